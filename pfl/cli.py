@@ -1,0 +1,344 @@
+"""The command line ``pfl``. Other packages add commands by entry points of the group ``pfl.commands``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pfl.config import Config, Execution
+from pfl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+    from pfl.data.partition import Partition
+    from pfl.engine.simulation import OnRound
+
+app = typer.Typer(
+    help="Personalised federated learning: simulate, compare, reproduce.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+DEFAULT = Config()
+DEFAULT_CLIENTS = 20
+UsageError: type[BaseException] = typer.BadParameter.__mro__[1]  # of the click that typer brings
+
+
+def main() -> None:
+    """Run ``pfl``. A user's mistake is one line on standard error and exit status 2."""
+    for point in entry_points(group="pfl.commands"):
+        point.load()(app)
+    try:
+        status = app(standalone_mode=False)
+    except InvalidInput as error:
+        status = _fail(str(error))
+    except UsageError as error:
+        status = _fail(error.format_message())  # type: ignore[attr-defined]
+    except (KeyboardInterrupt, typer.Abort):
+        print("pfl: interrupted", file=sys.stderr)
+        status = 130
+    sys.exit(status)
+
+
+def _fail(message: str) -> int:
+    print(f"pfl: error: {message}", file=sys.stderr)
+    return 2
+
+
+@app.command()
+def run(
+    method: Annotated[str, typer.Option(help="See `pfl methods`.")] = DEFAULT.method,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A hyperparameter of the method.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="See `pfl models`; by default one that fits.")] = None,
+    dataset: Annotated[
+        str, typer.Option(help="A name of `pfl datasets`, or an image folder, zip, tar or npz file.")
+    ] = "digits",
+    partition: Annotated[
+        str, typer.Option(help="RULE:ARG[,KEY=VALUE...]; see `pfl partitions`.")
+    ] = "dirichlet:0.1",
+    partition_file: Annotated[
+        Path | None, typer.Option(help="JSON: {client: {train: [...], test: [...]}} of pooled indices.")
+    ] = None,
+    clients: Annotated[
+        int | None, typer.Option(help="Number of clients; 20, or what the rule decides.")
+    ] = None,
+    participation: Annotated[
+        float, typer.Option(help="Share of the clients in a round.")
+    ] = DEFAULT.participation,
+    rounds: Annotated[int, typer.Option(help="Rounds.")] = DEFAULT.rounds,
+    epochs: Annotated[int, typer.Option(help="Local epochs a round.")] = DEFAULT.epochs,
+    batch_size: Annotated[int, typer.Option(help="Images a step.")] = DEFAULT.batch_size,
+    lr: Annotated[float, typer.Option(help="Learning rate of SGD.")] = DEFAULT.lr,
+    momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = DEFAULT.momentum,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = DEFAULT.weight_decay,
+    bn_stats: Annotated[
+        str, typer.Option(help="Batch norm's statistics: mixed or local.")
+    ] = DEFAULT.bn_stats,
+    seed: Annotated[int, typer.Option(help="Seed of initialisation, participants and batches.")] = 0,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="0,1,2", help="Several seeds in place of --seed.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
+    backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
+    threads: Annotated[int, typer.Option(help="Threads on a CPU.")] = 1,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = DEFAULT.dtype,
+    eval_every: Annotated[int, typer.Option(help="Rounds between evaluations.")] = DEFAULT.eval_every,
+    validation: Annotated[
+        float, typer.Option(help="Evaluate on this share of each client's training data, not on its tests.")
+    ] = DEFAULT.validation,
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write checkpoints to this folder.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in DIR.")] = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Save every client's final model.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")
+    ] = None,
+    trials: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Run the trials that `pfl trials` wrote; rows go to the --json file."
+        ),
+    ] = None,
+) -> None:
+    """Run one simulation and print its accuracy."""
+    execution = Execution(
+        device=device,
+        backend=backend,  # type: ignore[arg-type]
+        threads=threads,
+        checkpoint_dir=str(checkpoint) if checkpoint else None,
+        save=str(save) if save else None,
+    )
+    execution.validate()
+    if trials:
+        _run_trials(trials, json_file or trials.with_suffix(".rows.jsonl"), dataset, execution)
+        return
+    config = Config(
+        method=method,
+        hyperparameters=_assignments(set_ or []),
+        participation=participation,
+        rounds=rounds,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        bn_stats=bn_stats,  # type: ignore[arg-type]
+        validation=validation,
+        eval_every=eval_every,
+        dtype=dtype,  # type: ignore[arg-type]
+    )
+    if model:
+        config = dataclasses.replace(config, model=model)
+    config = config.validated()
+    chosen = _seeds(seeds) if seeds else (seed,)
+    _check_checkpoint(checkpoint, resume)
+    spec = f"file:{partition_file}" if partition_file else partition
+
+    data, split = _data(dataset, spec, clients)
+    if not model:
+        config = dataclasses.replace(config, model=_fitting_model(data)).validated()
+
+    from pfl.engine.simulation import simulate
+    from pfl.trials import json_ready, versions
+
+    for line in config.warnings():
+        print(f"pfl: warning: {line}", file=sys.stderr)
+    print(
+        f"{method} on {data.name}, {split.spec}, {split.clients} clients, {config.model}, "
+        f"{config.rounds} rounds, seed {', '.join(map(str, chosen))}"
+    )
+    with _progress(config.rounds, method) as on_round:
+        results = simulate(config, data, split, chosen, execution, on_round)
+    documents = []
+    for result in results:
+        document = {
+            "config": {**config.to_dict(), "dataset": dataset, "partition": split.spec, "seed": result.seed},
+            **result.metrics,
+            **result.measured,
+            "versions": versions(method),
+        }
+        documents.append(json_ready(document))
+        _show(result.seed, document)
+    if json_file:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        content = documents[0] if len(documents) == 1 else documents
+        json_file.write_text(json.dumps(content, indent=2) + "\n")
+
+
+@app.command()
+def methods(
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for documentation.")] = False,
+) -> None:
+    """List the methods and their hyperparameters."""
+    from pfl.methods import METHODS
+
+    if markdown:
+        print("| method | from | hyperparameters |\n| --- | --- | --- |")
+    for name in METHODS:
+        method = METHODS[name]
+        declared = [
+            f"{parameter}={method.__dataclass_fields__[parameter].default} ({hyper.about}; "
+            f"{hyper.domain(method.__dataclass_fields__[parameter].default)})"
+            for parameter, hyper in method.declarations().items()
+        ]
+        if markdown:
+            print(f"| `{name}` | {method.paper} | {'<br>'.join(declared) or 'none'} |")
+        else:
+            print(f"{name:<12} {METHODS.summary(name)}")
+            for line in declared:
+                print(f"{'':<14}{line}")
+
+
+def _list_command(name: str, package: str, noun: str) -> None:
+    def show() -> None:
+        import importlib
+
+        registry = getattr(importlib.import_module(package), name.upper())
+        for entry in registry:
+            print(f"{entry:<20} {registry.summary(entry)}")
+
+    show.__doc__ = f"List the {noun}."
+    app.command(name)(show)
+
+
+_list_command("datasets", "pfl.data.datasets", "data sets")
+_list_command("models", "pfl.models", "networks")
+_list_command("partitions", "pfl.data.partitions", "partition rules")
+
+
+@app.command("partition")
+def partition_command(
+    spec: Annotated[str, typer.Argument(metavar="RULE:ARG", help="See `pfl partitions`.")],
+    dataset: Annotated[str, typer.Option(help="A name of `pfl datasets`, or a path.")] = "digits",
+    clients: Annotated[
+        int | None, typer.Option(help="Number of clients; 20, or what the rule decides.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw classes by client (svg, png, pdf).")
+    ] = None,
+) -> None:
+    """Make a partition, print its statistics, and draw it."""
+    data, split = _data(dataset, spec, clients)
+    print(split.spec)
+    for name, value in split.statistics(data.labels, len(data.classes)).items():
+        print(
+            f"  {name.replace('_', ' '):<24} {value:.4g}"
+            if isinstance(value, float)
+            else f"  {name.replace('_', ' '):<24} {value}"
+        )
+    for note in split.notes:
+        print(f"  note: {note}")
+    if plot:
+        from pfl.data.plot import plot_partition
+
+        plot_partition(split, data).savefig(plot)
+        print(f"  drawn in {plot}")
+
+
+def _data(dataset: str, spec: str, clients: int | None) -> tuple[Dataset, Partition]:
+    """The data set and its partition; what can be checked is checked before anything is read."""
+    from pfl.data.dataset import load
+    from pfl.data.partition import check_partition, make_partition, parse_spec
+
+    if clients is None and not parse_spec(spec)[1].natural:
+        clients = DEFAULT_CLIENTS
+    check_partition(spec, clients)
+    data = load(dataset)
+    return data, make_partition(spec, data, clients)
+
+
+def _run_trials(file: Path, rows: Path, dataset: str, execution: Execution) -> None:
+    """Run one trial after another and add its rows to ``rows`` as it ends; those already there stay."""
+    from pfl.data.dataset import load
+    from pfl.data.partition import make_partition
+    from pfl.trials import Trial, run_trial
+
+    if not file.exists():
+        raise InvalidInput("trials", str(file), "a file that `pfl trials` wrote")
+    done = {json.loads(line)["key"] for line in rows.read_text().splitlines()} if rows.exists() else set()
+    pending = [Trial.from_dict(json.loads(line)) for line in file.read_text().splitlines()]
+    pending = [trial for trial in pending if not done.issuperset(trial.keys())]
+    datasets: dict[str, Dataset] = {}
+    for number, trial in enumerate(pending, start=1):
+        name = trial.dataset if dataset == "digits" else dataset
+        data = datasets.setdefault(name, load(name))
+        split = make_partition(trial.partition, data, trial.clients)
+        with _progress(trial.config["rounds"], f"{number}/{len(pending)} {trial.cell}") as on_round:
+            finished = run_trial(trial, data, split, execution, on_round)
+        with rows.open("a") as out:
+            out.writelines(json.dumps(row) + "\n" for row in finished)
+    print(f"{len(pending)} trials run; rows in {rows}")
+
+
+def _assignments(texts: list[str]) -> dict[str, Any]:
+    """``["rho=0.3", "affinity=log_then_mean"]`` as a dictionary; numbers and booleans are read as such."""
+    values = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidInput("--set", text, "NAME=VALUE")
+        try:
+            values[name] = json.loads(value)
+        except json.JSONDecodeError:
+            values[name] = value
+    return values
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput("seeds", text, "whole numbers with commas between them, as in 0,1,2") from None
+
+
+def _check_checkpoint(folder: Path | None, resume: bool) -> None:
+    if resume and folder is None:
+        raise InvalidInput("--resume", "without a folder", "--checkpoint DIR beside it")
+    if folder and not resume and (folder / "checkpoint.pt").exists():
+        raise InvalidInput(
+            "checkpoint", str(folder), "a folder without a checkpoint, or --resume to go on from this one"
+        )
+
+
+def _fitting_model(data: Dataset) -> str:
+    return "cnn_digits" if data.shape[1] < 16 else "lenet5_bn"
+
+
+@contextmanager
+def _progress(rounds: int, title: str) -> Iterator[OnRound]:
+    from tqdm import tqdm
+
+    with tqdm(total=rounds, desc=title, unit="round", disable=None) as bar:
+
+        def on_round(round: int, _rounds: int, newest: dict[str, Any] | None) -> None:
+            bar.update(round - bar.n)
+            if newest:
+                bar.set_postfix(accuracy=f"{newest['post_aggregation']['pooled']:.2f} %", refresh=False)
+
+        yield on_round
+
+
+def _show(seed: int, document: dict[str, Any]) -> None:
+    accuracy = document["accuracy"]
+    print(
+        f"seed {seed}: accuracy {accuracy['pooled']['last']:.2f} % pooled, "
+        f"{accuracy['client_mean']['last']:.2f} % mean over clients "
+        f"(best {accuracy['pooled']['best']:.2f} % in round {accuracy['pooled']['best_round']}); "
+        f"{document['wall_seconds']:.1f} s, {document['samples_per_second']:.0f} samples/s, "
+        f"{document['bytes_up'] / 1e6:.1f} MB up, {document['bytes_down'] / 1e6:.1f} MB down"
+    )

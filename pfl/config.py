@@ -1,0 +1,131 @@
+"""What a simulation computes (`Config`) and how it is carried out (`Execution`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pfl.errors import InvalidInput, unknown_name
+
+_RATES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "participation": (lambda share: 0 < share <= 1, "a number in (0, 1]"),
+    "lr": (lambda rate: 0 < rate < math.inf, "a number above 0"),
+    "momentum": (lambda share: 0 <= share < 1, "a number in [0, 1)"),
+    "weight_decay": (lambda rate: 0 <= rate < math.inf, "a number of at least 0"),
+    "validation": (lambda share: 0 <= share < 1, "a number in [0, 1)"),
+}
+DEVICES = r"auto|cpu|cuda(:\d+)?"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides a simulation's numbers, except its data, its partition and its seed.
+
+    `Config.validated` checks every field before any compute is spent.
+    """
+
+    method: str = "fedavg"
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """The method's own; those left out take the method's defaults."""
+    model: str = "cnn_digits"
+    participation: float = 0.5
+    """Share of the clients that take part in a round; at least one does."""
+    rounds: int = 30
+    epochs: int = 2
+    """Local epochs a round."""
+    batch_size: int = 16
+    lr: float = 0.05
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    bn_stats: Literal["mixed", "local"] = "mixed"
+    """Batch norm's running statistics: mixed like the weights beside them, or each client's own."""
+    validation: float = 0.0
+    """Share of each client's training samples to evaluate on instead of its test set (for a search)."""
+    eval_every: int = 5
+    """Rounds between evaluations; the last round is always evaluated."""
+    dtype: Literal["float32", "float64"] = "float32"
+
+    def validated(self) -> Config:
+        """This configuration with the method's defaults filled in.
+
+        Raises:
+            InvalidInput: a name is unknown or a value is outside its range.
+        """
+        from pfl.methods import METHODS
+        from pfl.models import MODELS
+
+        for name in ("rounds", "epochs", "batch_size", "eval_every"):
+            value = getattr(self, name)
+            _check(name, value, type(value) is int and value >= 1, "a whole number of at least 1")
+        for name, (holds, accepted) in _RATES.items():
+            value = getattr(self, name)
+            _check(name, value, type(value) in (int, float) and holds(value), accepted)
+        _check("bn_stats", self.bn_stats, self.bn_stats in ("mixed", "local"), "mixed or local")
+        _check("dtype", self.dtype, self.dtype in ("float32", "float64"), "float32 or float64")
+        if self.model not in MODELS:  # the name only: importing a network imports torch
+            raise unknown_name("model", self.model, MODELS)
+        method = METHODS[self.method].from_dict(self.hyperparameters)
+        # 1 and 1.0 must have one key
+        rates: dict[str, Any] = {name: float(getattr(self, name)) for name in _RATES}
+        return dataclasses.replace(self, hyperparameters=method.hyperparameters(), **rates)
+
+    def warnings(self) -> tuple[str, ...]:
+        """One line for each way in which the method merely degenerates under this configuration."""
+        from pfl.methods import METHODS
+
+        return METHODS[self.method].from_dict(self.hyperparameters).warnings(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Config:
+        """The configuration that `to_dict` wrote, or a part of it.
+
+        Raises:
+            InvalidInput: a key is not a field.
+        """
+        fields = [f.name for f in dataclasses.fields(cls)]
+        for name in values:
+            if name not in fields:
+                raise unknown_name("configuration", name, fields)
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a simulation is carried out. Moves no number beyond rounding."""
+
+    device: str = "auto"
+    """cpu, cuda, cuda:N, or auto: cuda where there is one."""
+    backend: Literal["auto", "loop", "stacked"] = "auto"
+    """loop on a CPU and stacked on a GPU, unless said otherwise."""
+    threads: int = 1
+    checkpoint_dir: str | None = None
+    """Folder for the checkpoint; a simulation that finds its own there goes on from it."""
+    checkpoint_every: int = 10
+    """Rounds between checkpoints."""
+    save: str | None = None
+    """File for the final models: for each seed, every client's tensors by name (weights only)."""
+
+    def validate(self) -> None:
+        """Check what can be checked without torch.
+
+        Raises:
+            InvalidInput: a value is outside its range.
+        """
+        backends = ("auto", "loop", "stacked")
+        _check("backend", self.backend, self.backend in backends, "loop, stacked or auto")
+        _check(
+            "device", self.device, re.fullmatch(DEVICES, self.device) is not None, "cpu, cuda, cuda:N or auto"
+        )
+        _check("threads", self.threads, self.threads >= 1, "a whole number of at least 1")
+
+
+def _check(parameter: str, value: object, holds: bool, accepted: str) -> None:
+    if not holds:
+        raise InvalidInput(parameter, value, accepted)

@@ -1,0 +1,157 @@
+"""The decode cache: a data set is decoded once, into one uint8 file that is memory-mapped afterwards.
+
+A cache entry is a folder ``<name>-<key>`` with ``images.bin`` (uint8, N x C x H x W), ``labels.npy``,
+``meta.json`` and, where there are any, ``writer.npy`` and ``domain.npy``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from pfl.data.definition import Content
+from pfl.errors import InvalidInput
+
+FORMAT = 1
+"""Part of every key; raise it when decoding the same files gives other values."""
+
+_CHUNK = 4096
+"""Images that a pass over a data set holds at a time."""
+
+
+class ArrayWriter:
+    """Receives a data set's images, block by block, and writes them straight to the cache entry's file."""
+
+    def __init__(self, folder: Path, progress: bool):
+        self.shape: tuple[int, ...] = ()
+        self._folder = folder
+        self._images = (folder / "images.bin").open("wb")
+        self._columns: dict[str, list[np.ndarray]] = {"labels": [], "writer": [], "domain": []}
+        self._progress = progress
+        self._bar = tqdm(disable=True)
+
+    def expect(self, count: int) -> None:
+        """Say how many images there will be: a progress bar appears if they take long."""
+        self._bar = tqdm(total=count, desc="decoding", unit=" images", disable=not self._progress, delay=1)
+
+    def append(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        writer: np.ndarray | None = None,
+        domain: np.ndarray | None = None,
+    ) -> None:
+        """Add images, uint8 (n, C, H, W), with the label, writer and domain of each, (n,)."""
+        self.shape = images.shape[1:]
+        self._images.write(np.ascontiguousarray(images).data)
+        for name, values in (("labels", labels), ("writer", writer), ("domain", domain)):
+            if values is not None:
+                self._columns[name].append(np.asarray(values, np.int64))
+        self._bar.update(len(images))
+
+    def column(self, name: str) -> np.ndarray | None:
+        """The values appended as ``name``: labels, writer or domain."""
+        blocks = self._columns[name]
+        return np.concatenate(blocks) if blocks else None
+
+    def finish(self, content: Content, source: dict[str, Any]) -> None:
+        """Write what describes the images: labels, checksum, mean and standard deviation."""
+        self.close()
+        labels = self.column("labels")
+        if labels is None:
+            raise InvalidInput("dataset", self._folder.name, "a data set with at least one image")
+        for name in self._columns:
+            if (values := self.column(name)) is not None:
+                np.save(self._folder / f"{name}.npy", values)
+        images = np.memmap(self._folder / "images.bin", np.uint8, "r", shape=(len(labels), *self.shape))
+        n_train = len(labels) if content.n_train is None else content.n_train
+        mean, std = channel_statistics(images[:n_train])
+        meta = {
+            "shape": self.shape,
+            "classes": content.classes,
+            "domains": content.domains,
+            "n_train": n_train,
+            "checksum": content_checksum(images, labels, content.classes, n_train),
+            "mean": mean,
+            "std": std,
+            "source": source,
+        }
+        (self._folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+
+    def close(self) -> None:
+        self._images.close()
+        self._bar.close()
+
+
+def entry(name: str, key: str, write: Callable[[Path], None]) -> Path:
+    """The folder of a cache entry, made by ``write`` unless it is there.
+
+    Safe when several processes make the same entry at once: each writes to a folder of its own, and the first
+    to finish gives its folder the entry's name.
+
+    Raises:
+        InvalidInput: the cache folder cannot be written.
+    """
+    root = Path(os.environ.get("PFL_CACHE", "~/.cache/pfl-repro")).expanduser()
+    folder = root / f"{name}-{key[:16]}"
+    if folder.is_dir():
+        return folder
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=root))
+    except OSError as error:
+        raise InvalidInput(
+            "PFL_CACHE", str(root), f"a folder that can be written ({error.strerror})"
+        ) from error
+    try:
+        write(temporary)
+        temporary.replace(folder)
+    except OSError:
+        if not folder.is_dir():  # otherwise another process was first
+            raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def key_of(parts: Iterable[object]) -> str:
+    """A hexadecimal key over the text of ``parts`` and the cache's format."""
+    return hashlib.sha256(json.dumps([FORMAT, *map(str, parts)]).encode()).hexdigest()
+
+
+def channel_statistics(images: np.ndarray) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel of uint8 images (N, C, H, W), scaled to [0, 1].
+
+    Summed in integers, so exact whatever the order. A constant channel has standard deviation 0.
+    """
+    channels = images.shape[1]
+    total, squares = [0] * channels, [0] * channels
+    for start in range(0, len(images), _CHUNK):
+        block = images[start : start + _CHUNK]
+        square = np.square(block, dtype=np.uint16)
+        for c in range(channels):
+            total[c] += int(block[:, c].sum(dtype=np.uint64))
+            squares[c] += int(square[:, c].sum(dtype=np.uint64))
+    count = images[:, 0].size
+    mean = [t / count / 255 for t in total]
+    std = [math.sqrt(count * s - t * t) / count / 255 for t, s in zip(total, squares, strict=True)]
+    return mean, std
+
+
+def content_checksum(images: np.ndarray, labels: np.ndarray, classes: Iterable[str], n_train: int) -> str:
+    """The sha256 over a data set's decoded content."""
+    digest = hashlib.sha256(json.dumps([images.shape, list(classes), n_train]).encode())
+    for start in range(0, len(images), _CHUNK):
+        digest.update(np.ascontiguousarray(images[start : start + _CHUNK]).data)
+    digest.update(labels.tobytes())
+    return digest.hexdigest()

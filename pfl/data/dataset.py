@@ -1,0 +1,121 @@
+"""`load`: a data set by its name or a path, decoded once and memory-mapped afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pfl.data import cache, checksum
+from pfl.data.locate import Located, locate
+from pfl.errors import InvalidInput
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """The pooled images of a data set: the official training set first, then the test set.
+
+    Attributes:
+        name: the registry's name, or the file's stem for a path of the user's.
+        images: uint8 (N, C, H, W), memory-mapped copy-on-write.
+        labels: int64 (N,), indices into ``classes``.
+        classes: the classes' names.
+        n_train: ``images[:n_train]`` is the official training set.
+        checksum: sha256 over images, labels, classes and ``n_train``.
+        mean, std: per channel, of the training images scaled to [0, 1].
+        source: ``kind`` (official, image-folder, npz, embedded) and ``files``: name, bytes, sha256 of each.
+        writer: int64 (N,), who wrote each image, where that is known.
+        domain: int64 (N,), indices into ``domains``, where there are domains.
+    """
+
+    name: str
+    images: np.ndarray
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    n_train: int
+    checksum: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    source: dict[str, Any]
+    writer: np.ndarray | None = None
+    domain: np.ndarray | None = None
+    domains: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of an image: channels, height, width."""
+        channels, height, width = self.images.shape[1:]
+        return channels, height, width
+
+
+def load(
+    name_or_path: str, source: str | Path | None = None, raw: Path = Path("data/raw"), progress: bool = True
+) -> Dataset:
+    """A data set of the registry, or the user's image folder, zip, tar or npz.
+
+    The first call decodes it into the cache (the folder PFL_CACHE, by default ~/.cache/pfl-repro); later ones
+    map what is there, as long as the files' sizes and times are the same.
+
+    Args:
+        name_or_path: for example ``digits``, or ``photos.zip`` with train/<class>/* and test/<class>/*.
+        source: a file, or a folder of archives, to be used before ``raw`` and the official source; by default
+            the environment's DATA_SOURCE.
+        raw: where official files are kept, in a folder by data set.
+        progress: show a bar while downloading and decoding takes long.
+
+    Raises:
+        InvalidInput: there is nothing to read, or it cannot be read.
+    """
+    source = source or os.environ.get("DATA_SOURCE")
+    found = locate(name_or_path, Path(source) if source else None, raw)
+    stamps = [stamp for path in found.files for stamp in checksum.stamps(path)]
+    key = cache.key_of([found.name, found.kind, *stamps])
+    return _opened(found.name, cache.entry(found.name, key, lambda folder: _decode(found, folder, progress)))
+
+
+def _decode(found: Located, folder: Path, progress: bool) -> None:
+    """Write the cache entry ``folder``."""
+    source = {"kind": found.kind, "files": [checksum.describe(path) for path in found.files]}
+    out = cache.ArrayWriter(folder, progress)
+    try:
+        content = found.read(found.files, out)
+        expected = found.definition
+        if expected and (out.shape != expected.shape or len(content.classes) != expected.classes):
+            raise InvalidInput(
+                found.name,
+                ", ".join(map(str, found.files)),
+                f"images of shape {expected.shape} in {expected.classes} classes, "
+                f"not {out.shape} in {len(content.classes)}",
+            )
+        out.finish(content, source)
+    finally:
+        out.close()
+
+
+def _opened(name: str, folder: Path) -> Dataset:
+    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+
+    def column(name: str) -> np.ndarray | None:
+        path = folder / f"{name}.npy"
+        return np.load(path) if path.exists() else None
+
+    labels = np.load(folder / "labels.npy")
+    return Dataset(
+        name=name,
+        # copy-on-write: torch takes it without a warning, and nothing written to it reaches the file
+        images=np.memmap(folder / "images.bin", np.uint8, "c", shape=(len(labels), *meta["shape"])),
+        labels=labels,
+        classes=tuple(meta["classes"]),
+        n_train=meta["n_train"],
+        checksum=meta["checksum"],
+        mean=tuple(meta["mean"]),
+        std=tuple(meta["std"]),
+        source=meta["source"],
+        writer=column("writer"),
+        domain=column("domain"),
+        domains=tuple(meta["domains"]),
+    )

@@ -1,0 +1,8 @@
+"""The data sets, one a file. `DATASETS` maps a data set's name to its `Definition`."""
+
+from __future__ import annotations
+
+from pfl.data.definition import Definition
+from pfl.registry import Registry
+
+DATASETS: Registry[Definition] = Registry("dataset", "pfl.data.datasets")

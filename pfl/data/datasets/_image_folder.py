@@ -1,0 +1,132 @@
+"""Images in folders: train/<class>/* and test/<class>/*, in a folder, a zip or a tar."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from pfl.data.archive import Tree, open_tree
+from pfl.data.cache import ArrayWriter
+from pfl.data.definition import Content
+from pfl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
+_BLOCK = 1024
+_THREADS = 4
+_THREADS_PAY = 3 * 128 * 128
+"""Values of an image from which threads help; below, handing the interpreter lock around costs more."""
+
+
+class Labelled(NamedTuple):
+    """An image of a tree and its class."""
+
+    name: str
+    label: int
+
+
+def read(files: Sequence[Path], out: ArrayWriter) -> Content:
+    """Training images first, each split in sorted class and file order; grey if all images are."""
+    (path,) = files
+    with open_tree(path) as tree:
+        train, test, classes = find_images(tree)
+        out.expect(len(train) + len(test))
+        append_images(tree, train + test, out)
+    return Content(classes, n_train=len(train))
+
+
+def find_images(
+    tree: Tree, train: Sequence[str] = ("train",), test: Sequence[str] = ("test",)
+) -> tuple[list[Labelled], list[Labelled], tuple[str, ...]]:
+    """The training images, test images and classes of a tree, each split in sorted class and file order.
+
+    Args:
+        train, test: the folders of each split, in the order in which their images are pooled.
+
+    Raises:
+        InvalidInput: there is no train folder, it has no classes, or the test folder has others.
+    """
+    by_split: dict[str, list[tuple[str, str]]] = {}
+    depth = 0 if any(name.startswith(f"{train[0]}/") for name in tree.names) else 1  # one wrapping folder
+    for name in tree.names:
+        parts = PurePosixPath(name).parts[depth:]
+        if len(parts) >= 3 and PurePosixPath(name).suffix.lower() in SUFFIXES and parts[-1][0] != ".":
+            by_split.setdefault(parts[0], []).append((parts[1], name))
+    if train[0] not in by_split:
+        raise InvalidInput("dataset", str(tree.path), f"image files in {train[0]}/<class>/ and test/<class>/")
+    classes = tuple(sorted({label for label, _ in by_split[train[0]]}))
+    index = {label: i for i, label in enumerate(classes)}
+    for split in (*train, *test):
+        for label, name in by_split.get(split, []):
+            if label not in index:
+                accepted = f"in {split}/ only classes of {train[0]}/, not {label!r} ({name})"
+                raise InvalidInput("dataset", str(tree.path), accepted)
+
+    def of(splits: Sequence[str]) -> list[Labelled]:
+        return [Labelled(name, index[c]) for split in splits for c, name in sorted(by_split.get(split, []))]
+
+    return of(train), of(test), classes
+
+
+def append_images(
+    tree: Tree, images: Sequence[Labelled], out: ArrayWriter, size: tuple[int, int] | None = None
+) -> None:
+    """Decode the images and append them with their labels: three channels, or one if all images are grey.
+
+    Args:
+        size: resize to this width and height; None: the images are of one size.
+
+    Raises:
+        InvalidInput: an image does not decode, or has another size than the first.
+    """
+    mode = "RGB" if any(_is_colour(tree, image.name) for image in images) else "L"
+    first = decode(tree, images[0].name, mode, size)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        run = pool.map if first.size >= _THREADS_PAY else map
+        for start in range(0, len(images), _BLOCK):
+            block = images[start : start + _BLOCK]
+            arrays = list(run(lambda image: decode(tree, image.name, mode, size), block))
+            for image, array in zip(block, arrays, strict=True):
+                if array.shape != first.shape:
+                    one, other = (f"{a.shape[1]}x{a.shape[0]}" for a in (first, array))
+                    accepted = f"images of one size; {images[0].name} is {one} and {image.name} is {other}"
+                    raise InvalidInput("dataset", str(tree.path), accepted)
+            out.append(np.stack(arrays).transpose(0, 3, 1, 2), np.array([image.label for image in block]))
+
+
+def decode(tree: Tree, name: str, mode: str, size: tuple[int, int] | None = None) -> np.ndarray:
+    """One image as uint8 (H, W, C), in Pillow's ``mode`` L or RGB.
+
+    Raises:
+        InvalidInput: it does not decode.
+    """
+    with _opened(tree, name) as image:
+        pixels = image if image.mode == mode else image.convert(mode)
+        array = np.asarray(pixels if size is None else pixels.resize(size))
+    return array[:, :, None] if mode == "L" else array
+
+
+def _is_colour(tree: Tree, name: str) -> bool:
+    with _opened(tree, name) as image:
+        return image.mode not in ("1", "L", "LA")
+
+
+@contextmanager
+def _opened(tree: Tree, name: str) -> Iterator[Image]:
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(tree.read(name))) as image:
+            if image.mode[0] in "IF":
+                raise ValueError("it has more than 8 bits a channel")
+            yield image
+    except Exception as error:  # decoders raise whatever their format's parser meets
+        raise InvalidInput("dataset", f"{tree.path}: {name}", f"an image that decodes ({error})") from error

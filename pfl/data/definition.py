@@ -1,0 +1,71 @@
+"""What is known of a data set before any of its files is read, and what reading them yields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pfl.data.cache import ArrayWriter
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a reader tells of the images that it has appended.
+
+    Attributes:
+        classes: the classes' names; a label is an index into them.
+        n_train: how many images, counted from the first, are the official training set; None: all.
+        domains: the domains' names, if the images came with a domain.
+    """
+
+    classes: tuple[str, ...]
+    n_train: int | None = None
+    domains: tuple[str, ...] = ()
+
+
+Reader = Callable[[Sequence[Path], "ArrayWriter"], Content]
+"""Appends a data set's images in their pooled order (training set first), out of its files."""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of an official source.
+
+    Attributes:
+        url: where it is fetched; its last part is the file's name.
+        md5: as published by the source or by torchvision; None: none is published, the sha256 of the first
+            download is recorded and held to afterwards.
+    """
+
+    url: str
+    md5: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A data set of the registry.
+
+    Attributes:
+        shape: of an image: channels, height, width.
+        classes: their number.
+        samples: the number of images, train and test; None: it depends on the source.
+        read: reads the official files, in the order of ``files``.
+        files: the official files; empty for a data set that is embedded in a library.
+        folder: the name of its folder in data/raw, where two data sets share their files.
+        by_hand: how to get the files where they cannot be downloaded directly.
+    """
+
+    shape: tuple[int, int, int]
+    classes: int
+    samples: int | None
+    read: Reader
+    files: tuple[RemoteFile, ...] = ()
+    folder: str | None = None
+    by_hand: str | None = None

@@ -1,0 +1,59 @@
+"""The partitioned data set as tensors on one device."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pfl.data.dataset import Dataset
+from pfl.data.partition import Partition
+
+
+class Federation:
+    """Clients' data: images stay uint8 on the device and are normalised as they are drawn.
+
+    Args:
+        dataset: the pooled images.
+        partition: which of them are whose, for training and for testing.
+        device: where everything lives.
+        dtype: of the normalised images.
+    """
+
+    def __init__(self, dataset: Dataset, partition: Partition, device: torch.device, dtype: torch.dtype):
+        self.images = torch.from_numpy(dataset.images).to(device)
+        self.labels = torch.from_numpy(dataset.labels).to(device)
+        self.classes = len(dataset.classes)
+        self.shape = dataset.shape
+        self.train = partition.train
+        self.test = partition.test
+        self.device = device
+        self.dtype = dtype
+        mean = torch.tensor(dataset.mean, dtype=dtype, device=device).view(-1, 1, 1)
+        std = torch.tensor(dataset.std, dtype=dtype, device=device).view(-1, 1, 1)
+        self._scale = 1 / (255 * std)
+        self._shift = -mean / std
+
+    @property
+    def clients(self) -> int:
+        return len(self.train)
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """(n,) training samples of each client, float64."""
+        sizes = [len(index) for index in self.train]
+        return torch.tensor(sizes, dtype=torch.float64, device=self.device)
+
+    @cached_property
+    def label_counts(self) -> Tensor:
+        """(n, classes) training samples of each client by class, float64."""
+        labels = self.labels.cpu().numpy()
+        counts = [np.bincount(labels[index], minlength=self.classes) for index in self.train]
+        return torch.tensor(np.stack(counts), dtype=torch.float64, device=self.device)
+
+    def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Normalised images (..., C, H, W) and labels (...) of the pooled indices ``index`` (...)."""
+        images = self.images[index].to(self.dtype)
+        return images.mul_(self._scale).add_(self._shift), self.labels[index]

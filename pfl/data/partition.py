@@ -1,0 +1,217 @@
+"""Partitions: which client trains and tests on which of the pooled images."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pfl.data.partitions import PARTITIONS
+from pfl.data.rule import Rule, parsed, split, written
+from pfl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Index lists of every client.
+
+    Attributes:
+        spec: the canonical specification, "dirichlet:0.1,min=10,test=0.25,seed=0".
+        train, test: int64 indices into the pooled images, an array a client.
+        data_checksum: of the data set that the indices point into.
+        notes: what was logged: redraws, samples moved or left out, duplicates.
+    """
+
+    spec: str
+    train: tuple[np.ndarray, ...]
+    test: tuple[np.ndarray, ...]
+    data_checksum: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def clients(self) -> int:
+        """Their number."""
+        return len(self.train)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Training samples of each client, int64 (clients,)."""
+        return np.array([len(indices) for indices in self.train])
+
+    @property
+    def checksum(self) -> str:
+        """The sha256 over the index lists."""
+        digest = hashlib.sha256()
+        for indices in (*self.train, *self.test):
+            digest.update(len(indices).to_bytes(8, "little"))
+            digest.update(indices.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def with_validation(self, share: float, labels: np.ndarray) -> Partition:
+        """This partition with a validation part in place of the test sets, for a search.
+
+        The part is stratified and fixed by a stream of its own, keyed by the partition's seed; the test sets
+        do not occur in the result.
+
+        Args:
+            share: of each client's training samples that is taken for validation, at least one sample.
+            labels: of all pooled images, (N,).
+
+        Raises:
+            InvalidInput: the share is not in (0, 1), or a client has only one training sample.
+        """
+        if not 0 < share < 1:
+            raise InvalidInput("validation", share, "a number in (0, 1)")
+        if self.sizes.min() < 2:
+            client = int(self.sizes.argmin())
+            raise InvalidInput(
+                "validation", share, f"0 where a client has one training sample, as client {client}"
+            )
+        _, rule = parse_spec(self.spec)
+        train, validation = split(list(self.train), labels, share, rule.seed, "validation")
+        return dataclasses.replace(self, train=tuple(train), test=tuple(validation))
+
+    def save(self, path: Path) -> None:
+        """Write the partition to an .npz file, whole or not at all; equal partitions give equal bytes."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrays = {
+            "spec": np.array(self.spec),
+            "pool": np.array(parse_spec(self.spec)[1].pool),
+            "data_checksum": np.array(self.data_checksum),
+            "checksum": np.array(self.checksum),
+            "notes": np.array(self.notes, dtype=np.str_),
+        }
+        for name, lists in (("train", self.train), ("test", self.test)):
+            arrays[name] = np.concatenate(lists)
+            arrays[f"{name}_sizes"] = np.array([len(indices) for indices in lists])
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+        Path(file.name).replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Partition:
+        """The partition that `save` wrote.
+
+        Raises:
+            InvalidInput: the file is missing or damaged.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                lists = {
+                    name: tuple(np.split(stored[name], np.cumsum(stored[f"{name}_sizes"])[:-1]))
+                    for name in ("train", "test")
+                }
+                partition = cls(
+                    spec=str(stored["spec"]),
+                    data_checksum=str(stored["data_checksum"]),
+                    notes=tuple(map(str, stored["notes"])),
+                    **lists,
+                )
+                intact = partition.checksum == str(stored["checksum"])
+        except FileNotFoundError:
+            raise InvalidInput("partition", str(path), "an existing file") from None
+        except Exception as error:  # zip, zlib, pickle and key errors, each of another type
+            raise InvalidInput("partition", str(path), f"a partition written by pfl ({error})") from None
+        if not intact:
+            raise InvalidInput("partition", str(path), "index lists that match their checksum")
+        return partition
+
+    def statistics(self, labels: np.ndarray, n_classes: int) -> dict[str, Any]:
+        """How sizes and classes are spread, over training and test samples together.
+
+        Args:
+            labels: of all pooled images, (N,).
+
+        Returns:
+            ``clients``; ``samples``, ``train``, ``test``: totals; ``size``: mean, std, min and max over
+            clients; ``classes``: mean, min and max number of classes of a client; ``label_cosine``: mean over
+            pairs of clients of the cosine of their class counts; ``unseen_test_samples``: test samples of a
+            class that the client does not train on.
+        """
+        counts = self.class_counts(labels, n_classes)
+        seen = counts["train"] > 0
+        both = counts["train"] + counts["test"]
+        size, classes = both.sum(1), (both > 0).sum(1)
+        unit = both / np.linalg.norm(both, axis=1, keepdims=True)
+        pairs = self.clients * (self.clients - 1)
+        return {
+            "clients": self.clients,
+            "samples": int(size.sum()),
+            "train": int(counts["train"].sum()),
+            "test": int(counts["test"].sum()),
+            "size": {**_spread(size), "std": float(size.std())},
+            "classes": _spread(classes),
+            "label_cosine": float((np.square(unit.sum(0)).sum() - self.clients) / pairs) if pairs else 1.0,
+            "unseen_test_samples": int(counts["test"][~seen].sum()),
+        }
+
+    def class_counts(self, labels: np.ndarray, n_classes: int) -> dict[str, np.ndarray]:
+        """Samples of each class that each client has, in ``train`` and ``test``: int64 (clients, classes)."""
+        return {
+            name: np.stack([np.bincount(labels[indices], minlength=n_classes) for indices in lists])
+            for name, lists in (("train", self.train), ("test", self.test))
+        }
+
+
+def parse_spec(spec: str) -> tuple[str, Rule]:
+    """The canonical form of ``RULE[:ARG][,key=value|flag]...`` with its defaults written out, and its rule.
+
+    >>> parse_spec("dirichlet:0.1,seed=3")[0]
+    'dirichlet:0.1,min=10,test=0.25,seed=3'
+
+    Raises:
+        InvalidInput: an unknown rule or option, or a value that is not accepted.
+    """
+    head, *rest = spec.split(",")
+    name, colon, argument = head.partition(":")
+    rule = PARTITIONS[name]
+    options = {}
+    if colon:
+        if rule.argument is None:
+            raise InvalidInput("partition", head, f"{name} without an argument")
+        options[rule.argument] = argument
+    for option in rest:
+        key, _, value = option.partition("=")
+        options[key] = value
+    found = parsed(rule, options)
+    return name + written(found), found
+
+
+def check_partition(
+    spec: str, clients: int | None, samples: int | None = None, classes: int | None = None
+) -> None:
+    """Check all that can be checked before the data are read.
+
+    Args:
+        spec: ``RULE[:ARG][,key=value|flag]...``.
+        clients: their number; None where the rule takes it from the data.
+        samples, classes: of the data set, where known.
+
+    Raises:
+        InvalidInput: the specification or the number of clients is not accepted.
+    """
+    parse_spec(spec)[1].check(clients, samples, classes)
+
+
+def make_partition(spec: str, dataset: Dataset, clients: int | None) -> Partition:
+    """Partition a data set over its clients; the same three give the same index lists.
+
+    Raises:
+        InvalidInput: the rule cannot give every client its classes or its minimum.
+    """
+    canonical, rule = parse_spec(spec)
+    notes: list[str] = []
+    train, test = rule.divide(dataset, clients, notes)
+    return Partition(canonical, tuple(train), tuple(test), dataset.checksum, tuple(notes))
+
+
+def _spread(values: np.ndarray) -> dict[str, float]:
+    return {"mean": float(values.mean()), "min": int(values.min()), "max": int(values.max())}

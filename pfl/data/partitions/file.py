@@ -1,0 +1,101 @@
+"""The user's own index lists, a JSON file {client: {"train": [...], "test": [...]}}."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from pfl.data.rule import Rule, Split
+from pfl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class File(Rule):
+    """Indices into the pooled images: the training set first, each split in sorted class and file order.
+
+    Clients whose names are all numbers come in numeric order, others in the file's. The options ``min`` and
+    ``test`` change nothing.
+    """
+
+    argument: ClassVar[str | None] = "path"
+    pool: ClassVar[str] = "as listed"
+    natural: ClassVar[bool] = True
+
+    path: str = ""
+
+    def check(
+        self,
+        clients: int | None,
+        samples: int | None = None,
+        classes: int | None = None,  # noqa: ARG002
+    ) -> None:
+        """Raise `InvalidInput` unless the file lists distinct indices for ``clients`` clients."""
+        self._lists(clients, samples)
+
+    def divide(self, dataset: Dataset, clients: int | None, notes: list[str]) -> Split:
+        lists = self._lists(clients, len(dataset.labels))
+        if list(lists) != [str(client) for client in range(len(lists))]:
+            notes.append(f"clients: {', '.join(lists)}")
+        return [lists[c]["train"] for c in lists], [lists[c]["test"] for c in lists]
+
+    def _lists(self, clients: int | None, samples: int | None) -> dict[str, dict[str, np.ndarray]]:
+        content = self._content()
+        if clients not in (None, len(content)):
+            raise InvalidInput("clients", clients, f"{len(content)}, the number of clients in {self.path}")
+        lists: dict[str, dict[str, np.ndarray]] = {}
+        used: dict[int, str] = {}
+        names = sorted(content, key=int) if all(name.isdecimal() for name in content) else content
+        for name in names:
+            lists[name] = {}
+            for part in ("train", "test"):
+                where = f"client {name}, {part}"
+                indices = content[name][part]
+                for index in indices:
+                    if index < 0 or (samples is not None and index >= samples):
+                        last = (
+                            "a number of at least 0" if samples is None else f"a number in [0, {samples - 1}]"
+                        )
+                        raise InvalidInput("partition file", f"index {index} ({where})", last)
+                    if index in used:
+                        raise InvalidInput(
+                            "partition file",
+                            f"index {index} ({where})",
+                            f"an index used once; {used[index]} has it",
+                        )
+                    used[index] = where
+                lists[name][part] = np.array(indices, np.int64)
+        return lists
+
+    def _content(self) -> dict[str, Any]:
+        try:
+            content = json.loads(Path(self.path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InvalidInput(
+                "partition file", self.path, f"a file that can be read ({error.strerror})"
+            ) from None
+        except ValueError as error:
+            raise InvalidInput("partition file", self.path, f"JSON ({error})") from None
+        if not isinstance(content, dict) or not content:
+            raise InvalidInput("partition file", self.path, '{client: {"train": [...], "test": [...]}, ...}')
+        for name, lists in content.items():
+            if not (
+                isinstance(lists, dict)
+                and lists.keys() == {"train", "test"}
+                and all(map(_is_list, lists.values()))
+            ):
+                accepted = (
+                    '{"train": [...], "test": [...]}, two lists of whole numbers with at least one each'
+                )
+                raise InvalidInput("partition file", f"client {name}", accepted)
+        return content
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(index) is int for index in value)

@@ -1,0 +1,56 @@
+"""A number of random distinct classes for every client, all classes covered, every sample used once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pfl.data.rule import ClassesRule, Draw
+from pfl.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Pathological(ClassesRule):
+    """Classes have equally many holders, up to one, and are cut equally among them."""
+
+    def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
+        super().check(clients, samples, classes)
+        assert clients is not None
+        if classes is not None and clients * self.classes < classes:
+            least = -(-classes // clients)
+            raise InvalidInput(
+                "classes", self.classes, f"at least {least}, so that {clients} clients hold all {classes}"
+            )
+
+    def assign(self, draw: Draw) -> list[np.ndarray]:
+        holds = deal(draw.clients, self.classes, draw.classes, draw.rng)
+        parts: list[list[np.ndarray]] = [[] for _ in range(draw.clients)]
+        for c, members in enumerate(draw.shuffled_classes()):
+            holders = draw.rng.permutation(np.flatnonzero(holds[:, c]))
+            for client, piece in zip(holders, np.array_split(members, len(holders)), strict=True):
+                parts[client].append(piece)
+        return [np.concatenate(pieces) for pieces in parts]
+
+
+def deal(clients: int, each: int, classes: int, rng: np.random.Generator) -> np.ndarray:
+    """Deal every client ``each`` distinct classes, every class to equally many clients up to one.
+
+    Clients choose one after another, at random in proportion to how often a class is left; a class that is
+    left as often as there are clients to come must be taken, so nobody ends with a duplicate.
+
+    Returns:
+        bool (clients, classes): who holds what.
+    """
+    left = np.full(classes, clients * each // classes)
+    left[rng.permutation(classes)[: clients * each % classes]] += 1
+    holds = np.zeros((clients, classes), bool)
+    for turn, client in enumerate(rng.permutation(clients)):
+        must = left == clients - turn
+        weight = np.where(must, 0, left)
+        free = each - must.sum()
+        holds[client] = must
+        if free:
+            holds[client, rng.choice(classes, free, replace=False, p=weight / weight.sum())] = True
+        left -= holds[client]
+    return holds

@@ -1,0 +1,195 @@
+"""What a partition rule is: a dataclass of options that assigns the pooled images to clients."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from pfl.engine.hyper import hyper
+from pfl.engine.streams import generator
+from pfl.errors import InvalidInput, unknown_name
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+
+REDRAWS = 1000
+"""How often a rule draws again when a client has too few samples."""
+
+Split = tuple[list[np.ndarray], list[np.ndarray]]
+"""Training and test indices of every client."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a rule draws with: the data set, the number of clients, its random stream and what it logs."""
+
+    dataset: Dataset
+    clients: int
+    rng: np.random.Generator
+    notes: list[str]
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return len(self.dataset.classes)
+
+    def shuffled_classes(self, pool: slice = slice(None)) -> list[np.ndarray]:
+        """The indices of each class of the pooled images in ``pool``, in random order."""
+        labels = self.dataset.labels
+        indices = np.arange(len(labels))[pool]
+        return [self.rng.permutation(indices[labels[pool] == c]) for c in range(self.classes)]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Base of all rules: what they share, the options ``min``, ``test`` and ``seed``.
+
+    Class attributes:
+        argument: the option that the ARG of ``RULE:ARG`` sets, if any.
+        pool: the images that the rule draws on.
+        natural: the data, not the user, decide the number of clients.
+    """
+
+    argument: ClassVar[str | None] = None
+    natural: ClassVar[bool] = False
+    pool: ClassVar[str] = "train and test merged"
+
+    min: int = hyper(10, "samples that every client gets at least", low=2)
+    test: float = hyper(0.25, "share of a client's samples that is its test set", low=0.01, high=0.99)
+    seed: int = hyper(0, "seed of the partition", low=0)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if "hyper" in field.metadata:
+                field.metadata["hyper"].check(field.name, getattr(self, field.name), field.default)
+
+    def check(
+        self,
+        clients: int | None,
+        samples: int | None = None,
+        classes: int | None = None,  # noqa: ARG002 - for rules that deal in classes
+    ) -> None:
+        """Raise `InvalidInput` unless the rule can work.
+
+        Args:
+            clients: their number; None where the data decide it.
+            samples, classes: of the pooled data; None: not known yet.
+        """
+        if clients is None or clients < 1:
+            raise InvalidInput("clients", clients, "a whole number of at least 1")
+        if samples is not None and clients * self.min > samples:
+            accepted = f"at most {samples // clients}, as {clients} clients share {samples} images"
+            raise InvalidInput("min", self.min, accepted)
+
+    def assign(self, draw: Draw) -> list[np.ndarray]:
+        """The indices of every client, before the split into training and test."""
+        raise NotImplementedError
+
+    def divide(self, dataset: Dataset, clients: int | None, notes: list[str]) -> Split:
+        """Training and test indices of every client: `assign`, then a stratified split inside every client.
+
+        Raises:
+            InvalidInput: a client would have fewer than ``min`` samples.
+        """
+        self.check(clients, len(dataset.labels), len(dataset.classes))
+        assert clients is not None
+        parts = self.assign(Draw(dataset, clients, generator(self.seed, "partition"), notes))
+        smallest = min(len(part) for part in parts)
+        if smallest < self.min:
+            raise InvalidInput("min", self.min, f"at most {smallest}, the smallest client of this partition")
+        return split(parts, dataset.labels, self.test, self.seed, "split")
+
+
+@dataclass(frozen=True)
+class ClassesRule(Rule):
+    """Base of the rules that give every client a number of classes."""
+
+    argument: ClassVar[str | None] = "classes"
+
+    classes: int = hyper(2, "classes of a client", low=1)
+
+    def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
+        super().check(clients, samples, classes)
+        if classes is not None and self.classes > classes:
+            raise InvalidInput("classes", self.classes, f"at most {classes}, the number of classes there are")
+
+
+def split(parts: list[np.ndarray], labels: np.ndarray, share: float, seed: int, purpose: str) -> Split:
+    """Take ``share`` of every client's samples away, class by class; a stream of ``purpose`` for each client.
+
+    A client of n samples keeps floor(n (1 - share)), at least one and at most n - 1; its classes keep their
+    proportions up to rounding (largest remainder, ties at random).
+
+    Returns:
+        What every client keeps and what is taken, in ascending order.
+    """
+    kept, taken = [], []
+    for client, samples in enumerate(parts):
+        rng = generator(seed, purpose, client=client)
+        part = rng.permutation(samples)
+        keep = min(max(int(round(len(part) * (1 - share), 9)), 1), len(part) - 1)
+        _, label, counts = np.unique(labels[part], return_inverse=True, return_counts=True)
+        quota = apportion(counts, keep, rng)
+        order = np.argsort(label, kind="stable")
+        rank = np.empty(len(part), np.int64)
+        rank[order] = np.arange(len(part)) - np.repeat(np.cumsum(counts) - counts, counts)
+        is_kept = rank < quota[label]
+        kept.append(np.sort(part[is_kept]))
+        taken.append(np.sort(part[~is_kept]))
+    return kept, taken
+
+
+def apportion(weights: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
+    """Whole numbers proportional to ``weights`` that sum to ``total``: largest remainder, ties at random."""
+    exact = weights * (total / weights.sum())
+    whole = np.floor(exact + 1e-9).astype(np.int64)
+    order = np.lexsort((rng.random(len(weights)), -np.round(exact - whole, 9)))
+    whole[order[: total - whole.sum()]] += 1
+    return whole
+
+
+def parsed(rule: type[Rule], options: dict[str, str]) -> Rule:
+    """The rule with options as they stand in a partition's specification, where a flag's value is empty.
+
+    Raises:
+        InvalidInput: an unknown option, or a value that is not accepted.
+    """
+    fields = {field.name: field for field in dataclasses.fields(rule)}
+    values: dict[str, Any] = {}
+    for name, text in options.items():
+        if name not in fields:
+            raise unknown_name("partition option", name, fields)
+        values[name] = _value(fields[name], text)
+    return rule(**values)
+
+
+def written(rule: Rule) -> str:
+    """The rule's options as a specification has them, defaults included: ":0.1,min=10,test=0.25,seed=0"."""
+    values = dataclasses.asdict(rule)
+    common = {name: values.pop(name) for name in ("min", "test", "seed")}
+    text = f":{_text(values.pop(rule.argument))}" if rule.argument else ""
+    for name, value in (values | common).items():
+        if value is True:
+            text += f",{name}"
+        elif value is not False:
+            text += f",{name}={_text(value)}"
+    return text
+
+
+def _text(value: Any) -> str:
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _value(field: dataclasses.Field[Any], text: str) -> Any:
+    kind: type = type(field.default)
+    if kind is bool:
+        if text:
+            raise InvalidInput(field.name, text, f"the flag alone, as in ,{field.name}")
+        return True
+    try:
+        return kind(text)
+    except ValueError:
+        raise InvalidInput(field.name, text, field.metadata["hyper"].domain(field.default)) from None

@@ -1,0 +1,73 @@
+"""Parameter groups of a client's networks, found by module and by module type, never by name patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from pfl.engine.mixing import Identity, Matrix, Mixing
+from pfl.models._network import Network
+
+
+class Groups:
+    """Which tensors a group names.
+
+    ``all`` is everything; ``model`` the main network (``extractor`` and ``head``); every further submodule of
+    the client's network is a group of its own name; ``bn_affine`` and ``bn_stats`` are batch norm's weights
+    and running statistics; ``stage:NAME`` the stages that the network declares.
+    """
+
+    def __init__(self, net: Network):
+        names = {id(tensor): name for name, tensor in _tensors(net).items()}
+
+        def of(*modules: nn.Module) -> tuple[str, ...]:
+            found = (names[id(t)] for module in modules for t in _tensors(module).values())
+            return tuple(dict.fromkeys(found))
+
+        norms = [module for module in net.modules() if isinstance(module, _BatchNorm)]
+        children = dict(net.named_children())
+        self.trainable = tuple(name for name, _ in net.named_parameters())
+        self._names: dict[str, tuple[str, ...]] = {
+            "all": of(net),
+            "model": of(children["extractor"], children["head"]),
+            **{name: of(child) for name, child in children.items()},
+            "bn_affine": tuple(names[id(p)] for norm in norms for p in norm.parameters()),
+            "bn_stats": tuple(names[id(b)] for norm in norms for b in norm.buffers()),
+            **{f"stage:{name}": of(*modules) for name, modules in net.stages.items()},
+        }
+
+    def __getitem__(self, group: str) -> tuple[str, ...]:
+        return self._names[group]
+
+    def trained(self, groups: Iterable[str]) -> tuple[str, ...]:
+        """The parameters of ``groups`` in the network's order (statistics are no parameters)."""
+        chosen = {name for group in groups for name in self[group]}
+        return tuple(name for name in self.trainable if name in chosen)
+
+    def resolve(self, mixing: Mixing, bn_stats: str) -> dict[str, Matrix]:
+        """Tensor name to matrix. Tensors that no group of ``mixing`` names get the identity; so do batch
+        norm's statistics where ``bn_stats`` is "local"."""
+        matrices: dict[str, Matrix] = dict.fromkeys(self["all"], Identity())
+        for group, matrix in mixing.items():
+            matrices.update(dict.fromkeys(self[group], matrix))
+        if bn_stats == "local":
+            matrices.update(dict.fromkeys(self["bn_stats"], Identity()))
+        return matrices
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def bind(net: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Make ``net`` compute with ``tensors``: a client's, or stacked ones inside a vmap."""
+    for name, tensor in tensors.items():
+        path, _, leaf = name.rpartition(".")
+        module = net.get_submodule(path)
+        if leaf in module._buffers:
+            module._buffers[leaf] = tensor
+        else:
+            module._parameters[leaf] = tensor  # type: ignore[assignment]

@@ -1,0 +1,67 @@
+"""Hyperparameters of a method: dataclass fields that carry their domain and their search range."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from pfl.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """The declaration of one hyperparameter.
+
+    Attributes:
+        about: one line for lists and documentation.
+        low, high: accepted values, inclusive (None: unbounded).
+        search: the range that a search draws from, inclusive; None: not searched.
+        log: the search range is on a logarithmic scale.
+        choices: accepted values of a categorical hyperparameter; a search draws from all of them.
+    """
+
+    about: str
+    low: float | None = None
+    high: float | None = None
+    search: tuple[float, float] | None = None
+    log: bool = False
+    choices: tuple[Any, ...] | None = None
+
+    def check(self, name: str, value: Any, default: Any) -> None:
+        """Raise `InvalidInput` unless ``value`` has the default's type and lies in the domain."""
+        if self.choices is not None:
+            valid = value in self.choices
+        elif isinstance(default, bool):
+            valid = isinstance(value, bool)
+        else:
+            number = int if isinstance(default, int) else (int, float)
+            valid = (
+                isinstance(value, number)
+                and not isinstance(value, bool)
+                and (self.low is None or value >= self.low)
+                and (self.high is None or value <= self.high)
+            )
+        if not valid:
+            raise InvalidInput(name, value, self.domain(default))
+
+    def domain(self, default: Any) -> str:
+        """The accepted values in words, for example "a number in [0, 1]"."""
+        if self.choices is not None:
+            return "one of " + ", ".join(str(choice) for choice in self.choices)
+        if isinstance(default, bool):
+            return "true or false"
+        kind = "a whole number" if isinstance(default, int) else "a number"
+        if self.low is not None and self.high is not None:
+            return f"{kind} in [{self.low:g}, {self.high:g}]"
+        if self.low is not None:
+            return f"{kind} of at least {self.low:g}"
+        return kind
+
+
+def hyper(default: Any, about: str, **declaration: Any) -> Any:
+    """A dataclass field that is a hyperparameter.
+
+    >>> rho: float = hyper(0.5, "share of rounds", low=0.0, high=1.0, search=(0.0, 1.0))
+    """
+    return dataclasses.field(default=default, metadata={"hyper": Hyperparameter(about, **declaration)})

@@ -1,0 +1,126 @@
+"""Mixing matrices over the rows of a bank (methods.md section 2.1).
+
+A mixing says, for each parameter group, which row-stochastic matrix W turns the clients' stored rows into
+their new ones: ``new[i] = sum_j W[i, j] * old[j]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ROW_SUM_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Identity:
+    """W = I: the group is personal."""
+
+
+@dataclass(frozen=True)
+class Average:
+    """W = 1 p^T over the participants of the round: the group is global.
+
+    Attributes:
+        weights: (K,) in the order of the participants, summing to 1.
+    """
+
+    weights: Tensor
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Rows of a general W: ``new[rows] = own * old[rows] + matrix @ old[sources]``.
+
+    Attributes:
+        matrix: (R, S) non-negative.
+        rows: (R,) clients whose rows change; None: all clients.
+        sources: (S,) clients that are read; None: all clients.
+        own: (R,) weight of the row's own old value; None: 0.
+    """
+
+    matrix: Tensor
+    rows: Tensor | None = None
+    sources: Tensor | None = None
+    own: Tensor | None = None
+
+
+Matrix = Identity | Average | Dense
+Mixing = Mapping[str, Matrix]
+"""Group name to matrix. A later entry overrides an earlier one on the tensors that both name."""
+
+
+def check_rows(matrix: Matrix) -> None:
+    """Assert that W is non-negative with rows that sum to 1 (the printed defects of several papers)."""
+    if isinstance(matrix, Identity):
+        return
+    weights = matrix.weights if isinstance(matrix, Average) else matrix.matrix
+    sums = weights.sum(-1)
+    if isinstance(matrix, Dense) and matrix.own is not None:
+        sums = sums + matrix.own
+    if bool((weights < 0).any()) or bool(((sums - 1).abs() > ROW_SUM_TOLERANCE).any()):
+        raise AssertionError(f"mixing rows must be non-negative and sum to 1, got sums {sums.tolist()}")
+
+
+def normalised(weights: Tensor) -> Tensor:
+    """Non-negative weights scaled to sum to 1 along the last axis."""
+    return weights / weights.sum(-1, keepdim=True)
+
+
+class Bank:
+    """The last value of every tensor of every client: name to (n, *shape).
+
+    A tensor that all clients share is stored once, as (1, *shape), until somebody's own value is written.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], clients: int):
+        self.tensors = dict(tensors)
+        self.clients = clients
+
+    def __getitem__(self, name: str) -> Tensor:
+        """(n, *shape); shared tensors are expanded, so do not write into the result."""
+        tensor = self.tensors[name]
+        return tensor.expand(self.clients, *tensor.shape[1:])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.tensors
+
+    def shared(self, name: str) -> bool:
+        return self.tensors[name].shape[0] == 1 < self.clients
+
+    def rows(self, ids: Tensor) -> dict[str, Tensor]:
+        """A copy of the rows ``ids``: name to (K, *shape)."""
+        return {name: self[name][ids] for name in self.tensors}
+
+    def write(self, name: str, ids: Tensor, values: Tensor) -> None:
+        """Replace the rows ``ids`` of one tensor."""
+        if self.shared(name):
+            self.tensors[name] = self[name].clone()
+        self.tensors[name][ids] = values
+
+    def mix(self, name: str, matrix: Dense) -> None:
+        """Replace rows of one tensor by their mixture, read from a snapshot."""
+        self.tensors[name] = mixed(self[name], matrix, into=self[name].clone())
+
+
+def mixed(old: Tensor, matrix: Dense, into: Tensor | None = None) -> Tensor:
+    """The new rows of ``matrix`` out of ``old`` (n, *shape): (R, *shape), or ``into`` with them written."""
+    sources = old if matrix.sources is None else old[matrix.sources]
+    weights = matrix.matrix.to(old.dtype)
+    new = (weights @ sources.flatten(1)).view(len(weights), *old.shape[1:])
+    if matrix.own is not None:
+        kept = old if matrix.rows is None else old[matrix.rows]
+        own = matrix.own.to(old.dtype).view(-1, *[1] * (old.dim() - 1))
+        new = torch.addcmul(new, own, kept)
+    if into is None:
+        return new
+    if matrix.rows is None:
+        return into.copy_(new)
+    into[matrix.rows] = new
+    return into

@@ -1,0 +1,345 @@
+"""A whole simulation, from the initialisation to the last evaluation. The main path of the package."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pfl.config import Config, Execution
+from pfl.data.dataset import Dataset
+from pfl.data.federation import Federation
+from pfl.data.partition import Partition
+from pfl.engine import VERSION, checkpoint
+from pfl.engine.evaluation import evaluate, summarise
+from pfl.engine.local import Backend, Program, Task
+from pfl.engine.loop import LoopBackend
+from pfl.engine.method import Method
+from pfl.engine.server import Server
+from pfl.engine.stacked import StackedBackend
+from pfl.engine.streams import integer_seed
+from pfl.errors import InvalidInput
+from pfl.methods import METHODS
+from pfl.models import MODELS
+from pfl.models._network import Network
+
+BYTES_PER_SCALAR = 4
+
+OnRound = Callable[[int, int, dict[str, Any] | None], None]
+"""Called after every round with the round, the number of rounds, and the newest evaluation."""
+
+
+@dataclass
+class Result:
+    """What a simulation of one seed gives.
+
+    Attributes:
+        metrics: accuracies in percent, curves, per-client accuracies and traffic; nothing that depends on
+            clock or machine.
+        measured: seconds, training samples a second, peak memory.
+    """
+
+    seed: int
+    metrics: dict[str, Any]
+    measured: dict[str, float]
+
+
+@dataclass
+class _Run:
+    """One seed under way."""
+
+    server: Server
+    history: list[dict[str, Any]] = field(default_factory=list)
+    per_client: torch.Tensor | None = None
+    bytes_down: int = 0
+    bytes_up: int = 0
+    losses: list[float] = field(default_factory=list)  # of the rounds since the last evaluation
+    diverged_at: int | None = None
+
+    def state(self) -> dict[str, Any]:
+        return {**checkpoint.server_state(self.server), **{name: getattr(self, name) for name in _PLAIN}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        checkpoint.restore_server(self.server, state)
+        for name in _PLAIN:
+            setattr(self, name, state[name])
+
+
+_PLAIN = ("history", "per_client", "bytes_down", "bytes_up", "losses", "diverged_at")
+
+
+def simulate(
+    config: Config,
+    dataset: Dataset,
+    partition: Partition,
+    seeds: Sequence[int] = (0,),
+    execution: Execution = Execution(),
+    on_round: OnRound | None = None,
+) -> list[Result]:
+    """Simulate a federation once for every seed, all seeds in lockstep.
+
+    The numbers are a function of (configuration, data, partition, seed) alone, interrupted or not, on one
+    machine, backend and number of threads.
+
+    Args:
+        config: what to compute; validated here.
+        partition: which images are whose; with ``config.validation`` the clients are evaluated on that share
+            of their training samples.
+        seeds: each drives initialisation, participants and batches of one simulation.
+        execution: device, backend, threads, checkpoints.
+        on_round: told of every round.
+
+    Returns:
+        One result a seed.
+
+    Raises:
+        InvalidInput: the configuration, or a device that is not there.
+    """
+    config = config.validated()
+    device = resolve_device(execution.device)
+    if config.validation:
+        partition = partition.with_validation(config.validation, dataset.labels)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(execution.threads)
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+            federation = Federation(dataset, partition, device, getattr(torch, config.dtype))
+            simulation = Simulation(config, federation, seeds, backend_for(execution.backend, device))
+            return simulation.run(execution, on_round)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def resolve_device(name: str) -> torch.device:
+    """The torch device called ``name``; ``auto`` is a GPU where there is one.
+
+    Raises:
+        InvalidInput: a GPU is asked for and absent, or the name means nothing to torch.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InvalidInput("device", name, "cpu, cuda, cuda:N or auto") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InvalidInput("device", name, f"cpu; this machine has {torch.cuda.device_count()} CUDA devices")
+    return device
+
+
+def backend_for(name: str, device: torch.device) -> Backend:
+    """The backend called ``name``; ``auto`` is the faster one on ``device``."""
+    if name == "auto":
+        name = "stacked" if device.type == "cuda" else "loop"
+    if name not in ("loop", "stacked"):
+        raise InvalidInput("backend", name, "loop, stacked or auto")
+    return StackedBackend() if name == "stacked" else LoopBackend()
+
+
+class Simulation:
+    """The rounds of a simulation, for all its seeds.
+
+    Args:
+        config: validated.
+        federation: the clients' data.
+        seeds: one federation under way for each.
+        backend: runs local programs and evaluations.
+    """
+
+    def __init__(self, config: Config, federation: Federation, seeds: Sequence[int], backend: Backend):
+        self.config = config
+        self.federation = federation
+        self.backend = backend
+        self.method: Method = METHODS[config.method].from_dict(config.hyperparameters)
+        self.runs = []
+        for seed in seeds:
+            server = Server(config, federation, seed)
+            net = self._build(server)
+            server.hold(net)
+            self.method.initialise(server)
+            server.settle()
+            self.runs.append(_Run(server))
+        # One template serves all seeds: backends bind each client's own tensors to it.
+        self.program = Program(self.method, net, self.runs[0].server.groups, config, federation)
+        self.seconds = 0.0
+        self.training_seconds = 0.0
+        self.samples = 0
+
+    def _build(self, server: Server) -> Network:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(integer_seed(server.seed, "initialisation"))
+            network = MODELS[self.config.model](self.federation.shape, self.federation.classes)
+            net = self.method.client_network(network, server)
+        return net.to(device=self.federation.device, dtype=self.federation.dtype)
+
+    @property
+    def round(self) -> int:
+        return max(run.server.round for run in self.runs)
+
+    def run(self, execution: Execution, on_round: OnRound | None = None) -> list[Result]:
+        """All rounds that are left, from the checkpoint in ``execution.checkpoint_dir`` if there is one."""
+        folder = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
+        if folder:
+            self._resume(folder)
+        began, before = time.perf_counter(), self.seconds
+        while self.round < self.config.rounds and self._alive():
+            self.advance()
+            self.seconds = before + time.perf_counter() - began
+            if folder and (self.round % execution.checkpoint_every == 0 or self.round == self.config.rounds):
+                checkpoint.save(folder, self._state())
+            if on_round:
+                history = self.runs[0].history
+                on_round(self.round, self.config.rounds, history[-1] if history else None)
+        if execution.save:
+            models = {run.server.seed: run.server.bank.tensors for run in self.runs}
+            checkpoint.write(Path(execution.save), models)
+        return [self._result(run) for run in self.runs]
+
+    def advance(self) -> None:
+        """One round of every seed that has not diverged, evaluation included."""
+        runs = self._alive()
+        tasks = [self._begin(run.server) for run in runs]
+        began = time.perf_counter()
+        trained = self.backend.train(self.program, _joined(tasks))
+        losses = trained.losses.tolist()  # waits for the device
+        self.training_seconds += time.perf_counter() - began
+        self.samples += trained.samples
+        first = 0
+        for run, task in zip(runs, tasks, strict=True):
+            part = slice(first, first + len(task.clients))
+            first = part.stop
+            self._end(run, {name: stack[part] for name, stack in trained.tensors.items()}, losses[part])
+
+    def _begin(self, server: Server) -> Task:
+        server.round += 1
+        server.begin_round(self.method.dispatch(server))
+        state = {name: stack[server.participants] for name, stack in server.client_state.items()}
+        clients = server.participants.tolist()
+        return Task(
+            server.round,
+            clients,
+            [server.seed] * len(clients),
+            self.method.phases(server),
+            server.received,
+            state,
+        )
+
+    def _end(self, run: _Run, uploads: dict[str, torch.Tensor], losses: list[float]) -> None:
+        server = run.server
+        server.uploads = uploads
+        self.method.update(server)
+        server.end_round(self.method.aggregate(server))
+        down, up = self.method.traffic(server)
+        run.bytes_down += BYTES_PER_SCALAR * down
+        run.bytes_up += BYTES_PER_SCALAR * up
+        run.losses.append(sum(losses) / len(losses))
+        if not torch.isfinite(torch.tensor(losses)).all():
+            run.diverged_at = server.round
+        last = server.round == self.config.rounds or run.diverged_at is not None
+        if last or server.round % self.config.eval_every == 0:
+            scores, run.per_client = evaluate(server, self.program, self.backend)
+            entry = {
+                "round": server.round,
+                **scores,
+                "train_loss": sum(run.losses) / len(run.losses),
+                "bytes_down": run.bytes_down,
+                "bytes_up": run.bytes_up,
+            }
+            run.history.append(entry)
+            run.losses = []
+
+    def _alive(self) -> list[_Run]:
+        return [run for run in self.runs if run.diverged_at is None]
+
+    # ---- checkpoints and results -----------------------------------------------------------------------
+
+    def _fingerprint(self) -> str:
+        federation = self.federation
+        parts = [np_hash(index) for part in (federation.train, federation.test) for index in part]
+        seeds = [run.server.seed for run in self.runs]
+        text = json.dumps([self.config.to_dict(), seeds, VERSION, self.method.version, parts])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "fingerprint": self._fingerprint(),
+            "runs": [run.state() for run in self.runs],
+            "seconds": self.seconds,
+            "training_seconds": self.training_seconds,
+            "samples": self.samples,
+        }
+
+    def _resume(self, folder: Path) -> None:
+        state = checkpoint.load(folder, self.federation.device)
+        if state is None:
+            return
+        if state["fingerprint"] != self._fingerprint():
+            raise InvalidInput(
+                "checkpoint", str(folder), "a folder without the checkpoint of another simulation"
+            )
+        for run, saved in zip(self.runs, state["runs"], strict=True):
+            run.restore(saved)
+        for name in ("seconds", "training_seconds", "samples"):
+            setattr(self, name, state[name])
+
+    def _result(self, run: _Run) -> Result:
+        server = run.server
+        assert run.per_client is not None
+        per_client = [
+            {
+                "client": client,
+                "train": len(server.federation.train[client]),
+                "test": len(server.federation.test[client]),
+                "accuracy": None if math.isnan(accuracy) else accuracy,
+            }
+            for client, accuracy in enumerate(run.per_client.tolist())
+        ]
+        metrics = {
+            **summarise(run.history, self.method.headline),
+            "rounds": run.history,
+            "per_client": per_client,
+            "bytes_down": run.bytes_down,
+            "bytes_up": run.bytes_up,
+        }
+        if run.diverged_at is not None:
+            metrics["diverged_at"] = run.diverged_at
+        measured = {
+            "wall_seconds": self.seconds / len(self.runs),
+            "train_seconds": self.training_seconds / len(self.runs),
+            "samples_per_second": self.samples / self.training_seconds if self.training_seconds else 0.0,
+            "peak_memory_bytes": _peak_memory(self.federation.device),
+        }
+        return Result(server.seed, metrics, measured)
+
+
+def np_hash(index: Any) -> str:
+    return hashlib.sha256(index.tobytes()).hexdigest()
+
+
+def _joined(tasks: Sequence[Task]) -> Task:
+    """The tasks of several seeds as one: seeds are only more clients in the stack."""
+    if len(tasks) == 1:
+        return tasks[0]
+    first = tasks[0]
+    return Task(
+        first.round,
+        [client for task in tasks for client in task.clients],
+        [seed for task in tasks for seed in task.seeds],
+        first.phases,
+        {name: torch.cat([task.start[name] for task in tasks]) for name in first.start},
+        {name: torch.cat([task.state[name] for task in tasks]) for name in first.state},
+    )
+
+
+def _peak_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,31 @@
+"""Errors that a user can mend: one line that names the parameter, the value and what is accepted."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise InvalidInput"
+    """A user's mistake. The message is one line; the command line prints it and exits with 2.
+
+    >>> str(InvalidInput("participation", 1.5, "a number in (0, 1]"))
+    'participation: 1.5 is not accepted; expected a number in (0, 1]'
+    """
+
+    def __init__(self, parameter: str, value: object, accepted: str):
+        shown = value if isinstance(value, str) else repr(value)
+        super().__init__(f"{parameter}: {shown} is not accepted; expected {accepted}")
+        self.parameter = parameter
+
+
+def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInput:
+    """The error for a name that no registry holds, with the nearest known name first.
+
+    >>> str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
+    "method: pfedsmi is not accepted; expected one of fedavg, pfedsim (did you mean 'pfedsim'?)"
+    """
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    return InvalidInput(parameter, name, f"one of {', '.join(known)}{hint}")

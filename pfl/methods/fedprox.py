@@ -1,0 +1,30 @@
+"""FedProx: FedAvg with a proximal term that holds clients near the global model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method, Mixing
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class FedProx(Method):
+    """Local objective ``loss + mu/2 ||theta - theta_start||^2`` on the trained parameters."""
+
+    paper = "Li et al., MLSys 2020, Algorithm 2"
+
+    mu: float = hyper(1.0, "weight of the proximal term", low=0.0, search=(1e-4, 3.0), log=True)
+
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        return super().loss(client, batch) + self.mu / 2 * client.distance_squared()
+
+    def aggregate(self, server: Server) -> Mixing:
+        return {"all": server.average()}

@@ -1,0 +1,78 @@
+"""pFedSim: extractors mixed by the similarity of the clients' heads; personal heads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method, Mixing
+from pfl.engine.mixing import Dense, normalised
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class PFedSim(Method):
+    """FedAvg for a share of the rounds; then a participant starts from its own head and from the mean of all
+    stored extractors, weighted by how alike the heads are.
+
+    ``server.state["affinity"]`` (n, n) holds a weight a pair, 0 until the two have taken part in the same
+    round and refreshed whenever they do. Its diagonal is the largest weight that the cap allows.
+    """
+
+    paper = "Tan et al., 2023, Algorithm 2 and Eq. 3"
+
+    rho: float = hyper(0.5, "share of rounds spent in generalisation", low=0.0, high=1.0, search=(0.0, 1.0))
+    affinity: str = hyper(
+        "mean_then_log",
+        "order of the logarithm and the mean over classes",
+        choices=("mean_then_log", "log_then_mean"),
+    )
+    # The paper's -log(1 - cos) is unbounded; the cap stands in for its "similarity in [0, 1]".
+    cosine_cap: float = hyper(1 - 1e-4, "largest cosine before the logarithm", low=0.0, high=1 - 1e-12)
+    epsilon: float = hyper(1e-8, "added to the product of norms", low=0.0)
+
+    def initialise(self, server: Server) -> None:
+        server.state["affinity"] = torch.eye(server.clients, dtype=torch.float64) * -math.log(
+            1 - self.cosine_cap
+        )
+
+    def dispatch(self, server: Server) -> Mixing:
+        if self._generalising(server):
+            return {}
+        rows = server.state["affinity"][server.participants]
+        return {"extractor": Dense(normalised(rows))}
+
+    def update(self, server: Server) -> None:
+        if self._generalising(server):
+            return
+        pair = server.participants
+        fresh = self._affinities(server.uploads["head.weight"].double())
+        fresh.fill_diagonal_(-math.log(1 - self.cosine_cap))
+        server.state["affinity"][pair[:, None], pair] = fresh
+
+    def aggregate(self, server: Server) -> Mixing:
+        return {"all": server.average()} if self._generalising(server) else {}
+
+    def traffic(self, server: Server) -> tuple[int, int]:
+        # The head goes up to be compared, and down again with the mixed extractor.
+        whole = len(server.participants) * server.scalars("all")
+        return whole, whole
+
+    def _generalising(self, server: Server) -> bool:
+        return server.round <= math.floor(self.rho * server.rounds + 1e-9)
+
+    def _affinities(self, heads: Tensor) -> Tensor:
+        """Head weights (K, classes, d) to affinities (K, K)."""
+        norms = heads.norm(dim=-1)
+        products = torch.einsum("icd,jcd->ijc", heads, heads)
+        cosines = products / (norms[:, None] * norms[None] + self.epsilon)
+        if self.affinity == "mean_then_log":
+            return -torch.log(1 - cosines.mean(-1).clamp(0, self.cosine_cap))
+        return -torch.log(1 - cosines.clamp(0, self.cosine_cap)).mean(-1)

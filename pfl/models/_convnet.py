@@ -1,0 +1,97 @@
+"""A few convolutions and a few linear layers: the LeNets and their like."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from torch import nn
+
+from pfl.errors import InvalidInput
+from pfl.models import Shape
+from pfl.models._layers import BatchNorm2d
+from pfl.models._network import Network
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The widths of a `ConvNet`.
+
+    Attributes:
+        shape: of an image: channels, height, width.
+        classes: width of the head.
+        channels: output channels of the convolutions.
+        hidden: widths of the linear layers between the convolutions and the head.
+        kernel: side of all convolutions; their stride is 1 and they do not pad.
+        batch_norm: normalise between each convolution and its ReLU.
+    """
+
+    shape: Shape
+    classes: int
+    channels: tuple[int, ...]
+    hidden: tuple[int, ...]
+    kernel: int = 5
+    batch_norm: bool = False
+
+    @property
+    def flat(self) -> int:
+        """How many numbers the convolutions leave of an image.
+
+        Raises:
+            InvalidInput: none, the image is too small.
+        """
+        _, height, width = self.shape
+        least = 1
+        for _ in self.channels:
+            height, width = (height - self.kernel + 1) // 2, (width - self.kernel + 1) // 2
+            least = 2 * least + self.kernel - 1
+        if min(height, width) < 1:
+            _, *sides = self.shape
+            raise InvalidInput("images", "{}x{}".format(*sides), f"at least {least}x{least} for this network")
+        return self.channels[-1] * height * width
+
+    @property
+    def parameters(self) -> int:
+        """The number of trainable scalars."""
+        convolutions = pairwise((self.shape[0], *self.channels))
+        linears = pairwise((self.flat, *self.hidden, self.classes))
+        return (
+            sum((self.kernel**2 * before + 1) * after for before, after in convolutions)
+            + sum((before + 1) * after for before, after in linears)
+            + 2 * sum(self.channels) * self.batch_norm
+        )
+
+    def narrowed(self, share: float) -> Plan:
+        """The same layers with about ``share`` of the parameters.
+
+        The convolutions keep 2 * share of their channels, rounded up: at 1/6, (6, 16) becomes (2, 6). The
+        hidden layers shrink together to the width whose count is nearest.
+        """
+        channels = tuple(math.ceil(2 * share * width) for width in self.channels)
+        widest = self.hidden[0]
+        plans = [
+            replace(self, channels=channels, hidden=tuple(math.ceil(i * w / widest) for w in self.hidden))
+            for i in range(1, widest + 1)
+        ]
+        return min(plans, key=lambda plan: abs(plan.parameters - share * self.parameters))
+
+
+class ConvNet(Network):
+    """Blocks of convolution, ReLU and 2x2 max pooling, then linear layers with ReLU, then the head."""
+
+    def __init__(self, plan: Plan):
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        for i, (before, after) in enumerate(pairwise((plan.shape[0], *plan.channels)), start=1):
+            layers[f"conv{i}"] = nn.Conv2d(before, after, plan.kernel)
+            if plan.batch_norm:
+                layers[f"bn{i}"] = BatchNorm2d(after)
+            layers[f"conv{i}_relu"] = nn.ReLU()
+            layers[f"pool{i}"] = nn.MaxPool2d(2)
+        layers["flatten"] = nn.Flatten()
+        for i, (before, after) in enumerate(pairwise((plan.flat, *plan.hidden)), start=1):
+            layers[f"fc{i}"] = nn.Linear(before, after)
+            layers[f"fc{i}_relu"] = nn.ReLU()
+        super().__init__(nn.Sequential(layers), nn.Linear(plan.hidden[-1], plan.classes))
+        self.plan = plan

@@ -1,0 +1,83 @@
+"""Layers whose batches may be padded and whose noise is keyed, so that clients can be stacked."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class BatchNorm2d(nn.BatchNorm2d):
+    """Batch norm (Ioffe and Szegedy, 2015) over the real rows of a padded batch.
+
+    Differs from `torch.nn.BatchNorm2d` in two ways: there is no batch counter, which could not be averaged,
+    and the attribute ``rows`` may tell real rows from padding. Without real rows the running statistics stay.
+
+    Attributes:
+        rows: (B,), 1 for a real row and 0 for padding, in the images' dtype; None: every row is real.
+    """
+
+    rows: Tensor | None = None
+    running_mean: Tensor
+    running_var: Tensor
+    momentum: float
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1):
+        super().__init__(num_features, eps, momentum)
+        self.num_batches_tracked = None
+
+    def _load_from_state_dict(self, *args) -> None:
+        # The parent would take the missing counter for an older version's state and add one.
+        nn.Module._load_from_state_dict(self, *args)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) to the same shape. Under vmap each client's running statistics move in place."""
+        if self.rows is None or not self.training:
+            statistics = (self.running_mean, self.running_var)
+            return F.batch_norm(
+                x, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps
+            )
+        rows = self.rows[:, None, None, None]
+        values = rows.sum() * x.shape[2] * x.shape[3]
+        mean = (x * rows).sum((0, 2, 3), keepdim=True) / values.clamp(min=1)
+        centred = x - mean
+        variance = (centred.square() * rows).sum((0, 2, 3), keepdim=True) / values.clamp(min=1)
+        with torch.no_grad():
+            unbiased = variance * values / (values - 1).clamp(min=1)
+            momentum = self.momentum * values.clamp(max=1)
+            for running, batch in ((self.running_mean, mean), (self.running_var, unbiased)):
+                running.add_(momentum * (batch.flatten() - running))
+        weight, bias = self.weight[:, None, None], self.bias[:, None, None]
+        return centred * (variance + self.eps).rsqrt() * weight + bias
+
+
+class Dropout(nn.Module):
+    """Dropout (Srivastava et al., 2014) of features (B, d), with a mask that a key decides.
+
+    A stacked client thus drops what it would drop alone, on any device, in any precision and with any padding
+    after its real rows.
+
+    Attributes:
+        key: () int64, another for every client and step; None: the mask is drawn from torch's random state.
+    """
+
+    key: Tensor | None = None
+
+    def __init__(self, p: float):
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.key is None or not self.training:
+            return F.dropout(x, self.p, self.training)
+        position = torch.arange(x.numel(), device=x.device).view(x.shape)
+        noise = _hash(_hash(position) ^ self.key)
+        return x * (noise >= self.p * 2**32) / (1 - self.p)
+
+
+def _hash(x: Tensor) -> Tensor:
+    """A bijection of 32-bit numbers without visible pattern (Wellons' lowbias32), on int64."""
+    x = x & 0xFFFFFFFF
+    x = (x ^ (x >> 16)) * 0x7FEB352D & 0xFFFFFFFF
+    x = (x ^ (x >> 15)) * 0x846CA68B & 0xFFFFFFFF
+    return x ^ (x >> 16)

@@ -1,0 +1,35 @@
+"""What a network is: an extractor, a head, and the stages that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+
+class Network(nn.Module):
+    """A classifier split where personalised methods split it.
+
+    Args:
+        extractor: images (B, C, H, W) to features (B, d).
+        head: the last linear layer, d to classes.
+        stages: name of a stage to the submodules that belong to it; by default the extractor is the stage
+            "base" and the head the stage "head".
+
+    Attributes:
+        pretrained: the extractor starts from weights learnt on other data, not from scratch.
+    """
+
+    pretrained = False
+
+    def __init__(
+        self, extractor: nn.Module, head: nn.Linear, stages: Mapping[str, list[nn.Module]] | None = None
+    ):
+        super().__init__()
+        self.extractor = extractor
+        self.head = head
+        self.stages: dict[str, list[nn.Module]] = dict(stages or {"base": [extractor], "head": [head]})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images (B, C, H, W) to logits (B, classes)."""
+        return self.head(self.extractor(x))

@@ -1,0 +1,67 @@
+"""Residual networks of basic blocks (He et al., 2016)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pfl.models import Shape
+from pfl.models._layers import BatchNorm2d
+from pfl.models._network import Network
+
+
+def resnet(
+    shape: Shape, classes: int, blocks: tuple[int, ...], stem: Literal["imagenet", "cifar"] = "imagenet"
+) -> Network:
+    """A ResNet whose layers have ``blocks`` basic blocks each, of 64, 128, 256 and so on channels.
+
+    Args:
+        stem: "imagenet", a 7x7 convolution and a pooling, both of stride 2; "cifar", a 3x3 convolution of
+            stride 1, which keeps the sides of small images.
+    """
+    small = stem == "cifar"
+    layers: OrderedDict[str, nn.Module] = OrderedDict(
+        conv1=_conv(shape[0], 64, 3, 1) if small else _conv(shape[0], 64, 7, 2),
+        bn1=BatchNorm2d(64),
+        relu=nn.ReLU(),
+        maxpool=nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1),
+    )
+    before = 64
+    for i, count in enumerate(blocks):
+        after = 64 * 2**i
+        first = _BasicBlock(before, after, stride=1 if i == 0 else 2)
+        layers[f"layer{i + 1}"] = nn.Sequential(
+            first, *(_BasicBlock(after, after, stride=1) for _ in range(count - 1))
+        )
+        before = after
+    layers["avgpool"] = nn.AdaptiveAvgPool2d(1)
+    layers["flatten"] = nn.Flatten()
+    return Network(nn.Sequential(layers), nn.Linear(before, classes))
+
+
+class _BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution where the shape changes."""
+
+    def __init__(self, before: int, after: int, stride: int):
+        super().__init__()
+        self.conv1 = _conv(before, after, 3, stride)
+        self.bn1 = BatchNorm2d(after)
+        self.conv2 = _conv(after, after, 3, 1)
+        self.bn2 = BatchNorm2d(after)
+        unchanged = before == after and stride == 1
+        self.downsample = (
+            nn.Identity() if unchanged else nn.Sequential(_conv(before, after, 1, stride), BatchNorm2d(after))
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(y + self.downsample(x))
+
+
+def _conv(before: int, after: int, kernel: int, stride: int) -> nn.Conv2d:
+    conv = nn.Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=False)
+    nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+    return conv

@@ -1,0 +1,107 @@
+"""FedSimSup's supervisors: second networks that stay with their client (methods-models.md section 2).
+
+The paper names three kinds without their architecture; these are ours.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from pfl.errors import InvalidInput, unknown_name
+from pfl.models import Shape
+from pfl.models._convnet import ConvNet
+from pfl.models._network import Network
+
+KINDS = ("L", "C", "T", "T_small")
+
+
+def supervisor(kind: str, shape: Shape, classes: int, of: Network, share: float = 1 / 6) -> Network:
+    """A supervisor for the network ``of``: images (B, C, H, W) to logits (B, classes).
+
+    Args:
+        kind: "L", the network ``of`` narrowed; "C", a smaller CNN; "T", a large transformer; "T_small", one
+            for quick runs.
+        share: how many of the parameters of ``of`` an "L" has.
+
+    Raises:
+        InvalidInput: an unknown kind, a network that "L" cannot narrow, images that "T" cannot cut up.
+    """
+    match kind:
+        case "L":
+            if not isinstance(of, ConvNet):
+                raise InvalidInput("supervisor", kind, "C, T or T_small beside this model (L narrows LeNets)")
+            return ConvNet(of.plan.narrowed(share))
+        case "C":
+            return small_cnn(shape, classes)
+        case "T":
+            return transformer(shape, classes, width=128, depth=4, hidden=256)
+        case "T_small":
+            return transformer(shape, classes, width=64, depth=2, hidden=128)
+    raise unknown_name("supervisor", kind, KINDS)
+
+
+def small_cnn(shape: Shape, classes: int) -> Network:
+    """Two 3x3 convolutions of stride 2 with 8 and 16 channels, and a linear layer on their averages."""
+    extractor = nn.Sequential(
+        nn.Conv2d(shape[0], 8, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    )
+    return Network(extractor, nn.Linear(16, classes))
+
+
+def transformer(shape: Shape, classes: int, width: int, depth: int, hidden: int) -> Network:
+    """A vision transformer (Dosovitskiy et al., 2021) on patches of 4x4 pixels, with 4 heads."""
+    return Network(_Transformer(shape, width, depth, hidden), nn.Linear(width, classes))
+
+
+class _Transformer(nn.Module):
+    """Images (B, C, H, W) to the class token's features (B, width)."""
+
+    def __init__(self, shape: Shape, width: int, depth: int, hidden: int, patch: int = 4):
+        super().__init__()
+        channels, height, side = shape
+        if height % patch or side % patch:
+            accepted = f"sides that are multiples of {patch} for a transformer"
+            raise InvalidInput("images", f"{height}x{side}", accepted)
+        self.patches = nn.Conv2d(channels, width, patch, stride=patch)
+        tokens = 1 + (height // patch) * (side // patch)
+        self.class_token = nn.Parameter(torch.empty(1, width))
+        self.positions = nn.Parameter(torch.empty(tokens, width))
+        self.blocks = nn.Sequential(*(_Block(width, hidden) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width)
+        for parameter in (self.class_token, self.positions):
+            nn.init.trunc_normal_(parameter, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patches(x).flatten(2).mT
+        token = self.class_token.expand(len(x), 1, -1)
+        return self.norm(self.blocks(torch.cat([token, tokens], 1) + self.positions)[:, 0])
+
+
+class _Block(nn.Module):
+    """A pre-norm transformer layer on tokens (B, N, width)."""
+
+    def __init__(self, width: int, hidden: int, heads: int = 4):
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(width)
+        self.queries_keys_values = nn.Linear(width, 3 * width)
+        self.attention = nn.Linear(width, width)
+        self.mlp = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Written out: vmap has no rule for the fused attention of a CPU and would run client by client.
+        q, k, v = (
+            self.queries_keys_values(self.attention_norm(x)).unflatten(-1, (3, self.heads, -1)).unbind(-3)
+        )
+        q, k, v = (each.transpose(-3, -2) for each in (q, k, v))
+        weights = (q @ k.mT * k.shape[-1] ** -0.5).softmax(-1)
+        x = x + self.attention((weights @ v).transpose(-3, -2).flatten(-2))
+        return x + self.mlp(x)

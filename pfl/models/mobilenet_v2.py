@@ -1,0 +1,71 @@
+"""MobileNetV2, pretrained on ImageNet if torchvision's weights are at hand (pFedSim)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pfl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import nn
+
+    from pfl.models import Shape
+    from pfl.models._network import Network
+
+WEIGHTS = "mobilenet_v2-7ebf99e0.pth"
+"""torchvision's default weights; the name ends in the beginning of the file's SHA-256."""
+
+
+def mobilenet_v2(shape: Shape, classes: int) -> Network:
+    """MobileNetV2 (Sandler et al., 2018), torchvision's: 2,480,072 parameters on Tiny-ImageNet.
+
+    pFedSim starts from ImageNet's weights. So does this network, and says so by ``pretrained``, if the file
+    `WEIGHTS` is in torch hub's folder of checkpoints, where torchvision keeps it; nothing is downloaded.
+
+    Raises:
+        InvalidInput: the images have no three channels, or the weights' file is damaged.
+    """
+    from collections import OrderedDict
+    from pathlib import Path
+
+    import torch
+    from torch import nn
+    from torchvision.models import MobileNetV2
+
+    from pfl.models._layers import BatchNorm2d, Dropout
+    from pfl.models._network import Network
+
+    if shape[0] != 3:
+        raise InvalidInput("images", f"{shape[0]} channel(s)", "3 channels by mobilenet_v2")
+    body = MobileNetV2(norm_layer=BatchNorm2d)
+    extractor = nn.Sequential(
+        OrderedDict(
+            features=body.features,
+            avgpool=nn.AdaptiveAvgPool2d(1),
+            flatten=nn.Flatten(),
+            dropout=Dropout(0.2),
+        )
+    )
+    network = Network(extractor, nn.Linear(body.last_channel, classes))
+    weights = Path(torch.hub.get_dir()) / "checkpoints" / WEIGHTS
+    if weights.exists():
+        _load(body.features, weights)
+        network.pretrained = True
+    return network
+
+
+def _load(features: nn.Module, path: Path) -> None:
+    """Fill ``features`` with the tensors that torchvision's file has for them."""
+    import hashlib
+
+    import torch
+
+    digest = path.stem.rpartition("-")[2]
+    if not hashlib.sha256(path.read_bytes()).hexdigest().startswith(digest):
+        accepted = f"a file whose SHA-256 begins with {digest} (without it training starts from scratch)"
+        raise InvalidInput("pretrained weights", str(path), accepted)
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    wanted = features.state_dict().keys()
+    features.load_state_dict({name: state[f"features.{name}"] for name in wanted})

@@ -1,0 +1,78 @@
+"""What there is: methods, models, data sets and partition rules. A component is a file.
+
+``pfl/methods/fedper.py`` is the method ``fedper``. Somebody else's package adds one by an entry point of the
+group ``pfl.methods`` with the component's name. Names are known without importing anything, so that lists
+and error messages answer at once.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from pfl.errors import unknown_name
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T]):
+    """A mapping from name to component; a component is imported when it is asked for.
+
+    Args:
+        kind: what an entry is called in error messages, for example "method".
+        package: the package whose files are the components; also the name of the entry-point group.
+        pick: takes the component out of its module; by default the module's attribute of the same name.
+    """
+
+    def __init__(self, kind: str, package: str, pick: Callable[[ModuleType], T] | None = None):
+        self.kind = kind
+        self.package = package
+        self._pick = pick or (lambda module: getattr(module, module.__name__.rpartition(".")[2]))
+
+    @cached_property
+    def _files(self) -> frozenset[str]:
+        path = importlib.import_module(self.package).__path__
+        return frozenset(module.name for module in pkgutil.iter_modules(path) if module.name[0] != "_")
+
+    @cached_property
+    def _points(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=self.package)}
+
+    def __getitem__(self, name: str) -> T:
+        """The component called ``name``.
+
+        Raises:
+            InvalidInput: no such name; the message lists the known ones and the nearest.
+        """
+        if name in self._files:
+            return self._pick(importlib.import_module(f"{self.package}.{name}"))
+        if name in self._points:
+            found = self._points[name].load()
+            return self._pick(found) if isinstance(found, ModuleType) else found
+        raise unknown_name(self.kind, name, self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files or name in self._points
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._files | self._points.keys()))
+
+    def __len__(self) -> int:
+        return len(self._files | self._points.keys())
+
+    def summary(self, name: str) -> str:
+        """The first line of the docstring of the component's file, read without importing it."""
+        module = f"{self.package}.{name}" if name in self._files else self._points[name].module
+        spec = importlib.util.find_spec(module)
+        if spec is None or spec.origin is None:
+            return ""
+        text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8")))
+        return (text or "").partition("\n")[0]

@@ -1,0 +1,214 @@
+"""Trials: simulations with a key, run anywhere, and the ledger rows that they give."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pfl
+from pfl import engine
+from pfl.config import Config, Execution
+from pfl.methods import METHODS
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+    from pfl.data.partition import Partition
+    from pfl.engine.simulation import OnRound
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration of one cell, to be run with one or more seeds.
+
+    Attributes:
+        table, cell, setting, row: where in a table the result belongs; no part of the key.
+        phase: "search" on the validation part, "final" on the full training data.
+        config: `Config.to_dict` of a validated configuration.
+        dataset, partition, clients: what `pfl.data` makes the data and the partition from.
+        data_checksum, partition_checksum: what they must turn out to be.
+    """
+
+    table: str
+    cell: str
+    setting: str
+    row: str
+    phase: Literal["search", "final"]
+    config: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    dataset: str
+    partition: str
+    clients: int | None
+    data_checksum: str
+    partition_checksum: str
+
+    @property
+    def method(self) -> str:
+        return self.config["method"]
+
+    def keys(self) -> list[str]:
+        """The key of each seed's row."""
+        return [
+            trial_key(self.config, self.data_checksum, self.partition_checksum, seed) for seed in self.seeds
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "config": dict(self.config), "seeds": list(self.seeds)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Trial:
+        return cls(**{**values, "seeds": tuple(values["seeds"])})
+
+
+def trial_key(config: Mapping[str, Any], data_checksum: str, partition_checksum: str, seed: int) -> str:
+    """The identity of a result: everything that decides its numbers, and nothing else.
+
+    The numerics versions of engine and method stand for the code, so that an edit that moves no number makes
+    no result stale.
+    """
+    content = {
+        "config": dict(config),
+        "data": data_checksum,
+        "partition": partition_checksum,
+        "seed": seed,
+        "engine": engine.VERSION,
+        "method": METHODS[config["method"]].version,
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def run_trial(
+    trial: Trial,
+    dataset: Dataset,
+    partition: Partition,
+    execution: Execution = Execution(),
+    on_round: OnRound | None = None,
+) -> list[dict[str, Any]]:
+    """Run ``trial`` and return its ledger rows, one a seed.
+
+    Raises:
+        ValueError: data or partition are not those that the trial names.
+    """
+    from pfl.engine.simulation import resolve_device, simulate
+
+    for name, found in (("data", dataset.checksum), ("partition", partition.checksum)):
+        expected = getattr(trial, f"{name}_checksum")
+        if found != expected:
+            raise ValueError(f"the {name} has checksum {found[:12]}, the trial was made for {expected[:12]}")
+    config = Config.from_dict(trial.config)
+    began = time.perf_counter()
+    results = simulate(config, dataset, partition, trial.seeds, execution, on_round)
+    seconds = (time.perf_counter() - began) / len(results)
+    device = resolve_device(execution.device)
+    return [
+        {
+            "key": key,
+            "table": trial.table,
+            "cell": trial.cell,
+            "setting": trial.setting,
+            "row": trial.row,
+            "method": trial.method,
+            "seed": result.seed,
+            "phase": trial.phase,
+            "config": dict(trial.config),
+            "dataset": trial.dataset,
+            "partition": trial.partition,
+            "clients": trial.clients,
+            "data_checksum": trial.data_checksum,
+            "partition_checksum": trial.partition_checksum,
+            "metrics": json_ready(result.metrics),
+            "seconds": seconds,
+            "measured": result.measured,
+            "hardware": hardware(execution, device),
+            "versions": versions(trial.method),
+            **commit(),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        for key, result in zip(trial.keys(), results, strict=True)
+    ]
+
+
+def json_ready(value: Any) -> Any:
+    """``value`` with every number that JSON cannot hold (NaN, infinity) as null."""
+    if isinstance(value, dict):
+        return {key: json_ready(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [json_ready(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def hardware(execution: Execution, device: Any) -> dict[str, Any]:
+    """What the trial ran on."""
+    import torch
+
+    return {
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": execution.threads,
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "device": device.type,
+        "backend": execution.backend,
+    }
+
+
+def versions(method: str) -> dict[str, Any]:
+    """The versions that decide a number."""
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "pfl": pfl.__version__,
+        "engine": engine.VERSION,
+        "method": METHODS[method].version,
+    }
+
+
+@cache
+def commit() -> dict[str, Any]:
+    """The code that is running.
+
+    ``commit`` is "unknown" outside a checkout; ``dirty`` says that the code is in no commit; ``sources`` is
+    the SHA-256 of the simulator's files, by which such a result can still be told from one of other code.
+    """
+    root = Path(pfl.__file__).resolve().parent.parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    digest = hashlib.sha256()
+    for path in sorted((root / "pfl").rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    sources = digest.hexdigest()
+    try:
+        # Only code decides numbers: results and reports may be waiting for their commit.
+        edited = git("status", "--porcelain", "--", "pfl", "pipeline", "requirements.lock")
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(edited), "sources": sources}
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": "unknown", "dirty": True, "sources": sources}
+
+
+@cache
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,306 @@
+"""What is left to run of a table, and what has come of it: the sweep without the machinery that runs it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from pfl.config import Config
+from pfl.trials import Trial
+from pipeline.config import Cell, Table
+from pipeline.ledger import Ledger, Row
+from pipeline.search import WORST, Study, configured
+from pipeline.summary import accuracy, failure
+
+if TYPE_CHECKING:
+    from pfl.data.partition import Partition
+
+Watch = Callable[["CellAgenda", "Attempt", Row, bool], None]
+"""Told of every row that a cell receives, and whether it came out of the ledger."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """A configuration in a cell, to be run with one or more seeds.
+
+    Attributes:
+        number: of the search trial that the configuration comes from, 0 being the pinned one; None without
+            a search.
+    """
+
+    trial: Trial
+    number: int | None
+    keys: tuple[str, ...] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", tuple(self.trial.keys()))
+
+    def open(self, settled: Callable[[str], bool], together: bool) -> Trial | None:
+        """The trial of the seeds that are not settled, or of the first of them; None where all are."""
+        seeds = [seed for seed, key in zip(self.trial.seeds, self.keys, strict=True) if not settled(key)]
+        return (
+            dataclasses.replace(self.trial, seeds=tuple(seeds if together else seeds[:1])) if seeds else None
+        )
+
+
+class CellAgenda:
+    """One cell: its pinned configuration with all seeds, the search, then the selected configuration.
+
+    Attributes:
+        searched: the search trials so far, the pinned configuration first.
+        selected: what the search chose, which may be `pinned` itself; None before its end and without one.
+        seen: the keys of the rows that the cell has received.
+    """
+
+    def __init__(self, cell: Cell, table: Table, partition: Partition):
+        self.cell = cell
+        self._table = table
+        self._partition = partition
+        search = table.search
+        self._study = Study(cell.config, search.trials, search.batch, search.seed) if search.trials else None
+        self.pinned = self._attempt("final", cell.config, table.seeds, 0 if self._study else None)
+        self.searched: list[Attempt] = []
+        self.selected: Attempt | None = None
+        self.seen: set[str] = set()
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        chosen = [self.selected] if self.selected and self.selected is not self.pinned else []
+        return [self.pinned, *self.searched, *chosen]
+
+    @property
+    def total(self) -> int:
+        """Simulations of this cell; fewer in the end if the search chooses the pinned configuration."""
+        known = len({key for attempt in self.attempts for key in attempt.keys})
+        if self._study is None or self._study.complete:
+            return known
+        return known + self._study.trials - len(self.searched) + len(self._table.seeds)
+
+    @property
+    def values(self) -> list[float | None]:
+        """Validation accuracies in percent of the search trials so far; None where one failed."""
+        return self._study.values if self._study else []
+
+    @property
+    def finished(self) -> bool:
+        searched_out = self._study is None or self._study.complete
+        return searched_out and all(key in self.seen for attempt in self.attempts for key in attempt.keys)
+
+    def advance(self, outcomes: Mapping[str, Row]) -> bool:
+        """Tell the search of a batch that is settled, and ask for the next; whether anything is new."""
+        if self._study is None or self._study.complete:
+            return False
+        told = len(self._study.values)
+        batch = [outcomes.get(attempt.keys[0]) for attempt in self.searched[told:]]
+        if None in batch:
+            return False
+        if batch:
+            self._study.tell([self._objective(row) for row in batch if row])
+        if self._study.complete:
+            best = self._study.best()
+            if best == 0:
+                self.selected = self.pinned
+            elif best is not None:
+                config = configured(self.cell.config, self._study.asked[best])
+                self.selected = self._attempt("final", config, self._table.seeds, best)
+            return True
+        for params in self._study.ask():
+            config = configured(self.cell.config, params)
+            validated = dataclasses.replace(config, validation=self._table.search.validation)
+            self.searched.append(
+                self._attempt("search", validated, self._table.seeds[:1], len(self.searched))
+            )
+        return True
+
+    def result(self, outcomes: Mapping[str, Row]) -> dict[str, Any]:
+        """The cell as `results.json` has it."""
+        pinned = self._configuration(self.pinned, outcomes)
+        selected = self._configuration(self.selected, outcomes) if self.selected else None
+        done = [
+            len(part["rows"]) == len(self._table.seeds) if part else not self._study
+            for part in (pinned, selected)
+        ]
+        rows = [outcomes[key] for attempt in self.attempts for key in attempt.keys if key in outcomes]
+        return {
+            "cell": self.cell.id,
+            "setting": self.cell.setting,
+            "row": self.cell.row,
+            "method": self.cell.config.method,
+            "status": "done" if all(done) else "partial" if pinned["rows"] else "failed",
+            "pinned": pinned,
+            "selected": selected,
+            "search": [
+                self._search_trial(attempt, outcomes[attempt.keys[0]])
+                for attempt in self.searched
+                if attempt.keys[0] in outcomes
+            ],
+            "errors": [
+                f"{row['phase']}, seed {row['seed']}: {cause}" for row in rows if (cause := failure(row))
+            ],
+        }
+
+    def _attempt(
+        self, phase: Literal["search", "final"], config: Config, seeds: Sequence[int], number: int | None
+    ) -> Attempt:
+        trial = Trial(
+            table=self.cell.table,
+            cell=self.cell.id,
+            setting=self.cell.setting,
+            row=self.cell.row,
+            phase=phase,
+            config=config.to_dict(),
+            seeds=tuple(seeds),
+            dataset=self.cell.dataset,
+            partition=self._partition.spec,
+            clients=self._partition.clients,
+            data_checksum=self._partition.data_checksum,
+            partition_checksum=self._partition.checksum,
+        )
+        return Attempt(trial, number)
+
+    def _objective(self, row: Row) -> float | None:
+        if "error" in row:
+            return None
+        return WORST if failure(row) else accuracy(row["metrics"], self._table.evaluation.model_dump())
+
+    def _search_trial(self, attempt: Attempt, row: Row) -> dict[str, Any]:
+        config = attempt.trial.config
+        error = {"error": failure(row)} if failure(row) else {}
+        return {
+            "trial": attempt.number,
+            "params": {**config["hyperparameters"], "lr": config["lr"]},
+            "value": None if error else self._objective(row),
+            "key": attempt.keys[0],
+            **error,
+        }
+
+    def _configuration(self, attempt: Attempt, outcomes: Mapping[str, Row]) -> dict[str, Any]:
+        config = attempt.trial.config
+        rows = [outcomes[key] for key in attempt.keys if key in outcomes]
+        return {
+            "params": dict(config["hyperparameters"]),
+            "lr": config["lr"],
+            "rows": [row for row in rows if failure(row) is None],
+        }
+
+
+class Agenda:
+    """The trials of a table, handed out one by one; what is in the ledger is taken from there.
+
+    Args:
+        stack_seeds: hand out the seeds of a configuration together, for a device that runs them side by side.
+        watch: told of every row that a cell receives.
+
+    Attributes:
+        ran, served: how many simulations were run, and how many came out of the ledger.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        table: Table,
+        partitions: Mapping[str, Partition],
+        ledger: Ledger,
+        *,
+        stack_seeds: bool = False,
+        watch: Watch = lambda *_: None,
+    ):
+        self.cells = [CellAgenda(cell, table, partitions[cell.setting]) for cell in cells]
+        self.outcomes: dict[str, Row] = {}
+        self.ran = 0
+        self._ledger = ledger
+        self._together = stack_seeds
+        self._watch = watch
+        self._served: set[str] = set()
+        self._out: set[str] = set()
+        self._catch_up()
+
+    @property
+    def served(self) -> int:
+        return len(self._served)
+
+    @property
+    def total(self) -> int:
+        return sum(cell.total for cell in self.cells)
+
+    @property
+    def finished(self) -> bool:
+        return all(cell.finished for cell in self.cells)
+
+    def open(self) -> Iterator[Trial]:
+        """The trials that can be started now: pinned configurations, then searches, then what they chose."""
+        pinned = [cell.pinned for cell in self.cells]
+        searched = [attempt for cell in self.cells for attempt in cell.searched]
+        selected = [cell.selected for cell in self.cells if cell.selected]
+        for attempt in (*pinned, *searched, *selected):
+            trial = attempt.open(self._settled, self._together)
+            if trial:
+                yield trial
+
+    def next(self) -> Trial | None:
+        """A trial to start, to be given back to `record` or `fail`; None: none, or none before another ends."""
+        trial = next(self.open(), None)
+        if trial:
+            self._out.update(trial.keys())
+        return trial
+
+    def record(self, trial: Trial, rows: Sequence[Row]) -> None:
+        """Take the rows of a trial that has ended."""
+        if {row["key"] for row in rows} != set(trial.keys()):
+            self.fail(trial, "the worker's rows have other keys: it runs other sources")
+            return
+        for row in rows:
+            self.outcomes[row["key"]] = self._ledger.append(row)
+        self.ran += len(rows)
+        self._out.difference_update(trial.keys())
+        self._catch_up()
+
+    def fail(self, trial: Trial, cause: str) -> None:
+        """Take note that a trial has ended without a result."""
+        place = {
+            name: getattr(trial, name) for name in ("table", "cell", "setting", "row", "method", "phase")
+        }
+        self.record(
+            trial,
+            [
+                {
+                    "key": key,
+                    **place,
+                    "seed": seed,
+                    "config": dict(trial.config),
+                    "dataset": trial.dataset,
+                    "partition": trial.partition,
+                    "data_checksum": trial.data_checksum,
+                    "partition_checksum": trial.partition_checksum,
+                    "error": cause,
+                    "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+                }
+                for seed, key in zip(trial.seeds, trial.keys(), strict=True)
+            ],
+        )
+
+    def _settled(self, key: str) -> bool:
+        return key in self.outcomes or key in self._out
+
+    def _catch_up(self) -> None:
+        """Serve what the ledger has, and let the searches go on as far as it leads."""
+        for cell in self.cells:
+            self._serve(cell)
+            while cell.advance(self.outcomes):
+                self._serve(cell)
+
+    def _serve(self, cell: CellAgenda) -> None:
+        for attempt in cell.attempts:
+            for key in attempt.keys:
+                if key in cell.seen:
+                    continue
+                if key not in self.outcomes:
+                    row = self._ledger.get(key)
+                    if row is None:
+                        continue
+                    self.outcomes[key] = row
+                    self._served.add(key)
+                cell.seen.add(key)
+                self._watch(cell, attempt, self.outcomes[key], key in self._served)

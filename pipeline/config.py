@@ -1,0 +1,325 @@
+"""What `params.yaml` and `tables/*.yaml` may say, and the cells that a table consists of.
+
+All paths are relative to the root of the project, where `dvc` and `pfl` are run.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
+
+from pfl.config import Config
+from pfl.errors import InvalidInput, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PARAMS = Path("params.yaml")
+TABLES = Path("tables")
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""Of a table, a setting and a row: they name folders and files."""
+
+
+class Strict(BaseModel):
+    """A mapping that accepts its own keys and types and no others."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_by_alias=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, values: Any) -> Any:
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        for key in values if isinstance(values, dict) else ():
+            if key not in known:
+                raise unknown_name("key", str(key), known)
+        return values
+
+
+def _short_form(key: str) -> BeforeValidator:
+    """A bare string stands for the mapping that gives only ``key``."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
+def _gpus(value: Any) -> float | str:
+    if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
+        return value
+    raise InvalidInput("a share of a GPU", value, "auto or a number of at least 0")
+
+
+Name = Annotated[str, Field(pattern=NAME)]
+M = TypeVar("M", bound="Strict")
+
+
+class Schedule(Strict):
+    """Training, as in `pfl.config.Config`; what is left out is inherited."""
+
+    participation: float | None = None
+    rounds: int | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+    bn_stats: Literal["mixed", "local"] | None = None
+
+
+class PublishedSetting(Strict):
+    """How the published results of `tables/published/*.csv` name a setting."""
+
+    dataset: str
+    partition: str
+    partition_arg: str = ""
+    clients: int | None = None
+    variant: str = ""
+
+
+class PublishedTable(Strict):
+    """Where the published numbers are: a file of `tables/published/` and its column "table"."""
+
+    file: str
+    table: str
+
+
+class Setting(Strict):
+    """A column: how the data are divided. The short form is the partition alone."""
+
+    partition: str
+    label: str | None = None
+    clients: int | None = Field(default=None, ge=1)
+    dataset: str | None = None
+    model: str | None = None
+    schedule: Schedule = Schedule()
+    published: PublishedSetting | None = None
+
+
+class Row(Strict):
+    """A row: a method with its hyperparameters. The short form is the method's name alone."""
+
+    method: str
+    name: Name | None = Field(default=None, alias="as")
+    label: str | None = None
+    params: dict[str, Any] = {}
+    schedule: Schedule = Schedule()
+
+    @property
+    def id(self) -> str:
+        return self.name or self.method
+
+
+class Evaluation(Strict):
+    """Which of a simulation's accuracies the table reports, and a search maximises on validation data."""
+
+    every: int = Field(default=5, ge=1)
+    metric: Literal["pooled", "client_mean", "client_mean_weighted"] = "pooled"
+    which: Literal["last", "best"] = "last"
+    moment: Literal["headline", "post_aggregation", "post_local"] = "headline"
+
+
+class Search(Strict):
+    """The search in each cell; no trials: only the pinned configuration runs."""
+
+    trials: int = Field(default=0, ge=0)
+    batch: int = Field(default=3, ge=1)
+    """Trials that are asked for together: they run side by side, and none sees the others' results."""
+    validation: float = Field(default=0.2, gt=0, lt=1)
+    seed: int = Field(default=0, ge=0)
+
+
+class Resources(Strict):
+    """Of one trial."""
+
+    cpus: int = Field(default=1, ge=1)
+    gpus: Annotated[float | Literal["auto"], PlainValidator(_gpus)] = "auto"
+    """A fraction lets as many trials share one; auto: a quarter where there is a GPU."""
+
+
+class Table(Strict):
+    """A table of results: settings are its columns, methods its rows."""
+
+    title: str
+    paper: str | None = None
+    note: str | None = None
+    dataset: str
+    model: str
+    clients: int | None = Field(default=None, ge=1)
+    schedule: Schedule = Schedule()
+    settings: dict[Name, Annotated[Setting, _short_form("partition")]] = Field(min_length=1)
+    methods: list[Annotated[Row, _short_form("method")]] = Field(min_length=1)
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
+    evaluation: Evaluation = Evaluation()
+    search: Search = Search()
+    resources: Resources = Resources()
+    published: PublishedTable | None = None
+    sources: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Table:
+        rows = [row.id for row in self.methods]
+        for row in rows:
+            if rows.count(row) > 1:
+                raise InvalidInput("methods", row, "each row once (give one of them a name with 'as')")
+        for seed in self.seeds:
+            if self.seeds.count(seed) > 1:
+                raise InvalidInput("seeds", seed, "each seed once")
+        return self
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A setting and a row: one place of the table, with its pinned configuration."""
+
+    table: str
+    setting: str
+    row: str
+    label: str
+    dataset: str
+    partition: str
+    clients: int | None
+    config: Config
+    """Validated, the method's defaults filled in."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.setting}/{self.row}"
+
+    @property
+    def partition_file(self) -> Path:
+        return Path("data/partitions") / self.table / f"{self.setting}.npz"
+
+
+def cells(name: str, table: Table) -> tuple[Cell, ...]:
+    """The cells of a table, a column after another.
+
+    Raises:
+        InvalidInput: a name is unknown or a value outside its range; the message names file and cell.
+    """
+    return tuple(
+        _cell(name, table, setting_name, setting, row)
+        for setting_name, setting in table.settings.items()
+        for row in table.methods
+    )
+
+
+def _cell(name: str, table: Table, setting_name: str, setting: Setting, row: Row) -> Cell:
+    schedule: dict[str, Any] = {}
+    for part in (table.schedule, setting.schedule, row.schedule):
+        schedule |= part.model_dump(exclude_none=True)
+    with located(f"{table_file(name)}: cell {setting_name}/{row.id}"):
+        config = Config(
+            method=row.method,
+            hyperparameters=row.params,
+            model=setting.model or table.model,
+            eval_every=table.evaluation.every,
+            **schedule,
+        ).validated()
+    return Cell(
+        table=name,
+        setting=setting_name,
+        row=row.id,
+        label=row.label or row.id,
+        dataset=setting.dataset or table.dataset,
+        partition=setting.partition,
+        clients=setting.clients or table.clients,
+        config=config,
+    )
+
+
+def table_file(name: str) -> Path:
+    return TABLES / f"{name}.yaml"
+
+
+def table_names() -> list[str]:
+    """The tables that there are files of."""
+    return sorted(path.stem for path in TABLES.glob("*.yaml"))
+
+
+def load_table(name: str) -> Table:
+    """The table of `tables/<name>.yaml`.
+
+    Raises:
+        InvalidInput: there is no such table, or its file says what it may not; the message is one line.
+    """
+    if name not in table_names():
+        raise unknown_name("table", name, table_names())
+    return _load(table_file(name), Table)
+
+
+def selected_tables() -> list[str]:
+    """The tables that `params.yaml` selects.
+
+    Raises:
+        InvalidInput: it selects none, or one that does not exist.
+    """
+    names = _load(PARAMS, Params).tables
+    for name in names:
+        if name not in table_names():
+            raise unknown_name(f"{PARAMS}: table", name, table_names())
+    return names
+
+
+class Params(Strict):
+    """All of `params.yaml`."""
+
+    tables: list[str] = Field(min_length=1)
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Puts ``where`` in front of the message of an `InvalidInput` that passes through."""
+    try:
+        yield
+    except InvalidInput as error:
+        error.args = (f"{where}: {error}",)
+        raise
+
+
+def _load(path: Path, model: type[M]) -> M:
+    from ruamel.yaml import YAML, YAMLError
+
+    if not path.is_file():
+        raise InvalidInput(str(path), "no such file", "to be run in the root of the project")
+    try:
+        values = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (YAMLError, UnicodeDecodeError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
+        cause = getattr(error, "problem", None) or error
+        raise InvalidInput(f"{path}:{line}" if line else str(path), str(cause), "YAML") from None
+    try:
+        return model.model_validate({} if values is None else values)
+    except ValidationError as error:
+        raise _first(path, error) from None
+
+
+_ACCEPTED = {
+    "missing": "a value",
+    "model_type": "a mapping",
+    "string_pattern_mismatch": "a name of letters, digits, '.', '_' and '-'",
+    "too_short": "at least one",
+}
+"""In the place of pydantic's own words."""
+
+
+def _first(path: Path, error: ValidationError) -> InvalidInput:
+    """The first of pydantic's errors as one line: file, key, value, what is accepted."""
+    found = error.errors(include_url=False)[0]
+    keys = ".".join(str(part) for part in found["loc"] if part != "[key]")
+    where = f"{path}: {keys}" if keys else str(path)
+    cause = found.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidInput):
+        cause.args = (f"{where}: {cause}",)
+        return cause
+    accepted = _ACCEPTED.get(found["type"], found["msg"].removeprefix("Input should be "))
+    value = "nothing" if found["type"] == "missing" else found["input"]
+    return InvalidInput(where, value, accepted)

@@ -1,0 +1,37 @@
+"""The sources that a sweep runs on, and where it keeps what is under way."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pfl.trials import commit
+
+SCRATCH = Path(".sweeps")
+"""What is under way: untracked, and of no interest once a sweep has ended, except for the ledger."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The code whose numbers a row holds, as in `pfl.trials.commit`."""
+
+    commit: str
+    dirty: bool
+    sources: str
+
+    @classmethod
+    def current(cls) -> Sources:
+        return cls(**commit())
+
+    def stamp(self, row: dict[str, Any]) -> dict[str, Any]:
+        """``row``, said to be of these sources."""
+        return {**row, **asdict(self)}
+
+    def vouch_for(self, row: dict[str, Any]) -> bool:
+        """Whether ``row`` may stand for a run of these sources.
+
+        The numerics versions in a row's key speak for committed code. An edited tree may have moved numbers
+        without a new version, so its rows count only for the very same files.
+        """
+        return not row["dirty"] or row["sources"] == self.sources

@@ -1,0 +1,155 @@
+"""The printed table in other formats, and how numbers are printed in all of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pipeline.plots import megabytes, seconds
+from pipeline.summary import Entry, Line, Summary
+
+COLUMNS = (
+    *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
+    *("published_mean", "published_std", "difference", "rank", "parameters", "megabytes", "seconds", "cause"),
+)
+
+
+def points(value: float) -> str:
+    """An accuracy or a deviation as tables print it.
+
+    >>> points(82.4051)
+    '82.41'
+    """
+    return f"{value:.2f}"
+
+
+def signed(value: float) -> str:
+    """A difference in points.
+
+    >>> signed(-1.889), signed(0.5)
+    ('−1.89', '+0.50')
+    """
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def parameters(values: Mapping[str, Any]) -> str:
+    """Hyperparameters in a line.
+
+    >>> parameters({"rho": 0.51234567, "head_epochs": 3})
+    'rho = 0.512, head_epochs = 3'
+    """
+    return ", ".join(
+        f"{name} = {value:.3g}" if isinstance(value, float) else f"{name} = {value}"
+        for name, value in values.items()
+    )
+
+
+def markdown(entry: Entry) -> str:
+    """An entry as GitHub prints it: the best bold, the second underlined, the published number below."""
+    if entry.score is None:
+        text = f"*{entry.status}*"
+    else:
+        mean = points(entry.score.mean)
+        text = {1: f"**{mean}**", 2: f"<ins>{mean}</ins>"}.get(entry.rank or 0, mean) + _spread(entry)
+    if entry.published is None:
+        return text
+    return f"{text}<br><sub>{_published(entry, '±', signed)}</sub>"
+
+
+def plain(entry: Entry) -> str:
+    """A score without rank."""
+    return points(entry.score.mean) + _spread(entry) if entry.score else entry.status
+
+
+def tex(summary: Summary, protocol: str) -> str:
+    """A booktabs table; the selected configurations follow below a rule."""
+    rows = [
+        f"% {summary.table.title}: accuracy (%) {protocol}",
+        "\\begin{tabular}{l" + "c" * len(summary.columns) + "}",
+        "\\toprule",
+        _tex_row("Method", map(_escaped, summary.columns.values())),
+        "\\midrule",
+        *(row for line in summary.pinned for row in _tex_line(line)),
+    ]
+    if summary.selected:
+        rows += ["\\midrule", *(row for line in summary.selected for row in _tex_line(line))]
+    return "\n".join([*rows, "\\bottomrule", "\\end{tabular}", ""])
+
+
+def comma_separated(summary: Summary) -> str:
+    """A line an entry; accuracies in percent, traffic and time of one simulation."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for line in summary.lines:
+        for entry in line.entries.values():
+            score, printed = entry.score, entry.published
+            writer.writerow(
+                [
+                    summary.id,
+                    entry.setting,
+                    line.row,
+                    line.method,
+                    line.configuration,
+                    entry.status,
+                    *([f"{score.mean:.4f}", _decimals(score.std), score.seeds] if score else ["", "", 0]),
+                    *([printed.mean, printed.std] if printed else ["", ""]),
+                    _decimals(entry.difference),
+                    entry.rank,
+                    json.dumps(entry.parameters),
+                    f"{megabytes(entry)[1]:.3f}" if entry.rows else "",
+                    f"{seconds(entry):.3f}" if entry.rows else "",
+                    entry.cause,
+                ]
+            )
+    return text.getvalue()
+
+
+def _decimals(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _spread(entry: Entry, sign: str = "±") -> str:
+    assert entry.score is not None
+    std = "" if entry.score.std is None else f" {sign} {points(entry.score.std)}"
+    return std + ("*" if entry.status == "partial" else "")
+
+
+def _published(entry: Entry, sign: str, difference: Any) -> str:
+    """The published number and, in brackets, ours less it."""
+    assert entry.published is not None
+    std = "" if entry.published.std is None else f" {sign} {points(entry.published.std)}"
+    gap = "" if entry.difference is None else f" ({difference(entry.difference)})"
+    return f"{points(entry.published.mean)}{std}{gap}"
+
+
+def _tex_line(line: Line) -> list[str]:
+    label = _escaped(line.label) + (", selected" if line.configuration == "selected" else "")
+    rows = [_tex_row(label, map(_tex_entry, line.entries.values()))]
+    if any(entry.published for entry in line.entries.values()):
+        published = (
+            _published(entry, "$\\pm$", lambda gap: f"${gap:+.2f}$") if entry.published else ""
+            for entry in line.entries.values()
+        )
+        rows.append(_tex_row("\\quad published", published))
+    return rows
+
+
+def _tex_row(label: str, entries: Iterable[str]) -> str:
+    return " & ".join([label, *entries]) + " \\\\"
+
+
+def _tex_entry(entry: Entry) -> str:
+    if entry.score is None:
+        return f"\\emph{{{entry.status}}}"
+    mean = points(entry.score.mean)
+    mean = {1: f"\\textbf{{{mean}}}", 2: f"\\underline{{{mean}}}"}.get(entry.rank or 0, mean)
+    return mean + _spread(entry, "$\\pm$")
+
+
+def _escaped(text: str) -> str:
+    special = {character: f"\\{character}" for character in "&%$#_{}"}
+    return text.translate(str.maketrans({**special, "\\": "\\textbackslash{}"}))

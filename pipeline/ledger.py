@@ -1,0 +1,143 @@
+"""The ledger: finished simulations, a JSON line each, found again by their key.
+
+A row is appended to `.sweeps/ledger/<table>.jsonl`, which git does not know and no checkout shortens, and
+from there copied to `results/ledger/<table>.jsonl`. Look-ups use all files of both folders, so that a cell
+that two tables share is run once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pfl.errors import InvalidInput, unknown_name
+from pfl.trials import trial_key
+from pipeline.config import table_names
+from pipeline.environment import SCRATCH, Sources
+
+LOCAL = SCRATCH / "ledger"
+PUBLISHED = Path("results/ledger")
+
+Row = dict[str, Any]
+
+
+class Ledger:
+    """The rows of all tables.
+
+    Attributes:
+        damaged: where a line is no row, for instance because the power failed while it was written.
+    """
+
+    def __init__(self, sources: Sources):
+        self.damaged: list[str] = []
+        self._sources = sources
+        self._rows: dict[str, Row] = {}
+        for path in (*sorted(PUBLISHED.glob("*.jsonl")), *sorted(LOCAL.glob("*.jsonl"))):
+            for row in _read(path, self.damaged):
+                self._take(row)
+
+    def get(self, key: str) -> Row | None:
+        """The result with this key; never a row that holds an error."""
+        return self._rows.get(key)
+
+    def append(self, row: Row) -> Row:
+        """Add a row, on disk before this returns, and give it back stamped with the sources."""
+        row = self._sources.stamp(row)
+        _append(LOCAL / f"{row['table']}.jsonl", [row])
+        self._take(row)
+        return row
+
+    def _take(self, row: Row) -> None:
+        if "error" not in row and self._sources.vouch_for(row):
+            self._rows.setdefault(row["key"], row)
+
+
+def publish(table: str) -> None:
+    """Copy a table's results to the file that git keeps, except those of an edited tree."""
+    published = PUBLISHED / f"{table}.jsonl"
+    known = {row["key"] for row in _read(published)}
+    fresh = {
+        row["key"]: row
+        for row in _read(LOCAL / f"{table}.jsonl")
+        if row["key"] not in known and not row["dirty"] and "error" not in row
+    }
+    if fresh:
+        _append(published, fresh.values())
+
+
+def import_rows(file: Path, sources: Sources) -> int:
+    """Add rows that another machine computed; the number of rows that were new.
+
+    Raises:
+        InvalidInput: a line is no row, its key does not follow from its content, or it is of sources that are
+            in no commit and are not these; then none is added.
+    """
+    if not file.is_file():
+        raise InvalidInput("file", str(file), "a file of rows, as `pfl run --trials` writes it")
+    lines = file.read_text(encoding="utf-8").splitlines()
+    rows = [_checked(line, f"{file}:{number}", sources) for number, line in enumerate(lines, start=1)]
+    ledger = Ledger(sources)
+    fresh = {row["key"]: row for row in rows if ledger.get(row["key"]) is None}
+    for table in sorted({row["table"] for row in fresh.values()}):
+        _append(LOCAL / f"{table}.jsonl", [row for row in fresh.values() if row["table"] == table])
+        publish(table)
+    return len(fresh)
+
+
+def _checked(line: str, where: str, sources: Sources) -> Row:
+    """The row in ``line``, stamped with ``sources`` if it is of a copy of them that git does not know."""
+    try:
+        row = json.loads(line)
+        key = trial_key(row["config"], row["data_checksum"], row["partition_checksum"], row["seed"])
+        given, table, dirty, of_these = (
+            row["key"],
+            row["table"],
+            row["dirty"],
+            row["sources"] == sources.sources,
+        )
+        row["metrics"]
+    except (ValueError, KeyError, TypeError):
+        raise InvalidInput(where, "the line", "a row of a ledger with its metrics") from None
+    if given != key:
+        raise InvalidInput(f"{where}: key", given, f"{key}, which follows from the row's content")
+    if table not in table_names():
+        raise unknown_name(f"{where}: table", table, table_names())
+    if dirty and not of_these:
+        raise InvalidInput(
+            f"{where}: sources", row["commit"], "a row of committed sources, or of the same as here"
+        )
+    return sources.stamp(row) if dirty else row
+
+
+def _append(path: Path, rows: Iterable[Row]) -> None:
+    """Add lines to a file and wait for the disk; a line that was cut off is ended first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        if file.tell() and not _ends_with_newline(file):
+            file.write(b"\n")
+        for row in rows:
+            file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _ends_with_newline(file: Any) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def _read(path: Path, damaged: list[str] | None = None) -> Iterator[Row]:
+    if not path.exists():
+        return
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            row["key"], row["dirty"], row["sources"]
+        except (ValueError, KeyError, TypeError):
+            if line.strip() and damaged is not None:
+                damaged.append(f"{path}:{number}")
+        else:
+            yield row

@@ -1,0 +1,301 @@
+"""The report's plots: one panel a setting, one colour a method over all of them, as SVG text."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.summary import Entry, Line, Summary, moment
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = (
+    "#7d8590",
+    "#3b7dd8",
+    "#e8833a",
+    "#2f9e6e",
+    "#d64550",
+    "#8e63ce",
+    "#16a3b8",
+    "#d968a8",
+    "#a0724a",
+    "#97a01f",
+    "#5a5fd0",
+    "#dba514",
+)
+DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
+MARKERS = "osD"
+
+# What a page may restyle: `inline` turns these colours into its variables.
+INK, MUTED, GRID, PAPER = "#1f2328", "#59636e", "#d8dee4", "#ffffff"
+VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"}
+
+STYLE = {
+    "axes.edgecolor": GRID,
+    "axes.facecolor": PAPER,
+    "axes.grid": True,
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": 9,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "figure.facecolor": PAPER,
+    "font.size": 9,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.labelcolor": INK,
+    "lines.linewidth": 1.6,
+    "svg.fonttype": "none",
+    "text.color": INK,
+    "xtick.color": GRID,
+    "xtick.labelcolor": MUTED,
+    "ytick.color": GRID,
+    "ytick.labelcolor": MUTED,
+}
+
+FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method appears, in every plot."""
+
+    colour: str
+    dash: Any
+    marker: str
+
+
+def looks(lines: Sequence[Line]) -> dict[str, Look]:
+    """The look of each row, by its place in the table; told apart without colour too."""
+    return {
+        line.row: Look(
+            COLOURS[place % len(COLOURS)],
+            DASHES[place // 6 % len(DASHES)],
+            MARKERS[place // 6 % len(MARKERS)],
+        )
+        for place, line in enumerate(lines)
+    }
+
+
+def draw(summary: Summary) -> dict[str, str]:
+    """The plots that the results allow, SVG text by name."""
+    finished = any(line.entries[name].rows for line in summary.pinned for name in summary.columns)
+    plots: dict[str, Callable[[Summary], Figure]] = {}
+    if finished:
+        plots = {"convergence": convergence, "clients": clients, "communication": communication, "time": time}
+    if any(cell["search"] for cell in summary.results["cells"]):
+        plots["search"] = search
+    drawn = {}
+    for name, plot in plots.items():
+        with _style(name):
+            drawn[name] = _svg(plot(summary))
+    return drawn
+
+
+def convergence(summary: Summary) -> Figure:
+    """Accuracy by round: mean over the seeds, and a band of one standard deviation around it."""
+    evaluation = summary.evaluation()
+
+    def panel(axes: Axes, entry: Entry, look: Look) -> None:
+        curves = [
+            [evaluated[moment(row["metrics"], evaluation)] for evaluated in row["metrics"]["rounds"]]
+            for row in entry.rows
+        ]
+        values = np.array([[evaluated[evaluation["metric"]] for evaluated in curve] for curve in curves])
+        rounds = [evaluated["round"] for evaluated in entry.rows[0]["metrics"]["rounds"]]
+        mean = values.mean(axis=0)
+        axes.plot(rounds, mean, look.marker, ls=look.dash, color=look.colour, markersize=4, markevery=[-1])
+        if len(values) > 1:
+            std = values.std(axis=0, ddof=1)
+            axes.fill_between(rounds, mean - std, mean + std, color=look.colour, alpha=0.15, linewidth=0)
+
+    figure = _panels(summary, panel, "Round", "Accuracy (%)")
+    _legend(figure, summary)
+    return figure
+
+
+def clients(summary: Summary) -> Figure:
+    """Each client's accuracy (a tick; its mean over the seeds), quartiles (bar) and median (dot)."""
+    places = {line.row: -place for place, line in enumerate(summary.pinned)}
+
+    def panel(axes: Axes, entry: Entry, look: Look) -> None:
+        values = _client_means(entry)
+        place = places[entry.row]
+        low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+        # One path for all ticks keeps a page with a hundred clients in a hundred cells small.
+        x = np.repeat(values, 3)
+        y = np.tile([place - 0.3, place + 0.3, np.nan], len(values))
+        axes.plot(x, y, color=look.colour, alpha=0.45, linewidth=0.9)
+        axes.plot([low, high], [place, place], color=look.colour, linewidth=5, solid_capstyle="butt")
+        axes.plot(median, place, "o", color=PAPER, markeredgecolor=look.colour, markersize=5.5)
+
+    figure = _panels(
+        summary, panel, "Accuracy of a client (%)", "", height=0.55 + 0.22 * len(places), share=True
+    )
+    for axes in figure.axes:
+        axes.grid(axis="y", visible=False)
+        axes.set_ylim(-len(places) + 0.4, 0.6)
+        axes.set_yticks(list(places.values()), [line.label for line in summary.pinned])
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+    return figure
+
+
+def communication(summary: Summary) -> Figure:
+    """Final accuracy against what all clients together sent and received."""
+    return _accuracy_against(summary, "Communicated in total (MB)", lambda entry: megabytes(entry)[1])
+
+
+def time(summary: Summary) -> Figure:
+    """Final accuracy against the wall time of a simulation."""
+    return _accuracy_against(summary, "Wall time of a simulation (s)", seconds)
+
+
+def search(summary: Summary) -> Figure:
+    """The validation objective of each trial (marker) and the best so far (line)."""
+    trials = {cell["cell"]: cell["search"] for cell in summary.results["cells"]}
+
+    def panel(axes: Axes, entry: Entry, look: Look) -> None:
+        valued = [t for t in trials[f"{entry.setting}/{entry.row}"] if t["value"] is not None]
+        numbers, values = [t["trial"] for t in valued], [t["value"] for t in valued]
+        axes.step(numbers, np.maximum.accumulate(values), where="post", color=look.colour, ls=look.dash)
+        axes.plot(numbers, values, look.marker, color=look.colour, markersize=3, alpha=0.55)
+
+    figure = _panels(summary, panel, "Trial", "Validation accuracy (%)")
+    for axes in figure.axes:
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    _legend(figure, summary)
+    return figure
+
+
+def megabytes(entry: Entry) -> tuple[float, float]:
+    """Sent and received by all clients together: a round, and in total (10^6 bytes, mean over the seeds)."""
+    totals = [row["metrics"]["bytes_up"] + row["metrics"]["bytes_down"] for row in entry.rows]
+    total = float(np.mean(totals)) / 1e6
+    return total / entry.rows[0]["config"]["rounds"], total
+
+
+def seconds(entry: Entry) -> float:
+    """Wall time of one seed's simulation, mean over the seeds."""
+    return float(np.mean([row["seconds"] for row in entry.rows]))
+
+
+def _client_means(entry: Entry) -> np.ndarray:
+    """Accuracy of every client that has test samples, averaged over the seeds."""
+    by_client: dict[int, list[float]] = {}
+    for row in entry.rows:
+        for client in row["metrics"]["per_client"]:
+            if client["accuracy"] is not None:
+                by_client.setdefault(client["client"], []).append(client["accuracy"])
+    return np.array([np.mean(values) for values in by_client.values()])
+
+
+# ---- figures -------------------------------------------------------------------------------------------
+
+
+def _accuracy_against(summary: Summary, name: str, quantity: Callable[[Entry], float]) -> Figure:
+    def panel(axes: Axes, entry: Entry, look: Look) -> None:
+        assert entry.score is not None
+        x, y = quantity(entry), entry.score.mean
+        axes.errorbar(x, y, entry.score.std, color=look.colour, elinewidth=1, alpha=0.6)
+        axes.plot(x, y, look.marker, color=look.colour, markersize=6)
+        axes.update_datalim([(0, y)])
+        axes.autoscale_view()
+
+    figure = _panels(summary, panel, name, "Accuracy (%)")
+    _legend(figure, summary, curves=False)
+    return figure
+
+
+def _panels(
+    summary: Summary,
+    panel: Callable[[Axes, Entry, Look], None],
+    x: str,
+    y: str,
+    *,
+    height: float = 2.4,
+    share: bool = False,
+) -> Figure:
+    """A panel a setting; ``panel`` draws one entry of the pinned configuration into it."""
+    from matplotlib.figure import Figure
+
+    settings = list(summary.columns)
+    across = min(3, len(settings))
+    down = -(-len(settings) // across)
+    figure = Figure(figsize=(11 if across > 1 else 7, height * down + 0.4), layout="constrained")
+    figure.get_layout_engine().set(h_pad=0.08, w_pad=0.08)
+    grid = figure.subplots(down, across, sharex=share, sharey=share, squeeze=False)
+    look = looks(summary.pinned)
+    for number, axes in enumerate(grid.flat):
+        if number >= len(settings):
+            axes.remove()
+            continue
+        axes.set_title(summary.columns[settings[number]])
+        entries = [line.entries[settings[number]] for line in summary.pinned]
+        for entry in entries:
+            if entry.rows:
+                panel(axes, entry, look[entry.row])
+        if not any(entry.rows for entry in entries):
+            axes.text(0.5, 0.5, "no results", transform=axes.transAxes, ha="center", color=MUTED)
+        if number + across >= len(settings):
+            axes.set_xlabel(x)
+            axes.tick_params(labelbottom=True)  # also above a place that is left empty
+        if number % across == 0:
+            axes.set_ylabel(y)
+    return figure
+
+
+def _legend(figure: Figure, summary: Summary, curves: bool = True) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=look.colour,
+            linestyle=look.dash if curves else "none",
+            marker=look.marker,
+            markersize=4 if curves else 6,
+            label=line.label,
+        )
+        for line, look in zip(summary.pinned, looks(summary.pinned).values(), strict=True)
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 7))
+
+
+@contextmanager
+def _style(salt: str) -> Iterator[None]:
+    """The plots' style; ids inside an SVG come from ``salt``, so that a page can hold several."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
+        yield
+
+
+def _svg(figure: Figure) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    svg = re.sub(r"<!--.*?-->\s*|<metadata>.*?</metadata>\s*", "", text.getvalue(), flags=re.DOTALL)
+    svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)
+    return re.sub(r"font: ([^;\"]*?)'?DejaVu Sans'?[^;\"]*", rf"font: \1{FONTS}", svg)
+
+
+def inline(svg: str, label: str) -> str:
+    """An SVG file as an element of a page, in the page's colours."""
+    element = svg[svg.index("<svg") :]
+    element = re.sub(r'<g id="[^"]*"', "<g", element)
+    element = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", element)
+    for colour, variable in VARIABLES.items():
+        element = element.replace(colour, f"var({variable})")
+    return element.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)

@@ -1,0 +1,175 @@
+"""Where a table's numbers come from: code, data, partitions, seeds, machines, and how to get them again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.plots import megabytes, seconds
+from pipeline.summary import Summary
+
+OFFICIAL = ("official", "embedded")
+"""Kinds of a data set's source that are the data set itself and no copy of it."""
+
+PACKAGES = ("python", "torch", "pfl")
+METRICS = {
+    "pooled": "over the test samples of all clients",
+    "client_mean": "of a client's personal model, averaged over the clients",
+    "client_mean_weighted": "of a client's personal model, averaged over the clients by training samples",
+}
+MOMENTS = {
+    "headline": "after aggregation or after local training, as each method reports it",
+    "post_aggregation": "after aggregation",
+    "post_local": "after local training",
+}
+WHICH = {"last": "in the last round", "best": "in its best round"}
+
+
+def protocol(summary: Summary) -> str:
+    """The evaluation protocol in words."""
+    asked = summary.table.evaluation
+    return f"{METRICS[asked.metric]}, {WHICH[asked.which]}, {MOMENTS[asked.moment]}"
+
+
+def notices(summary: Summary) -> list[str]:
+    """What a reader must know before the first number."""
+    said = [summary.table.note] if summary.table.note else []
+    for name, dataset in summary.results["manifest"]["datasets"].items():
+        source = dataset["source"]
+        if source["kind"] not in OFFICIAL:
+            files = ", ".join(file["name"] for file in source["files"])
+            said.append(f"Not the official data: {name} was read from {files} ({source['kind']}).")
+    if summary.results["dirty"] or any(row["dirty"] for row in summary.rows):
+        said.append("Some numbers were computed by code that is in no commit.")
+    counts = Counter(entry.status for entry in summary.entries)
+    missing = [f"{counts[status]} {status}" for status in ("failed", "partial", "not run") if counts[status]]
+    if missing:
+        said.append(f"Of {len(summary.entries)} entries: {', '.join(missing)}.")
+    return said
+
+
+def provenance(summary: Summary, root: Path) -> dict[str, list[str]]:
+    """Facts by topic, each a short line."""
+    results, rows = summary.results, summary.rows
+    commit = results["commit"] + (", edited" if results["dirty"] else "")
+    others = {row["commit"] for row in rows} - {results["commit"]}
+    tracked = _mlflow(root, summary.id)
+    facts = {
+        "Code": [f"commit {commit}", *(f"earlier rows: commit {other}" for other in sorted(others))],
+        "Data": [
+            line for name, dataset in results["manifest"]["datasets"].items() for line in _data(name, dataset)
+        ],
+        "Seeds": [", ".join(map(str, summary.table.seeds))],
+        "Versions": [
+            ", ".join(f"{name} {_distinct(row['versions'][name] for row in rows)}" for name in PACKAGES),
+            f"numerics: engine {_distinct(row['versions']['engine'] for row in rows)}, "
+            + _distinct(f"{row['method']} {row['versions']['method']}" for row in rows),
+        ],
+        "Hardware": sorted({_machine(row["hardware"]) for row in rows}),
+        "Time": [
+            f"{duration(results['wall_seconds'])} of wall time for the sweep",
+            f"{results['trials_run']} trials run, {results['trials_from_ledger']} taken from the ledger",
+            f"{duration(sum(row['seconds'] for row in rows))} in the simulations behind this table",
+        ],
+        "MLflow": [f"experiment {tracked['experiment']} in {tracked['store']}" if tracked else "not entered"],
+    }
+    return facts if rows else {topic: facts[topic] for topic in ("Code", "Data", "Seeds", "Time", "MLflow")}
+
+
+def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, Any]]:
+    """What the partition stage found out, by setting; settings without a partition are left out."""
+    folder = root / "data" / "partitions" / summary.id
+    files = {name: folder / f"{name}.json" for name in summary.columns}
+    return {name: json.loads(path.read_text("utf-8")) for name, path in files.items() if path.exists()}
+
+
+def run_ids(summary: Summary, root: Path) -> list[tuple[str, str, list[str]]]:
+    """(cell, parent run, runs behind the printed numbers) in MLflow."""
+    cells = (_mlflow(root, summary.id) or {"cells": {}})["cells"]
+    keys = {row["key"] for row in summary.rows}
+    return [
+        (cell, runs["run"], [run for key, run in runs["trials"].items() if key in keys])
+        for cell, runs in cells.items()
+    ]
+
+
+def commands(summary: Summary) -> list[str]:
+    """The shell commands that make this report again."""
+    commit = summary.results["commit"]
+    copies = [
+        dataset["source"]["files"][0]["name"]
+        for dataset in summary.results["manifest"]["datasets"].values()
+        if dataset["source"]["kind"] not in OFFICIAL
+    ]
+    source = f"DATA_SOURCE=path/to/{copies[0]} " if copies else ""
+    return [
+        *([f"git checkout {commit}"] if commit != "unknown" else []),
+        "make .venv && . .venv/bin/activate",
+        f"{source}dvc exp run -S 'tables=[{summary.id}]'",
+    ]
+
+
+def costs(summary: Summary) -> list[dict[str, str]]:
+    """Communication and time of each method: ranges over the settings, of means over the seeds."""
+    table = []
+    for line in summary.pinned:
+        entries = [entry for entry in line.entries.values() if entry.rows]
+        if entries:
+            table.append(
+                {
+                    "label": line.label,
+                    "round": _range(megabytes(entry)[0] for entry in entries),
+                    "total": _range(megabytes(entry)[1] for entry in entries),
+                    "seconds": _range(seconds(entry) for entry in entries),
+                    "speed": _range(row["measured"]["samples_per_second"] for e in entries for row in e.rows),
+                    "memory": _range(
+                        row["measured"]["peak_memory_bytes"] / 1e6 for e in entries for row in e.rows
+                    ),
+                }
+            )
+    return table
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(153.2)
+    '2 min 33 s'
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _range(values: Iterable[float]) -> str:
+    low, *_, high = sorted([*values] * 2)
+    shown = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in (low, high)]
+    return shown[0] if shown[0] == shown[1] else f"{shown[0]} – {shown[1]}"
+
+
+def _distinct(values: Iterable[Any]) -> str:
+    return ", ".join(sorted({str(value) for value in values}))
+
+
+def _data(name: str, dataset: Mapping[str, Any]) -> list[str]:
+    files = dataset["source"]["files"]
+    return [
+        f"{name} ({dataset['source']['kind']}), content sha256 {dataset['checksum']}",
+        *(f"{file['name']}, {file['bytes']:,} bytes, sha256 {file['sha256']}" for file in files),
+    ]
+
+
+def _machine(hardware: Mapping[str, Any]) -> str:
+    gpu = f"{hardware['gpu']}, " if hardware["gpu"] else ""
+    threads = f"{hardware['threads']} thread{'s' if hardware['threads'] != 1 else ''} a trial"
+    return f"{gpu}{hardware['cpu']}, {hardware['cores']} cores, {threads}, {hardware['backend']} backend"
+
+
+def _mlflow(root: Path, table: str) -> dict[str, Any] | None:
+    path = root / "results" / table / "mlflow.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None

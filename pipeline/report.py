@@ -1,0 +1,153 @@
+"""The report of a table: README.md, a self-contained index.html, table.csv, table.tex and the plots.
+
+Everything is read from files of earlier stages, and the same files give the same report, byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from pfl.errors import InvalidInput
+from pipeline import formats, plots
+from pipeline.provenance import commands, costs, notices, partition_statistics, protocol, provenance, run_ids
+from pipeline.published import FOLDER
+from pipeline.summary import Summary, summarise
+
+CAPTIONS = {
+    "convergence": "Accuracy by round of the pinned configurations: mean over the seeds, and a band of one "
+    "standard deviation.",
+    "clients": "Accuracy of every client's own model on its own test set, at the last round: a tick a client "
+    "(mean over the seeds), a bar from the first to the third quartile, a dot at the median.",
+    "partitions": "Samples by client and class: the area of a bubble is the number of samples.",
+    "communication": "Accuracy against the bytes that all clients together sent and received.",
+    "time": "Accuracy against the wall time of a simulation.",
+    "search": "Validation accuracy of the search: a marker a trial, a line for the best so far. "
+    "Trial 0 is the pinned configuration.",
+}
+
+
+def write_report(table: str, root: Path) -> Path:
+    """Write ``reports/<table>/`` and return it.
+
+    Args:
+        table: a table whose sweep has written ``results/<table>/results.json``.
+        root: the project's root folder.
+
+    Raises:
+        InvalidInput: the table has no results, or the folder cannot be written.
+    """
+    path = root / "results" / table / "results.json"
+    if not path.exists():
+        raise InvalidInput("table", table, "a table with results; run its sweep first")
+    summary = summarise(json.loads(path.read_text(encoding="utf-8")), root / FOLDER)
+    drawn = plots.draw(summary)
+    partitions = _partition_plots(summary, root)
+    environment = _environment()
+    context = {
+        "summary": summary,
+        "protocol": protocol(summary),
+        "notices": notices(summary),
+        "captions": CAPTIONS,
+        "plots": drawn,
+        "partitions": partitions,
+        "statistics": partition_statistics(summary, root),
+        "costs": costs(summary),
+        "searched": _searched(summary),
+        "provenance": provenance(summary, root),
+        "runs": run_ids(summary, root),
+        "commands": commands(summary),
+        "troubles": [entry for entry in summary.entries if entry.cause],
+    }
+    files = {
+        "README.md": environment.get_template("README.md.j2").render(context),
+        "index.html": environment.get_template("index.html.j2").render(context),
+        "table.csv": formats.comma_separated(summary),
+        "table.tex": formats.tex(summary, context["protocol"]),
+        **{f"{name}.svg": svg for name, svg in drawn.items()},
+        **{f"partition-{name}.svg": svg for name, svg in partitions.items()},
+    }
+    folder = root / "reports" / table
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(
+            "report", str(folder), f"a folder that can be written ({error.strerror})"
+        ) from None
+    return folder
+
+
+# ---- what the templates print --------------------------------------------------------------------------
+
+
+def _environment() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pipeline", "templates"),
+        autoescape=jinja2.select_autoescape(["html.j2"], default=False),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {
+        "points": formats.points,
+        "signed": formats.signed,
+        "parameters": formats.parameters,
+        "plain": formats.plain,
+        "markdown": formats.markdown,
+        "inline": plots.inline,
+    }
+    return environment
+
+
+def _searched(summary: Summary) -> list[dict[str, Any]]:
+    """For every cell that was searched: what was pinned, what was selected, and what either is worth."""
+    pinned = {(e.setting, e.row): e for line in summary.pinned for e in line.entries.values()}
+    cells = {(cell["setting"], cell["row"]): cell for cell in summary.results["cells"]}
+    found = []
+    for line in summary.selected:
+        for name, entry in line.entries.items():
+            if not entry.rows:
+                continue
+            trials = cells[name, line.row]["search"]
+            values = [trial["value"] for trial in trials if trial["value"] is not None]
+            found.append(
+                {
+                    "label": line.label,
+                    "setting": summary.columns[name],
+                    "trials": len(trials),
+                    "pinned": pinned[name, line.row],
+                    "selected": entry,
+                    "pinned_value": trials[0]["value"],
+                    "selected_value": max(values, default=None),
+                }
+            )
+    return found
+
+
+def _partition_plots(summary: Summary, root: Path) -> dict[str, str]:
+    """The partition stage's bubble plot of each setting, as SVG text."""
+    folder = root / "data" / "partitions" / summary.id
+    files = {name: folder / f"{name}.svg" for name in summary.columns}
+    return {name: path.read_text(encoding="utf-8") for name, path in files.items() if path.exists()}
+
+
+def main() -> None:
+    try:
+        folder = write_report(sys.argv[1], Path.cwd())
+    except InvalidInput as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""The search in a cell: Optuna's TPE over a method's declared ranges and the learning rate.
+
+Configurations are asked for in batches of a fixed size and told in the order of the trials, so that neither
+the number of cores nor a trial's duration nor an interruption changes what is tried. A study is not stored:
+asked and told anew with the ledger's values, it is the same study.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pfl.config import Config
+from pfl.engine.streams import integer_seed
+from pfl.methods import METHODS
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+LEARNING_RATE = (1e-3, 3e-1)
+"""The range that every method's learning rate is searched in, on a logarithmic scale."""
+
+WORST = 0.0
+"""The value of a trial that diverged: no accuracy is lower, and the sampler learns to stay away."""
+
+
+def space(config: Config) -> dict[str, BaseDistribution]:
+    """What is searched around a pinned configuration; ranges are widened to hold the pinned values."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    found: dict[str, BaseDistribution] = {}
+    low, high = LEARNING_RATE
+    found["lr"] = FloatDistribution(min(low, config.lr), max(high, config.lr), log=True)
+    method = METHODS[config.method]
+    for name, declared in method.declarations().items():
+        pinned = config.hyperparameters[name]
+        if declared.choices is not None:
+            found[name] = CategoricalDistribution(declared.choices)
+        elif declared.search is not None:
+            low, high = declared.search
+            if not (declared.log and pinned <= 0):
+                low, high = min(low, pinned), max(high, pinned)
+            if isinstance(method.__dataclass_fields__[name].default, int):
+                found[name] = IntDistribution(int(low), int(high), log=declared.log)
+            else:
+                found[name] = FloatDistribution(low, high, log=declared.log)
+    return found
+
+
+def configured(pinned: Config, params: Mapping[str, Any]) -> Config:
+    """The pinned configuration with the values of one search trial."""
+    rest = {name: value for name, value in params.items() if name != "lr"}
+    return dataclasses.replace(
+        pinned, lr=params["lr"], hyperparameters={**pinned.hyperparameters, **rest}
+    ).validated()
+
+
+class Study:
+    """The search around one pinned configuration, which is trial 0.
+
+    Args:
+        pinned: validated.
+        trials: how many, the pinned one included.
+        batch: how many are asked for together.
+        seed: of the sampler, with the method's name.
+
+    Attributes:
+        asked: the parameters of every trial so far.
+        values: what was told of them, None for one that failed.
+    """
+
+    def __init__(self, pinned: Config, trials: int, batch: int, seed: int):
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.trials = trials
+        self.asked: list[dict[str, Any]] = []
+        self.values: list[float | None] = []
+        self._batch = batch
+        self._space = space(pinned)
+        sampler = optuna.samplers.TPESampler(
+            seed=integer_seed(seed, f"search {pinned.method}") % 2**32,
+            n_startup_trials=max(1, trials // 3),
+            multivariate=True,
+            constant_liar=True,
+        )
+        self._study = optuna.create_study(direction="maximize", sampler=sampler)
+        first = {"lr": pinned.lr, **pinned.hyperparameters}
+        self._pinned = {name: first[name] for name in self._space}
+        self._open: list[optuna.Trial | None] = []
+
+    @property
+    def complete(self) -> bool:
+        return len(self.values) == self.trials
+
+    def ask(self) -> list[dict[str, Any]]:
+        """The parameters of the next batch, which is to be told before another is asked for."""
+        size = min(self._batch, self.trials - len(self.asked))
+        fresh = [self._ask_one(len(self.asked) + place) for place in range(size)]
+        self.asked += fresh
+        return fresh
+
+    def _ask_one(self, number: int) -> dict[str, Any]:
+        if number == 0:
+            if any(
+                value <= 0 for name, value in self._pinned.items() if getattr(self._space[name], "log", False)
+            ):
+                self._open.append(None)  # a logarithmic scale cannot hold it: the sampler is not told
+                return self._pinned
+            self._study.enqueue_trial(self._pinned)
+        trial = self._study.ask(self._space)
+        self._open.append(trial)
+        return trial.params
+
+    def tell(self, values: Sequence[float | None]) -> None:
+        """The objectives of the open batch, in its order: higher is better, None for a trial that failed."""
+        from optuna.trial import TrialState
+
+        for trial, value in zip(self._open, values, strict=True):
+            if trial is not None:
+                self._study.tell(
+                    trial, value, state=TrialState.FAIL if value is None else TrialState.COMPLETE
+                )
+        self._open = []
+        self.values += values
+
+    def best(self) -> int | None:
+        """The trial with the highest value, the first of equals; None where all failed."""
+        told = [number for number, value in enumerate(self.values) if value is not None]
+        return max(told, key=lambda number: (self.values[number], -number), default=None)

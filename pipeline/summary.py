@@ -1,0 +1,223 @@
+"""A sweep's results as the table that is printed: a score for every cell, ranks, published numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.config import Table
+from pipeline.published import FOLDER, Published, find, published_cells
+
+Row = Mapping[str, Any]
+"""A line of the ledger."""
+
+Configuration = Literal["pinned", "selected"]
+Status = Literal["done", "partial", "failed", "not run"]
+
+
+def accuracy(metrics: Mapping[str, Any], evaluation: Mapping[str, Any]) -> float:
+    """The accuracy in percent that a table's ``evaluation`` protocol asks for, out of a row's ``metrics``."""
+    at = moment(metrics, evaluation)
+    return float(metrics["moments"][at][evaluation["metric"]][evaluation["which"]])
+
+
+def moment(metrics: Mapping[str, Any], evaluation: Mapping[str, Any]) -> str:
+    """When clients are evaluated: "post_aggregation" or "post_local"; "headline" is the method's own."""
+    asked = evaluation["moment"]
+    return str(metrics["headline"] if asked == "headline" else asked)
+
+
+def failure(row: Row) -> str | None:
+    """Why a ledger row holds no valid result, in a few words; None where it holds one."""
+    if "error" in row:
+        return str(row["error"])
+    diverged = row["metrics"].get("diverged_at")
+    return None if diverged is None else f"diverged in round {diverged}"
+
+
+@dataclass(frozen=True)
+class Score:
+    """Accuracy over the seeds of one configuration.
+
+    Attributes:
+        mean: percent.
+        std: sample standard deviation (n - 1) in points; None for one seed.
+        seeds: n.
+    """
+
+    mean: float
+    std: float | None
+    seeds: int
+
+
+def score(rows: Sequence[Row], evaluation: Mapping[str, Any]) -> Score | None:
+    """The score of one configuration's rows, one a seed; None where no row holds a valid result."""
+    values = [accuracy(row["metrics"], evaluation) for row in rows if failure(row) is None]
+    if not values:
+        return None
+    return Score(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One place of the printed table.
+
+    Attributes:
+        cause: why the status is not "done"; empty where it is, or where nothing has been tried.
+        score: None unless at least one seed gave a result.
+        parameters: the hyperparameters that the configuration fixes.
+        rows: the valid ledger rows, one a seed.
+        published: what the paper prints here; only the pinned configuration is held against it.
+        rank: 1 for the best of its column, 2 for the second, among complete entries; ties share a rank.
+    """
+
+    setting: str
+    row: str
+    configuration: Configuration
+    status: Status
+    cause: str = ""
+    score: Score | None = None
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    rows: tuple[Row, ...] = ()
+    published: Published | None = None
+    rank: int | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the published mean, in points."""
+        if self.score is None or self.published is None:
+            return None
+        return self.score.mean - self.published.mean
+
+
+@dataclass(frozen=True)
+class Line:
+    """A printed row: a method in one configuration, its entries by setting."""
+
+    row: str
+    label: str
+    method: str
+    configuration: Configuration
+    entries: Mapping[str, Entry]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a report prints.
+
+    Attributes:
+        columns: label by setting, in the table's order.
+        pinned, selected: a line a method, in the table's order; selected is empty without a search.
+        results: the whole of ``results.json``.
+    """
+
+    id: str
+    table: Table
+    columns: Mapping[str, str]
+    pinned: tuple[Line, ...]
+    selected: tuple[Line, ...]
+    results: Mapping[str, Any]
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        return self.pinned + self.selected
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(entry for line in self.lines for entry in line.entries.values())
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Every ledger row that a printed number rests on, once."""
+        return tuple({row["key"]: row for entry in self.entries for row in entry.rows}.values())
+
+    def evaluation(self) -> dict[str, Any]:
+        return self.table.evaluation.model_dump()
+
+
+def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
+    """Arrange the content of a ``results.json`` as the table that its configuration declares.
+
+    Args:
+        results: the sweep's output.
+        published: the folder of the papers' numbers.
+
+    Raises:
+        InvalidInput: the table names a published file or cell that there is not.
+    """
+    table = Table.model_validate(results["config"])
+    cells = {cell["cell"]: cell for cell in results["cells"]}
+    printed = published_cells(table.published.file, published) if table.published else []
+
+    def line(row: Any, configuration: Configuration) -> Line:
+        entries = {}
+        for name, setting in table.settings.items():
+            entry = _entry(cells.get(f"{name}/{row.id}"), name, row.id, configuration, table)
+            if configuration == "pinned" and table.published and setting.published:
+                held_against = find(printed, table.published.table, setting.published, row.id)
+                entry = dataclasses.replace(entry, published=held_against)
+            entries[name] = entry
+        return Line(row.id, row.label or row.id, row.method, configuration, entries)
+
+    pinned = [line(row, "pinned") for row in table.methods]
+    selected = [line(row, "selected") for row in table.methods] if table.search.trials else []
+    return Summary(
+        id=results["table"],
+        table=table,
+        columns={name: setting.label or name for name, setting in table.settings.items()},
+        pinned=_ranked(pinned),
+        selected=_ranked(selected),
+        results=results,
+    )
+
+
+def _entry(
+    cell: Mapping[str, Any] | None, setting: str, row: str, configuration: Configuration, table: Table
+) -> Entry:
+    entry = Entry(setting, row, configuration, "not run")
+    if cell is None:
+        return entry
+    tried = cell[configuration] or {"params": {}, "rows": []}
+    causes = [cause for cause in map(failure, tried["rows"]) if cause] + list(cell["errors"])
+    valid = tuple(row for row in tried["rows"] if failure(row) is None)
+    missing = len(table.seeds) - len(valid)
+    if missing and not causes:
+        causes = [f"{missing} of {len(table.seeds)} seeds not run"]
+    status: Status = "not run"
+    if valid:
+        status = "partial" if missing else "done"
+    elif tried["rows"] or cell["errors"]:
+        status = "failed"
+    return dataclasses.replace(
+        entry,
+        status=status,
+        cause=causes[0] if status in ("partial", "failed") else "",
+        score=score(valid, table.evaluation.model_dump()),
+        parameters=tried["params"],
+        rows=valid,
+    )
+
+
+def _ranked(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """The lines with the best and the second entry of every column marked, as they will be printed."""
+    lines = tuple(lines)
+    leaders = {}
+    for setting in lines[0].entries if lines else ():
+        complete = [line.entries[setting] for line in lines if line.entries[setting].status == "done"]
+        distinct = sorted({round(entry.score.mean, 2) for entry in complete if entry.score}, reverse=True)
+        leaders[setting] = distinct[:2] if len(complete) > 1 else []
+
+    def ranked(entry: Entry) -> Entry:
+        best = leaders[entry.setting]
+        if entry.status != "done" or entry.score is None or round(entry.score.mean, 2) not in best:
+            return entry
+        return dataclasses.replace(entry, rank=best.index(round(entry.score.mean, 2)) + 1)
+
+    return tuple(
+        dataclasses.replace(line, entries={name: ranked(entry) for name, entry in line.entries.items()})
+        for line in lines
+    )

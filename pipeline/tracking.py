@@ -1,0 +1,369 @@
+"""A sweep in MLflow, to browse: a parent run a cell, a child run a trial.
+
+Only the driver of a sweep writes here, through a client with explicit ids. The store is ``mlflow.db`` in the
+root, where plain ``mlflow ui`` finds it; MLFLOW_TRACKING_URI names another. Nothing is read back out of it:
+results live in the ledger, so a store that is locked or gone costs one warning, and `rebuild` fills it in.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import json
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from urllib.parse import urlsplit
+
+from pfl.errors import InvalidInput
+from pipeline.summary import failure, score
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+log = logging.getLogger(__name__)
+
+Row = Mapping[str, Any]
+P = ParamSpec("P")
+
+METRICS_A_REQUEST = 900  # MLflow takes 1000 metrics and parameters together
+
+
+def _harmless(method: Callable[Concatenate[Tracker, P], None]) -> Callable[Concatenate[Tracker, P], None]:
+    """Turn the store's failure into one warning: no sweep ends because nobody can watch it."""
+
+    @functools.wraps(method)
+    def guarded(self: Tracker, *args: P.args, **kwargs: P.kwargs) -> None:
+        if self.lost is None:
+            try:
+                method(self, *args, **kwargs)
+            except Exception as error:
+                self.lost = str(error).strip().partition("\n")[0] or type(error).__name__
+                log.warning(
+                    "MLflow: %s; results are safe in the ledger, and `pfl track %s` enters them later",
+                    self.lost,
+                    self.table,
+                )
+
+    return guarded
+
+
+class Tracker:
+    """Enters the rows of one table's sweep into MLflow, each once, whatever is run again.
+
+    Args:
+        root: the project's root folder.
+        table: the table's id, which names the experiment.
+
+    Attributes:
+        lost: why the store takes no more entries; None while it does.
+
+    >>> tracker = Tracker(root, "digits")
+    >>> tracker.trial("dir-0.1/fedprox", row, trial_number=3, from_ledger=False)
+    >>> tracker.cell(entry, evaluation)
+    >>> tracker.save()
+    """
+
+    def __init__(self, root: Path, table: str):
+        self.table = table
+        self.lost: str | None = None
+        self._root = root.resolve()
+        self._uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self._root / 'mlflow.db'}"
+        self._client: MlflowClient | None = None
+        self._experiment = ""
+        self._parents: dict[str, str] = {}  # cell: run id
+        self._trials: dict[tuple[str, str], str] = {}  # cell, key: run id
+        self._unfinished: dict[tuple[str, str], str] = {}
+
+    @_harmless
+    def trial(self, cell: str, row: Row, trial_number: int | None = None, from_ledger: bool = False) -> None:
+        """Enter one ledger row as a child run of its cell.
+
+        Args:
+            cell: "<setting>/<row>" in this table; the row itself may come from another table's ledger.
+            row: the ledger row.
+            trial_number: the search trial that the configuration comes from, 0 being the pinned one; None
+                where the cell was not searched.
+            from_ledger: the row was found there rather than computed now.
+        """
+        found = (cell, row["key"])
+        client = self._connect()
+        if found in self._trials:
+            return
+        if found in self._unfinished:
+            client.delete_run(self._unfinished.pop(found))
+        parent = self._parent(client, cell, row)
+        finished = round(datetime.fromisoformat(row["finished"]).timestamp() * 1000)
+        run = client.create_run(
+            self._experiment,
+            start_time=finished - round(1000 * row.get("seconds", 0)),
+            run_name=_run_name(row, trial_number),
+            tags={
+                **self._tags(cell, row),
+                "mlflow.parentRunId": parent,
+                "seed": str(row["seed"]),
+                "phase": row["phase"],
+                "key": row["key"],
+                "from_ledger": str(from_ledger).lower(),
+                **({} if trial_number is None else {"trial": str(trial_number)}),
+                **({"error": row["error"]} if "error" in row else {}),
+            },
+        ).info.run_id
+        status = "KILLED"  # until everything is in
+        try:
+            _log(client, run, _metrics(row), _parameters(row), finished)
+            if row["phase"] == "final" and "metrics" in row:
+                client.log_text(run, _per_client(row), "per_client.csv")
+            status = "FAILED" if failure(row) else "FINISHED"
+        finally:
+            client.set_terminated(run, status, finished)
+        self._trials[found] = run
+
+    @_harmless
+    def cell(self, entry: Mapping[str, Any], evaluation: Mapping[str, Any]) -> None:
+        """Conclude a cell: its scores over the seeds onto the parent run.
+
+        Args:
+            entry: the cell as ``results.json`` has it.
+            evaluation: the table's evaluation protocol.
+        """
+        client = self._connect()
+        configurations = {"": entry["pinned"], "selected_": entry["selected"]}
+        rows = [
+            row for configuration in configurations.values() if configuration for row in configuration["rows"]
+        ]
+        if not rows:
+            return
+        metrics: list[tuple[str, float | None, int]] = []
+        for prefix, configuration in configurations.items():
+            reached = score(configuration["rows"], evaluation) if configuration else None
+            if reached:
+                metrics.append((f"{prefix}accuracy", reached.mean, 0))
+                metrics.append((f"{prefix}accuracy_std", reached.std, 0))
+        metrics.append(("wall_seconds", math.fsum(row.get("seconds", 0) for row in rows), 0))
+        last = max(datetime.fromisoformat(row["finished"]) for row in rows)
+        parent = self._parent(client, entry["cell"], rows[0])
+        _log(client, parent, metrics, {}, round(last.timestamp() * 1000))
+        client.set_tag(parent, "seeds", ",".join(sorted({str(row["seed"]) for row in rows})))
+        client.set_tag(parent, "status", entry["status"])
+        status = "FAILED" if entry["status"] == "failed" else "FINISHED"
+        client.set_terminated(parent, status, round(last.timestamp() * 1000))
+
+    def run_ids(self) -> dict[str, Any]:
+        """Experiment, store and the run ids of every cell and of its trials by key."""
+        cells: dict[str, Any] = {c: {"run": run, "trials": {}} for c, run in self._parents.items()}
+        for (cell, key), run in self._trials.items():
+            cells[cell]["trials"][key] = run
+        return {"experiment": self.table, "store": self.store, "cells": cells}
+
+    @property
+    def store(self) -> str:
+        """The database's file or the server's name, without what a committed file should not say."""
+        url = urlsplit(self._uri)
+        return url.hostname or Path(url.path).name or url.scheme
+
+    def save(self) -> None:
+        """Write `run_ids` to ``results/<table>/mlflow.json``, for the report."""
+        path = self._root / "results" / self.table / "mlflow.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.run_ids(), indent=1), encoding="utf-8")
+
+    # ---- the store -------------------------------------------------------------------------------------
+
+    def _connect(self) -> MlflowClient:
+        """The client; the first call opens the store and finds what the experiment holds already."""
+        if self._client is None:
+            _quieten()
+            from mlflow import MlflowClient
+
+            client = MlflowClient(self._uri)
+            self._experiment = self._open_experiment(client)
+            for run in _runs(client, self._experiment):
+                tags = run.data.tags
+                if "key" not in tags:
+                    self._parents[tags["cell"]] = run.info.run_id
+                elif run.info.status == "FINISHED":
+                    self._trials[tags["cell"], tags["key"]] = run.info.run_id
+                else:
+                    self._unfinished[tags["cell"], tags["key"]] = run.info.run_id
+            self._client = client
+        return self._client
+
+    def _open_experiment(self, client: MlflowClient) -> str:
+        experiment = client.get_experiment_by_name(self.table)
+        if experiment is None:
+            local = self._uri.startswith("sqlite:")  # a server keeps the artifacts where it likes
+            location = (self._root / "mlruns" / self.table).as_uri() if local else None
+            return str(client.create_experiment(self.table, artifact_location=location))
+        if experiment.lifecycle_stage == "deleted":
+            client.restore_experiment(experiment.experiment_id)
+        return str(experiment.experiment_id)
+
+    def _parent(self, client: MlflowClient, cell: str, row: Row) -> str:
+        if cell not in self._parents:
+            run = client.create_run(self._experiment, run_name=cell, tags=self._tags(cell, row)).info.run_id
+            # Not RUNNING: a killed sweep would leave it so for ever. `cell` concludes it.
+            client.update_run(run, status="SCHEDULED")
+            self._parents[cell] = run
+            _log(client, run, [], _parameters(row), 0)
+            plot = self._partitions(cell).with_suffix(".svg")
+            if plot.exists():
+                client.log_artifact(run, str(plot))
+        return self._parents[cell]
+
+    def _partitions(self, cell: str) -> Path:
+        """The partition stage's files of a cell's setting, less their suffix."""
+        return self._root / "data" / "partitions" / self.table / cell.partition("/")[0]
+
+    def _tags(self, cell: str, row: Row) -> dict[str, str]:
+        """The tags that parents and children share, so that a filter finds both."""
+        setting, _, label = cell.partition("/")
+        hardware = row["hardware"]
+        commit = row["commit"] or "unknown"
+        return {
+            "table": self.table,
+            "cell": cell,
+            "setting": setting,
+            "row": label,
+            "method": row["method"],
+            "dataset": row["dataset"],
+            "partition": row["partition"],
+            "git_commit": f"{commit}-dirty" if row["dirty"] else commit,
+            "mlflow.source.git.commit": commit,
+            "data_checksum": row["data_checksum"],
+            "hardware": f"{hardware['gpu'] or hardware['cpu']}, {hardware['device']}, {hardware['backend']}",
+        }
+
+
+def rebuild(root: Path, table: str, find: Callable[[str], Row | None]) -> int:
+    """Enter everything that a table's last sweep used; how many trials that is.
+
+    Args:
+        find: the ledger's row with a key.
+
+    Raises:
+        InvalidInput: the table has no results yet, or the store cannot be written.
+    """
+    path = root / "results" / table / "results.json"
+    if not path.exists():
+        raise InvalidInput("table", table, "a table with results; run its sweep first")
+    results = json.loads(path.read_text(encoding="utf-8"))
+    tracker = Tracker(root, table)
+    entered = 0
+    for entry in results["cells"]:
+        for row, trial_number in _rows_of(entry, find):
+            tracker.trial(entry["cell"], row, trial_number, from_ledger=True)
+            entered += 1
+        tracker.cell(entry, results["config"]["evaluation"])
+    if tracker.lost:
+        raise InvalidInput(
+            "MLFLOW_TRACKING_URI", tracker.store, f"a store that can be written: {tracker.lost}"
+        )
+    tracker.save()
+    return entered
+
+
+def _rows_of(entry: Mapping[str, Any], find: Callable[[str], Row | None]) -> Iterator[tuple[Row, int | None]]:
+    """The rows behind a cell, each with the number of the search trial that its configuration comes from."""
+    for searched in entry["search"]:
+        row = find(searched["key"])
+        if row:
+            yield row, searched["trial"]
+    for name in ("pinned", "selected"):
+        configuration = entry[name]
+        if configuration:
+            numbers = [s["trial"] for s in entry["search"] if s["params"] == configuration["params"]]
+            yield from ((row, numbers[0] if numbers else None) for row in configuration["rows"])
+
+
+def _quieten() -> None:
+    """What mlflow reads when it is imported and first connects.
+
+    Nothing is sent to its authors, a server that is gone is given up after seconds instead of minutes, and a
+    new database is made in silence.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    for name in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _runs(client: MlflowClient, experiment: str) -> Iterator[Run]:
+    token = None
+    while True:
+        page = client.search_runs([experiment], page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def _log(
+    client: MlflowClient,
+    run: str,
+    metrics: Sequence[tuple[str, float | None, int]],
+    parameters: Mapping[str, str],
+    timestamp: int,
+) -> None:
+    """Write (name, value, round) metrics and parameters in one request, or as few as MLflow takes."""
+    from mlflow.entities import Metric, Param
+
+    entries = [
+        Metric(name, value, timestamp, round)
+        for name, value, round in metrics
+        if value is not None and math.isfinite(value)
+    ]
+    client.log_batch(run, entries[:METRICS_A_REQUEST], [Param(*item) for item in parameters.items()])
+    for start in range(METRICS_A_REQUEST, len(entries), METRICS_A_REQUEST):
+        client.log_batch(run, entries[start : start + METRICS_A_REQUEST])
+
+
+def _run_name(row: Row, trial_number: int | None) -> str:
+    if row["phase"] == "search":
+        return f"search {trial_number}"
+    origin = f", from search {trial_number}" if trial_number else ""
+    return f"seed {row['seed']}{origin}"
+
+
+def _parameters(row: Row) -> dict[str, str]:
+    config = dict(row["config"])
+    own = config.pop("hyperparameters")
+    return {name: str(value) for name, value in config.items()} | {
+        f"{row['method']}.{name}": str(value) for name, value in own.items()
+    }
+
+
+def _metrics(row: Row) -> list[tuple[str, float | None, int]]:
+    """(name, value, round) of a row; few names, since MLflow's pages slow down with every further one."""
+    entries: list[tuple[str, float | None, int]] = [("wall_seconds", row.get("seconds"), 0)]
+    entries += [
+        (name, row.get("measured", {}).get(name), 0) for name in ("samples_per_second", "peak_memory_bytes")
+    ]
+    if "metrics" not in row:
+        return entries
+    headline = row["metrics"]["headline"]
+    entries.append(("accuracy_best", row["metrics"]["accuracy"]["pooled"]["best"], 0))
+    for evaluated in row["metrics"]["rounds"]:
+        at = evaluated["round"]
+        entries += [
+            ("accuracy", evaluated[headline]["pooled"], at),
+            ("accuracy_client_mean", evaluated[headline]["client_mean"], at),
+            ("loss", evaluated[headline]["loss"], at),
+            *((name, evaluated.get(name), at) for name in ("train_loss", "bytes_up", "bytes_down")),
+        ]
+    return entries
+
+
+def _per_client(row: Row) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ("client", "train", "test", "accuracy"), extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(row["metrics"]["per_client"])
+    return text.getvalue()

@@ -1,0 +1,63 @@
+"""A small federation that most tests of the engine share."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+
+from pfl.data.dataset import Dataset
+from pfl.data.partition import Partition
+from pfl.engine.streams import generator
+
+
+def make_dataset(shape: tuple[int, int, int] = (1, 16, 16), classes: int = 4, samples: int = 240) -> Dataset:
+    """Noisy images of a pattern for each class: learnable, and the same on every machine."""
+    stream = generator(0, "tests")
+    labels = np.arange(samples, dtype=np.int64) % classes
+    patterns = stream.integers(0, 120, (classes, *shape))
+    images = (patterns[labels] + stream.integers(0, 136, (samples, *shape))).astype(np.uint8)
+    scaled = images / 255
+    return Dataset(
+        name="tiny",
+        images=images,
+        labels=labels,
+        classes=tuple(f"class {c}" for c in range(classes)),
+        n_train=samples,
+        checksum=hashlib.sha256(images.tobytes()).hexdigest(),
+        mean=tuple(scaled.mean((0, 2, 3)).tolist()),
+        std=tuple(scaled.std((0, 2, 3)).tolist()),
+        source={"kind": "embedded", "files": []},
+    )
+
+
+def make_clients(dataset: Dataset, sizes: list[int], tests: int = 8) -> Partition:
+    """Clients of unequal sizes, each with two of the classes in turn."""
+    classes = len(dataset.classes)
+    pools = [list(np.flatnonzero(dataset.labels == c)) for c in range(classes)]
+    train, test = [], []
+    for client, size in enumerate(sizes):
+        own = [client % classes, (client + 1) % classes]
+        drawn = [pools[own[i % 2]].pop() for i in range(size + tests)]
+        train.append(np.array(drawn[:size], dtype=np.int64))
+        test.append(np.array(drawn[size:], dtype=np.int64))
+    return Partition(
+        spec="file:tests.json", train=tuple(train), test=tuple(test), data_checksum=dataset.checksum
+    )
+
+
+@pytest.fixture(scope="session")
+def dataset() -> Dataset:
+    return make_dataset()
+
+
+@pytest.fixture(scope="session")
+def partition(dataset: Dataset) -> Partition:
+    return make_clients(dataset, sizes=[20, 9, 14, 5, 16, 12])
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)

@@ -1,0 +1,61 @@
+"""Small data sets that the tests make: image folders, and labels without images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pfl.data.dataset import Dataset
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache of the session's own, and no DATA_SOURCE."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PFL_CACHE", str(folder))
+        patch.delenv("DATA_SOURCE", raising=False)
+        yield folder
+
+
+@pytest.fixture
+def image_folder(tmp_path: Path) -> Path:
+    """Two classes, three training images and one test image of each, 5 wide and 4 high, in colour.
+
+    The n-th image, counted in pooled order, has red n, green 10 n and blue 200 - n throughout.
+    """
+    root = tmp_path / "photos"
+    n = 0
+    for split, count in (("train", 3), ("test", 1)):
+        for label in ("cat", "dog"):
+            (root / split / label).mkdir(parents=True)
+            for i in range(count):
+                Image.new("RGB", (5, 4), (n, 10 * n, 200 - n)).save(root / split / label / f"{i}.png")
+                n += 1
+    return root
+
+
+@pytest.fixture
+def labelled() -> Callable[..., Dataset]:
+    """Makes a data set of the given labels whose images, one pixel each, take no memory."""
+
+    def make(labels: Sequence[int] | np.ndarray, n_train: int | None = None, **columns: object) -> Dataset:
+        values = np.asarray(labels, np.int64)
+        return Dataset(
+            name="labels",
+            images=np.broadcast_to(np.uint8(0), (len(values), 1, 1, 1)),
+            labels=values,
+            classes=tuple(str(c) for c in range(int(values.max()) + 1)),
+            n_train=len(values) if n_train is None else n_train,
+            checksum="0" * 64,
+            mean=(0.0,),
+            std=(1.0,),
+            source={"kind": "embedded", "files": []},
+            **columns,  # type: ignore[arg-type]
+        )
+
+    return make

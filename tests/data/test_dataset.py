@@ -1,0 +1,201 @@
+"""`load`: what it reads, what it keeps, and the one line that it says when it cannot."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import warnings
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pfl.data.dataset import load
+from pfl.errors import InvalidInput
+
+
+def zipped(folder: Path) -> Path:
+    return Path(shutil.make_archive(str(folder), "zip", folder))
+
+
+def test_digits_are_scaled_to_bytes_and_every_class_has_a_fifth_in_the_test_set():
+    digits = load("digits", progress=False)
+    assert digits.shape == (1, 8, 8)
+    assert digits.images.dtype == np.uint8
+    assert (digits.images.min(), digits.images.max()) == (0, 255)
+    train, test = (np.bincount(part) for part in np.split(digits.labels, [digits.n_train]))
+    assert train.sum() + test.sum() == 1797
+    assert np.all(np.abs(test - (train + test) / 5) <= 1)
+
+
+def test_digits_hold_the_images_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    images = load("digits", progress=False).images[:, 0]
+    theirs = np.rint(load_digits().images * 255 / 16).astype(np.uint8)
+    assert sorted(image.tobytes() for image in images) == sorted(image.tobytes() for image in theirs)
+
+
+@pytest.mark.parametrize("archived", [False, True], ids=["folder", "zip"])
+def test_an_image_folder_is_pooled_train_first_in_class_and_file_order(image_folder, archived):
+    photos = load(str(zipped(image_folder) if archived else image_folder), progress=False)
+    n = np.arange(8)
+    assert photos.images.shape == (8, 3, 4, 5)
+    np.testing.assert_array_equal(photos.images[:, :, 0, 0], np.stack([n, 10 * n, 200 - n], axis=1))
+    np.testing.assert_array_equal(photos.images.min((2, 3)), photos.images.max((2, 3)))
+    assert photos.labels.tolist() == [0, 0, 0, 1, 1, 1, 0, 1]
+    assert (photos.name, photos.classes, photos.n_train) == ("photos", ("cat", "dog"), 6)
+
+
+def test_mean_and_standard_deviation_are_those_of_the_training_images(image_folder):
+    photos = load(str(image_folder), progress=False)
+    train = photos.images[: photos.n_train] / 255
+    np.testing.assert_allclose(photos.mean, train.mean((0, 2, 3)), rtol=1e-12)
+    np.testing.assert_allclose(photos.std, train.std((0, 2, 3)), rtol=1e-12)
+
+
+def test_grey_images_have_one_channel_and_a_single_colour_image_makes_it_three(image_folder):
+    for path in sorted(image_folder.rglob("*.png")):
+        Image.open(path).convert("L").save(path)
+    assert load(str(image_folder), progress=False).shape == (1, 4, 5)
+    Image.new("RGB", (5, 4), "red").save(image_folder / "test/dog/0.png")
+    assert load(str(image_folder), progress=False).shape == (3, 4, 5)
+
+
+def test_a_folder_around_train_and_test_and_files_that_are_no_images_do_not_matter(image_folder):
+    around = image_folder.parent / "around" / "inner"
+    shutil.copytree(image_folder, around)
+    (around / "train/cat/notes.txt").write_text("no image")
+    (around / "train/cat/._0.png").write_bytes(b"what a Mac leaves in a zip")
+    around_it = load(str(zipped(around.parent)), progress=False)
+    assert around_it.checksum == load(str(image_folder), progress=False).checksum
+
+
+def test_images_are_mapped_for_torch_without_a_warning_and_a_write_does_not_reach_the_cache(image_folder):
+    photos = load(str(image_folder), progress=False)
+    with warnings.catch_warnings(action="error"):
+        torch.from_numpy(photos.images)[:] = 7
+    assert load(str(image_folder), progress=False).images[1, 1, 0, 0] == 10
+
+
+def test_the_second_load_decodes_nothing_and_a_changed_file_is_decoded_again(image_folder, monkeypatch):
+    first = load(str(image_folder), progress=False)
+    with monkeypatch.context() as patch:
+        patch.setattr("pfl.data.datasets._image_folder.decode", None)
+        assert load(str(image_folder), progress=False).checksum == first.checksum
+    Image.new("RGB", (5, 4), "red").save(image_folder / "train/cat/0.png")
+    assert load(str(image_folder), progress=False).checksum != first.checksum
+
+
+def test_loads_at_once_agree_and_leave_one_cache_entry(image_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
+    with ThreadPoolExecutor(4) as pool:
+        loads = list(pool.map(lambda _: load(str(image_folder), progress=False), range(4)))
+    assert len({photos.checksum for photos in loads}) == 1
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_the_source_names_what_was_read(image_folder):
+    archive = zipped(image_folder)
+    (file,) = load(str(archive), progress=False).source["files"]
+    assert (file["name"], file["bytes"]) == ("photos.zip", archive.stat().st_size)
+    assert len(file["sha256"]) == 64
+
+
+# ---- bad input -----------------------------------------------------------------------------------------
+
+
+def complaint(path: object) -> str:
+    with pytest.raises(InvalidInput) as error:
+        load(str(path), progress=False)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    assert "did you mean 'digits'?" in complaint("digit")
+
+
+def test_a_path_with_nothing_there_is_named(tmp_path):
+    assert "nothing.zip" in complaint(tmp_path / "nothing.zip")
+
+
+def test_a_truncated_zip_is_one_clear_line(image_folder):
+    archive = zipped(image_folder)
+    archive.write_bytes(archive.read_bytes()[:-100])
+    assert "photos.zip is not accepted; expected a complete zip" in complaint(archive)
+
+
+def test_a_zip_with_one_changed_pixel_names_the_image(image_folder):
+    picture = image_folder / "train/cat/0.bmp"
+    Image.new("RGB", (5, 4), (1, 2, 3)).save(picture)
+    archive = image_folder.parent / "stored.zip"
+    with zipfile.ZipFile(archive, "w") as members:
+        for path in sorted(image_folder.rglob("*.*")):
+            members.write(path, path.relative_to(image_folder))
+    archive.write_bytes(archive.read_bytes().replace(bytes((3, 2, 1)), bytes((4, 2, 1)), 1))
+    assert "train/cat/0.bmp is not accepted; expected an image that decodes (Bad CRC" in complaint(archive)
+
+
+def test_an_image_that_does_not_decode_is_named(image_folder):
+    picture = image_folder / "train/dog/1.png"
+    picture.write_bytes(picture.read_bytes()[:45])
+    assert "train/dog/1.png is not accepted; expected an image that decodes" in complaint(image_folder)
+
+
+def test_an_image_of_another_size_is_named(image_folder):
+    Image.new("RGB", (9, 9)).save(image_folder / "test/cat/0.png")
+    assert "train/cat/0.png is 5x4 and test/cat/0.png is 9x9" in complaint(image_folder)
+
+
+def test_images_of_sixteen_bits_are_refused(image_folder):
+    Image.new("I;16", (5, 4)).save(image_folder / "train/cat/1.png")
+    assert "more than 8 bits" in complaint(image_folder)
+
+
+@pytest.mark.parametrize("missing", ["train", "train/cat", "train/dog"])
+def test_a_folder_without_train_or_one_of_its_classes_says_what_is_expected(image_folder, missing):
+    shutil.rmtree(image_folder / missing)
+    assert "train/" in complaint(image_folder)
+
+
+def test_a_zip_whose_paths_leave_it_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
+        archive.writestr("../train/cat/0.png", b"")
+    assert "'../train/cat/0.png'" in complaint(tmp_path / "evil.zip")
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    assert ".zip" in complaint(tmp_path / "notes.txt")
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named(image_folder, tmp_path, monkeypatch):
+    (tmp_path / "occupied").write_text("a file, where a folder should be")
+    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "occupied"))
+    assert "PFL_CACHE" in complaint(image_folder)
+
+
+def test_a_failed_decode_leaves_nothing_in_the_cache(image_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
+    (image_folder / "test/dog/0.png").write_bytes(b"broken")
+    complaint(image_folder)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_names_are_known_without_importing_what_reads_them():
+    heavy = ("torch", "torchvision", "sklearn", "PIL", "matplotlib")
+    code = (
+        "import sys, json, pfl.data.dataset; from pfl.data.datasets import DATASETS;"
+        "from pfl.data.partition import parse_spec, PARTITIONS;"
+        "[DATASETS[name] for name in DATASETS]; [PARTITIONS[name] for name in PARTITIONS];"
+        f"print(json.dumps([name for name in {heavy} if name in sys.modules]))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(answer.stdout) == []

@@ -1,0 +1,210 @@
+"""Specifications, index lists and their files; what rules have in common."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pfl.data.dataset import load
+from pfl.data.partition import Partition, check_partition, make_partition, parse_spec
+from pfl.errors import InvalidInput
+
+SPECS = ["dirichlet:0.1", "dirichlet:0.5,uncapped", "pathological:2"]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load("digits", progress=False)
+
+
+def indices(partition: Partition) -> np.ndarray:
+    return np.concatenate((*partition.train, *partition.test))
+
+
+# ---- specifications ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "canonical"),
+    [
+        ("dirichlet:0.1", "dirichlet:0.1,min=10,test=0.25,seed=0"),
+        ("dirichlet", "dirichlet:0.1,min=10,test=0.25,seed=0"),
+        ("dirichlet:1,seed=3,min=20,uncapped", "dirichlet:1,uncapped,min=20,test=0.25,seed=3"),
+        ("pathological:5,test=0.50", "pathological:5,min=10,test=0.5,seed=0"),
+    ],
+)
+def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
+    assert parse_spec(spec)[0] == canonical
+    assert parse_spec(canonical)[0] == canonical
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ("dirichlett:0.1", "did you mean 'dirichlet'?"),
+        ("dirichlet:0.1,sed=1", "did you mean 'seed'?"),
+        ("dirichlet:much", "alpha: much is not accepted; expected a number of at least 0.001"),
+        ("dirichlet:-1", "alpha: -1.0 is not accepted"),
+        ("dirichlet:nan", "alpha: nan is not accepted"),
+        ("dirichlet:0.1,seed", "seed:"),
+        ("dirichlet:0.1,uncapped=yes", "uncapped: yes is not accepted; expected the flag alone"),
+        ("dirichlet:0.1,test=1", "test: 1.0 is not accepted; expected a number in [0.01, 0.99]"),
+        ("pathological:2.5", "classes: 2.5 is not accepted; expected a whole number"),
+        ("pathological:0", "classes: 0 is not accepted"),
+    ],
+)
+def test_a_wrong_specification_is_one_line_that_names_what_is_wrong(spec, complaint):
+    with pytest.raises(InvalidInput) as error:
+        check_partition(spec, clients=10)
+    assert complaint in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "clients", "complaint"),
+    [
+        ("dirichlet:0.1", 0, "clients: 0 is not accepted"),
+        ("dirichlet:0.1", None, "clients: None is not accepted"),
+        (
+            "dirichlet:0.1",
+            200,
+            "min: 10 is not accepted; expected at most 8, as 200 clients share 1797 images",
+        ),
+        ("pathological:11", 20, "classes: 11 is not accepted; expected at most 10"),
+        (
+            "pathological:2",
+            4,
+            "classes: 2 is not accepted; expected at least 3, so that 4 clients hold all 10",
+        ),
+    ],
+)
+def test_what_cannot_be_dealt_is_refused_before_the_data_are_read(spec, clients, complaint):
+    with pytest.raises(InvalidInput) as error:
+        check_partition(spec, clients, samples=1797, classes=10)
+    assert complaint in str(error.value)
+
+
+def test_a_rule_that_ends_below_the_minimum_says_how_small_its_smallest_client_is(labelled):
+    uneven = labelled([0] * 5 + [1] * 95)
+    with pytest.raises(
+        InvalidInput, match="min: 10 is not accepted; expected at most 2, the smallest client"
+    ):
+        make_partition("pathological:1", uneven, 4)
+
+
+# ---- index lists ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_sample_is_used_exactly_once(digits, spec):
+    used = indices(make_partition(spec, digits, 20))
+    np.testing.assert_array_equal(np.sort(used), np.arange(1797))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_equal_specifications_give_equal_partitions_and_another_seed_another(digits, spec):
+    first, again, other = (make_partition(s, digits, 20) for s in (spec, spec, f"{spec},seed=1"))
+    assert first.checksum == again.checksum
+    assert first.checksum != other.checksum
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5])
+def test_the_split_inside_a_client_keeps_the_proportions_of_its_classes(digits, share):
+    partition = make_partition(f"dirichlet:0.5,test={share}", digits, 20)
+    counts = partition.class_counts(digits.labels, 10)
+    total = counts["train"] + counts["test"]
+    assert np.all(np.abs(counts["test"] - share * total) < 1)
+    np.testing.assert_array_equal(partition.sizes, np.floor(total.sum(1) * (1 - share)))
+
+
+def test_validation_takes_its_share_of_the_training_samples_and_no_test_sample(digits):
+    partition = make_partition("dirichlet:0.1", digits, 20)
+    search = partition.with_validation(0.2, digits.labels)
+    for client in range(20):
+        both = np.concatenate((search.train[client], search.test[client]))
+        np.testing.assert_array_equal(np.sort(both), partition.train[client])
+        assert len(search.test[client]) == max(1, np.ceil(0.2 * len(partition.train[client])))
+
+
+def test_the_validation_part_is_fixed_by_the_partitions_seed(digits):
+    partition = make_partition("dirichlet:0.1", digits, 20)
+    searches = [partition.with_validation(0.2, digits.labels).checksum for _ in range(2)]
+    assert searches[0] == searches[1]
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.5])
+def test_a_validation_share_outside_its_range_is_refused(digits, share):
+    with pytest.raises(InvalidInput, match="validation"):
+        make_partition("dirichlet:0.1", digits, 20).with_validation(share, digits.labels)
+
+
+def test_a_client_with_one_training_sample_has_none_for_validation(labelled):
+    data = labelled([0, 1] * 20)
+    partition = Partition(
+        "dirichlet:1", (np.array([0]), np.arange(1, 9)), (np.array([9]), np.array([10])), ""
+    )
+    with pytest.raises(InvalidInput, match="client 0"):
+        partition.with_validation(0.2, data.labels)
+
+
+# ---- files ---------------------------------------------------------------------------------------------
+
+
+def test_a_saved_partition_comes_back_whole(digits, tmp_path):
+    partition = make_partition("dirichlet:0.1,seed=2", digits, 20)
+    partition.save(tmp_path / "deep" / "p.npz")
+    loaded = Partition.load(tmp_path / "deep" / "p.npz")
+    assert (loaded.spec, loaded.notes) == (partition.spec, partition.notes)
+    assert (loaded.checksum, loaded.data_checksum) == (partition.checksum, digits.checksum)
+    for mine, theirs in zip(loaded.train + loaded.test, partition.train + partition.test, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_equal_partitions_are_equal_bytes_on_disk(digits, tmp_path):
+    for name in ("a.npz", "b.npz"):
+        make_partition("dirichlet:0.1", digits, 20).save(tmp_path / name)
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no archive", b"PK\x03\x04 half an archive"])
+def test_a_partition_that_is_missing_or_damaged_is_one_line(tmp_path, content):
+    if content is not None:
+        (tmp_path / "p.npz").write_bytes(content)
+    with pytest.raises(InvalidInput) as error:
+        Partition.load(tmp_path / "p.npz")
+    assert "\n" not in str(error.value)
+    assert "p.npz" in str(error.value)
+
+
+def test_index_lists_that_were_edited_are_noticed(digits, tmp_path):
+    make_partition("dirichlet:0.1", digits, 20).save(tmp_path / "p.npz")
+    with np.load(tmp_path / "p.npz") as stored:
+        arrays = dict(stored)
+    arrays["train"][0] += 1
+    np.savez(tmp_path / "p.npz", **arrays)
+    with pytest.raises(InvalidInput, match="checksum"):
+        Partition.load(tmp_path / "p.npz")
+
+
+# ---- statistics ----------------------------------------------------------------------------------------
+
+
+def test_statistics_of_a_partition_that_fits_on_a_hand(labelled):
+    data = labelled([0, 0, 0, 1, 1, 1, 1, 2])
+    partition = Partition(
+        "dirichlet:1",
+        train=(np.array([0, 1]), np.array([3, 4, 5])),
+        test=(np.array([3]), np.array([6, 7])),
+        data_checksum="",
+    )
+    statistics = partition.statistics(data.labels, 3)
+    assert statistics == {
+        "clients": 2,
+        "samples": 8,
+        "train": 5,
+        "test": 3,
+        "size": {"mean": 4.0, "min": 3, "max": 5, "std": 1.0},
+        "classes": {"mean": 2.0, "min": 2, "max": 2},
+        "label_cosine": pytest.approx(4 / np.sqrt(5 * 17)),  # (2, 1, 0) and (0, 4, 1)
+        "unseen_test_samples": 2,
+    }

@@ -1,0 +1,132 @@
+"""A simulation is a pure function of configuration, data, partition and seed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from pfl.config import Config, Execution
+from pfl.engine import simulation
+from pfl.engine.local import Backend
+from pfl.engine.loop import LoopBackend
+from pfl.engine.simulation import Simulation, simulate
+from pfl.errors import InvalidInput
+
+CONFIG = Config(
+    method="pfedsim",
+    model="lenet5_bn",
+    participation=0.5,
+    rounds=6,
+    epochs=2,
+    batch_size=8,
+    lr=0.1,
+    eval_every=2,
+)
+
+
+def test_the_same_call_gives_the_same_bits(dataset, partition):
+    first, second = (simulate(CONFIG, dataset, partition, (3,))[0] for _ in range(2))
+    assert first.metrics == second.metrics
+
+
+def test_another_seed_gives_other_numbers(dataset, partition):
+    first, second = simulate(CONFIG, dataset, partition, (0, 1))
+    assert first.metrics["rounds"] != second.metrics["rounds"]
+
+
+def test_seeds_in_lockstep_equal_seeds_alone(dataset, partition):
+    together = simulate(CONFIG, dataset, partition, (0, 1))
+    alone = [simulate(CONFIG, dataset, partition, (seed,))[0] for seed in (0, 1)]
+    assert [run.metrics for run in together] == [run.metrics for run in alone]
+
+
+def test_an_interrupted_simulation_resumes_bit_identically(dataset, partition, tmp_path):
+    whole = simulate(CONFIG, dataset, partition, (0, 1))
+
+    def interrupt(round, _rounds, _newest):
+        if round == 5:
+            raise KeyboardInterrupt
+
+    execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=2)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(CONFIG, dataset, partition, (0, 1), execution, interrupt)
+    resumed = simulate(CONFIG, dataset, partition, (0, 1), execution)
+    assert [run.metrics for run in resumed] == [run.metrics for run in whole]
+
+
+def test_a_resumed_run_executes_only_the_rounds_after_its_checkpoint(dataset, partition, tmp_path):
+    execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=4)
+
+    def interrupt(round, _rounds, _newest):
+        if round == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(CONFIG, dataset, partition, (0,), execution, interrupt)
+    executed = []
+    simulate(CONFIG, dataset, partition, (0,), execution, lambda round, *_: executed.append(round))
+    assert executed == [5, 6]
+
+
+def test_a_finished_simulation_resumes_without_a_round(dataset, partition, tmp_path):
+    execution = Execution(checkpoint_dir=str(tmp_path))
+    first = simulate(CONFIG, dataset, partition, (0,), execution)[0]
+    executed = []
+    again = simulate(
+        CONFIG, dataset, partition, (0,), execution, lambda *progress: executed.append(progress)
+    )[0]
+    assert executed == []
+    assert again.metrics == first.metrics
+
+
+def test_the_checkpoint_of_another_simulation_is_refused(dataset, partition, tmp_path):
+    execution = Execution(checkpoint_dir=str(tmp_path))
+    simulate(CONFIG, dataset, partition, (0,), execution)
+    with pytest.raises(InvalidInput, match="checkpoint"):
+        simulate(dataclasses.replace(CONFIG, lr=0.2), dataset, partition, (0,), execution)
+
+
+def test_all_methods_of_a_comparison_see_the_same_participants(dataset, partition):
+    seen = {}
+    for method in ("fedavg", "pfedsim"):
+        config = dataclasses.replace(CONFIG, method=method)
+        server = _simulation(config, dataset, partition).runs[0].server
+        seen[method] = [draw.tolist() for draw in server._draws]
+    assert seen["fedavg"] == seen["pfedsim"]
+    assert all(len(draw) == 3 for draw in seen["fedavg"])
+
+
+def test_the_validation_part_stands_in_for_the_test_set(dataset, partition):
+    config = dataclasses.replace(CONFIG, validation=0.25)
+    clients = simulate(config, dataset, partition, (0,))[0].metrics["per_client"]
+    whole = [len(index) for index in partition.train]
+    assert [client["train"] + client["test"] for client in clients] == whole
+
+
+def test_a_diverging_simulation_stops_and_says_when(dataset, partition):
+    config = dataclasses.replace(CONFIG, method="fedavg", lr=1e6)
+    metrics = simulate(config, dataset, partition, (0,))[0].metrics
+    assert metrics["diverged_at"] < CONFIG.rounds
+    assert metrics["rounds"][-1]["round"] == metrics["diverged_at"]
+
+
+def test_final_models_are_saved_as_weights_only(dataset, partition, tmp_path):
+    file = tmp_path / "models.pt"
+    simulate(CONFIG, dataset, partition, (4,), Execution(save=str(file)))
+    models = torch.load(file, weights_only=True)
+    assert models[4]["head.weight"].shape == (partition.clients, len(dataset.classes), 84)
+
+
+def test_a_gpu_that_is_absent_is_one_clear_line(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(InvalidInput, match="device: cuda is not accepted; expected cpu"):
+        simulation.resolve_device("cuda")
+
+
+def _simulation(config, dataset, partition, backend: Backend | None = None) -> Simulation:
+    from pfl.data.federation import Federation
+
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
+    return Simulation(config.validated(), federation, (0,), backend or LoopBackend())

@@ -1,0 +1,57 @@
+"""The stacked backend does in one call what the loop does client by client."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pfl.config import Config, Execution
+from pfl.data.federation import Federation
+from pfl.engine.simulation import Simulation, simulate
+from pfl.engine.stacked import StackedBackend
+from tests.conftest import make_clients, make_dataset
+
+
+def forward_calls(clients: int, monkeypatch) -> int:
+    """Calls of the network's forward in one round of local training with ``clients`` equal clients."""
+    data = make_dataset(samples=1200)
+    split = make_clients(data, sizes=[16] * clients)
+    config = Config(
+        method="fedavg", model="lenet5_bn", participation=1.0, rounds=1, epochs=1, batch_size=8
+    ).validated()
+    federation = Federation(data, split, torch.device("cpu"), torch.float32)
+    simulation = Simulation(config, federation, (0,), StackedBackend())
+    monkeypatch.setattr("pfl.engine.simulation.evaluate", lambda *_: ({}, None))
+    calls = []
+    simulation.program.net.register_forward_pre_hook(lambda *_: calls.append(1))
+    simulation.advance()
+    return len(calls)
+
+
+def test_as_many_forward_calls_for_twenty_clients_as_for_one(monkeypatch):
+    assert forward_calls(20, monkeypatch) == forward_calls(1, monkeypatch) == 2
+
+
+@pytest.mark.parametrize("model", ["lenet5", "lenet5_bn"])
+def test_unequal_clients_and_ragged_batches_agree_with_the_loop(model, dataset, partition):
+    config = Config(
+        method="fedavg",
+        model=model,
+        participation=1.0,
+        rounds=2,
+        epochs=2,
+        batch_size=8,
+        lr=0.1,
+        momentum=0.5,
+        weight_decay=1e-3,
+        eval_every=1,
+        dtype="float64",
+    )
+    loop, stacked = (
+        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics
+        for backend in ("loop", "stacked")
+    )
+    for ours, theirs in zip(loop["rounds"], stacked["rounds"], strict=True):
+        for moment in ("post_aggregation", "post_local"):
+            assert ours[moment] == pytest.approx(theirs[moment], abs=1e-9)
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-9)

@@ -1,0 +1,56 @@
+"""Golden trajectories: three rounds of every method in float64.
+
+``python -m tests.golden.trajectory`` writes them. Numbers that move mean a new numerics version, of the method or
+of the engine: write the file anew only together with it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pfl import engine
+from pfl.config import Config
+from pfl.engine.simulation import simulate
+from pfl.methods import METHODS
+from tests.conftest import make_clients, make_dataset
+
+FILE = Path(__file__).with_name("trajectories.json")
+
+
+def trajectory(method: str) -> dict[str, Any]:
+    """Versions, and losses and accuracies of three rounds."""
+    data = make_dataset()
+    config = Config(
+        method=method,
+        model="lenet5_bn",
+        participation=0.5,
+        rounds=3,
+        epochs=2,
+        batch_size=8,
+        lr=0.1,
+        eval_every=1,
+        dtype="float64",
+    )
+    metrics = simulate(config, data, make_clients(data, sizes=[20, 9, 14, 5, 16, 12]), (0,))[0].metrics
+    return {
+        "engine": engine.VERSION,
+        "method": METHODS[method].version,
+        "rounds": [
+            {
+                "post_aggregation": entry["post_aggregation"],
+                "post_local": entry["post_local"],
+                "train_loss": entry["train_loss"],
+                "bytes_up": entry["bytes_up"],
+                "bytes_down": entry["bytes_down"],
+            }
+            for entry in metrics["rounds"]
+        ],
+    }
+
+
+if __name__ == "__main__":
+    golden = {method: trajectory(method) for method in METHODS}
+    FILE.write_text(json.dumps(golden, indent=1) + "\n")
+    print(f"{len(golden)} trajectories written to {FILE}")

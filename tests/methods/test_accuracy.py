@@ -1,0 +1,27 @@
+"""On handwritten digits with two classes a client, personalised methods beat FedAvg."""
+
+import pytest
+
+from pfl.config import Config
+from pfl.data.dataset import load
+from pfl.data.partition import make_partition
+from pfl.engine.simulation import simulate
+
+
+def accuracy(method: str) -> float:
+    data = load("digits")
+    split = make_partition("pathological:2", data, 20)
+    config = Config(
+        method=method, participation=0.5, rounds=20, epochs=2, batch_size=16, lr=0.1, eval_every=20
+    )
+    return simulate(config, data, split, (0,))[0].metrics["accuracy"]["pooled"]["last"]
+
+
+@pytest.fixture(scope="module")
+def fedavg() -> float:
+    return accuracy("fedavg")
+
+
+@pytest.mark.parametrize("method", ["local", "fedper", "fedrep", "pfedsim", "fedsimsup"])
+def test_a_personalised_method_beats_fedavg(method, fedavg):
+    assert accuracy(method) > fedavg + 2

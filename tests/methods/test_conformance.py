@@ -1,0 +1,126 @@
+"""What every registered method must do, a user's too."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from pfl.config import Config, Execution
+from pfl.data.partition import Partition
+from pfl.engine.simulation import simulate
+from pfl.methods import METHODS
+from tests.conftest import make_clients
+
+CONFIG = Config(
+    model="lenet5_bn",
+    participation=0.5,
+    rounds=3,
+    epochs=2,
+    batch_size=8,
+    lr=0.1,
+    eval_every=1,
+    dtype="float64",
+)
+
+every_method = pytest.mark.parametrize("method", list(METHODS))
+
+
+def run(method, dataset, partition, execution=Execution(), **changes):
+    config = dataclasses.replace(CONFIG, method=method, **changes)
+    return simulate(config, dataset, partition, (0,), execution)[0].metrics
+
+
+def assert_close(first, second):
+    for ours, theirs in zip(first["rounds"], second["rounds"], strict=True):
+        for moment in ("post_aggregation", "post_local"):
+            assert ours[moment] == pytest.approx(theirs[moment], abs=1e-9)
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-9)
+    assert first["per_client"] == second["per_client"]
+
+
+@every_method
+@pytest.mark.parametrize("participation", [0.5, 1.0])
+def test_loop_and_stacked_agree(method, participation, dataset, partition):
+    loop, stacked = (
+        run(method, dataset, partition, Execution(backend=backend), participation=participation)
+        for backend in ("loop", "stacked")
+    )
+    assert_close(loop, stacked)
+
+
+@every_method
+def test_resume_is_bit_identical(method, dataset, partition, tmp_path):
+    whole = run(method, dataset, partition, dtype="float32", rounds=4)
+    execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=1)
+
+    def interrupt(round, _rounds, _newest):
+        if round == 3:
+            raise KeyboardInterrupt
+
+    config = dataclasses.replace(CONFIG, method=method, dtype="float32", rounds=4)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(config, dataset, partition, (0,), execution, interrupt)
+    resumed = simulate(config, dataset, partition, (0,), execution)[0].metrics
+    assert resumed == whole
+
+
+@every_method
+def test_one_client_alone(method, dataset):
+    metrics = run(method, dataset, make_clients(dataset, sizes=[20]), participation=1.0)
+    assert len(metrics["per_client"]) == 1
+
+
+@every_method
+def test_a_client_with_one_batch_and_one_with_a_single_sample(method, dataset):
+    metrics = run(method, dataset, make_clients(dataset, sizes=[8, 1, 20]), participation=1.0)
+    assert np.isfinite([entry["train_loss"] for entry in metrics["rounds"]]).all()
+
+
+@every_method
+def test_a_client_with_one_class(method, dataset):
+    members = np.flatnonzero(dataset.labels == 0)
+    others = np.flatnonzero(dataset.labels != 0)
+    split = Partition(
+        spec="file:tests.json",
+        train=(members[:12], others[:16], others[16:30]),
+        test=(members[12:20], others[30:40], others[40:50]),
+        data_checksum=dataset.checksum,
+    )
+    assert "diverged_at" not in run(method, dataset, split, participation=1.0)
+
+
+@every_method
+def test_local_batch_norm_statistics_are_never_mixed(method, dataset, partition):
+    loop, stacked = (
+        run(method, dataset, partition, Execution(backend=backend), bn_stats="local")
+        for backend in ("loop", "stacked")
+    )
+    assert_close(loop, stacked)
+
+
+@every_method
+def test_accuracy_is_reported_at_every_moment_and_average(method, dataset, partition):
+    metrics = run(method, dataset, partition)
+    for moment in ("post_aggregation", "post_local"):
+        for average in ("pooled", "client_mean", "client_mean_weighted"):
+            assert 0 <= metrics["moments"][moment][average]["last"] <= 100
+    assert metrics["accuracy"] == metrics["moments"][metrics["headline"]]
+
+
+@every_method
+def test_the_declaration_is_complete(method):
+    cls = METHODS[method]
+    assert cls.paper
+    assert METHODS.summary(method).endswith(".")
+    for name, declared in cls.declarations().items():
+        assert declared.about, name
+        if declared.search:
+            assert declared.search[0] < declared.search[1]
+            for bound in declared.search:
+                declared.check(
+                    name,
+                    type(cls.__dataclass_fields__[name].default)(bound),
+                    cls.__dataclass_fields__[name].default,
+                )

@@ -1,0 +1,137 @@
+import pytest
+import torch
+from torch import nn
+
+from pfl.models._layers import BatchNorm2d, Dropout
+
+CHANNELS = 5
+
+
+def filled(norm: nn.BatchNorm2d, seed: int) -> nn.BatchNorm2d:
+    """``norm`` in float64 with random parameters and statistics."""
+    random = torch.Generator().manual_seed(seed)
+    norm.double()
+    for tensor in (norm.weight.data, norm.bias.data, norm.running_mean, norm.running_var):
+        tensor.copy_(torch.rand(CHANNELS, generator=random, dtype=torch.float64) + 0.5)
+    return norm
+
+
+def images(rows: int, seed: int) -> torch.Tensor:
+    random = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, CHANNELS, 3, 4, generator=random, dtype=torch.float64)
+
+
+def step(norm: nn.Module, x: torch.Tensor, real: int) -> list[torch.Tensor]:
+    """Outputs of the real rows, gradients, and statistics after one forward and backward pass."""
+    x = x.clone().requires_grad_()
+    y = norm(x)[:real]
+    gradients = torch.autograd.grad(y.pow(3).sum(), [x, norm.weight, norm.bias])
+    return [y.detach(), gradients[0][:real], *gradients[1:], norm.running_mean, norm.running_var]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_without_rows_is_torch_s_bit_for_bit(training):
+    ours, theirs = filled(BatchNorm2d(CHANNELS), 0), filled(nn.BatchNorm2d(CHANNELS), 0)
+    ours.train(training), theirs.train(training)
+
+    for a, b in zip(step(ours, images(6, 1), 6), step(theirs, images(6, 1), 6), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_padding_rows_influence_neither_outputs_nor_gradients_nor_statistics():
+    ours, theirs = filled(BatchNorm2d(CHANNELS), 0), filled(nn.BatchNorm2d(CHANNELS), 0)
+    x = images(6, 1)
+    ours.rows = torch.tensor([1, 1, 1, 1, 0, 0], dtype=torch.float64)
+
+    for a, b in zip(step(ours, x, 4), step(theirs, x[:4], 4), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def test_a_batch_of_padding_alone_moves_no_statistic_and_stays_finite():
+    norm = filled(BatchNorm2d(CHANNELS), 0)
+    mean, variance = norm.running_mean.clone(), norm.running_var.clone()
+    norm.rows = torch.zeros(3, dtype=torch.float64)
+
+    assert norm(images(3, 1)).isfinite().all()
+    assert torch.equal(norm.running_mean, mean)
+    assert torch.equal(norm.running_var, variance)
+
+
+def test_evaluation_ignores_which_rows_are_real():
+    norm = filled(BatchNorm2d(CHANNELS), 0).eval()
+    expected = norm(images(6, 1))
+    norm.rows = torch.tensor([1, 0, 0, 0, 0, 0], dtype=torch.float64)
+
+    assert torch.equal(norm(images(6, 1)), expected)
+
+
+@pytest.mark.parametrize("real", [(6, 6, 6), (6, 4, 2)])
+def test_stacked_clients_equal_each_client_s_own_batch_norm(real):
+    norm = BatchNorm2d(CHANNELS).double()
+    alone = [filled(nn.BatchNorm2d(CHANNELS), k) for k in range(3)]
+    x = torch.stack([images(6, 10 + k) for k in range(3)])
+    rows = torch.stack([(torch.arange(6) < n).double() for n in real])
+    weights = {name: torch.stack([getattr(a, name).detach() for a in alone]) for name in ("weight", "bias")}
+    statistics = {
+        name: torch.stack([getattr(a, name) for a in alone]) for name in ("running_mean", "running_var")
+    }
+
+    def loss(weights, statistics, x, rows):
+        norm._parameters.update(weights)
+        norm._buffers.update(statistics)
+        norm.rows = None if real == (6, 6, 6) else rows
+        return (norm(x).pow(3) * rows[:, None, None, None]).sum()
+
+    gradients = torch.vmap(torch.func.grad(loss))(weights, statistics, x, rows)
+
+    for k, n in enumerate(real):
+        _, _, weight, bias, mean, variance = step(alone[k], x[k, :n], n)
+        torch.testing.assert_close(gradients["weight"][k], weight, rtol=0, atol=1e-12)
+        torch.testing.assert_close(gradients["bias"][k], bias, rtol=0, atol=1e-12)
+        torch.testing.assert_close(statistics["running_mean"][k], mean, rtol=0, atol=1e-12)
+        torch.testing.assert_close(statistics["running_var"][k], variance, rtol=0, atol=1e-12)
+
+
+def test_batch_norm_has_no_counter_and_loads_states_without_one():
+    norm = BatchNorm2d(CHANNELS)
+    assert set(norm.state_dict()) == {"weight", "bias", "running_mean", "running_var"}
+    norm.load_state_dict(dict(norm.state_dict()))
+
+
+def keyed(key: int, p: float = 0.2) -> Dropout:
+    dropout = Dropout(p)
+    dropout.key = torch.tensor(key)
+    return dropout
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean():
+    y = keyed(5)(torch.ones(100, 1000))
+
+    assert y.unique().tolist() == [0, 1.25]
+    assert (y == 0).double().mean() == pytest.approx(0.2, abs=0.005)
+    assert (y == 0).double().mean(0).std() == pytest.approx((0.2 * 0.8 / 100) ** 0.5, rel=0.1)
+    assert (y == 0).double().mean(1).std() == pytest.approx((0.2 * 0.8 / 1000) ** 0.5, rel=0.3)
+
+
+@pytest.mark.parametrize("other", [6, 7, 5 + 2**20])
+def test_dropout_masks_of_two_keys_are_independent(other):
+    first, second = keyed(5)(torch.ones(100, 1000)) == 0, keyed(other)(torch.ones(100, 1000)) == 0
+
+    assert (first & second).double().mean() == pytest.approx(0.04, abs=0.003)
+
+
+def test_a_dropout_mask_depends_on_neither_stacking_nor_padding_nor_precision():
+    dropout = Dropout(0.2)
+
+    def forward(key, x):
+        dropout.key = key
+        return dropout(x)
+
+    stacked = torch.vmap(forward)(torch.tensor([3, 4]), torch.ones(2, 6, 50))
+
+    for k, key in enumerate([3, 4]):
+        assert torch.equal(keyed(key)(torch.ones(4, 50, dtype=torch.float64)), stacked[k, :4].double())
+
+
+def test_dropout_in_evaluation_changes_nothing():
+    assert torch.equal(keyed(5).eval()(torch.ones(3, 4)), torch.ones(3, 4))

@@ -1,0 +1,198 @@
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torchvision
+from sklearn.datasets import load_digits
+from torch import nn
+
+from pfl.errors import InvalidInput
+from pfl.models import MODELS
+from pfl.models._layers import BatchNorm2d, Dropout
+
+CIFAR, DIGITS, EMNIST, LARGE = (3, 32, 32), (1, 8, 8), (1, 28, 28), (3, 64, 64)
+
+COUNTS = {
+    # network, images, classes: extractor, head, batch norm's weights (and statistics), width of the features
+    ("lenet5_bn", CIFAR, 10): (61_200, 850, 44, 84),
+    ("lenet5_bn", CIFAR, 100): (61_200, 8_500, 44, 84),
+    ("lenet5_bn", EMNIST, 62): (43_620, 5_270, 44, 84),
+    ("lenet5_bn", EMNIST, 47): (43_620, 3_995, 44, 84),
+    ("lenet5_bn", LARGE, 200): (337_680, 17_000, 44, 84),
+    ("lenet5", CIFAR, 10): (61_156, 850, 0, 84),
+    ("lenet5", CIFAR, 100): (61_156, 8_500, 0, 84),
+    ("lenet5", EMNIST, 62): (43_576, 5_270, 0, 84),
+    ("lenet4", CIFAR, 10): (50_992, 1_210, 0, 120),
+    ("lenet4", CIFAR, 100): (50_992, 12_100, 0, 120),
+    ("lenet4", EMNIST, 62): (33_412, 7_502, 0, 120),
+    ("spfl_cnn", EMNIST, 10): (435_682, 5_130, 0, 512),
+    ("spfl_cnn", EMNIST, 47): (435_682, 24_111, 0, 512),
+    ("spfl_cnn", EMNIST, 62): (435_682, 31_806, 0, 512),
+    ("spfl_cnn", CIFAR, 10): (667_082, 5_130, 0, 512),
+    ("spfl_cnn", CIFAR, 100): (667_082, 51_300, 0, 512),
+    ("cnn4", CIFAR, 10): (873_408, 5_130, 0, 512),
+    ("cnn4", CIFAR, 100): (873_408, 51_300, 0, 512),
+    ("cnn4", EMNIST, 10): (576_896, 5_130, 0, 512),
+    ("cnn_digits", DIGITS, 10): (4_800, 330, 0, 32),
+    ("resnet8", CIFAR, 10): (1_232_704, 2_570, 2_688, 256),
+    ("resnet8_cifar", CIFAR, 10): (1_225_024, 2_570, 2_688, 256),
+    ("resnet10", CIFAR, 100): (4_905_792, 51_300, 5_760, 512),
+    ("resnet10", LARGE, 200): (4_905_792, 102_600, 5_760, 512),
+    ("resnet10_cifar", CIFAR, 100): (4_898_112, 51_300, 5_760, 512),
+    ("resnet18", CIFAR, 10): (11_176_512, 5_130, 9_600, 512),
+    ("resnet18", CIFAR, 100): (11_176_512, 51_300, 9_600, 512),
+    ("resnet18", LARGE, 200): (11_176_512, 102_600, 9_600, 512),
+    ("resnet18_cifar", CIFAR, 10): (11_168_832, 5_130, 9_600, 512),
+    ("mobilenet_v2", LARGE, 200): (2_223_872, 256_200, 34_112, 1_280),
+    ("mobilenet_v2", LARGE, 20): (2_223_872, 25_620, 34_112, 1_280),
+}
+
+
+def small_images(name: str) -> tuple[int, int, int]:
+    """The shape of images that the network takes and that keep its tests fast."""
+    # MobileNetV2's gradients are ill-conditioned where batch norm sees few pixels: a change of the images by
+    # 1e-15 moves them by 1e-7 at 16x16 and by 1e-12 at 64x64.
+    return {"cnn_digits": DIGITS, "mobilenet_v2": LARGE}.get(name, (3, 16, 16))
+
+
+def parameters(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def give_key(net: nn.Module, key: torch.Tensor) -> nn.Module:
+    for module in net.modules():
+        if isinstance(module, Dropout):
+            module.key = key
+    return net
+
+
+@pytest.mark.parametrize(("network", "counts"), COUNTS.items(), ids=str)
+def test_parameter_counts_are_those_of_the_papers(network, counts):
+    name, shape, classes = network
+    extractor, head, affine, width = counts
+    net = MODELS[name](shape, classes)
+    norms = [module for module in net.modules() if isinstance(module, BatchNorm2d)]
+
+    assert parameters(net.extractor) == extractor
+    assert parameters(net.head) == head
+    assert parameters(net) == extractor + head
+    assert sum(parameters(norm) for norm in norms) == affine
+    assert sum(buffer.numel() for buffer in net.buffers()) == affine
+    assert net.head.in_features == width
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_stages_and_groups_cover_a_network_once(name):
+    net = MODELS[name](small_images(name), 10)
+    stages = [p for modules in net.stages.values() for module in modules for p in module.parameters()]
+
+    assert list(net.stages) == ["base", "head"]
+    assert sorted(map(id, stages)) == sorted(map(id, net.parameters()))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_stacked_clients_equal_the_loop(name):
+    shape = small_images(name)
+    nets = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        nets.append(give_key(MODELS[name](shape, 10).double(), torch.tensor(seed)))
+    x = torch.randn(3, 4, *shape, dtype=torch.float64)
+    y = torch.randint(10, (3, 4))
+    weights, statistics = torch.func.stack_module_state(nets)
+    template = MODELS[name](shape, 10)
+
+    def loss(weights, statistics, key, x, y):
+        give_key(template, key)
+        scores = torch.func.functional_call(template, (weights, statistics), x)
+        return F.cross_entropy(scores, y)
+
+    one_client = torch.func.grad_and_value(loss)
+    gradients, losses = torch.vmap(one_client)(weights, statistics, torch.arange(3), x, y)
+
+    for k, net in enumerate(nets):
+        expected = F.cross_entropy(net(x[k]), y[k])
+        expected.backward()
+        torch.testing.assert_close(losses[k], expected, rtol=0, atol=1e-9)
+        for key, parameter in net.named_parameters():
+            torch.testing.assert_close(gradients[key][k], parameter.grad, rtol=0, atol=1e-9)
+        for key, buffer in net.named_buffers():
+            torch.testing.assert_close(statistics[key][k], buffer, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["lenet5_bn", "resnet8", "mobilenet_v2"])
+def test_padding_after_the_real_rows_changes_no_gradient(name):
+    shape = small_images(name)
+    net = give_key(MODELS[name](shape, 10).double(), torch.tensor(1))
+    x, y = torch.randn(6, *shape, dtype=torch.float64), torch.randint(10, (6,))
+    expected = torch.autograd.grad(F.cross_entropy(net(x[:4]), y[:4]), list(net.parameters()))
+    for module in net.modules():
+        if isinstance(module, BatchNorm2d):
+            module.rows = torch.tensor([1, 1, 1, 1, 0, 0], dtype=torch.float64)
+    gradients = torch.autograd.grad(F.cross_entropy(net(x)[:4], y[:4]), list(net.parameters()))
+
+    for ours, alone in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(ours, alone, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+def test_networks_that_torchvision_has_compute_what_it_computes(name):
+    ours = MODELS[name](CIFAR, 1000).eval()
+    reference = torchvision.models.get_model(name, weights=None).eval()
+    tensors = [p for p in reference.state_dict().values() if p.dtype == torch.float32]
+    ours.load_state_dict(dict(zip(ours.state_dict(), tensors, strict=True)))
+    x = torch.randn(2, *CIFAR)
+
+    torch.testing.assert_close(ours(x), reference(x))
+
+
+def test_features_of_the_lenets_are_not_negative():
+    for name in ("lenet4", "lenet5", "lenet5_bn"):
+        assert MODELS[name](CIFAR, 10).extractor(torch.randn(5, *CIFAR)).min() == 0
+
+
+def test_the_digits_network_learns_the_pooled_digits():
+    digits = load_digits()
+    x = torch.from_numpy(digits.images[:, None]).float() / 16
+    x, y = (x - x.mean()) / x.std(), torch.from_numpy(digits.target)
+    torch.manual_seed(0)
+    train, test = torch.randperm(len(x)).split([1347, 450])
+    net = MODELS["cnn_digits"](DIGITS, 10)
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.05)
+
+    for _ in range(10):
+        for batch in train[torch.randperm(len(train))].split(16):
+            optimiser.zero_grad()
+            F.cross_entropy(net(x[batch]), y[batch]).backward()
+            optimiser.step()
+
+    assert (net(x[test]).argmax(1) == y[test]).double().mean() > 0.95
+
+
+def test_the_caller_s_random_state_decides_the_initialisation():
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        first = MODELS["cnn_digits"](DIGITS, 10).state_dict()
+        torch.manual_seed(3)
+        second = MODELS["cnn_digits"](DIGITS, 10).state_dict()
+
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("lenet5", DIGITS), ("cnn4", (3, 40, 15)), ("cnn_digits", (1, 3, 3))]
+)
+def test_images_too_small_for_a_network_are_one_clear_line(name, shape):
+    least = {"cnn_digits": "4x4"}.get(name, "16x16")
+    size = f"{shape[1]}x{shape[2]}"
+    with pytest.raises(InvalidInput, match=f"^images: {size} is not accepted; expected at least {least}"):
+        MODELS[name](shape, 10)
+
+
+def test_networks_are_listed_and_found_without_importing_torch():
+    listing = "from pfl.models import MODELS; [(MODELS[n], MODELS.summary(n)) for n in MODELS]"
+    command = f"import sys; {listing}; sys.exit('torch' in sys.modules)"
+
+    subprocess.run([sys.executable, "-c", command], check=True)

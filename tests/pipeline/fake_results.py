@@ -1,0 +1,287 @@
+"""A made-up `results/<table>/results.json` with everything in it that a real one can hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+METHODS = {
+    "local": "Local",
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "feddyn": "FedDyn",
+    "fedgen": "FedGen",
+    "fedbn": "FedBN",
+    "perfedavg": "Per-FedAvg",
+    "fedper": "FedPer",
+    "fedrep": "FedRep",
+    "fedfomo": "FedFomo",
+    "fedap": "FedAP",
+    "pfedsim": "pFedSim",
+}
+SETTINGS = {
+    "cifar10-0.1": ("CIFAR-10, Dir(0.1)", "dirichlet:0.1"),
+    "cifar10-0.5": ("CIFAR-10, Dir(0.5)", "dirichlet:0.5"),
+    "cifar100-0.1": ("CIFAR-100, Dir(0.1)", "dirichlet:0.1"),
+    "cifar100-0.5": ("CIFAR-100, Dir(0.5)", "dirichlet:0.5"),
+    "cinic10-0.1": ("CINIC-10, Dir(0.1)", "dirichlet:0.1"),
+    "cinic10-0.5": ("CINIC-10, Dir(0.5)", "dirichlet:0.5"),
+    "emnist-0.1": ("EMNIST, Dir(0.1)", "dirichlet:0.1"),
+    "emnist-0.5": ("EMNIST, Dir(0.5)", "dirichlet:0.5"),
+    "pathological-2": ("CIFAR-10, 2 classes", "pathological:2"),
+}
+HYPERPARAMETERS: dict[str, dict[str, Any]] = {
+    "fedprox": {"mu": 0.01},
+    "feddyn": {"alpha": 0.01},
+    "fedrep": {"head_epochs": 1},
+    "fedfomo": {"M": 5},
+    "pfedsim": {"rho": 0.5},
+}
+HARDWARE = {
+    "cpu": "Example CPU @ 2.60GHz",
+    "cores": 4,
+    "threads": 1,
+    "gpu": None,
+    "device": "cpu",
+    "backend": "loop",
+}
+VERSIONS = {"python": "3.11.9", "torch": "2.15.0", "pfl": "0.1.0", "engine": 1, "method": 1}
+SOURCE = {"kind": "embedded", "files": []}
+
+
+def ledger_row(
+    cell: str = "dir-0.1/fedavg",
+    seed: int = 0,
+    phase: str = "final",
+    accuracy: float = 60.0,
+    table: str = "fake",
+    rounds: int = 30,
+    clients: int = 20,
+    params: dict[str, Any] | None = None,
+    error: str | None = None,
+) -> dict[str, Any]:
+    """One line of a ledger; ``accuracy`` (percent, pooled, after aggregation) is reached in the last round."""
+    setting, _, method = cell.partition("/")
+    rng = np.random.default_rng([seed, sum(map(ord, cell + phase))])
+    params = HYPERPARAMETERS.get(method, {}) if params is None else params
+    row = {
+        "key": hashlib.sha256(json.dumps([cell, seed, phase, params]).encode()).hexdigest(),
+        "table": table,
+        "cell": cell,
+        "setting": setting,
+        "row": method,
+        "method": method,
+        "seed": seed,
+        "phase": phase,
+        "config": {
+            "method": method,
+            "hyperparameters": params,
+            "model": "cnn_digits",
+            "participation": 0.5,
+            "rounds": rounds,
+            "epochs": 2,
+            "batch_size": 16,
+            "lr": 0.05,
+            "validation": 0.2 if phase == "search" else 0.0,
+            "eval_every": 5,
+        },
+        "dataset": "digits",
+        "partition": "dirichlet:0.1,min=10,test=0.25,seed=0",
+        "data_checksum": "5f70bf18a0860070" * 4,
+        "partition_checksum": "9b74c9897bac770f" * 4,
+        "seconds": round(1.2 + rng.random(), 3),
+        "measured": {
+            "wall_seconds": 1.4,
+            "train_seconds": 1.1,
+            "samples_per_second": 11000.0 + 2000 * rng.random(),
+            "peak_memory_bytes": 412_000_000,
+        },
+        "hardware": HARDWARE,
+        "versions": VERSIONS,
+        "commit": "0123456789abcdef0123456789abcdef01234567",
+        "dirty": False,
+        "finished": f"2026-11-20T10:{seed:02d}:00+00:00",
+    }
+    if error:
+        return row | {"error": error}
+    return row | {"metrics": _metrics(accuracy, rounds, clients, method, rng)}
+
+
+def _metrics(accuracy: float, rounds: int, clients: int, method: str, rng: np.random.Generator) -> dict:
+    evaluated = [r for r in range(1, rounds + 1) if r % 5 == 0 or r == rounds]
+    share = 1 - np.exp(-4 * np.array(evaluated) / rounds)
+    curve = accuracy * share / share[-1] + rng.normal(0, 0.8, len(evaluated)) * (1 - share)
+    curve[-1] = accuracy
+    moved = 0 if method == "local" else 250_000 * (2 if method in ("fedfomo", "feddyn") else 1)
+
+    def moment(values: np.ndarray) -> dict[str, Any]:
+        best = int(np.argmax(values))
+        pooled = {"last": values[-1], "best": values[best], "best_round": evaluated[best]}
+        mean = {"last": values[-1] - 1, "best": values[best] - 1, "best_round": evaluated[best]}
+        return {"pooled": pooled, "client_mean": mean, "client_mean_weighted": pooled}
+
+    def evaluation(value: float) -> dict[str, float]:
+        pooled, loss = round(value, 4), 2.3 * np.exp(-value / 40)
+        return {"pooled": pooled, "client_mean": pooled - 1, "client_mean_weighted": pooled, "loss": loss}
+
+    local = np.minimum(curve + 5, 100)
+    return {
+        "accuracy": moment(curve),
+        "moments": {"post_aggregation": moment(curve), "post_local": moment(local)},
+        "headline": "post_aggregation",
+        "loss": {"last": 2.3 * np.exp(-accuracy / 40)},
+        "rounds": [
+            {
+                "round": r,
+                "post_aggregation": evaluation(curve[i]),
+                "post_local": evaluation(local[i]),
+                "train_loss": 2.2 * np.exp(-curve[i] / 40),
+                "bytes_up": moved * r,
+                "bytes_down": moved * r,
+            }
+            for i, r in enumerate(evaluated)
+        ],
+        "per_client": [
+            {
+                "client": c,
+                "train": int(rng.integers(20, 140)),
+                "test": int(rng.integers(8, 45)),
+                "accuracy": float(np.clip(rng.normal(accuracy, 14), 0, 100)),
+            }
+            for c in range(clients)
+        ],
+        "bytes_up": moved * rounds,
+        "bytes_down": moved * rounds,
+    }
+
+
+def fake_results(
+    methods: int = 3,
+    settings: int = 2,
+    seeds: int = 3,
+    search: int = 0,
+    clients: int = 20,
+    rounds: int = 30,
+    table: str = "fake",
+    published: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """The results of a table whose cells are all done; ``search`` trials a cell."""
+    chosen = list(METHODS)[: methods - 1] + ["pfedsim"]
+    rng = np.random.default_rng(7)
+    cells = []
+    for column, setting in enumerate(list(SETTINGS)[:settings]):
+        for place, method in enumerate(chosen):
+            cell = f"{setting}/{method}"
+            level = 35 + 4 * place + 3 * column + float(rng.normal(0, 2))
+            shared = {"clients": clients, "rounds": rounds, "table": table}
+            pinned = HYPERPARAMETERS.get(method, {})
+            entry: dict[str, Any] = {
+                "cell": cell,
+                "setting": setting,
+                "row": method,
+                "method": method,
+                "status": "done",
+                "pinned": {
+                    "params": pinned,
+                    "lr": 0.05,
+                    "rows": [
+                        ledger_row(cell, seed, "final", level + float(rng.normal(0, 0.7)), **shared)
+                        for seed in range(seeds)
+                    ],
+                },
+                "selected": None,
+                "search": [],
+                "errors": [],
+            }
+            for trial in range(search):
+                params = pinned | ({} if trial == 0 else {"lr": round(0.05 * 2 ** float(rng.normal()), 4)})
+                value = level + float(rng.normal(0, 2))
+                key = ledger_row(cell, 0, "search", params=params)["key"]
+                entry["search"].append({"trial": trial, "params": params, "value": value, "key": key})
+            if search:
+                best = max(entry["search"], key=lambda trial: trial["value"])
+                entry["selected"] = {
+                    "params": best["params"],
+                    "lr": best["params"].get("lr", 0.05),
+                    "rows": [
+                        ledger_row(
+                            cell,
+                            seed,
+                            "final",
+                            level + float(rng.normal(0.5, 1)),
+                            params=best["params"],
+                            **shared,
+                        )
+                        for seed in range(seeds)
+                    ],
+                }
+            cells.append(entry)
+    return {
+        "table": table,
+        "title": "Made-up numbers",
+        "config": {
+            "title": "Made-up numbers",
+            "paper": None,
+            "note": None,
+            "dataset": "digits",
+            "model": "cnn_digits",
+            "clients": clients,
+            "schedule": {"participation": 0.5, "rounds": rounds, "epochs": 2, "batch_size": 16, "lr": 0.05},
+            "settings": {
+                setting: {
+                    "label": SETTINGS[setting][0],
+                    "partition": SETTINGS[setting][1],
+                    "clients": clients,
+                    "published": None,
+                }
+                for setting in list(SETTINGS)[:settings]
+            },
+            "methods": [{"method": m, "label": METHODS[m], "as": m, "params": {}} for m in chosen],
+            "seeds": list(range(seeds)),
+            "evaluation": {"every": 5, "metric": "pooled", "which": "last", "moment": "headline"},
+            "search": {"trials": search, "batch": 3, "validation": 0.2, "seed": 0},
+            "published": published,
+            "sources": {"rounds": "ours: the paper does not say"},
+        },
+        "manifest": {
+            "table": table,
+            "datasets": {"digits": {"checksum": "5f70bf18a0860070" * 4, "images": 1797, "source": SOURCE}},
+        },
+        "cells": cells,
+        "wall_seconds": 153.2,
+        "trials_run": len(cells) * (seeds + search),
+        "trials_from_ledger": 0,
+        "commit": "0123456789abcdef0123456789abcdef01234567",
+        "dirty": False,
+    }
+
+
+def cell_of(results: dict[str, Any], cell: str) -> dict[str, Any]:
+    return next(entry for entry in results["cells"] if entry["cell"] == cell)
+
+
+def write_results(results: dict[str, Any], root: Path) -> None:
+    """Write what the sweep and the partition stage leave for the report."""
+    folder = root / "results" / results["table"]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(results))
+    partitions = root / "data" / "partitions" / results["table"]
+    partitions.mkdir(parents=True, exist_ok=True)
+    for setting, declared in results["config"]["settings"].items():
+        statistics = {
+            "spec": declared["partition"] + ",min=10,test=0.25,seed=0",
+            "clients": declared["clients"],
+            "train": 1348,
+            "test": 449,
+            "size": {"mean": 89.9, "std": 40.2, "min": 21, "max": 160},
+            "classes": {"mean": 4.2, "min": 2, "max": 7},
+            "label_cosine": 0.27,
+        }
+        (partitions / f"{setting}.json").write_text(json.dumps(statistics))
+        (partitions / f"{setting}.svg").write_text(
+            '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 10"><circle cx="5" cy="5" r="4"/></svg>'
+        )

@@ -1,0 +1,120 @@
+"""The command line: one simulation, lists, and one clear line for a mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+QUICK = ["--rounds", "4", "--epochs", "1", "--clients", "8", "--eval-every", "2"]
+
+
+def pfl(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pfl", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_run_prints_its_accuracy_and_writes_json(tmp_path):
+    file = tmp_path / "result.json"
+    done = pfl("run", "--method", "pfedsim", "--set", "rho=0.25", *QUICK, "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    result = json.loads(file.read_text())
+    assert f"{result['accuracy']['pooled']['last']:.2f} %" in done.stdout
+    assert result["config"]["hyperparameters"]["rho"] == 0.25
+    assert [entry["round"] for entry in result["rounds"]] == [2, 4]
+    assert len(result["per_client"]) == 8
+    for name in (
+        "samples_per_second",
+        "wall_seconds",
+        "bytes_up",
+        "bytes_down",
+        "peak_memory_bytes",
+        "versions",
+    ):
+        assert result[name], name
+    assert {"last", "best"} <= set(result["accuracy"]["client_mean"])
+
+
+def test_several_seeds_give_several_results(tmp_path):
+    file = tmp_path / "result.json"
+    done = pfl("run", *QUICK, "--seeds", "0,5", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    assert [result["config"]["seed"] for result in json.loads(file.read_text())] == [0, 5]
+
+
+def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
+    folder = str(tmp_path / "checkpoint")
+    assert pfl("run", *QUICK, "--checkpoint", folder).returncode == 0
+    refused = pfl("run", *QUICK, "--checkpoint", folder)
+    assert refused.returncode == 2
+    assert "--resume" in refused.stderr
+    assert pfl("run", *QUICK, "--checkpoint", folder, "--resume").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--method", "pfedsmi"], ["method", "pfedsmi", "did you mean 'pfedsim'"]),
+        (["--dataset", "digit"], ["dataset", "digit", "did you mean 'digits'"]),
+        (["--model", "lenet"], ["model", "lenet", "lenet5"]),
+        (["--partition", "dirichlt:0.1"], ["partition", "dirichlt", "did you mean 'dirichlet'"]),
+        (["--partition", "pathological:11"], ["11", "10"]),
+        (["--participation", "1.5"], ["participation", "1.5", "(0, 1]"]),
+        (["--participation", "0"], ["participation", "0", "(0, 1]"]),
+        (["--rounds", "0"], ["rounds", "0", "at least 1"]),
+        (["--rounds", "many"], ["rounds", "integer"]),
+        (["--lr", "-1"], ["lr", "-1", "above 0"]),
+        (["--method", "pfedsim", "--set", "rho=7"], ["rho", "7", "[0, 1]"]),
+        (["--method", "pfedsim", "--set", "tau=7"], ["hyperparameter", "tau", "rho"]),
+        (["--set", "rho"], ["--set", "rho", "NAME=VALUE"]),
+        (["--device", "gpu"], ["device", "gpu", "cuda"]),
+        (["--backend", "fast"], ["backend", "fast", "loop, stacked or auto"]),
+        (["--seeds", "0,x"], ["seeds", "0,x"]),
+        (["--resume"], ["--resume", "--checkpoint"]),
+        (["--dataset", "nowhere/at/all"], ["dataset", "nowhere/at/all"]),
+        (["--partition-file", "nowhere.json"], ["nowhere.json"]),
+        (["--clients", "1000"], ["clients", "1000"]),
+        (["--no-such-option"], ["--no-such-option"]),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_parameter_value_and_what_is_accepted(arguments, named):
+    done = pfl("run", *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    for part in named:
+        assert part in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["methods"],
+        ["datasets"],
+        ["models"],
+        ["partitions"],
+        ["run", "--method", "nothing"],
+        ["run", "--method", "pfedsim", "--set", "rho=7"],
+    ],
+)
+def test_lists_help_and_errors_do_not_import_torch(arguments):
+    code = "import sys; from pfl.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_methods_list_hyperparameters_with_their_ranges():
+    listed = pfl("methods").stdout
+    assert "rho=0.5" in listed
+    assert "a number in [0, 1]" in listed
+
+
+def test_the_markdown_table_of_methods_has_a_row_a_method():
+    lines = pfl("methods", "--markdown").stdout.splitlines()
+    assert any(line.startswith("| `fedprox` |") and "MLSys 2020" in line for line in lines)
