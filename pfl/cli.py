@@ -255,7 +255,7 @@ def _data(dataset: str, spec: str, clients: int | None) -> tuple[Dataset, Partit
     from pfl.data.dataset import load
     from pfl.data.partition import check_partition, make_partition, parse_spec
 
-    if clients is None and not parse_spec(spec)[1].natural:
+    if clients is None and not parse_spec(spec)[1].clients_from_data:
         clients = DEFAULT_CLIENTS
     check_partition(spec, clients)
     data = load(dataset)

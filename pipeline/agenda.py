@@ -180,6 +180,7 @@ class CellAgenda:
         config = attempt.trial.config
         rows = [outcomes[key] for key in attempt.keys if key in outcomes]
         return {
+            "trial": attempt.number,
             "params": dict(config["hyperparameters"]),
             "lr": config["lr"],
             "rows": [row for row in rows if failure(row) is None],
@@ -194,7 +195,9 @@ class Agenda:
         watch: told of every row that a cell receives.
 
     Attributes:
-        ran, served: how many simulations were run, and how many came out of the ledger.
+        ran: how many simulations were run.
+        seconds: that they took together.
+        outcomes: the row of every key that is settled.
     """
 
     def __init__(
@@ -210,6 +213,7 @@ class Agenda:
         self.cells = [CellAgenda(cell, table, partitions[cell.setting]) for cell in cells]
         self.outcomes: dict[str, Row] = {}
         self.ran = 0
+        self.seconds = 0.0
         self._ledger = ledger
         self._together = stack_seeds
         self._watch = watch
@@ -219,7 +223,13 @@ class Agenda:
 
     @property
     def served(self) -> int:
+        """How many simulations came out of the ledger."""
         return len(self._served)
+
+    @property
+    def done(self) -> int:
+        """Simulations that have ended, of `total`."""
+        return sum(len(cell.seen) for cell in self.cells)
 
     @property
     def total(self) -> int:
@@ -254,6 +264,7 @@ class Agenda:
         for row in rows:
             self.outcomes[row["key"]] = self._ledger.append(row)
         self.ran += len(rows)
+        self.seconds += sum(row.get("seconds", 0.0) for row in rows)
         self._out.difference_update(trial.keys())
         self._catch_up()
 

@@ -151,5 +151,5 @@ def _tex_entry(entry: Entry) -> str:
 
 
 def _escaped(text: str) -> str:
-    special = {character: f"\\{character}" for character in "&%$#_{}"}
-    return text.translate(str.maketrans({**special, "\\": "\\textbackslash{}"}))
+    special = {ord(character): f"\\{character}" for character in "&%$#_{}"}
+    return text.translate({**special, ord("\\"): "\\textbackslash{}"})

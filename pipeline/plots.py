@@ -38,7 +38,7 @@ MARKERS = "osD"
 INK, MUTED, GRID, PAPER = "#1f2328", "#59636e", "#d8dee4", "#ffffff"
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"}
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "axes.edgecolor": GRID,
     "axes.facecolor": PAPER,
     "axes.grid": True,
@@ -50,6 +50,8 @@ STYLE = {
     "axes.titlelocation": "left",
     "axes.titlesize": 10,
     "axes.titleweight": "bold",
+    "figure.constrained_layout.h_pad": 0.08,
+    "figure.constrained_layout.w_pad": 0.08,
     "figure.facecolor": PAPER,
     "font.size": 9,
     "grid.color": GRID,
@@ -164,6 +166,8 @@ def time(summary: Summary) -> Figure:
 
 def search(summary: Summary) -> Figure:
     """The validation objective of each trial (marker) and the best so far (line)."""
+    from matplotlib.ticker import MaxNLocator
+
     trials = {cell["cell"]: cell["search"] for cell in summary.results["cells"]}
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
@@ -174,7 +178,7 @@ def search(summary: Summary) -> Figure:
 
     figure = _panels(summary, panel, "Trial", "Validation accuracy (%)")
     for axes in figure.axes:
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _legend(figure, summary)
     return figure
 
@@ -234,7 +238,6 @@ def _panels(
     across = min(3, len(settings))
     down = -(-len(settings) // across)
     figure = Figure(figsize=(11 if across > 1 else 7, height * down + 0.4), layout="constrained")
-    figure.get_layout_engine().set(h_pad=0.08, w_pad=0.08)
     grid = figure.subplots(down, across, sharex=share, sharey=share, squeeze=False)
     look = looks(summary.pinned)
     for number, axes in enumerate(grid.flat):

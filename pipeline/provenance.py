@@ -79,20 +79,36 @@ def provenance(summary: Summary, root: Path) -> dict[str, list[str]]:
     return facts if rows else {topic: facts[topic] for topic in ("Code", "Data", "Seeds", "Time", "MLflow")}
 
 
-def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, Any]]:
-    """What the partition stage found out, by setting; settings without a partition are left out."""
+def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, str]]:
+    """What the partition stage found out, column by column, for every setting that has a partition."""
     folder = root / "data" / "partitions" / summary.id
-    files = {name: folder / f"{name}.json" for name in summary.columns}
-    return {name: json.loads(path.read_text("utf-8")) for name, path in files.items() if path.exists()}
+    table = {}
+    for name in summary.columns:
+        path = folder / f"{name}.json"
+        if path.exists():
+            found = json.loads(path.read_text(encoding="utf-8"))
+            size, classes = found["size"], found["classes"]
+            table[name] = {
+                "Partition": found["spec"],
+                "Clients": str(found["clients"]),
+                "Training samples": f"{found['train']:,}",
+                "Test samples": f"{found['test']:,}",
+                "Samples a client": f"{size['mean']:.0f} ± {size['std']:.0f} ({size['min']} – {size['max']})",
+                "Classes a client": f"{classes['mean']:.1f} ({classes['min']} – {classes['max']})",
+                "Label cosine": f"{found['label_cosine']:.2f}",
+            }
+    return table
 
 
 def run_ids(summary: Summary, root: Path) -> list[tuple[str, str, list[str]]]:
-    """(cell, parent run, runs behind the printed numbers) in MLflow."""
+    """(cell, parent run, runs behind the printed numbers) in MLflow, a column after another."""
     cells = (_mlflow(root, summary.id) or {"cells": {}})["cells"]
     keys = {row["key"] for row in summary.rows}
+    order = [f"{setting}/{line.row}" for setting in summary.columns for line in summary.pinned]
     return [
-        (cell, runs["run"], [run for key, run in runs["trials"].items() if key in keys])
-        for cell, runs in cells.items()
+        (cell, cells[cell]["run"], [run for key, run in cells[cell]["trials"].items() if key in keys])
+        for cell in order
+        if cell in cells
     ]
 
 

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pfl.errors import InvalidInput, unknown_name
 
@@ -53,17 +53,7 @@ def published_cells(file: str, folder: Path = FOLDER) -> list[Published]:
     if file not in known:
         raise unknown_name("published file", file, known)
     with (folder / file).open(newline="", encoding="utf-8") as lines:
-        return [
-            Published(
-                **{
-                    **row,
-                    "clients": int(row["clients"]) if row["clients"] else None,
-                    "mean": float(row["mean"]),
-                    "std": float(row["std"]) if row["std"] else None,
-                }
-            )
-            for row in csv.DictReader(lines)
-        ]
+        return [_cell(row) for row in csv.DictReader(lines)]
 
 
 def find(
@@ -90,3 +80,12 @@ def find(
             f"a setting that names one printed cell; give 'clients', one of {clients}",
         )
     return found[0] if found else None
+
+
+def _cell(row: dict[str, str]) -> Published:
+    numbers: dict[str, Any] = {
+        "clients": int(row["clients"]) if row["clients"] else None,
+        "mean": float(row["mean"]),
+        "std": float(row["std"]) if row["std"] else None,
+    }
+    return Published(**{**row, **numbers})

@@ -47,7 +47,7 @@ def write_report(table: str, root: Path) -> Path:
     drawn = plots.draw(summary)
     partitions = _partition_plots(summary, root)
     environment = _environment()
-    context = {
+    context: dict[str, Any] = {
         "summary": summary,
         "protocol": protocol(summary),
         "notices": notices(summary),

@@ -127,6 +127,11 @@ class Summary:
         return self.pinned + self.selected
 
     @property
+    def labels(self) -> dict[str, str]:
+        """Label by row."""
+        return {line.row: line.label for line in self.pinned}
+
+    @property
     def entries(self) -> tuple[Entry, ...]:
         return tuple(entry for line in self.lines for entry in line.entries.values())
 

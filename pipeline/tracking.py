@@ -78,8 +78,8 @@ class Tracker:
         self._client: MlflowClient | None = None
         self._experiment = ""
         self._parents: dict[str, str] = {}  # cell: run id
-        self._trials: dict[tuple[str, str], str] = {}  # cell, key: run id
-        self._unfinished: dict[tuple[str, str], str] = {}
+        self._trials: dict[tuple[str, str], str] = {}  # cell and key: run id
+        self._unsettled: dict[tuple[str, str], str] = {}  # likewise, of runs to be entered again
 
     @_harmless
     def trial(self, cell: str, row: Row, trial_number: int | None = None, from_ledger: bool = False) -> None:
@@ -96,13 +96,13 @@ class Tracker:
         client = self._connect()
         if found in self._trials:
             return
-        if found in self._unfinished:
-            client.delete_run(self._unfinished.pop(found))
+        if found in self._unsettled:
+            client.delete_run(self._unsettled.pop(found))
         parent = self._parent(client, cell, row)
-        finished = round(datetime.fromisoformat(row["finished"]).timestamp() * 1000)
+        started, finished = _span(row)
         run = client.create_run(
             self._experiment,
-            start_time=finished - round(1000 * row.get("seconds", 0)),
+            start_time=started,
             run_name=_run_name(row, trial_number),
             tags={
                 **self._tags(cell, row),
@@ -123,7 +123,7 @@ class Tracker:
             status = "FAILED" if failure(row) else "FINISHED"
         finally:
             client.set_terminated(run, status, finished)
-        self._trials[found] = run
+        (self._unsettled if "error" in row else self._trials)[found] = run
 
     @_harmless
     def cell(self, entry: Mapping[str, Any], evaluation: Mapping[str, Any]) -> None:
@@ -147,19 +147,19 @@ class Tracker:
                 metrics.append((f"{prefix}accuracy", reached.mean, 0))
                 metrics.append((f"{prefix}accuracy_std", reached.std, 0))
         metrics.append(("wall_seconds", math.fsum(row.get("seconds", 0) for row in rows), 0))
-        last = max(datetime.fromisoformat(row["finished"]) for row in rows)
         parent = self._parent(client, entry["cell"], rows[0])
-        _log(client, parent, metrics, {}, round(last.timestamp() * 1000))
-        client.set_tag(parent, "seeds", ",".join(sorted({str(row["seed"]) for row in rows})))
+        finished = max(_span(row)[1] for row in rows)
+        _log(client, parent, metrics, {}, finished)
+        client.set_tag(parent, "seeds", ",".join(map(str, sorted({row["seed"] for row in rows}))))
         client.set_tag(parent, "status", entry["status"])
-        status = "FAILED" if entry["status"] == "failed" else "FINISHED"
-        client.set_terminated(parent, status, round(last.timestamp() * 1000))
+        client.set_terminated(parent, "FAILED" if entry["status"] == "failed" else "FINISHED", finished)
 
     def run_ids(self) -> dict[str, Any]:
         """Experiment, store and the run ids of every cell and of its trials by key."""
         cells: dict[str, Any] = {c: {"run": run, "trials": {}} for c, run in self._parents.items()}
         for (cell, key), run in self._trials.items():
-            cells[cell]["trials"][key] = run
+            if cell in cells:
+                cells[cell]["trials"][key] = run
         return {"experiment": self.table, "store": self.store, "cells": cells}
 
     @property
@@ -185,13 +185,12 @@ class Tracker:
             client = MlflowClient(self._uri)
             self._experiment = self._open_experiment(client)
             for run in _runs(client, self._experiment):
-                tags = run.data.tags
-                if "key" not in tags:
-                    self._parents[tags["cell"]] = run.info.run_id
-                elif run.info.status == "FINISHED":
-                    self._trials[tags["cell"], tags["key"]] = run.info.run_id
-                else:
-                    self._unfinished[tags["cell"], tags["key"]] = run.info.run_id
+                cell, key = run.data.tags.get("cell"), run.data.tags.get("key")
+                if cell and key:
+                    settled = run.info.status in ("FINISHED", "FAILED") and "error" not in run.data.tags
+                    (self._trials if settled else self._unsettled)[cell, key] = run.info.run_id
+                elif cell:
+                    self._parents[cell] = run.info.run_id
             self._client = client
         return self._client
 
@@ -200,26 +199,25 @@ class Tracker:
         if experiment is None:
             local = self._uri.startswith("sqlite:")  # a server keeps the artifacts where it likes
             location = (self._root / "mlruns" / self.table).as_uri() if local else None
-            return str(client.create_experiment(self.table, artifact_location=location))
+            return client.create_experiment(self.table, artifact_location=location)
         if experiment.lifecycle_stage == "deleted":
             client.restore_experiment(experiment.experiment_id)
-        return str(experiment.experiment_id)
+        return experiment.experiment_id
 
     def _parent(self, client: MlflowClient, cell: str, row: Row) -> str:
         if cell not in self._parents:
-            run = client.create_run(self._experiment, run_name=cell, tags=self._tags(cell, row)).info.run_id
+            started, _ = _span(row)
+            tags = self._tags(cell, row)
+            run = client.create_run(self._experiment, started, tags, run_name=cell).info.run_id
             # Not RUNNING: a killed sweep would leave it so for ever. `cell` concludes it.
             client.update_run(run, status="SCHEDULED")
             self._parents[cell] = run
-            _log(client, run, [], _parameters(row), 0)
-            plot = self._partitions(cell).with_suffix(".svg")
+            _log(client, run, [], _parameters(row), started)
+            setting = cell.partition("/")[0]
+            plot = self._root / "data" / "partitions" / self.table / f"{setting}.svg"
             if plot.exists():
                 client.log_artifact(run, str(plot))
         return self._parents[cell]
-
-    def _partitions(self, cell: str) -> Path:
-        """The partition stage's files of a cell's setting, less their suffix."""
-        return self._root / "data" / "partitions" / self.table / cell.partition("/")[0]
 
     def _tags(self, cell: str, row: Row) -> dict[str, str]:
         """The tags that parents and children share, so that a filter finds both."""
@@ -236,6 +234,7 @@ class Tracker:
             "partition": row["partition"],
             "git_commit": f"{commit}-dirty" if row["dirty"] else commit,
             "mlflow.source.git.commit": commit,
+            "mlflow.source.name": "train-sweep",
             "data_checksum": row["data_checksum"],
             "hardware": f"{hardware['gpu'] or hardware['cpu']}, {hardware['device']}, {hardware['backend']}",
         }
@@ -323,6 +322,12 @@ def _log(
     client.log_batch(run, entries[:METRICS_A_REQUEST], [Param(*item) for item in parameters.items()])
     for start in range(METRICS_A_REQUEST, len(entries), METRICS_A_REQUEST):
         client.log_batch(run, entries[start : start + METRICS_A_REQUEST])
+
+
+def _span(row: Row) -> tuple[int, int]:
+    """When a row's simulation began and ended, in milliseconds since 1970."""
+    finished = datetime.fromisoformat(row["finished"]).timestamp()
+    return round(1000 * (finished - row.get("seconds", 0))), round(1000 * finished)
 
 
 def _run_name(row: Row, trial_number: int | None) -> str:

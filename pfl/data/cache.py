@@ -40,8 +40,8 @@ class ArrayWriter:
         self._progress = progress
         self._bar = tqdm(disable=True)
 
-    def expect(self, count: int) -> None:
-        """Say how many images there will be: a progress bar appears if they take long."""
+    def expect(self, count: int | None) -> None:
+        """Say how many images there will be, if known: a progress bar appears if they take long."""
         self._bar = tqdm(total=count, desc="decoding", unit=" images", disable=not self._progress, delay=1)
 
     def append(

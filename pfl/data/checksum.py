@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from pfl.data.definition import RemoteFile
+from pfl.errors import InvalidInput
+
+RECORD = "checksums.json"
+"""In a data set's folder of data/raw: name, bytes and sha256 of files whose source publishes no checksum."""
 
 
 def files_below(path: Path) -> list[Path]:
@@ -35,3 +43,29 @@ def stamps(path: Path) -> Iterator[tuple[str, int, int]]:
     for file in files_below(path.resolve()):
         stat = file.stat()
         yield str(file), stat.st_size, stat.st_mtime_ns
+
+
+def verify(path: Path, file: RemoteFile, folder: Path) -> None:
+    """Hold ``path`` to the published checksum of ``file``, or else to the one recorded in ``folder``.
+
+    A file that is not in the record yet is entered.
+
+    Raises:
+        InvalidInput: the checksum is another.
+    """
+    if file.md5 is not None:
+        algorithm, expected, found = "md5", file.md5, digest(path, "md5")
+    else:
+        algorithm, described = "sha256", describe(path) | {"name": file.name}
+        record = folder / RECORD
+        recorded = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+        if file.name not in recorded:
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary = record.with_suffix(f".{os.getpid()}")
+            temporary.write_text(json.dumps(recorded | {file.name: described}, indent=1), encoding="utf-8")
+            temporary.replace(record)
+            return
+        expected, found = recorded[file.name]["sha256"], described["sha256"]
+    if found != expected:
+        where = "published" if file.md5 else f"recorded in {folder / RECORD}"
+        raise InvalidInput("dataset", f"{path} of {algorithm} {found}", f"{algorithm} {expected}, as {where}")

@@ -71,7 +71,7 @@ def load(
         InvalidInput: there is nothing to read, or it cannot be read.
     """
     source = source or os.environ.get("DATA_SOURCE")
-    found = locate(name_or_path, Path(source) if source else None, raw)
+    found = locate(name_or_path, Path(source) if source else None, raw, progress)
     stamps = [stamp for path in found.files for stamp in checksum.stamps(path)]
     key = cache.key_of([found.name, found.kind, *stamps])
     return _opened(found.name, cache.entry(found.name, key, lambda folder: _decode(found, folder, progress)))
@@ -79,6 +79,7 @@ def load(
 
 def _decode(found: Located, folder: Path, progress: bool) -> None:
     """Write the cache entry ``folder``."""
+    found.verify()
     source = {"kind": found.kind, "files": [checksum.describe(path) for path in found.files]}
     out = cache.ArrayWriter(folder, progress)
     try:

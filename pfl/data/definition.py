@@ -59,7 +59,8 @@ class Definition:
         read: reads the official files, in the order of ``files``.
         files: the official files; empty for a data set that is embedded in a library.
         folder: the name of its folder in data/raw, where two data sets share their files.
-        by_hand: how to get the files where they cannot be downloaded directly.
+        alternative: reads a folder or archive of another form that is found under the data set's name; None:
+            an image folder is expected there.
     """
 
     shape: tuple[int, int, int]
@@ -68,4 +69,4 @@ class Definition:
     read: Reader
     files: tuple[RemoteFile, ...] = ()
     folder: str | None = None
-    by_hand: str | None = None
+    alternative: Reader | None = None

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pfl.data.datasets import DATASETS, _image_folder
+from pfl.data import checksum
+from pfl.data.datasets import DATASETS, _image_folder, _npz
 from pfl.data.definition import Definition, Reader
+from pfl.data.download import fetch
 from pfl.errors import InvalidInput, unknown_name
 
-_TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-_ARCHIVES = (".zip", *_TAR, ".npz")
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".npz")
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Located:
         name: of the data set.
         kind: official, image-folder, npz or embedded.
         definition: the registry's, for a data set that it names.
+        folder: the data set's in data/raw.
     """
 
     name: str
@@ -30,35 +31,86 @@ class Located:
     read: Reader
     files: tuple[Path, ...] = ()
     definition: Definition | None = None
+    folder: Path | None = None
+
+    def verify(self) -> None:
+        """Hold official files to their checksums. Call it before reading them: some are pickles.
+
+        Raises:
+            InvalidInput: a checksum is another than published or recorded.
+        """
+        if self.kind == "official" and self.definition and self.folder:
+            for path, file in zip(self.files, self.definition.files, strict=True):
+                checksum.verify(path, file, self.folder)
 
 
-def locate(name_or_path: str, source: Path | None, raw: Path) -> Located:
+def locate(name_or_path: str, source: Path | None, raw: Path, progress: bool) -> Located:
     """The files of a data set, looked for in ``source``, in ``raw`` and then at the official source.
 
     Raises:
         InvalidInput: no such name or path, or nothing of the data set can be had.
     """
-    path = Path(name_or_path)
     if name_or_path not in DATASETS:
-        if path.exists():
-            return _of_user(_stem(path), path)
-        if len(path.parts) > 1 or path.name.endswith(_ARCHIVES):
-            raise InvalidInput("dataset", name_or_path, "an existing folder, zip, tar or npz")
-        raise unknown_name("dataset", name_or_path, DATASETS)
-    definition = DATASETS[name_or_path]
+        return _of_path(name_or_path)
+    name, definition = name_or_path, DATASETS[name_or_path]
     if not definition.files:
-        return Located(name_or_path, "embedded", definition.read, definition=definition)
-    raise NotImplementedError
+        return Located(name, "embedded", definition.read, definition=definition)
+    folder = raw / (definition.folder or name)
+    found = None
+    if source is not None:
+        if not source.exists():
+            raise InvalidInput("DATA_SOURCE", str(source), "an existing file or folder")
+        found = _in(source, name, definition, folder)
+    found = found or _in(folder, name, definition, folder)
+    if found is None:
+        files = tuple(fetch(file, folder, progress) for file in definition.files)
+        found = Located(name, "official", definition.read, files, definition, folder)
+    return found
 
 
-def _of_user(name: str, path: Path, definition: Definition | None = None) -> Located:
+def _of_path(text: str) -> Located:
+    path = Path(text)
+    if path.exists():
+        ending = next((end for end in _ARCHIVES if path.name.endswith(end)), "")
+        return _unofficial(path.resolve().name.removesuffix(ending), path)
+    if len(path.parts) > 1 or path.name.endswith(_ARCHIVES):
+        raise InvalidInput("dataset", text, "an existing folder, zip, tar or npz")
+    raise unknown_name("dataset", text, DATASETS)
+
+
+def _in(place: Path, name: str, definition: Definition, folder: Path) -> Located | None:
+    """The data set's files in a place, a file or a folder, or None.
+
+    In a folder: the official files, there or in its folder ``name``; else an archive or folder that is called
+    ``name``, alone or with something after it, as in ``cifar10-imagefolder.zip``.
+    """
+    official = [file.name for file in definition.files]
+    if place.is_file():
+        if official == [place.name]:
+            return Located(name, "official", definition.read, (place,), definition, folder)
+        return _unofficial(name, place, definition)
+    for home in (place, place / name, place / (definition.folder or name)):
+        files = tuple(home / file for file in official)
+        if all(file.is_file() for file in files):
+            return Located(name, "official", definition.read, files, definition, folder)
+    called = re.compile(re.escape(name) + r"(?![A-Za-z0-9]).*")
+    candidates = [
+        path
+        for path in (sorted(place.iterdir()) if place.is_dir() else [])
+        if called.fullmatch(path.name) and (path.is_dir() or path.name.endswith(_ARCHIVES))
+    ]
+    if len(candidates) > 1:
+        names = ", ".join(path.name for path in candidates)
+        raise InvalidInput(str(place), names, f"one archive or folder of {name}")
+    return _unofficial(name, candidates[0], definition) if candidates else None
+
+
+def _unofficial(name: str, path: Path, definition: Definition | None = None) -> Located:
+    """Files of another form than the official ones, by their kind."""
     if path.suffix == ".npz":
-        raise NotImplementedError
-    if path.is_dir() or path.name.endswith(_ARCHIVES):
-        return Located(name, "image-folder", _image_folder.read, (path,), definition)
-    raise InvalidInput("dataset", str(path), f"a folder or a file ending in {', '.join(_ARCHIVES)}")
-
-
-def _stem(path: Path) -> str:
-    ending = next((end for end in _ARCHIVES if path.name.endswith(end)), "")
-    return path.resolve().name.removesuffix(ending)
+        return Located(name, "npz", _npz.read, (path,), definition)
+    if not path.is_dir() and not path.name.endswith(_ARCHIVES):
+        raise InvalidInput("dataset", str(path), f"a folder or a file ending in {', '.join(_ARCHIVES)}")
+    if definition and definition.alternative:
+        return Located(name, "official", definition.alternative, (path,), definition)
+    return Located(name, "image-folder", _image_folder.read, (path,), definition)

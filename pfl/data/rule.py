@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 REDRAWS = 1000
 """How often a rule draws again when a client has too few samples."""
 
+T = TypeVar("T")
 Split = tuple[list[np.ndarray], list[np.ndarray]]
 """Training and test indices of every client."""
 
@@ -45,20 +47,18 @@ class Draw:
 
 @dataclass(frozen=True)
 class Rule:
-    """Base of all rules: what they share, the options ``min``, ``test`` and ``seed``.
+    """Base of all rules.
 
     Class attributes:
         argument: the option that the ARG of ``RULE:ARG`` sets, if any.
         pool: the images that the rule draws on.
-        natural: the data, not the user, decide the number of clients.
+        clients_from_data: the data can say how many clients there are.
     """
 
     argument: ClassVar[str | None] = None
-    natural: ClassVar[bool] = False
     pool: ClassVar[str] = "train and test merged"
+    clients_from_data: ClassVar[bool] = False
 
-    min: int = hyper(10, "samples that every client gets at least", low=2)
-    test: float = hyper(0.25, "share of a client's samples that is its test set", low=0.01, high=0.99)
     seed: int = hyper(0, "seed of the partition", low=0)
 
     def __post_init__(self) -> None:
@@ -66,36 +66,49 @@ class Rule:
             if "hyper" in field.metadata:
                 field.metadata["hyper"].check(field.name, getattr(self, field.name), field.default)
 
-    def check(
-        self,
-        clients: int | None,
-        samples: int | None = None,
-        classes: int | None = None,  # noqa: ARG002 - for rules that deal in classes
-    ) -> None:
+    def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         """Raise `InvalidInput` unless the rule can work.
 
         Args:
-            clients: their number; None where the data decide it.
+            clients: their number; None: as the data say.
             samples, classes: of the pooled data; None: not known yet.
         """
-        if clients is None or clients < 1:
+        if (clients is None and not self.clients_from_data) or (clients is not None and clients < 1):
             raise InvalidInput("clients", clients, "a whole number of at least 1")
-        if samples is not None and clients * self.min > samples:
+
+    def divide(self, dataset: Dataset, clients: int | None, notes: list[str]) -> Split:
+        """Training and test indices of every client; what is worth logging goes to ``notes``.
+
+        Raises:
+            InvalidInput: the rule cannot give every client what it should.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class PoolingRule(Rule):
+    """Base of the rules that assign samples first and then split every client's into training and test."""
+
+    min: int = hyper(10, "samples that every client gets at least", low=2)
+    test: float = hyper(0.25, "share of a client's samples that is its test set", low=0.01, high=0.99)
+
+    def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
+        super().check(clients, samples, classes)
+        if clients is not None and samples is not None and clients * self.min > samples:
             accepted = f"at most {samples // clients}, as {clients} clients share {samples} images"
             raise InvalidInput("min", self.min, accepted)
+
+    def default_clients(self, dataset: Dataset) -> int:
+        """How many clients there are where the data say."""
+        raise NotImplementedError
 
     def assign(self, draw: Draw) -> list[np.ndarray]:
         """The indices of every client, before the split into training and test."""
         raise NotImplementedError
 
     def divide(self, dataset: Dataset, clients: int | None, notes: list[str]) -> Split:
-        """Training and test indices of every client: `assign`, then a stratified split inside every client.
-
-        Raises:
-            InvalidInput: a client would have fewer than ``min`` samples.
-        """
         self.check(clients, len(dataset.labels), len(dataset.classes))
-        assert clients is not None
+        clients = self.default_clients(dataset) if clients is None else clients
         parts = self.assign(Draw(dataset, clients, generator(self.seed, "partition"), notes))
         smallest = min(len(part) for part in parts)
         if smallest < self.min:
@@ -104,7 +117,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class ClassesRule(Rule):
+class ClassesRule(PoolingRule):
     """Base of the rules that give every client a number of classes."""
 
     argument: ClassVar[str | None] = "classes"
@@ -113,8 +126,23 @@ class ClassesRule(Rule):
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         super().check(clients, samples, classes)
-        if classes is not None and self.classes > classes:
-            raise InvalidInput("classes", self.classes, f"at most {classes}, the number of classes there are")
+        check_classes(self.classes, classes)
+
+
+def check_classes(of_client: int, there_are: int | None) -> None:
+    """Raise `InvalidInput` if a client is to have more classes than there are."""
+    if there_are is not None and of_client > there_are:
+        raise InvalidInput("classes", of_client, f"at most {there_are}, the number of classes there are")
+
+
+def redrawn(make: Callable[[], T], smallest: Callable[[T], int], minimum: int, notes: list[str]) -> T:
+    """The first drawn that gives every client ``minimum`` samples; after `REDRAWS` more, the best of all."""
+    redraws, best = 0, make()
+    while smallest(best) < minimum and redraws < REDRAWS:
+        redraws += 1
+        best = max(best, make(), key=smallest)
+    notes.append(f"redraws: {redraws}")
+    return best
 
 
 def split(parts: list[np.ndarray], labels: np.ndarray, share: float, seed: int, purpose: str) -> Split:
@@ -169,7 +197,7 @@ def parsed(rule: type[Rule], options: dict[str, str]) -> Rule:
 def written(rule: Rule) -> str:
     """The rule's options as a specification has them, defaults included: ":0.1,min=10,test=0.25,seed=0"."""
     values = dataclasses.asdict(rule)
-    common = {name: values.pop(name) for name in ("min", "test", "seed")}
+    common = {name: values.pop(name) for name in ("min", "test", "seed") if name in values}
     text = f":{_text(values.pop(rule.argument))}" if rule.argument else ""
     for name, value in (values | common).items():
         if value is True:

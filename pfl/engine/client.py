@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Client:
-    """One client, as its local program sees it; under the stacked backend, one slice of every stack.
-
-    Attributes:
-        net: the client's networks, bound to its current tensors; call it, or its submodules.
-        params: the client's current tensors by name, statistics included.
-        start: what it received at the beginning of the round, by name.
-        state: its rows of the method's client state, by name.
-        trained: names of the parameters that the current phase moves.
-    """
-
-    net: nn.Module
-    params: Mapping[str, Tensor]
-    start: Mapping[str, Tensor]
-    state: Mapping[str, Tensor]
-    trained: tuple[str, ...] = ()
-
-    def distance_squared(self) -> Tensor:
-        """||theta - theta_start||^2 over the parameters in training."""
-        return torch.stack([(self.params[n] - self.start[n]).square().sum() for n in self.trained]).sum()
+from pfl.engine.groups import bind
+from pfl.models._layers import BatchNorm2d, Dropout
+from pfl.models._network import Network
 
 
 @dataclass(frozen=True)
@@ -41,20 +24,120 @@ class Batch:
         x: images (B, C, H, W), normalised.
         y: labels (B,).
         rows: (B,), 1 for a real row and 0 for padding; None: all are real.
+        noise: uniform random numbers of the step, as many as its phase asks for.
+        key: () int64, another for every client and step; it decides what dropout drops.
     """
 
     x: Tensor
     y: Tensor
     rows: Tensor | None = None
+    noise: Tensor | None = None
+    key: Tensor | None = None
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum of per-sample ``values`` (B, ...) over the real rows."""
+        if self.rows is None:
+            return values.sum(0)
+        return (values * self.rows.view(-1, *[1] * (values.dim() - 1))).sum(0)
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean of per-sample ``values`` (B,) over the real rows."""
-        if self.rows is None:
-            return values.mean()
-        return (values * self.rows).sum() / self.rows.sum()
+        return values.mean() if self.rows is None else self.sum(values) / self.rows.sum()
 
     def cross_entropy(self, logits: Tensor) -> Tensor:
         """Mean cross-entropy of ``logits`` (B, classes)."""
         if self.rows is None:
             return F.cross_entropy(logits, self.y)
         return self.mean(F.cross_entropy(logits, self.y, reduction="none"))
+
+
+Loss = Callable[["Client", Batch], Tensor]
+"""The scalar to minimise on one batch, for one client."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client, as its local program sees it; under the stacked backend, one slice of every stack.
+
+    Attributes:
+        net: the client's networks, bound to ``params``; call it, or its submodules.
+        params: the client's current tensors by name, statistics included.
+        start: what it received at the beginning of the round, by name.
+        state: its rows of the method's client state and of what the server sent, by name.
+        trained: names of the parameters that the current phase moves.
+        norms, dropouts: modules of ``net`` that each batch has to be made known to.
+    """
+
+    net: Network
+    params: Mapping[str, Tensor]
+    start: Mapping[str, Tensor]
+    state: Mapping[str, Tensor]
+    trained: tuple[str, ...] = ()
+    norms: tuple[BatchNorm2d, ...] = ()
+    dropouts: tuple[Dropout, ...] = ()
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The parameters in training, by name."""
+        return {name: self.params[name] for name in self.trained}
+
+    def distance_squared(self, centre: Mapping[str, Tensor] | None = None) -> Tensor:
+        """||theta - centre||^2 over the parameters in training; the centre is by default the start."""
+        centre = self.start if centre is None else centre
+        return torch.stack([(w - centre[name]).square().sum() for name, w in self.weights.items()]).sum()
+
+    def attach(self, batch: Batch) -> None:
+        """Bind the client's tensors to ``net``; tell it which rows of ``batch`` are real, and its key."""
+        bind(self.net, self.params)
+        for norm in self.norms:
+            norm.rows = batch.rows
+        for number, dropout in enumerate(self.dropouts):
+            dropout.key = None if batch.key is None else batch.key + number
+
+    def gradient(
+        self, loss: Loss, batch: Batch, at: Mapping[str, Tensor] | None = None
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """The gradient of ``loss`` with respect to the parameters in training, and the loss.
+
+        Args:
+            at: where, by name; by default at the current parameters.
+        """
+
+        def value(weights: dict[str, Tensor], others: dict[str, Tensor]) -> Tensor:
+            moved = dataclasses.replace(self, params={**others, **weights})
+            moved.attach(batch)
+            return loss(moved, batch)
+
+        # Running statistics move in place, which torch.func allows on arguments only.
+        return torch.func.grad_and_value(value)(dict(at or self.weights), dict(self.params))
+
+    @contextmanager
+    def statistics_kept(self) -> Iterator[None]:
+        """Inside, batch norm normalises by the batch and leaves its running statistics as they are."""
+        momenta = [norm.momentum for norm in self.norms]
+        for norm in self.norms:
+            norm.momentum = 0.0
+        try:
+            yield
+        finally:
+            for norm, momentum in zip(self.norms, momenta, strict=True):
+                norm.momentum = momentum
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a custom local step returns.
+
+    Attributes:
+        params: new values of parameters in training, by name.
+        loss: for the record.
+        state: new values of the client's rows of the method's client state, by name.
+    """
+
+    params: Mapping[str, Tensor]
+    loss: Tensor
+    state: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+
+
+LocalStep = Callable[[Client, tuple[Batch, ...], float], Step]
+"""A step of a local program that is not plain SGD, on one or several batches, at a learning rate."""

@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from pfl.engine.local import Backend, Program
+from pfl.engine.client import Batch, Client
+from pfl.engine.method import Method, Moment
 from pfl.engine.server import Server
-
-MOMENTS = ("post_aggregation", "post_local")
-"""After aggregation: what the client would be given. After local training: what it last trained."""
 
 AVERAGES = ("pooled", "client_mean", "client_mean_weighted")
 """Over all test samples; over clients; over clients by their training sizes."""
 
 
-def evaluate(server: Server, program: Program, backend: Backend) -> tuple[dict[str, Any], Tensor]:
-    """Evaluate both moments of one federation.
+def moments(method: Method, server: Server) -> tuple[Moment, ...]:
+    """The moments at which the method's models are evaluated."""
+    standard: tuple[Moment, ...] = ("post_aggregation", "post_local")
+    return (*standard, "adapted") if method.adaptation(server) else standard
+
+
+def evaluate(server: Server, method: Method) -> tuple[dict[str, Any], Tensor]:
+    """Evaluate one federation at all moments.
 
     Returns:
         Moment to accuracies in percent (``pooled``, ``client_mean``, ``client_mean_weighted``) and mean
         cross-entropy (``loss``); and the (n,) accuracies in percent at the method's headline moment, NaN for
         a client without test samples.
     """
-    scores: dict[str, dict[str, float]] = {}
+
+    def score(client: Client, batch: Batch) -> dict[str, Tensor]:
+        logits = method.logits(client, batch.x)
+        correct = method.scores(client, batch.x, logits).argmax(-1) == batch.y
+        entropy = F.cross_entropy(logits, batch.y, reduction="none")
+        return {"correct": batch.sum(correct.to(entropy.dtype)), "loss": batch.sum(entropy)}
+
+    everybody = torch.arange(server.clients, device=server.federation.device)
+    averages: dict[str, dict[str, float]] = {}
     per_client: dict[str, Tensor] = {}
-    for moment in MOMENTS:
+    for moment in moments(method, server):
         if moment == "post_local" and not server.local.tensors:
-            # Nothing is ever mixed, so the bank holds what the clients trained.
-            scores[moment], per_client[moment] = scores["post_aggregation"], per_client["post_aggregation"]
-        else:
-            correct, loss = backend.evaluate(
-                program, server.personal(moment), server.client_state, server.federation.test
-            )
-            scores[moment], per_client[moment] = _averages(server, correct.cpu(), loss.cpu())
-    return scores, per_client[program.method.headline]
+            # Nothing has been mixed, so the bank still holds what the clients trained.
+            averages[moment] = averages["post_aggregation"]
+            per_client[moment] = per_client["post_aggregation"]
+            continue
+        tensors: Mapping[str, Tensor] = method.personal(server, moment)
+        if moment == "adapted":
+            tensors = server.train("adaptation", everybody, tensors, method.adaptation(server)).tensors
+        sums = server.collect(score, everybody, tensors, server.federation.test)
+        averages[moment], per_client[moment] = _averages(server, sums["correct"].cpu(), sums["loss"].cpu())
+    return averages, per_client[method.headline]
 
 
 def _averages(server: Server, correct: Tensor, loss: Tensor) -> tuple[dict[str, float], Tensor]:
@@ -54,13 +70,15 @@ def _averages(server: Server, correct: Tensor, loss: Tensor) -> tuple[dict[str, 
     return {name: float(value) for name, value in means.items()}, accuracy
 
 
-def summarise(history: list[dict[str, Any]], headline: str) -> dict[str, Any]:
+def summarise(
+    history: list[dict[str, Any]], headline: Moment, evaluated: tuple[Moment, ...]
+) -> dict[str, Any]:
     """The last and the best value of every average at every moment, out of the evaluations in ``history``."""
-    moments = {
+    summary = {
         moment: {average: _last_and_best(history, moment, average) for average in AVERAGES}
-        for moment in MOMENTS
+        for moment in evaluated
     }
-    return {"accuracy": moments[headline], "moments": moments, "headline": headline}
+    return {"accuracy": summary[headline], "moments": summary, "headline": headline}
 
 
 def _last_and_best(history: list[dict[str, Any]], moment: str, average: str) -> dict[str, float]:

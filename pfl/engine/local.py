@@ -1,21 +1,27 @@
-"""Local training: what a round's participants have to do, independent of the backend that does it."""
+"""Local programs: what clients have to do, independent of the backend that does it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pfl.config import Config
 from pfl.data.federation import Federation
+from pfl.engine.client import Batch, Client
 from pfl.engine.groups import Groups
 from pfl.engine.method import Method, Phase
-from pfl.engine.streams import generator
+from pfl.engine.streams import generator, integer_seed
+from pfl.models._layers import BatchNorm2d, Dropout
+from pfl.models._network import Network
+
+KEY_STRIDE = 1000  # between the keys of two steps; leaves room for a key a layer
 
 
 @dataclass(frozen=True)
@@ -27,10 +33,28 @@ class Program:
     """
 
     method: Method
-    net: nn.Module
+    net: Network
     groups: Groups
     config: Config
     federation: Federation
+
+    @cached_property
+    def norms(self) -> tuple[BatchNorm2d, ...]:
+        return tuple(module for module in self.net.modules() if isinstance(module, BatchNorm2d))
+
+    @cached_property
+    def dropouts(self) -> tuple[Dropout, ...]:
+        return tuple(module for module in self.net.modules() if isinstance(module, Dropout))
+
+    def client(
+        self,
+        params: Mapping[str, Tensor],
+        start: Mapping[str, Tensor],
+        state: Mapping[str, Tensor],
+        trained: tuple[str, ...],
+    ) -> Client:
+        """One client of this program in training."""
+        return Client(self.net, params, start, state, trained, self.norms, self.dropouts)
 
     def prepare(self, phase: Phase) -> tuple[str, ...]:
         """Put ``net`` in the mode of ``phase`` and return the names of the parameters that it moves.
@@ -45,68 +69,117 @@ class Program:
                 module.eval()
         return trained
 
+    def loss(self, phase: Phase) -> Callable[[Client, Batch], Tensor]:
+        return phase.loss or self.method.loss
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One step of one client: pooled indices of its batches, its random numbers, and its key."""
+
+    batches: tuple[np.ndarray, ...]
+    noise: np.ndarray | None
+    key: int
+
 
 @dataclass(frozen=True)
 class Task:
-    """Local training of the participants of one round (of one seed, or of several, one after another).
+    """Local training of K clients (of one seed, or of several seeds one after another).
 
     Attributes:
+        purpose, round: of the random streams.
         clients: (K,) client ids.
         seeds: (K,) the seed of each.
+        samples: K arrays of pooled indices, what each trains on.
         start: name to (K, *shape), what each starts from.
-        state: name to (K, *shape), each one's rows of the method's client state.
+        state: name to (K, *shape), each one's rows of the client state, and what the server sent.
     """
 
+    purpose: str
     round: int
     clients: Sequence[int]
     seeds: Sequence[int]
+    samples: Sequence[np.ndarray]
     phases: Sequence[Phase]
     start: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
 
-    def schedules(self, program: Program) -> list[list[list[np.ndarray]]]:
-        """For each participant and phase, the batches: arrays of pooled indices."""
+    def schedules(self, config: Config) -> list[list[list[Plan]]]:
+        """For each client and phase, its steps."""
         return [
-            list(self._batches(program, seed, client))
-            for seed, client in zip(self.seeds, self.clients, strict=True)
+            list(self._plans(config, *client))
+            for client in zip(self.seeds, self.clients, self.samples, strict=True)
         ]
 
-    def _batches(self, program: Program, seed: int, client: int) -> Iterator[list[np.ndarray]]:
-        samples = program.federation.train[client]
-        size = program.config.batch_size
-        stream = generator(seed, "batches", self.round, client)
+    def _plans(self, config: Config, seed: int, client: int, samples: np.ndarray) -> Iterator[list[Plan]]:
+        stream = generator(seed, self.purpose, self.round, client)
+        key = integer_seed(seed, f"{self.purpose} keys", self.round, client) >> 1
         for phase in self.phases:
-            epochs = program.config.epochs if phase.epochs is None else phase.epochs
-            batches = []
-            for _ in range(epochs):
-                order = samples[stream.permutation(len(samples))]
-                batches += [order[i : i + size] for i in range(0, len(order), size)]
-            # A batch of one sample has no batch-norm statistics; larger remainders are kept.
-            yield [batch for batch in batches if len(batch) > 1]
+            batches = _minibatches(phase, config, samples, stream)
+            if 0 < len(batches) < phase.batches:
+                batches = [batches[i % len(batches)] for i in range(phase.batches)]
+            plans = []
+            for i in range(0, len(batches) - phase.batches + 1, phase.batches):
+                noise = stream.random(phase.noise) if phase.noise else None
+                plans.append(Plan(tuple(batches[i : i + phase.batches]), noise, key := key + KEY_STRIDE))
+            yield plans
+
+
+def _minibatches(
+    phase: Phase, config: Config, samples: np.ndarray, stream: np.random.Generator
+) -> list[np.ndarray]:
+    """Batches of a phase, shuffled every epoch.
+
+    A batch of one sample has no batch-norm statistics and is left out; larger remainders are kept.
+    """
+    size = config.batch_size
+    each = len(samples) // size + (len(samples) % size > 1)
+    epochs = config.epochs if phase.epochs is None else phase.epochs
+    wanted = each * epochs if phase.steps is None else phase.steps * phase.batches
+    batches: list[np.ndarray] = []
+    while each and len(batches) < wanted:
+        order = samples[stream.permutation(len(samples))]
+        batches += [order[i * size : (i + 1) * size] for i in range(each)]
+    return batches[:wanted]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What came back: name to (K, *shape), the mean training loss (K,), and the samples seen in training."""
+    """What came back: tensors and state, name to (K, *shape); mean training loss (K,); samples trained on."""
 
     tensors: dict[str, Tensor]
+    state: dict[str, Tensor]
     losses: Tensor
     samples: int
 
+    def part(self, rows: slice) -> Trained:
+        """What came back from some of the clients."""
+        return Trained(
+            {name: stack[rows] for name, stack in self.tensors.items()},
+            {name: stack[rows] for name, stack in self.state.items()},
+            self.losses[rows],
+            self.samples,
+        )
+
+
+Statistic = Callable[[Client, Batch], Mapping[str, Tensor]]
+"""Sums over the real rows of a batch, by name."""
+
 
 class Backend(Protocol):
-    """Runs local programs and evaluations; `pfl.engine.loop` and `pfl.engine.stacked` agree to rounding."""
+    """Runs local programs; `pfl.engine.loop` and `pfl.engine.stacked` agree to rounding."""
 
     def train(self, program: Program, task: Task) -> Trained: ...
 
-    def evaluate(
+    def collect(
         self,
         program: Program,
+        statistic: Statistic,
         tensors: Mapping[str, Tensor],
         state: Mapping[str, Tensor],
         samples: Sequence[np.ndarray],
-    ) -> tuple[Tensor, Tensor]:
-        """Evaluate K models, each on its own samples.
+    ) -> dict[str, Tensor]:
+        """Sums of a statistic over data, for K models in evaluation mode, each on its own samples.
 
         Args:
             tensors: name to (K, *shape).
@@ -114,7 +187,7 @@ class Backend(Protocol):
             samples: K arrays of pooled indices.
 
         Returns:
-            (K,) correct predictions and (K,) sums of cross-entropy, float64.
+            Name to (K, ...), float64.
         """
         ...
 

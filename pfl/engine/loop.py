@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import bind
-from pfl.engine.local import SGD, Program, Task, Trained
+from pfl.engine.local import SGD, Plan, Program, Statistic, Task, Trained
+from pfl.engine.method import Phase
 
-EVALUATION_BATCH = 512  # images at once; bounds the memory of an evaluation
+COLLECTION_BATCH = 512  # images at once; bounds the memory of an evaluation
 
 
 class LoopBackend:
@@ -21,64 +21,90 @@ class LoopBackend:
 
     def train(self, program: Program, task: Task) -> Trained:
         tensors = {name: stack.clone() for name, stack in task.start.items()}
+        state = {name: stack.clone() for name, stack in task.state.items()}
         losses = torch.zeros(len(task.clients), dtype=torch.float64, device=program.federation.device)
         samples = 0
-        for k, schedule in enumerate(task.schedules(program)):
-            losses[k] = self._train_one(program, task, k, schedule, {n: t[k] for n, t in tensors.items()})
-            samples += sum(len(batch) for batches in schedule for batch in batches)
-        return Trained(tensors, losses, samples)
-
-    def _train_one(
-        self,
-        program: Program,
-        task: Task,
-        k: int,
-        schedule: list[list[np.ndarray]],
-        params: dict[str, Tensor],
-    ) -> Tensor:
-        """Train participant ``k`` in place and return its mean loss."""
-        federation, method, net = program.federation, program.method, program.net
-        start = {name: stack[k] for name, stack in task.start.items()}
-        state = {name: stack[k] for name, stack in task.state.items()}
-        total = torch.zeros((), dtype=torch.float64, device=federation.device)
-        steps = 0
-        for phase, batches in zip(task.phases, schedule, strict=True):
-            trained = program.prepare(phase)
-            leaves = {name: params[name].detach().requires_grad_() for name in trained}
-            current = {**params, **leaves}
-            bind(net, current)
-            client = Client(net, current, start, state, trained)
-            weights = list(leaves.values())
-            optimiser = SGD(program.config, phase, weights)
-            for index in batches:
-                batch = Batch(*federation.batch(torch.from_numpy(index).to(federation.device)))
-                loss = method.loss(client, batch)
-                gradients = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
-                optimiser.step(weights, gradients)
-                total += loss.detach()
-            steps += len(batches)
-        return total / max(steps, 1)
+        for k, schedule in enumerate(task.schedules(program.config)):
+            start = {name: stack[k] for name, stack in task.start.items()}
+            params = {name: stack[k] for name, stack in tensors.items()}
+            rows = {name: stack[k] for name, stack in state.items()}
+            for phase, plans in zip(task.phases, schedule, strict=True):
+                run = _run_steps if phase.step else _run_sgd
+                losses[k] += run(program, phase, plans, Client(program.net, params, start, rows))
+                samples += phase.repeat * sum(len(batch) for plan in plans for batch in plan.batches)
+            losses[k] /= max(sum(map(len, schedule)), 1)
+        return Trained(tensors, state, losses, samples)
 
     @torch.no_grad()
-    def evaluate(
+    def collect(
         self,
         program: Program,
+        statistic: Statistic,
         tensors: Mapping[str, Tensor],
         state: Mapping[str, Tensor],
         samples: Sequence[np.ndarray],
-    ) -> tuple[Tensor, Tensor]:
-        federation, net = program.federation, program.net
-        net.eval()
-        correct = torch.zeros(len(samples), dtype=torch.float64, device=federation.device)
-        loss = torch.zeros_like(correct)
+    ) -> dict[str, Tensor]:
+        program.net.eval()
+        sums: dict[str, Tensor] = {}
         for k, indices in enumerate(samples):
             params = {name: stack[k] for name, stack in tensors.items()}
-            bind(net, params)
-            client = Client(net, params, params, {name: stack[k] for name, stack in state.items()})
-            for i in range(0, len(indices), EVALUATION_BATCH):
-                index = torch.from_numpy(indices[i : i + EVALUATION_BATCH]).to(federation.device)
-                x, y = federation.batch(index)
-                logits = program.method.logits(client, x)
-                correct[k] += (logits.argmax(-1) == y).sum()
-                loss[k] += F.cross_entropy(logits, y, reduction="sum")
-        return correct, loss
+            bind(program.net, params)
+            client = Client(program.net, params, params, {name: stack[k] for name, stack in state.items()})
+            for i in range(0, len(indices), COLLECTION_BATCH):
+                batch = _batch(program, indices[i : i + COLLECTION_BATCH])
+                for name, value in statistic(client, batch).items():
+                    if name not in sums:
+                        sums[name] = value.new_zeros((len(samples), *value.shape), dtype=torch.float64)
+                    sums[name][k] += value
+        return sums
+
+
+def _batch(program: Program, index: np.ndarray, plan: Plan | None = None) -> Batch:
+    federation = program.federation
+    x, y = federation.batch(torch.from_numpy(index).to(federation.device))
+    if plan is None:
+        return Batch(x, y)
+    noise = None if plan.noise is None else torch.from_numpy(plan.noise).to(x)
+    key = torch.tensor(plan.key, device=x.device) if program.dropouts else None
+    return Batch(x, y, None, noise, key)
+
+
+def _run_sgd(program: Program, phase: Phase, plans: list[Plan], client: Client) -> Tensor:
+    """SGD on the client's parameters, in place; returns the sum of the losses of its steps."""
+    trained = program.prepare(phase)
+    # The leaves share the memory of the parameters, so that SGD moves both.
+    leaves = {name: client.params[name].detach().requires_grad_() for name in trained}
+    client = program.client({**client.params, **leaves}, client.start, client.state, trained)
+    bind(client.net, client.params)
+    weights = list(leaves.values())
+    optimiser = SGD(program.config, phase, weights)
+    loss_of = program.loss(phase)
+    total = torch.zeros((), dtype=torch.float64, device=program.federation.device)
+    for plan in plans:
+        batch = _batch(program, plan.batches[0], plan)
+        if program.dropouts:
+            client.attach(batch)
+        for _ in range(phase.repeat):
+            loss = loss_of(client, batch)
+            gradients = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+            optimiser.step(weights, gradients)
+        total += loss.detach()
+    return total
+
+
+@torch.no_grad()
+def _run_steps(program: Program, phase: Phase, plans: list[Plan], client: Client) -> Tensor:
+    """The phase's own steps on the client's parameters and state, in place."""
+    assert phase.step is not None
+    trained = program.prepare(phase)
+    client = program.client(client.params, client.start, client.state, trained)
+    total = torch.zeros((), dtype=torch.float64, device=program.federation.device)
+    for plan in plans:
+        batches = tuple(_batch(program, index, plan) for index in plan.batches)
+        step = phase.step(client, batches, program.config.lr * phase.lr)
+        for name, value in step.params.items():
+            client.params[name].copy_(value)
+        for name, value in step.state.items():
+            client.state[name].copy_(value)
+        total += step.loss
+    return total

@@ -2,13 +2,16 @@
 
 A round of the engine is
 
-1. ``dispatch``: what each participant starts from; by default its own row of the bank;
-2. ``phases`` and ``loss``: the participant's local program, written for one client;
-3. the results go into the bank;
-4. ``update``: the server's own computation on what came back, if any;
-5. ``aggregate``: how the bank's rows are mixed, for every parameter group.
+1. ``participants``: who takes part;
+2. ``dispatch``: what each of them starts from, by default its own row of the bank; ``prepare`` and ``send``:
+   what else the server computes and sends;
+3. ``phases`` and ``loss``: the participant's local program, written for one client;
+4. ``update``: the server's computation on what came back;
+5. ``aggregate``: how the bank's rows are mixed, for every parameter group; ``finish``: what is done after;
+6. at an evaluation, ``adaptation``: what a client trains before it is tested, and ``logits`` or ``scores``.
 
-A method never loops over clients, never moves a tensor to a device and never touches an optimiser.
+A method needs few of these. It never loops over clients, never moves a tensor to a device and, in local
+training, never touches an optimiser.
 """
 
 from __future__ import annotations
@@ -26,26 +29,40 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pfl.config import Config
-    from pfl.engine.client import Batch, Client
+    from pfl.engine.client import Batch, Client, LocalStep, Loss
     from pfl.engine.server import Server
     from pfl.models._network import Network
 
-Moment = Literal["post_aggregation", "post_local"]
+Moment = Literal["post_aggregation", "post_local", "adapted"]
+"""When a client's model is evaluated: as aggregation leaves it, as its last local training left it, or after
+the method's adaptation."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of the local program: SGD for some epochs on some groups.
+    """A part of the local program: steps on minibatches, by default SGD on the method's loss.
 
     Attributes:
         epochs: passes over the client's training samples; None: the configuration's.
+        steps: minibatch steps in place of epochs.
         trains: the groups that move; everything else is frozen, its batch norm in evaluation mode.
         lr: learning rate as a multiple of the configuration's.
+        loss: in place of `Method.loss`.
+        repeat: SGD steps on each batch, the gradient taken anew each time.
+        step: in place of SGD.
+        batches: independent batches that one such step sees; a client with fewer uses them again.
+        noise: uniform random numbers that each step finds in ``batch.noise``.
     """
 
     epochs: int | None = None
+    steps: int | None = None
     trains: tuple[str, ...] = ("all",)
     lr: float = 1.0
+    loss: Loss | None = None
+    repeat: int = 1
+    step: LocalStep | None = None
+    batches: int = 1
+    noise: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,21 +93,35 @@ class Method:
     def initialise(self, server: Server) -> None:
         """Create the method's own tensors in ``server.state`` and ``server.client_state``."""
 
+    def participants(self, server: Server) -> Tensor:
+        """(K,) clients of this round; by default those drawn before training, the same for every method."""
+        return server.drawn()
+
     def dispatch(self, server: Server) -> Mixing:
         """What the participants start from, as a mixing of the bank; groups left out are their own."""
+        return {}
+
+    def prepare(self, server: Server) -> None:
+        """The server's computation before local training; ``server.received`` may be changed here."""
+
+    def send(self, server: Server) -> Mapping[str, Tensor]:
+        """What clients are sent besides their tensors: name to (K, ...), or to (1, ...) for all alike.
+
+        It appears in ``client.state`` under its name, in the round's local training.
+        """
         return {}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         """The local program of this round."""
         return (Phase(),)
 
-    def logits(self, client: Client, x: Tensor) -> Tensor:
-        """Class scores (B, classes) of images (B, C, H, W), in training and in evaluation."""
-        return client.net(x)
-
     def loss(self, client: Client, batch: Batch) -> Tensor:
         """The scalar to minimise on one batch, for one client."""
         return batch.cross_entropy(self.logits(client, batch.x))
+
+    def logits(self, client: Client, x: Tensor) -> Tensor:
+        """Logits (B, classes) of images (B, C, H, W), in training and in evaluation."""
+        return client.net(x)
 
     def update(self, server: Server) -> None:
         """The server's computation between upload and aggregation."""
@@ -98,6 +129,21 @@ class Method:
     def aggregate(self, server: Server) -> Mixing:
         """How the bank's rows are mixed after the uploads; groups left out stay as they are."""
         return {}
+
+    def finish(self, server: Server) -> None:
+        """The server's computation after aggregation; ``server.bank`` may be changed here."""
+
+    def adaptation(self, server: Server) -> tuple[Phase, ...]:
+        """What every client trains, from the aggregated model, before the evaluation "adapted"."""
+        return ()
+
+    def personal(self, server: Server, moment: Moment) -> Mapping[str, Tensor]:
+        """Every client's tensors for an evaluation: name to (n, ...)."""
+        return server.personal(moment)
+
+    def scores(self, client: Client, x: Tensor, logits: Tensor) -> Tensor:
+        """Class scores (B, classes) of images ``x`` in evaluation, where the logits do not decide."""
+        return logits
 
     def traffic(self, server: Server) -> tuple[int, int]:
         """Scalars sent down to the participants and up by them in this round, all together.

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pfl.config import Config
 from pfl.data.federation import Federation
 from pfl.engine.groups import Groups
-from pfl.engine.mixing import Average, Bank, Dense, Identity, Mixing, check_rows, mixed, normalised
+from pfl.engine.local import Backend, Program, Statistic, Task, Trained
+from pfl.engine.method import Phase
+from pfl.engine.mixing import Average, Bank, Dense, Identity, Matrix, Mixing, check_rows, mixed, normalised
 from pfl.engine.streams import generator
 from pfl.models._network import Network
 
@@ -19,7 +23,8 @@ class Server:
     """What the server knows and stores. One for each seed.
 
     Attributes:
-        federation: the clients' data; ``sizes`` (n,) and ``label_counts`` (n, classes) of the training part.
+        federation: the clients' data.
+        samples: n arrays of pooled indices, what each client trains on.
         groups: parameter groups of a client's networks.
         bank: the last value of every client's tensors, mixed as the method says.
         local: the tensors that mixing changes, as each client's last local training left them.
@@ -28,22 +33,22 @@ class Server:
         received: name to (K, *shape), what the participants started from.
         uploads: name to (K, *shape), what they trained.
         state: the method's tensors on the server.
-        client_state: the method's tensors of all clients, (n, *shape) each.
+        client_state: the method's tensors of all clients, (n, ...) each.
     """
 
     def __init__(self, config: Config, federation: Federation, seed: int):
         self.config = config
         self.federation = federation
+        self.samples: Sequence[np.ndarray] = federation.train
         self.seed = seed
         self.rounds = config.rounds
         self.round = 0
+        self.participants = torch.zeros(0, dtype=torch.int64, device=federation.device)
         self.state: dict[str, Tensor] = {}
         self.client_state: dict[str, Tensor] = {}
         self.received: dict[str, Tensor] = {}
         self.uploads: dict[str, Tensor] = {}
-        self._draws = [
-            draw.to(federation.device) for draw in draw_participants(seed, config, federation.clients)
-        ]
+        self._sent: Mapping[str, Tensor] = {}
 
     def hold(self, net: Network) -> None:
         """Fill the bank with the common initialisation, the tensors of ``net``."""
@@ -53,40 +58,145 @@ class Server:
         self.bank = Bank(initial, self.clients)
         self.local = Bank({}, self.clients)
 
+    def connect(self, program: Program, backend: Backend) -> None:
+        """Tell the server who runs local programs, for `train` and `collect`."""
+        self._program = program
+        self._backend = backend
+
     def settle(self) -> None:
         """Bring the method's state to the device of the federation."""
         for tensors in (self.state, self.client_state):
             for name, tensor in tensors.items():
                 tensors[name] = tensor.to(self.federation.device)
 
+    # ---- what the server knows -------------------------------------------------------------------------
+
     @property
     def clients(self) -> int:
+        """n."""
         return self.federation.clients
 
     @property
     def sizes(self) -> Tensor:
+        """(n,) training samples of each client, float64."""
         return self.federation.sizes
 
     @property
     def label_counts(self) -> Tensor:
+        """(n, classes) training samples of each client by class, float64."""
         return self.federation.label_counts
-
-    @property
-    def participants(self) -> Tensor:
-        return self._draws[self.round - 1]
 
     def average(self) -> Average:
         """FedAvg's weights: the participants' shares of their training samples."""
         return Average(normalised(self.sizes[self.participants]))
 
+    def scalars(self, *groups: str) -> int:
+        """Scalars of one client in ``groups``, statistics only where they are mixed."""
+        names = {name for group in groups for name in self.groups[group]}
+        if self.config.bn_stats == "local":
+            names -= set(self.groups["bn_stats"])
+        return sum(self.bank.tensors[name][0].numel() for name in names)
+
+    def mixed_scalars(self) -> int:
+        """Scalars of one client that some mixing of this round moves between clients."""
+        return sum(
+            self.bank.tensors[name][0].numel()
+            for name, matrix in self._matrices.items()
+            if not isinstance(matrix, Identity)
+        )
+
+    def personal(self, moment: str) -> dict[str, Tensor]:
+        """Every client's tensors, (n, *shape) each: the bank, or what local training left."""
+        tensors = {name: self.bank[name] for name in self.bank.tensors}
+        if moment == "post_local":
+            tensors.update({name: self.local[name] for name in self.local.tensors})
+        return tensors
+
+    def drawn(self) -> Tensor:
+        """(K,) clients drawn for this round from a stream that is the same for every method."""
+        count = max(1, math.floor(self.config.participation * self.clients + 1e-9))
+        stream = generator(self.seed, "participants", self.round)
+        ids = np.sort(stream.choice(self.clients, size=count, replace=False))
+        return torch.from_numpy(ids).to(self.federation.device)
+
+    # ---- work that clients do for a method --------------------------------------------------------------
+
+    def train(
+        self,
+        purpose: str,
+        clients: Tensor,
+        tensors: Mapping[str, Tensor],
+        phases: Sequence[Phase],
+        sent: Mapping[str, Tensor] | None = None,
+    ) -> Trained:
+        """Let ``clients`` (K,) train outside the round's own training, from ``tensors`` (K, *shape).
+
+        Args:
+            purpose: of the random streams; the round is part of their key.
+            sent: as `Method.send` returns it.
+        """
+        return self._backend.train(self._program, self.task(purpose, clients, tensors, phases, sent or {}))
+
+    def task(
+        self,
+        purpose: str,
+        clients: Tensor,
+        tensors: Mapping[str, Tensor],
+        phases: Sequence[Phase],
+        sent: Mapping[str, Tensor],
+    ) -> Task:
+        """The local training of ``clients`` as a backend takes it."""
+        ids = clients.tolist()
+        rows = {name: stack[clients] for name, stack in self.client_state.items()}
+        received = {name: stack.expand(len(ids), *stack.shape[1:]) for name, stack in sent.items()}
+        return Task(
+            purpose,
+            self.round,
+            ids,
+            [self.seed] * len(ids),
+            [self.samples[client] for client in ids],
+            phases,
+            tensors,
+            {**rows, **received},
+        )
+
+    def collect(
+        self,
+        statistic: Statistic,
+        clients: Tensor,
+        tensors: Mapping[str, Tensor],
+        samples: Sequence[np.ndarray] | None = None,
+    ) -> dict[str, Tensor]:
+        """Sums of a statistic over data, for the models ``tensors`` (K, *shape) in evaluation mode.
+
+        Args:
+            clients: (K,) whose client state each model sees.
+            samples: K arrays of pooled indices; by default the clients' training samples.
+
+        Returns:
+            Name to (K, ...), float64.
+        """
+        if samples is None:
+            samples = [self.samples[client] for client in clients.tolist()]
+        rows = {name: stack[clients] for name, stack in self.client_state.items()}
+        return self._backend.collect(self._program, statistic, tensors, rows, samples)
+
+    # ---- a round ----------------------------------------------------------------------------------------
+
     def begin_round(self, dispatch: Mixing) -> None:
         """Give every participant what it starts from."""
         self.received = self.bank.rows(self.participants)
-        self._matrices = self.groups.resolve(dispatch, self.config.bn_stats)
+        self._matrices: dict[str, Matrix] = self.groups.resolve(dispatch, self.config.bn_stats)
         for name, matrix in self._matrices.items():
             check_rows(matrix)
             if isinstance(matrix, Dense):
                 self.received[name] = mixed(self.bank[name], matrix)
+
+    def receive(self, trained: Trained) -> None:
+        """Take in what the participants trained."""
+        self.uploads = trained.tensors
+        for name, stack in self.client_state.items():
+            stack[self.participants] = trained.state[name]
 
     def end_round(self, aggregate: Mixing) -> None:
         """Put the uploads into the bank and mix its rows."""
@@ -107,35 +217,3 @@ class Server:
                 self.bank.mix(name, matrix)
             if not isinstance(matrix, Identity):
                 self._matrices[name] = matrix
-
-    def scalars(self, *groups: str) -> int:
-        """Scalars of one client in ``groups``, statistics only where they are mixed."""
-        names = {name for group in groups for name in self.groups[group]}
-        if self.config.bn_stats == "local":
-            names -= set(self.groups["bn_stats"])
-        return sum(self.bank.tensors[name][0].numel() for name in names)
-
-    def mixed_scalars(self) -> int:
-        """Scalars of one client that some mixing of this round moves between clients."""
-        return sum(
-            self.bank.tensors[name][0].numel()
-            for name, matrix in self._matrices.items()
-            if not isinstance(matrix, Identity)
-        )
-
-    def personal(self, moment: str) -> dict[str, Tensor]:
-        """Every client's evaluated tensors, (n, *shape) each."""
-        tensors = {name: self.bank[name] for name in self.bank.tensors}
-        if moment == "post_local":
-            tensors.update({name: self.local[name] for name in self.local.tensors})
-        return tensors
-
-
-def draw_participants(seed: int, config: Config, clients: int) -> list[Tensor]:
-    """The participants of every round, drawn before training: the same for every method of a comparison."""
-    count = max(1, math.floor(config.participation * clients + 1e-9))
-    draws = []
-    for round in range(1, config.rounds + 1):
-        drawn = generator(seed, "participants", round).choice(clients, size=count, replace=False)
-        draws.append(torch.from_numpy(drawn).sort().values)
-    return draws

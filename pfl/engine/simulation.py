@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -19,7 +20,7 @@ from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
 from pfl.engine import VERSION, checkpoint
-from pfl.engine.evaluation import evaluate, summarise
+from pfl.engine.evaluation import evaluate, moments, summarise
 from pfl.engine.local import Backend, Program, Task
 from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Method
@@ -169,6 +170,8 @@ class Simulation:
             self.runs.append(_Run(server))
         # One template serves all seeds: backends bind each client's own tensors to it.
         self.program = Program(self.method, net, self.runs[0].server.groups, config, federation)
+        for run in self.runs:
+            run.server.connect(self.program, backend)
         self.seconds = 0.0
         self.training_seconds = 0.0
         self.samples = 0
@@ -216,27 +219,24 @@ class Simulation:
         for run, task in zip(runs, tasks, strict=True):
             part = slice(first, first + len(task.clients))
             first = part.stop
-            self._end(run, {name: stack[part] for name, stack in trained.tensors.items()}, losses[part])
+            run.server.receive(trained.part(part))
+            self._end(run, losses[part])
 
     def _begin(self, server: Server) -> Task:
+        method = self.method
         server.round += 1
-        server.begin_round(self.method.dispatch(server))
-        state = {name: stack[server.participants] for name, stack in server.client_state.items()}
-        clients = server.participants.tolist()
-        return Task(
-            server.round,
-            clients,
-            [server.seed] * len(clients),
-            self.method.phases(server),
-            server.received,
-            state,
+        server.participants = method.participants(server)
+        server.begin_round(method.dispatch(server))
+        method.prepare(server)
+        return server.task(
+            "batches", server.participants, server.received, method.phases(server), method.send(server)
         )
 
-    def _end(self, run: _Run, uploads: dict[str, torch.Tensor], losses: list[float]) -> None:
+    def _end(self, run: _Run, losses: list[float]) -> None:
         server = run.server
-        server.uploads = uploads
         self.method.update(server)
         server.end_round(self.method.aggregate(server))
+        self.method.finish(server)
         down, up = self.method.traffic(server)
         run.bytes_down += BYTES_PER_SCALAR * down
         run.bytes_up += BYTES_PER_SCALAR * up
@@ -245,7 +245,7 @@ class Simulation:
             run.diverged_at = server.round
         last = server.round == self.config.rounds or run.diverged_at is not None
         if last or server.round % self.config.eval_every == 0:
-            scores, run.per_client = evaluate(server, self.program, self.backend)
+            scores, run.per_client = evaluate(server, self.method)
             entry = {
                 "round": server.round,
                 **scores,
@@ -303,7 +303,7 @@ class Simulation:
             for client, accuracy in enumerate(run.per_client.tolist())
         ]
         metrics = {
-            **summarise(run.history, self.method.headline),
+            **summarise(run.history, self.method.headline, moments(self.method, server)),
             "rounds": run.history,
             "per_client": per_client,
             "bytes_down": run.bytes_down,
@@ -329,13 +329,13 @@ def _joined(tasks: Sequence[Task]) -> Task:
     if len(tasks) == 1:
         return tasks[0]
     first = tasks[0]
-    return Task(
-        first.round,
-        [client for task in tasks for client in task.clients],
-        [seed for task in tasks for seed in task.seeds],
-        first.phases,
-        {name: torch.cat([task.start[name] for task in tasks]) for name in first.start},
-        {name: torch.cat([task.state[name] for task in tasks]) for name in first.state},
+    return dataclasses.replace(
+        first,
+        clients=[client for task in tasks for client in task.clients],
+        seeds=[seed for task in tasks for seed in task.seeds],
+        samples=[samples for task in tasks for samples in task.samples],
+        start={name: torch.cat([task.start[name] for task in tasks]) for name in first.start},
+        state={name: torch.cat([task.state[name] for task in tasks]) for name in first.state},
     )
 
 

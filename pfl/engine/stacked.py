@@ -1,127 +1,169 @@
-"""The stacked backend: all participants at once, their tensors stacked along a leading client axis.
+"""The stacked backend: all clients at once, their tensors stacked along a leading axis.
 
-The fast way on a GPU. Participants are ordered by their number of steps, so that those still training are a
-prefix of the stack and nobody is padded to the largest; only a batch that is smaller than the others of its
-step is padded, with rows that neither the loss nor batch norm sees.
+The fast way on a GPU. Clients are ordered by their number of steps, so that those still training are a prefix
+of the stack and nobody is padded to the largest; only a batch that is smaller than the others of its step is
+padded, with rows that neither the loss nor batch norm sees.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import bind
-from pfl.engine.local import SGD, Program, Task, Trained
+from pfl.engine.local import SGD, Plan, Program, Statistic, Task, Trained
 from pfl.engine.method import Phase
-from pfl.models._layers import BatchNorm2d
 
-EVALUATION_IMAGES = 8192  # images at once over all stacked models; bounds the memory of an evaluation
+COLLECTION_IMAGES = 8192  # images at once over all stacked models; bounds the memory of an evaluation
+
+Stacks = Mapping[str, Tensor]
 
 
 class StackedBackend:
     """See `pfl.engine.local.Backend`."""
 
     def train(self, program: Program, task: Task) -> Trained:
-        schedules = task.schedules(program)
-        steps = np.array([sum(len(batches) for batches in schedule) for schedule in schedules])
-        order = torch.from_numpy(np.argsort(-steps, kind="stable")).to(program.federation.device)
-        params = {name: stack[order].clone() for name, stack in task.start.items()}
+        schedules = task.schedules(program.config)
+        device = program.federation.device
+        steps = np.array([sum(map(len, schedule)) for schedule in schedules])
+        order = torch.from_numpy(np.argsort(-steps, kind="stable")).to(device)
+        params = {name: stack[order] for name, stack in task.start.items()}
         start = {name: stack[order] for name, stack in task.start.items()}
         state = {name: stack[order] for name, stack in task.state.items()}
-        losses = torch.zeros(len(steps), dtype=torch.float64, device=order.device)
+        losses = torch.zeros(len(steps), dtype=torch.float64, device=device)
+        samples = 0
         for i, phase in enumerate(task.phases):
-            batches = [schedules[k][i] for k in order.tolist()]
-            losses += _train_phase(program, phase, batches, params, start, state)
+            plans = [schedules[k][i] for k in order.tolist()]
+            losses += _train_phase(program, phase, plans, params, start, state)
+            samples += phase.repeat * sum(
+                len(batch) for mine in plans for plan in mine for batch in plan.batches
+            )
         inverse = torch.argsort(order)
-        mean = losses[inverse] / torch.from_numpy(np.maximum(steps, 1)).to(order.device)
-        samples = sum(len(b) for schedule in schedules for batches in schedule for b in batches)
-        return Trained({name: stack[inverse] for name, stack in params.items()}, mean, samples)
+        return Trained(
+            {name: stack[inverse] for name, stack in params.items()},
+            {name: stack[inverse] for name, stack in state.items()},
+            losses[inverse] / torch.from_numpy(np.maximum(steps, 1)).to(device),
+            samples,
+        )
 
     @torch.no_grad()
-    def evaluate(
+    def collect(
         self,
         program: Program,
+        statistic: Statistic,
         tensors: Mapping[str, Tensor],
         state: Mapping[str, Tensor],
         samples: Sequence[np.ndarray],
-    ) -> tuple[Tensor, Tensor]:
+    ) -> dict[str, Tensor]:
         federation, net = program.federation, program.net
         net.eval()
 
-        def logits(params: dict[str, Tensor], rows: dict[str, Tensor], x: Tensor) -> Tensor:
+        def sums_of(params: Stacks, state: Stacks, x: Tensor, y: Tensor, rows: Tensor) -> Stacks:
             bind(net, params)
-            return program.method.logits(Client(net, params, params, rows), x)
+            return statistic(Client(net, params, params, state), Batch(x, y, rows))
 
-        correct = torch.zeros(len(samples), dtype=torch.float64, device=federation.device)
-        loss = torch.zeros_like(correct)
+        sums: dict[str, Tensor] = {}
         order = np.argsort([-len(indices) for indices in samples], kind="stable")
-        widest = max(len(samples[order[0]]), 1)
-        for first in range(0, len(order), max(1, EVALUATION_IMAGES // widest)):
-            models = torch.from_numpy(order[first : first + max(1, EVALUATION_IMAGES // widest)])
-            index, rows = _padded([samples[k] for k in models.tolist()], federation.device)
-            at = models.to(federation.device)
-            params = {name: stack[at] for name, stack in tensors.items()}
-            chosen = {name: stack[at] for name, stack in state.items()}
-            for column in range(0, index.shape[1], EVALUATION_IMAGES):
-                part = slice(column, column + EVALUATION_IMAGES)
+        together = max(1, COLLECTION_IMAGES // max(len(samples[order[0]]), 1))
+        for first in range(0, len(order), together):
+            models = order[first : first + together]
+            index, rows = _padded([samples[k] for k in models], federation.device)
+            at = torch.from_numpy(models).to(federation.device)
+            for column in range(0, index.shape[1], COLLECTION_IMAGES):
+                part = slice(column, column + COLLECTION_IMAGES)
                 x, y = federation.batch(index[:, part])
-                scores = torch.vmap(logits)(params, chosen, x)
-                correct[at] += ((scores.argmax(-1) == y) * rows[:, part]).sum(1).double()
-                entropy = F.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none").view_as(y)
-                loss[at] += (entropy * rows[:, part]).sum(1).double()
-        return correct, loss
+                found = torch.vmap(sums_of)(
+                    {name: stack[at] for name, stack in tensors.items()},
+                    {name: stack[at] for name, stack in state.items()},
+                    x,
+                    y,
+                    rows[:, part].to(x),
+                )
+                for name, value in found.items():
+                    if name not in sums:
+                        sums[name] = value.new_zeros((len(samples), *value.shape[1:]), dtype=torch.float64)
+                    sums[name][at] += value
+        return sums
 
 
 def _train_phase(
-    program: Program,
-    phase: Phase,
-    batches: list[list[np.ndarray]],
-    params: dict[str, Tensor],
-    start: Mapping[str, Tensor],
-    state: Mapping[str, Tensor],
+    program: Program, phase: Phase, plans: list[list[Plan]], params: Stacks, start: Stacks, state: Stacks
 ) -> Tensor:
     """Run one phase on the stacks, in place; return each client's sum of losses (K,)."""
-    federation, net = program.federation, program.net
+    federation = program.federation
     trained = program.prepare(phase)
-    norms = [module for module in net.modules() if isinstance(module, BatchNorm2d) and module.training]
+    step = _custom_step(program, phase, trained) if phase.step else _gradient(program, phase, trained)
+    optimiser = SGD(program.config, phase, [params[name] for name in trained])
+    losses = torch.zeros(len(plans), dtype=torch.float64, device=federation.device)
+    for number in range(max(map(len, plans))):
+        active = sum(number < len(mine) for mine in plans)  # a prefix: the stack is ordered by steps
+        batches = _batches(program, [mine[number] for mine in plans[:active]])
 
-    def loss(weights, others, start, state, x, y, rows):  # type: ignore[no-untyped-def]
-        current = {**others, **weights}
-        bind(net, current)
-        for norm in norms:
-            norm.rows = rows
-        value = program.method.loss(Client(net, current, start, state, trained), Batch(x, y, rows))
-        return value, value.detach()
-
-    gradient = torch.func.grad(loss, has_aux=True)
-    weights = [params[name] for name in trained]
-    optimiser = SGD(program.config, phase, weights)
-    losses = torch.zeros(len(batches), dtype=torch.float64, device=federation.device)
-    for step in range(max(map(len, batches))):
-        active = sum(step < len(mine) for mine in batches)  # a prefix: the stack is ordered by steps
-        index, rows = _padded([mine[step] for mine in batches[:active]], federation.device)
-        x, y = federation.batch(index)
-        real = None if bool(rows.all()) else rows.to(federation.dtype)
-
-        def first(stacks: Mapping[str, Tensor], n: int = active) -> dict[str, Tensor]:
+        def first(stacks: Stacks, n: int = active) -> dict[str, Tensor]:
             return {name: stack[:n] for name, stack in stacks.items()}
 
         moving = first({name: params[name] for name in trained})
         others = first({name: stack for name, stack in params.items() if name not in moving})
-        in_dims = (0, 0, 0, 0, 0, 0, None if real is None else 0)
-        gradients, values = torch.vmap(gradient, in_dims=in_dims)(
-            moving, others, first(start), first(state), x, y, real
-        )
-        optimiser.step(list(moving.values()), [gradients[name] for name in trained], active)
+        rows = first(state)
+        in_dims = (0, 0, 0, 0, [tuple(None if part is None else 0 for part in batch) for batch in batches])
+        for _ in range(phase.repeat):
+            changed, values = torch.vmap(step, in_dims=in_dims)(moving, others, first(start), rows, batches)
+            if phase.step:
+                for stacks, new in zip((moving, rows), changed, strict=True):
+                    for name, value in new.items():
+                        stacks[name].copy_(value)
+            else:
+                optimiser.step(list(moving.values()), [changed[name] for name in trained], active)
         losses[:active] += values
-    for norm in norms:
+    for norm in program.norms:
         norm.rows = None
     return losses
+
+
+def _gradient(program: Program, phase: Phase, trained: tuple[str, ...]) -> Callable[..., Any]:
+    """One client's gradient of the phase's loss, and the loss."""
+    loss = program.loss(phase)
+
+    def gradient(weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list) -> Any:
+        client = program.client({**others, **weights}, start, state, trained)
+        return client.gradient(loss, Batch(*batches[0]))
+
+    return gradient
+
+
+def _custom_step(program: Program, phase: Phase, trained: tuple[str, ...]) -> Callable[..., Any]:
+    """One client's new parameters and state after the phase's own step, and the loss."""
+
+    def step(weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list) -> Any:
+        client = program.client({**others, **weights}, start, state, trained)
+        assert phase.step is not None
+        found = phase.step(client, tuple(Batch(*batch) for batch in batches), program.config.lr * phase.lr)
+        return (dict(found.params), dict(found.state)), found.loss
+
+    return step
+
+
+def _batches(program: Program, plans: list[Plan]) -> list[tuple[Tensor | None, ...]]:
+    """The batches of one step of all active clients, the fields of `Batch` with a leading client axis."""
+    federation = program.federation
+    noise = None
+    if plans[0].noise is not None:
+        drawn = np.stack([plan.noise for plan in plans if plan.noise is not None])
+        noise = torch.from_numpy(drawn).to(federation.device, federation.dtype)
+    keys = None
+    if program.dropouts:
+        keys = torch.tensor([plan.key for plan in plans], device=federation.device)
+    batches: list[tuple[Tensor | None, ...]] = []
+    for indices in zip(*(plan.batches for plan in plans), strict=True):
+        index, real = _padded(indices, federation.device)
+        ragged = len({len(one) for one in indices}) > 1
+        batches.append((*federation.batch(index), real.to(federation.dtype) if ragged else None, noise, keys))
+    return batches
 
 
 def _padded(indices: Sequence[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -40,7 +40,7 @@ class Plan:
         """How many numbers the convolutions leave of an image.
 
         Raises:
-            InvalidInput: none, the image is too small.
+            InvalidInput: the image is too small to leave any.
         """
         _, height, width = self.shape
         least = 1
@@ -48,8 +48,8 @@ class Plan:
             height, width = (height - self.kernel + 1) // 2, (width - self.kernel + 1) // 2
             least = 2 * least + self.kernel - 1
         if min(height, width) < 1:
-            _, *sides = self.shape
-            raise InvalidInput("images", "{}x{}".format(*sides), f"at least {least}x{least} for this network")
+            size = "x".join(map(str, self.shape[1:]))
+            raise InvalidInput("images", size, f"at least {least}x{least} for this network")
         return self.channels[-1] * height * width
 
     @property

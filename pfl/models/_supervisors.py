@@ -5,6 +5,8 @@ The paper names three kinds without their architecture; these are ours.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +24,7 @@ def supervisor(kind: str, shape: Shape, classes: int, of: Network, share: float 
     Args:
         kind: "L", the network ``of`` narrowed; "C", a smaller CNN; "T", a large transformer; "T_small", one
             for quick runs.
-        share: how many of the parameters of ``of`` an "L" has.
+        share: of the parameters of ``of`` that an "L" has, at most 1/2.
 
     Raises:
         InvalidInput: an unknown kind, a network that "L" cannot narrow, images that "T" cannot cut up.
@@ -30,7 +32,9 @@ def supervisor(kind: str, shape: Shape, classes: int, of: Network, share: float 
     match kind:
         case "L":
             if not isinstance(of, ConvNet):
-                raise InvalidInput("supervisor", kind, "C, T or T_small beside this model (L narrows LeNets)")
+                raise InvalidInput(
+                    "supervisor", kind, "C, T or T_small beside this model (L narrows LeNets and their like)"
+                )
             return ConvNet(of.plan.narrowed(share))
         case "C":
             return small_cnn(shape, classes)
@@ -64,12 +68,12 @@ class _Transformer(nn.Module):
 
     def __init__(self, shape: Shape, width: int, depth: int, hidden: int, patch: int = 4):
         super().__init__()
-        channels, height, side = shape
-        if height % patch or side % patch:
+        channels, *sides = shape
+        if any(side % patch for side in sides):
             accepted = f"sides that are multiples of {patch} for a transformer"
-            raise InvalidInput("images", f"{height}x{side}", accepted)
+            raise InvalidInput("images", "x".join(map(str, sides)), accepted)
         self.patches = nn.Conv2d(channels, width, patch, stride=patch)
-        tokens = 1 + (height // patch) * (side // patch)
+        tokens = 1 + math.prod(side // patch for side in sides)
         self.class_token = nn.Parameter(torch.empty(1, width))
         self.positions = nn.Parameter(torch.empty(tokens, width))
         self.blocks = nn.Sequential(*(_Block(width, hidden) for _ in range(depth)))

@@ -25,7 +25,7 @@ def mobilenet_v2(shape: Shape, classes: int) -> Network:
     `WEIGHTS` is in torch hub's folder of checkpoints, where torchvision keeps it; nothing is downloaded.
 
     Raises:
-        InvalidInput: the images have no three channels, or the weights' file is damaged.
+        InvalidInput: the images do not have three channels, or the weights' file is damaged.
     """
     from collections import OrderedDict
     from pathlib import Path
@@ -38,7 +38,7 @@ def mobilenet_v2(shape: Shape, classes: int) -> Network:
     from pfl.models._network import Network
 
     if shape[0] != 3:
-        raise InvalidInput("images", f"{shape[0]} channel(s)", "3 channels by mobilenet_v2")
+        raise InvalidInput("images", "x".join(map(str, shape)), "3 channels for mobilenet_v2")
     body = MobileNetV2(norm_layer=BatchNorm2d)
     extractor = nn.Sequential(
         OrderedDict(

@@ -92,8 +92,11 @@ def test_all_methods_of_a_comparison_see_the_same_participants(dataset, partitio
     seen = {}
     for method in ("fedavg", "pfedsim"):
         config = dataclasses.replace(CONFIG, method=method)
-        server = _simulation(config, dataset, partition).runs[0].server
-        seen[method] = [draw.tolist() for draw in server._draws]
+        simulation = _simulation(config, dataset, partition)
+        seen[method] = []
+        for _ in range(CONFIG.rounds):
+            simulation.advance()
+            seen[method].append(simulation.runs[0].server.participants.tolist())
     assert seen["fedavg"] == seen["pfedsim"]
     assert all(len(draw) == 3 for draw in seen["fedavg"])
 

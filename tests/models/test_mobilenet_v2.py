@@ -54,5 +54,5 @@ def test_a_damaged_file_of_weights_is_one_clear_line(checkpoints):
 
 
 def test_grey_images_are_one_clear_line():
-    with pytest.raises(InvalidInput, match=r"^images: 1 channel\(s\) is not accepted; expected 3 channels"):
+    with pytest.raises(InvalidInput, match=r"^images: 1x32x32 is not accepted; expected 3 channels"):
         MODELS["mobilenet_v2"]((1, 32, 32), 10)

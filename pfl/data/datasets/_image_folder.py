@@ -38,8 +38,11 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     (path,) = files
     with open_tree(path) as tree:
         train, test, classes = find_images(tree)
-        out.expect(len(train) + len(test))
-        append_images(tree, train + test, out)
+        images = train + test
+        out.expect(len(images))
+        append_images(
+            tree, images, out, "RGB" if any(_is_colour(tree, image.name) for image in images) else "L"
+        )
     return Content(classes, n_train=len(train))
 
 
@@ -77,20 +80,26 @@ def find_images(
 
 
 def append_images(
-    tree: Tree, images: Sequence[Labelled], out: ArrayWriter, size: tuple[int, int] | None = None
+    tree: Tree,
+    images: Sequence[Labelled],
+    out: ArrayWriter,
+    mode: str,
+    size: tuple[int, int] | None = None,
+    **columns: np.ndarray,
 ) -> None:
-    """Decode the images and append them with their labels: three channels, or one if all images are grey.
+    """Decode the images and append them with their labels.
 
     Args:
-        size: resize to this width and height; None: the images are of one size.
+        mode: Pillow's, RGB for three channels or L for one.
+        size: resize to this width and height, by Lanczos' filter; None: the images are of one size.
+        columns: ``writer`` or ``domain``, one an image, if there are any.
 
     Raises:
         InvalidInput: an image does not decode, or has another size than the first.
     """
-    mode = "RGB" if any(_is_colour(tree, image.name) for image in images) else "L"
     first = decode(tree, images[0].name, mode, size)
     with ThreadPoolExecutor(_THREADS) as pool:
-        run = pool.map if first.size >= _THREADS_PAY else map
+        run = pool.map if size or first.size >= _THREADS_PAY else map
         for start in range(0, len(images), _BLOCK):
             block = images[start : start + _BLOCK]
             arrays = list(run(lambda image: decode(tree, image.name, mode, size), block))
@@ -99,7 +108,11 @@ def append_images(
                     one, other = (f"{a.shape[1]}x{a.shape[0]}" for a in (first, array))
                     accepted = f"images of one size; {images[0].name} is {one} and {image.name} is {other}"
                     raise InvalidInput("dataset", str(tree.path), accepted)
-            out.append(np.stack(arrays).transpose(0, 3, 1, 2), np.array([image.label for image in block]))
+            out.append(
+                np.stack(arrays).transpose(0, 3, 1, 2),
+                labels=np.array([image.label for image in block]),
+                **{name: values[start : start + _BLOCK] for name, values in columns.items()},
+            )
 
 
 def decode(tree: Tree, name: str, mode: str, size: tuple[int, int] | None = None) -> np.ndarray:
@@ -108,9 +121,11 @@ def decode(tree: Tree, name: str, mode: str, size: tuple[int, int] | None = None
     Raises:
         InvalidInput: it does not decode.
     """
+    from PIL.Image import Resampling
+
     with _opened(tree, name) as image:
         pixels = image if image.mode == mode else image.convert(mode)
-        array = np.asarray(pixels if size is None else pixels.resize(size))
+        array = np.asarray(pixels if size is None else pixels.resize(size, Resampling.LANCZOS))
     return array[:, :, None] if mode == "L" else array
 
 

@@ -7,17 +7,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from pfl.data.rule import REDRAWS, Draw, Rule
+from pfl.data.rule import Draw, PoolingRule, redrawn
 from pfl.engine.hyper import hyper
 
 
 @dataclass(frozen=True)
-class Dirichlet(Rule):
+class Dirichlet(PoolingRule):
     """Each class is cut at shares drawn from Dir(alpha) over the clients; every sample is used once.
 
     The cap: a client that already holds an average share (N / clients) gets nothing of the next class, so
     that sizes stay far more even than without it. Everything is drawn again until every client has ``min``
-    samples; after `REDRAWS` times single samples are moved to the clients that lack some.
+    samples; after 1,000 times single samples are moved to the clients that lack some.
     """
 
     argument: ClassVar[str | None] = "alpha"
@@ -28,14 +28,14 @@ class Dirichlet(Rule):
     def assign(self, draw: Draw) -> list[np.ndarray]:
         members = draw.shuffled_classes()
         sizes = np.array([len(indices) for indices in members])
-        redraws, best = 0, self.counts(sizes, draw)
-        while best.sum(0).min() < self.min and redraws < REDRAWS:
-            redraws += 1
-            best = max(best, self.counts(sizes, draw), key=lambda counts: counts.sum(0).min())
-        draw.notes.append(f"redraws: {redraws}")
-        if moved := top_up(best, self.min):
+        counts = redrawn(
+            lambda: self.counts(sizes, draw), lambda counts: counts.sum(0).min(), self.min, draw.notes
+        )
+        if moved := top_up(counts, self.min):
             draw.notes.append(f"samples moved to clients that had fewer than {self.min}: {moved}")
-        pieces = [np.split(indices, np.cumsum(row)[:-1]) for indices, row in zip(members, best, strict=True)]
+        pieces = [
+            np.split(indices, np.cumsum(row)[:-1]) for indices, row in zip(members, counts, strict=True)
+        ]
         return [np.concatenate(of_client) for of_client in zip(*pieces, strict=True)]
 
     def counts(self, sizes: np.ndarray, draw: Draw) -> np.ndarray:

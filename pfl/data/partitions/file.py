@@ -20,23 +20,18 @@ if TYPE_CHECKING:
 class File(Rule):
     """Indices into the pooled images: the training set first, each split in sorted class and file order.
 
-    Clients whose names are all numbers come in numeric order, others in the file's. The options ``min`` and
-    ``test`` change nothing.
+    Clients whose names are all numbers come in numeric order, others in the file's.
     """
 
     argument: ClassVar[str | None] = "path"
     pool: ClassVar[str] = "as listed"
-    natural: ClassVar[bool] = True
+    clients_from_data: ClassVar[bool] = True
 
     path: str = ""
 
-    def check(
-        self,
-        clients: int | None,
-        samples: int | None = None,
-        classes: int | None = None,  # noqa: ARG002
-    ) -> None:
+    def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         """Raise `InvalidInput` unless the file lists distinct indices for ``clients`` clients."""
+        super().check(clients, samples, classes)
         self._lists(clients, samples)
 
     def divide(self, dataset: Dataset, clients: int | None, notes: list[str]) -> Split:

@@ -16,8 +16,7 @@ class Pathological(ClassesRule):
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         super().check(clients, samples, classes)
-        assert clients is not None
-        if classes is not None and clients * self.classes < classes:
+        if clients is not None and classes is not None and clients * self.classes < classes:
             least = -(-classes // clients)
             raise InvalidInput(
                 "classes", self.classes, f"at least {least}, so that {clients} clients hold all {classes}"

@@ -1,0 +1,39 @@
+"""CIFAR's pickled batches in a gzipped tar."""
+
+from __future__ import annotations
+
+import pickle
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pfl.data.cache import ArrayWriter
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tarfile.TarFile]:
+    """The archive. It holds pickles: only for files whose checksum has matched."""
+    with tarfile.open(path) as archive:
+        yield archive
+
+
+def unpickled(archive: tarfile.TarFile, member: str) -> dict[str, Any]:
+    """The dictionary in a member of the archive."""
+    file = archive.extractfile(member)
+    assert file is not None, member
+    return pickle.load(file, encoding="latin1")
+
+
+def append_batches(archive: tarfile.TarFile, members: Sequence[str], labels: str, out: ArrayWriter) -> int:
+    """Append the images of the batches ``members``, with the labels under that key; returns how many."""
+    count = 0
+    for member in members:
+        batch = unpickled(archive, member)
+        images = np.asarray(batch["data"], np.uint8).reshape(-1, 3, 32, 32)
+        out.append(images, np.array(batch[labels]))
+        count += len(images)
+    return count

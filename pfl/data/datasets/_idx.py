@@ -1,0 +1,48 @@
+"""MNIST's idx format, gzipped: a header of big-endian sizes, then bytes."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from typing import IO
+
+import numpy as np
+
+from pfl.data.cache import ArrayWriter
+from pfl.errors import InvalidInput
+
+_BLOCK = 8192
+
+
+def append_idx(
+    images: IO[bytes],
+    labels: IO[bytes],
+    out: ArrayWriter,
+    orient: Callable[[np.ndarray], np.ndarray] = np.asarray,
+) -> int:
+    """Append the images and labels of two gzipped idx files, a block at a time.
+
+    Args:
+        orient: applied to each block of images, (n, H, W).
+
+    Returns:
+        How many images there were.
+    """
+    with gzip.open(images) as image_bytes, gzip.open(labels) as label_bytes:
+        count, height, width = _sizes(image_bytes, 3)
+        (count_labels,) = _sizes(label_bytes, 1)
+        if count != count_labels:
+            raise InvalidInput("dataset", f"{count} images", f"as many labels, not {count_labels}")
+        for start in range(0, count, _BLOCK):
+            n = min(_BLOCK, count - start)
+            block = np.frombuffer(image_bytes.read(n * height * width), np.uint8).reshape(n, height, width)
+            out.append(orient(block)[:, None], np.frombuffer(label_bytes.read(n), np.uint8))
+    return count
+
+
+def _sizes(file: gzip.GzipFile, dimensions: int) -> list[int]:
+    """The sizes in an idx header; its magic number is 0x0800, for bytes, plus the number of dimensions."""
+    magic, *sizes = np.frombuffer(file.read(4 + 4 * dimensions), ">u4").tolist()
+    if magic != 0x0800 + dimensions:
+        raise InvalidInput("dataset", f"magic number {magic:#x}", f"an idx file of {dimensions} dimensions")
+    return sizes

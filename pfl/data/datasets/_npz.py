@@ -1,0 +1,60 @@
+"""Arrays of the user's in an .npz file: images and labels, optionally classes, n_train, writer, domain."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pfl.data.cache import ArrayWriter
+from pfl.data.definition import Content
+from pfl.errors import InvalidInput
+
+_LAYOUT = "arrays images, uint8 (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels, and labels (N,)"
+
+
+def read(files: Sequence[Path], out: ArrayWriter) -> Content:
+    """``images`` and ``labels`` in pooled order, ``n_train`` of them training images (left out: all).
+
+    ``classes`` and ``domains`` are names, ``writer`` and ``domain`` whole numbers (N,). Nothing is unpickled.
+    """
+    (path,) = files
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InvalidInput("dataset", str(path), f"an .npz file without pickled objects ({error})") from error
+
+    def require(holds: bool, accepted: str) -> None:
+        if not holds:
+            raise InvalidInput("dataset", str(path), accepted)
+
+    require({"images", "labels"} <= arrays.keys(), _LAYOUT)
+    images, labels = _channels_first(arrays["images"]), arrays["labels"]
+    columns = {name: arrays[name] for name in ("labels", "writer", "domain") if name in arrays}
+    require(images.ndim == 4 and images.dtype == np.uint8 and 0 not in images.shape, _LAYOUT)
+    for name, values in columns.items():
+        whole = values.dtype.kind in "iu" and values.shape == (len(images),)
+        require(whole and values.min() >= 0, f"an array {name} of whole numbers from 0, one an image")
+    classes = _names(arrays, "classes", labels)
+    domains = _names(arrays, "domains", columns["domain"]) if "domain" in columns else ()
+    require(labels.max() < len(classes), f"labels below {len(classes)}, the number of classes")
+    require("domain" not in columns or columns["domain"].max() < len(domains), "a name for every domain")
+    n_train = int(arrays.get("n_train", len(images)))
+    require(0 < n_train <= len(images), f"n_train in [1, {len(images)}], the number of images")
+    out.append(images, **columns)
+    return Content(classes, n_train, domains)
+
+
+def _channels_first(images: np.ndarray) -> np.ndarray:
+    if images.ndim == 3:
+        return images[:, None]
+    if images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
+        return images.transpose(0, 3, 1, 2)
+    return images
+
+
+def _names(arrays: dict[str, np.ndarray], key: str, values: np.ndarray) -> tuple[str, ...]:
+    return tuple(map(str, arrays[key] if key in arrays else range(int(values.max()) + 1)))

@@ -1,0 +1,95 @@
+"""FEMNIST: grey handwritten digits and letters by writer, 62 classes, 28x28 (Caldas et al., 2018, LEAF)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from pfl.data.archive import Tree, open_tree
+from pfl.data.cache import ArrayWriter
+from pfl.data.datasets._emnist import CHARACTERS
+from pfl.data.datasets._image_folder import Labelled, append_images
+from pfl.data.definition import Content, Definition, RemoteFile
+from pfl.errors import InvalidInput
+
+_BLOCK = 4096
+
+
+def read(files: Sequence[Path], out: ArrayWriter) -> Content:
+    """NIST's archives by_class and by_write, joined as LEAF does: the same file stands in both.
+
+    by_class/<hexadecimal code>/hsf_<n>/*.png says what is written, by_write/hsf_<n>/<writer>/<form>/*.png by
+    whom.
+    All images count as training images, in the order of writers.
+    """
+    with open_tree(files[0]) as by_class, open_tree(files[1]) as by_write:
+        label_of = {
+            _digest(by_class, name): CHARACTERS.index(chr(int(PurePosixPath(name).parts[-3], 16)))
+            for name in by_class.names
+            if name.endswith(".png") and PurePosixPath(name).parts[-2].startswith("hsf")
+        }
+        names = [name for name in by_write.names if name.endswith(".png")]
+        names.sort(key=lambda name: (PurePosixPath(name).parts[-3], name))
+        writers = {writer: i for i, writer in enumerate(sorted({PurePosixPath(n).parts[-3] for n in names}))}
+        out.expect(len(names))
+        for start in range(0, len(names), _BLOCK):
+            block = names[start : start + _BLOCK]
+            writer = np.array([writers[PurePosixPath(name).parts[-3]] for name in block])
+            images = [_labelled(by_write, name, label_of) for name in block]
+            append_images(by_write, images, out, "L", (28, 28), writer=writer)
+    return Content(CHARACTERS)
+
+
+def _digest(tree: Tree, name: str) -> bytes:
+    return hashlib.md5(tree.read(name), usedforsecurity=False).digest()
+
+
+def _labelled(tree: Tree, name: str, label_of: dict[bytes, int]) -> Labelled:
+    label = label_of.get(_digest(tree, name))
+    if label is None:
+        raise InvalidInput("dataset", f"{tree.path}: {name}", "an image that by_class.zip holds too")
+    return Labelled(name, label)
+
+
+def read_leaf(files: Sequence[Path], out: ArrayWriter) -> Content:
+    """The JSON files that LEAF's preprocessing writes: its train and test folders, or else all_data.
+
+    A file holds ``users`` and ``user_data``: {user: {"x": [[784 numbers in [0, 1]], ...], "y": [label,...]}}.
+    """
+    writers: dict[str, int] = {}
+    n_train = count = 0
+    with open_tree(files[0]) as tree:
+        folders = {name: PurePosixPath(name).parent.name for name in tree.names if name.endswith(".json")}
+        split = {"train", "test"} <= set(folders.values())
+        if not split and "all_data" not in folders.values():
+            accepted = "a folder or archive of LEAF's JSON files, in all_data/ or in train/ and test/"
+            raise InvalidInput("dataset", str(tree.path), accepted)
+        out.expect(None)
+        for folder in ("train", "test") if split else ("all_data",):
+            for name in (name for name, its in folders.items() if its == folder):
+                data = json.loads(tree.read(name))
+                for user in data["users"]:
+                    images = np.rint(np.array(data["user_data"][user]["x"]) * 255).astype(np.uint8)
+                    writer = writers.setdefault(user, len(writers))
+                    labels = np.array(data["user_data"][user]["y"])
+                    out.append(images.reshape(-1, 1, 28, 28), labels, writer=np.full(len(labels), writer))
+                    count += len(labels)
+            n_train = n_train or count
+    return Content(CHARACTERS, n_train)
+
+
+femnist = Definition(
+    shape=(1, 28, 28),
+    classes=62,
+    samples=None,
+    read=read,
+    files=(
+        RemoteFile("https://s3.amazonaws.com/nist-srd/SD19/by_class.zip"),
+        RemoteFile("https://s3.amazonaws.com/nist-srd/SD19/by_write.zip"),
+    ),
+    alternative=read_leaf,
+)

@@ -1,0 +1,36 @@
+"""MNIST: 70,000 grey handwritten digits, 28x28 (LeCun et al., 1998)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pfl.data.cache import ArrayWriter
+from pfl.data.datasets._idx import append_idx
+from pfl.data.definition import Content, Definition, RemoteFile
+
+_MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+
+
+def read(files: Sequence[Path], out: ArrayWriter) -> Content:
+    """The official order: 60,000 training images, 10,000 test images."""
+    out.expect(mnist.samples)
+    counts = []
+    for images, labels in (files[:2], files[2:]):
+        with images.open("rb") as image_file, labels.open("rb") as label_file:
+            counts.append(append_idx(image_file, label_file, out))
+    return Content(tuple(str(label) for label in range(10)), n_train=counts[0])
+
+
+mnist = Definition(
+    shape=(1, 28, 28),
+    classes=10,
+    samples=70_000,
+    read=read,
+    files=(
+        RemoteFile(_MIRROR + "train-images-idx3-ubyte.gz", md5="f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        RemoteFile(_MIRROR + "train-labels-idx1-ubyte.gz", md5="d53e105ee54ea40749a09fcbcd1e9432"),
+        RemoteFile(_MIRROR + "t10k-images-idx3-ubyte.gz", md5="9fb629c4189551a2d022fa330f9573f3"),
+        RemoteFile(_MIRROR + "t10k-labels-idx1-ubyte.gz", md5="ec29112dd5afa0611ce80d1b7f02629c"),
+    ),
+)

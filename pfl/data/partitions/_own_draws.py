@@ -1,0 +1,73 @@
+"""Clients that draw their samples independently of one another, for the rules of FedCAC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from pfl.data.rule import Rule, Split, apportion
+from pfl.engine.hyper import hyper
+from pfl.engine.streams import generator
+from pfl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class OwnDraws(Rule):
+    """Every client draws a fixed number of samples, with the same class proportions in training and test.
+
+    Within a client an image occurs once, unless the client needs more of a class than there are; different
+    clients may share images. How often either happens is noted.
+    """
+
+    pool: ClassVar[str] = "training samples from the training set, test samples from the test set"
+
+    size: int = hyper(500, "training samples of a client", low=1)
+    test_size: int = hyper(100, "test samples of a client", low=1)
+
+    def proportions(self, clients: int, classes: int, rng: np.random.Generator) -> np.ndarray:
+        """The share of each class in each client's samples: (clients, classes), rows that sum to 1."""
+        raise NotImplementedError
+
+    def counts(self, proportions: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
+        """Samples of each class that sum to ``total``."""
+        return apportion(proportions, total, rng)
+
+    def divide(self, dataset: Dataset, clients: int | None, notes: list[str]) -> Split:
+        self.check(clients, len(dataset.labels), len(dataset.classes))
+        assert clients is not None
+        if dataset.n_train == len(dataset.labels):
+            raise InvalidInput("dataset", dataset.name, "one with a test set, which this partition draws on")
+        rng = generator(self.seed, "partition")
+        proportions = self.proportions(clients, len(dataset.classes), rng)
+        train = self._draw(dataset, slice(0, dataset.n_train), proportions, self.size, rng)
+        test = self._draw(dataset, slice(dataset.n_train, None), proportions, self.test_size, rng)
+        for name, lists in (("training", train), ("test", test)):
+            own = sum(len(np.unique(indices)) for indices in lists)
+            repeats = sum(map(len, lists)) - own
+            shared = own - len(np.unique(np.concatenate(lists)))
+            notes.append(f"{name} samples that a client had already: {repeats}; that another had: {shared}")
+        return train, test
+
+    def _draw(
+        self, dataset: Dataset, pool: slice, proportions: np.ndarray, total: int, rng: np.random.Generator
+    ) -> list[np.ndarray]:
+        labels = dataset.labels[pool]
+        members = [np.flatnonzero(labels == c) + (pool.start or 0) for c in range(proportions.shape[1])]
+        there = np.array([len(indices) > 0 for indices in members])
+        clients = []
+        for row in proportions:
+            if not (row * there).any():
+                raise InvalidInput("partition", dataset.name, "a test set with images of every class")
+            counts = self.counts(row * there, total, rng)
+            drawn = [
+                rng.choice(indices, count, replace=count > len(indices))
+                for indices, count in zip(members, counts, strict=True)
+                if count
+            ]
+            clients.append(np.sort(np.concatenate(drawn)))
+        return clients

@@ -1,0 +1,36 @@
+"""Dirichlet class proportions of every client's own, all clients of one size (Hsu et al., 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pfl.data.partitions._own_draws import OwnDraws
+from pfl.engine.hyper import hyper
+
+
+@dataclass(frozen=True)
+class DirichletClient(OwnDraws):
+    """Each client draws its class proportions from Dir(alpha), alpha for every class, as FedCAC does.
+
+    Proportions become counts by the largest remainder, or with ``fling_rounding`` as in FedCAC's code:
+    floor(x + 1/2) class after class as long as samples are left, the last class taking the rest.
+    """
+
+    argument: ClassVar[str | None] = "alpha"
+
+    alpha: float = hyper(0.1, "concentration; the smaller, the fewer classes a client has", low=0.001)
+    fling_rounding: bool = hyper(False, "round as FedCAC's code does")
+
+    def proportions(self, clients: int, classes: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.dirichlet(np.full(classes, self.alpha), clients)
+
+    def counts(self, proportions: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
+        if not self.fling_rounding:
+            return super().counts(proportions, total, rng)
+        wanted = np.floor(proportions / proportions.sum() * total + 0.5).astype(np.int64)
+        given = np.diff(np.minimum(np.cumsum(wanted), total), prepend=0)
+        given[-1] += total - given.sum()
+        return given

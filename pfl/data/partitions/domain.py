@@ -1,0 +1,44 @@
+"""Clients of one domain each, equally many of every domain (Tan et al., 2023, pFedSim)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from pfl.data.rule import Draw, PoolingRule
+from pfl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+
+_CLIENTS_OF_A_DOMAIN = 20
+
+
+@dataclass(frozen=True)
+class Domain(PoolingRule):
+    """Each domain is shuffled and cut into equal parts, 20 or as told; the last gets the remainder.
+
+    Clients are in the order of domains; inside a domain labels are IID.
+    """
+
+    clients_from_data: ClassVar[bool] = True
+
+    def default_clients(self, dataset: Dataset) -> int:
+        return _CLIENTS_OF_A_DOMAIN * len(dataset.domains)
+
+    def assign(self, draw: Draw) -> list[np.ndarray]:
+        domain, names = draw.dataset.domain, draw.dataset.domains
+        if domain is None:
+            raise InvalidInput(
+                "partition", f"domain of {draw.dataset.name}", "a data set with domains, as domainnet"
+            )
+        if draw.clients % len(names):
+            raise InvalidInput("clients", draw.clients, f"a multiple of {len(names)}, the number of domains")
+        each = draw.clients // len(names)
+        parts = []
+        for d in range(len(names)):
+            members = draw.rng.permutation(np.flatnonzero(domain == d))
+            parts += np.split(members, np.arange(1, each) * (len(members) // each))
+        return parts

@@ -1,0 +1,47 @@
+"""A client for every writer, of data sets that know who wrote what (Caldas et al., 2018, LEAF)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from pfl.data.rule import Draw, PoolingRule
+from pfl.engine.hyper import hyper
+from pfl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class Writer(PoolingRule):
+    """All writers with at least ``min`` samples, or as many at random as clients are asked for."""
+
+    clients_from_data: ClassVar[bool] = True
+
+    min: int = hyper(2, "samples of a writer that is a client", low=2)
+
+    def default_clients(self, dataset: Dataset) -> int:
+        return len(self._samples(dataset))
+
+    def assign(self, draw: Draw) -> list[np.ndarray]:
+        samples = self._samples(draw.dataset)
+        if draw.clients > len(samples):
+            accepted = f"at most {len(samples)}, the writers with at least {self.min} samples"
+            raise InvalidInput("clients", draw.clients, accepted)
+        draw.notes.append(f"writers with at least {self.min} samples: {len(samples)}")
+        return [samples[i] for i in np.sort(draw.rng.choice(len(samples), draw.clients, replace=False))]
+
+    def _samples(self, dataset: Dataset) -> list[np.ndarray]:
+        """The indices of each writer who has enough of them."""
+        if dataset.writer is None:
+            raise InvalidInput(
+                "partition", f"writer of {dataset.name}", "a data set with writers, as femnist"
+            )
+        _, counts = np.unique(dataset.writer, return_counts=True)
+        if counts.max() < self.min:
+            raise InvalidInput("min", self.min, f"at most {counts.max()}, the samples of the busiest writer")
+        of_writer = np.split(np.argsort(dataset.writer, kind="stable"), np.cumsum(counts)[:-1])
+        return [indices for indices in of_writer if len(indices) >= self.min]

@@ -1,0 +1,106 @@
+"""What a sweep shows while it runs: trials done of how many, best so far by cell, time left."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pipeline.formats import duration
+from pipeline.summary import Score, score
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from pipeline.agenda import Agenda, CellAgenda
+
+SECONDS_BETWEEN_LINES = 30
+CELLS_SHOWN = 12
+
+
+class Progress:
+    """A live display on a terminal; elsewhere a line a cell, and one every half minute.
+
+    Args:
+        slots: how many trials run side by side.
+    """
+
+    def __init__(self, table: str, agenda: Agenda, evaluation: dict[str, str], slots: int):
+        self._table = table
+        self._agenda = agenda
+        self._evaluation = evaluation
+        self._slots = slots
+        self._told = {id(cell) for cell in agenda.cells if cell.finished}
+        self._last_line = time.monotonic()
+        self._live = None
+        if sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(get_renderable=self._picture, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def update(self) -> None:
+        """Show where the agenda stands; to be called after every trial."""
+        for cell in self._agenda.cells:
+            if cell.finished and id(cell) not in self._told:
+                self._told.add(id(cell))
+                self._say(f"{cell.cell.id}: {self._scores(cell)}")
+        if not self._live and time.monotonic() - self._last_line > SECONDS_BETWEEN_LINES:
+            self._say(self._summary())
+
+    def _say(self, line: str) -> None:
+        self._last_line = time.monotonic()
+        if self._live:
+            self._live.console.print(line, highlight=False, markup=False)
+        else:
+            print(f"[{self._agenda.done}/{self._agenda.total}] {line}", flush=True)
+
+    def _summary(self) -> str:
+        agenda = self._agenda
+        text = f"{self._table}: {agenda.done} of {agenda.total} trials"
+        if agenda.served:
+            text += f", {agenda.served} of them out of the ledger"
+        if agenda.ran:
+            left = (agenda.total - agenda.done) * agenda.seconds / agenda.ran / self._slots
+            text += f", about {duration(left)} left"
+        return text
+
+    def _scores(self, cell: CellAgenda) -> str:
+        """For example "pinned 91.20 ± 0.43, selected 93.05 ± 0.51"."""
+        texts = []
+        for name, attempt in (("pinned", cell.pinned), ("selected", cell.selected)):
+            if attempt and (name == "pinned" or attempt is not cell.pinned):
+                found = score([self._agenda.outcomes[key] for key in attempt.keys], self._evaluation)
+                texts.append(f"{name} {_shown(found)}")
+        return ", ".join(texts)
+
+    def _picture(self) -> Group:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        under_way = Table.grid(padding=(0, 2))
+        begun = [cell for cell in self._agenda.cells if cell.seen and not cell.finished]
+        for cell in begun[:CELLS_SHOWN]:
+            values = [value for value in cell.values if value is not None]
+            best = f"best so far {max(values):.2f} % on validation data" if values else ""
+            under_way.add_row(cell.cell.id, f"{len(cell.seen)} of {cell.total}", best)
+        bar = ProgressBar(total=self._agenda.total, completed=self._agenda.done, width=60)
+        return Group(under_way, bar, self._summary())
+
+
+def _shown(found: Score | None) -> str:
+    if found is None:
+        return "failed"
+    return f"{found.mean:.2f} %" if found.std is None else f"{found.mean:.2f} ± {found.std:.2f} %"

@@ -1,0 +1,358 @@
+"""The partition rules: what each promises, and the figures of the papers that they stand for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pfl.data.partition import Partition, make_partition
+from pfl.data.partitions import PARTITIONS
+from pfl.data.partitions.dirichlet import top_up
+from pfl.data.partitions.dirichlet_client import DirichletClient
+from pfl.data.partitions.pathological import deal
+from pfl.engine.streams import generator
+from pfl.errors import InvalidInput
+
+
+@pytest.fixture
+def data(labelled):
+    """3,000 training and 1,000 test images of ten classes, by 100 writers, in four domains."""
+    rng = np.random.default_rng(0)
+    return labelled(
+        np.concatenate((np.repeat(np.arange(10), 300), np.repeat(np.arange(10), 100))),
+        n_train=3000,
+        writer=rng.integers(0, 100, 4000),
+        domain=rng.integers(0, 4, 4000),
+        domains=("a", "b", "c", "d"),
+    )
+
+
+def classes_of(partition: Partition, data) -> list[set[int]]:
+    pairs = zip(partition.train, partition.test, strict=True)
+    return [set(data.labels[np.concatenate(pair)].tolist()) for pair in pairs]
+
+
+def sizes(partition: Partition) -> np.ndarray:
+    return np.array([len(a) + len(b) for a, b in zip(partition.train, partition.test, strict=True)])
+
+
+# ---- what all rules promise ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [name for name in PARTITIONS if name != "file"])
+class TestEveryRule:
+    def test_gives_every_client_training_and_test_samples_that_are_not_the_same(self, rule, data):
+        partition = make_partition(rule, data, 20)
+        assert partition.clients == len(partition.test) == 20
+        for train, test in zip(partition.train, partition.test, strict=True):
+            assert len(train) > 0
+            assert len(test) > 0
+            assert np.intersect1d(train, test).size == 0
+            assert np.concatenate((train, test)).min() >= 0
+            assert np.concatenate((train, test)).max() < 4000
+
+    def test_is_decided_by_its_seed(self, rule, data):
+        checksums = [make_partition(f"{rule},seed={seed}", data, 20).checksum for seed in (0, 0, 1)]
+        assert checksums[0] == checksums[1] != checksums[2]
+
+    def test_is_the_same_read_back_from_its_file(self, rule, data, tmp_path):
+        partition = make_partition(rule, data, 20)
+        partition.save(tmp_path / "p.npz")
+        assert Partition.load(tmp_path / "p.npz").checksum == partition.checksum
+
+    def test_leaves_clients_that_can_be_validated(self, rule, data):
+        search = make_partition(rule, data, 20).with_validation(0.2, data.labels)
+        assert all(len(indices) > 0 for indices in search.train + search.test)
+
+
+@pytest.mark.parametrize(
+    "spec", ["dirichlet:0.1", "dirichlet:0.1,uncapped", "blocks:2", "pathological:2", "shards:2"]
+)
+@pytest.mark.parametrize("clients", [10, 37])
+def test_no_sample_is_used_twice_and_none_is_left_over(spec, clients, data):
+    partition = make_partition(spec, data, clients)
+    used = np.concatenate(partition.train + partition.test)
+    np.testing.assert_array_equal(np.sort(used), np.arange(4000))
+
+
+# ---- B: dirichlet --------------------------------------------------------------------------------------
+
+
+# (classes, class size, alpha): standard deviation of 100 clients' sizes with the cap, its deviation over
+# partitions, and the standard deviation without the cap (methods-partitions.md, section 3.1)
+SPREADS = {
+    "CIFAR-10, 0.1": (10, 6_000, 0.1, 471, 40, 576),
+    "CIFAR-10, 0.5": (10, 6_000, 0.5, 197, 16, 250),
+    "CINIC-10, 0.1": (10, 27_000, 0.1, 2123, 190, 2599),
+    "CINIC-10, 0.5": (10, 27_000, 0.5, 861, 57, 1182),
+    "Tiny-ImageNet, 0.1": (200, 550, 0.1, 106, 13, 238),
+    "Tiny-ImageNet, 0.5": (200, 550, 0.5, 42, 5, 105),
+}
+
+
+@pytest.mark.parametrize("case", SPREADS)
+def test_the_cap_gives_the_spread_of_sizes_that_pfedsim_prints(case, labelled):
+    classes, size, alpha, capped, deviation, uncapped = SPREADS[case]
+    data = labelled(np.repeat(np.arange(classes), size))
+
+    def spread(flag: str) -> float:
+        partitions = (make_partition(f"dirichlet:{alpha}{flag},seed={seed}", data, 100) for seed in range(5))
+        return float(np.mean([sizes(partition).std() for partition in partitions]))
+
+    assert spread("") == pytest.approx(capped, abs=deviation)
+    assert spread(",uncapped") == pytest.approx(uncapped, rel=0.1)
+
+
+def test_a_client_above_the_average_size_gets_nothing_of_the_next_class(data):
+    partition = make_partition("dirichlet:0.5", data, 10)
+    counts = partition.class_counts(data.labels, 10)
+    held = np.cumsum(counts["train"] + counts["test"], axis=1)
+    full = held[:, :-1] >= 400
+    assert full.any()
+    assert np.all(np.diff(held, axis=1)[full] == 0)
+
+
+def test_draws_that_leave_a_client_short_are_repeated_and_the_repeats_noted(data):
+    partition = make_partition("dirichlet:0.1,min=60", data, 20)
+    assert sizes(partition).min() >= 60
+    assert partition.notes != ("redraws: 0",)
+
+
+def test_after_the_limit_samples_are_moved_and_the_move_is_noted(data):
+    partition = make_partition("dirichlet:0.01,min=40", data, 50)
+    redraws, moved = partition.notes
+    assert redraws == "redraws: 1000"
+    assert moved.startswith("samples moved to clients that had fewer than 40: ")
+    assert sizes(partition).min() == 40
+    np.testing.assert_array_equal(np.sort(np.concatenate(partition.train + partition.test)), np.arange(4000))
+
+
+def test_moved_samples_are_of_a_class_that_the_needy_client_holds_and_from_its_largest_holder():
+    counts = np.array([[1, 30, 20], [0, 50, 0]])
+    assert top_up(counts, 5) == 4
+    np.testing.assert_array_equal(counts, [[5, 26, 20], [0, 50, 0]])
+
+
+def test_a_client_with_nothing_gets_of_any_class():
+    counts = np.array([[0, 30], [0, 0]])
+    assert top_up(counts, 3) == 3
+    np.testing.assert_array_equal(counts, [[3, 27], [0, 0]])
+
+
+# ---- D: pathological -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("clients", "each", "classes"), [(20, 2, 10), (7, 3, 10), (5, 10, 10), (100, 20, 100)]
+)
+def test_classes_are_dealt_distinct_and_evenly(clients, each, classes):
+    holds = deal(clients, each, classes, generator(0, "test"))
+    assert np.all(holds.sum(1) == each)
+    holders = holds.sum(0)
+    assert holders.min() == clients * each // classes
+    assert holders.max() == -(-clients * each // classes)
+
+
+def test_the_cosines_of_pathological_clients_take_few_values(labelled):
+    data = labelled(np.repeat(np.arange(10), 600))
+    counts = make_partition("pathological:2,test=0.5", data, 50).class_counts(data.labels, 10)
+    unit = counts["train"] / np.linalg.norm(counts["train"], axis=1, keepdims=True)
+    np.testing.assert_array_equal(np.unique((unit @ unit.T).round(6)), [0, 0.5, 1])
+
+
+# ---- C: blocks -----------------------------------------------------------------------------------------
+
+
+# (classes, classes of a client) for 20 clients: how many clients share a set of classes, and its size
+# (methods-partitions.md, section 5)
+BLOCKS = {
+    (10, 2): [(4, 2)] * 5,
+    (10, 3): [(6, 3)] * 3 + [(2, 1)],
+    (10, 4): [(8, 4)] * 2 + [(4, 2)],
+    (100, 10): [(2, 10)] * 10,
+    (100, 15): [(3, 15)] * 6 + [(2, 10)],
+    (100, 20): [(4, 20)] * 5,
+    (200, 20): [(2, 20)] * 10,
+    (200, 30): [(3, 30)] * 6 + [(2, 20)],
+    (200, 40): [(4, 40)] * 5,
+}
+
+
+@pytest.mark.parametrize(("classes", "each"), BLOCKS)
+def test_blocks_are_the_groups_of_pfedcs(classes, each, labelled):
+    data = labelled(np.repeat(np.arange(classes), 60_000 // classes))
+    sets = [tuple(sorted(held)) for held in classes_of(make_partition(f"blocks:{each}", data, 20), data)]
+    groups = [(sets.count(held), len(held)) for held in dict.fromkeys(sets)]
+    assert groups == BLOCKS[classes, each]
+
+
+def test_the_last_client_of_a_block_is_the_largest_and_no_other_has_an_average_share(labelled):
+    data = labelled(np.repeat(np.arange(10), 6000))
+    for block in sizes(make_partition("blocks:2", data, 20)).reshape(5, 4):
+        assert np.all(block[:3] < 3000)
+        assert np.all(block[:3] >= 300)
+        assert block[3] > 3000
+
+
+def test_blocks_of_too_few_samples_are_refused(labelled):
+    with pytest.raises(InvalidInput, match="min"):
+        make_partition("blocks:1,min=100", labelled([0] * 40 + [1] * 1960), 20)
+
+
+# ---- D': shards ----------------------------------------------------------------------------------------
+
+
+def test_a_client_with_two_shards_has_at_most_two_classes_where_shards_fit_into_classes(data):
+    partition = make_partition("shards:2", data, 20)
+    assert all(1 <= len(held) <= 2 for held in classes_of(partition, data))
+    assert set(sizes(partition)) == {200}
+
+
+# ---- E: classes_iid, classes_noniid --------------------------------------------------------------------
+
+
+# sizes per client of the official training sets: classes of a client, class size, training, test samples
+# (methods-partitions.md, section 4)
+PARTS = {
+    "EMNIST": (47, 32, 2400, 6144, 1536),
+    "CIFAR-10": (10, 6, 5000, 2400, 600),
+    "CIFAR-100": (100, 60, 500, 2400, 600),
+}
+
+
+@pytest.mark.parametrize("rule", ["classes_iid", "classes_noniid"])
+@pytest.mark.parametrize("case", PARTS)
+def test_clients_have_the_sizes_that_spfl_prints(rule, case, labelled):
+    classes, each, size, train, test = PARTS[case]
+    data = labelled(np.repeat(np.arange(classes), size))
+    partition = make_partition(f"{rule}:{each},test=0.2", data, 10)
+    assert [len(indices) for indices in partition.train] == [train] * 10
+    assert [len(indices) for indices in partition.test] == [test] * 10
+    assert all(len(held) == each for held in classes_of(partition, data))
+
+
+def test_on_mnist_sizes_are_close_to_the_printed_2800_and_700(labelled):
+    mnist = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    data = labelled(np.repeat(np.arange(10), mnist))
+    partition = make_partition("classes_noniid:6,test=0.2", data, 10)
+    assert partition.sizes.mean() == pytest.approx(2880, rel=0.03)
+    assert np.mean([len(indices) for indices in partition.test]) == pytest.approx(720, rel=0.03)
+
+
+def test_clients_of_the_iid_rule_share_their_classes_and_those_of_the_other_do_not(data):
+    assert len({frozenset(held) for held in classes_of(make_partition("classes_iid:6", data, 10), data)}) == 1
+    assert (
+        len({frozenset(held) for held in classes_of(make_partition("classes_noniid:6", data, 10), data)}) > 1
+    )
+
+
+def test_only_training_images_are_used_each_once_and_the_rest_is_noted(data):
+    partition = make_partition("classes_noniid:6", data, 10)
+    used = np.concatenate(partition.train + partition.test)
+    assert used.max() < 3000
+    assert len(np.unique(used)) == len(used) == 1800
+    assert partition.notes[0] == "training samples that no client has: 1200"
+
+
+# ---- A: dirichlet_client, classes_client ---------------------------------------------------------------
+
+
+# mean number of classes among 500 samples of a client: alpha, then classes: largest remainder, Fling's rounding
+# (methods-partitions.md, section 6)
+PRESENT = {
+    0.01: {10: (1.59, 1.61), 100: (6.77, 7.03), 200: (11.7, 12.0)},
+    0.1: {10: (5.11, 5.20), 100: (34.8, 34.6), 200: (60.1, 59.1)},
+    0.5: {10: (9.27, 9.28), 100: (75.9, 75.4), 200: (133.5, 131.5)},
+    1: {10: (9.91, 9.91), 100: (90.7, 90.5), 200: (165.0, 163.9)},
+}
+
+
+@pytest.mark.parametrize("alpha", PRESENT)
+@pytest.mark.parametrize("classes", [10, 100, 200])
+def test_clients_have_as_many_classes_as_fedcac_implies(alpha, classes):
+    rng = generator(0, "test")
+    for fling, expected in zip((False, True), PRESENT[alpha][classes], strict=True):
+        rule = DirichletClient(alpha=alpha, fling_rounding=fling)
+        drawn = (rule.counts(row, 500, rng) for row in rule.proportions(20_000, classes, rng))
+        assert np.mean([np.count_nonzero(counts) for counts in drawn]) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "spec", ["dirichlet_client:0.1", "dirichlet_client:0.1,fling_rounding", "classes_client:2"]
+)
+def test_clients_have_exactly_their_sizes_from_the_official_splits(spec, data):
+    partition = make_partition(f"{spec},size=50,test_size=20", data, 30)
+    assert {len(indices) for indices in partition.train} == {50}
+    assert {len(indices) for indices in partition.test} == {20}
+    assert max(indices.max() for indices in partition.train) < 3000
+    assert min(indices.min() for indices in partition.test) >= 3000
+
+
+def test_training_and_test_have_the_same_proportions(data):
+    partition = make_partition("dirichlet_client:0.5,size=200,test_size=100", data, 20)
+    counts = partition.class_counts(data.labels, 10)
+    assert np.all(np.abs(counts["train"] / 2 - counts["test"]) <= 1)
+
+
+def test_a_client_of_two_classes_has_half_of_its_samples_in_each(data):
+    counts = make_partition("classes_client:2,size=50,test_size=20", data, 30).class_counts(data.labels, 10)
+    assert {tuple(row[row > 0]) for row in counts["train"]} == {(25, 25)}
+    assert {tuple(row[row > 0]) for row in counts["test"]} == {(10, 10)}
+    np.testing.assert_array_equal(counts["train"] > 0, counts["test"] > 0)
+
+
+def test_images_repeat_within_a_client_only_where_a_class_is_too_small_and_the_repeats_are_noted(labelled):
+    data = labelled([0] * 100 + [1] * 100 + [0] * 30 + [1] * 30, n_train=200)
+    partition = make_partition("classes_client:1,size=80,test_size=50", data, 4)
+    assert all(len(np.unique(indices)) == 80 for indices in partition.train)
+    assert partition.notes[0].startswith("training samples that a client had already: 0;")
+    repeats = sum(50 - len(np.unique(indices)) for indices in partition.test)
+    assert repeats >= 4 * 20
+    assert partition.notes[1].startswith(f"test samples that a client had already: {repeats};")
+
+
+def test_a_data_set_without_a_test_set_is_refused(labelled):
+    with pytest.raises(InvalidInput, match="test set"):
+        make_partition("dirichlet_client:0.1", labelled([0, 1] * 500), 4)
+
+
+# ---- F, G: writer, domain ------------------------------------------------------------------------------
+
+
+def test_every_writer_is_a_client(data):
+    partition = make_partition("writer", data, None)
+    assert partition.clients == 100
+    for train, test in zip(partition.train, partition.test, strict=True):
+        assert len(set(data.writer[np.concatenate((train, test))])) == 1
+    assert sizes(partition).sum() == 4000
+
+
+def test_writers_with_too_few_samples_are_left_out_and_a_number_of_clients_is_drawn(labelled):
+    data = labelled([0, 1] * 10, writer=np.array([7] * 8 + [8] * 8 + [9] * 4))
+    partition = make_partition("writer,min=5", data, None)
+    assert partition.clients == 2
+    assert partition.notes == ("writers with at least 5 samples: 2",)
+    assert make_partition("writer", data, 1).clients == 1
+    with pytest.raises(InvalidInput, match="clients: 4 is not accepted; expected at most 3"):
+        make_partition("writer", data, 4)
+
+
+def test_every_client_has_one_domain_and_every_domain_equally_many_clients(data):
+    partition = make_partition("domain", data, None)
+    assert partition.clients == 4 * 20
+    domains = [
+        set(data.domain[np.concatenate(pair)]) for pair in zip(partition.train, partition.test, strict=True)
+    ]
+    assert domains == [{d} for d in range(4) for _ in range(20)]
+    assert sizes(partition).sum() == 4000
+
+
+@pytest.mark.parametrize(("rule", "needs"), [("writer", "writers"), ("domain", "domains")])
+def test_a_data_set_without_writers_or_domains_is_refused(rule, needs, labelled):
+    with pytest.raises(InvalidInput, match=needs):
+        make_partition(rule, labelled([0, 1] * 50), None)
+
+
+def test_clients_that_do_not_divide_over_the_domains_are_refused(data):
+    with pytest.raises(InvalidInput, match="clients: 10 is not accepted; expected a multiple of 4"):
+        make_partition("domain", data, 10)
