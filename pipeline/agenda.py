@@ -17,10 +17,6 @@ from pipeline.summary import accuracy, failure
 if TYPE_CHECKING:
     from pfl.data.partition import Partition
 
-Watch = Callable[["CellAgenda", "Attempt", Row, bool], None]
-"""Told of every row that a cell receives, and whether it came out of the ledger."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Attempt:
     """A configuration in a cell, to be run with one or more seeds.
@@ -56,11 +52,25 @@ class CellAgenda:
 
     def __init__(self, cell: Cell, table: Table, partition: Partition):
         self.cell = cell
+        self.partition = partition
         self._table = table
-        self._partition = partition
+        self._base = Trial(
+            table=cell.table,
+            cell=cell.id,
+            setting=cell.setting,
+            row=cell.row,
+            phase="final",
+            config=cell.config.to_dict(),
+            seeds=tuple(table.seeds),
+            dataset=cell.dataset,
+            partition=partition.spec,
+            clients=partition.clients,
+            data_checksum=partition.data_checksum,
+            partition_checksum=partition.checksum,
+        )
         search = table.search
         self._study = Study(cell.config, search.trials, search.batch, search.seed) if search.trials else None
-        self.pinned = self._attempt("final", cell.config, table.seeds, 0 if self._study else None)
+        self.pinned = Attempt(self._base, 0 if self._study else None)
         self.searched: list[Attempt] = []
         self.selected: Attempt | None = None
         self.seen: set[str] = set()
@@ -144,20 +154,7 @@ class CellAgenda:
     def _attempt(
         self, phase: Literal["search", "final"], config: Config, seeds: Sequence[int], number: int | None
     ) -> Attempt:
-        trial = Trial(
-            table=self.cell.table,
-            cell=self.cell.id,
-            setting=self.cell.setting,
-            row=self.cell.row,
-            phase=phase,
-            config=config.to_dict(),
-            seeds=tuple(seeds),
-            dataset=self.cell.dataset,
-            partition=self._partition.spec,
-            clients=self._partition.clients,
-            data_checksum=self._partition.data_checksum,
-            partition_checksum=self._partition.checksum,
-        )
+        trial = dataclasses.replace(self._base, phase=phase, config=config.to_dict(), seeds=tuple(seeds))
         return Attempt(trial, number)
 
     def _objective(self, row: Row) -> float | None:
@@ -191,10 +188,11 @@ class Agenda:
     """The trials of a table, handed out one by one; what is in the ledger is taken from there.
 
     Args:
-        stack_seeds: hand out the seeds of a configuration together, for a device that runs them side by side.
-        watch: told of every row that a cell receives.
+        on_row: told of every row that a cell receives, and whether it came out of the ledger.
+        on_cell: told of every cell that is finished.
 
     Attributes:
+        stack_seeds: hand out the seeds of a configuration together, for a device that runs them side by side.
         ran: how many simulations were run.
         seconds: that they took together.
         outcomes: the row of every key that is settled.
@@ -206,17 +204,17 @@ class Agenda:
         table: Table,
         partitions: Mapping[str, Partition],
         ledger: Ledger,
-        *,
-        stack_seeds: bool = False,
-        watch: Watch = lambda *_: None,
+        on_row: Callable[[CellAgenda, Attempt, Row, bool], None] = lambda *_: None,
+        on_cell: Callable[[CellAgenda], None] = lambda _: None,
     ):
         self.cells = [CellAgenda(cell, table, partitions[cell.setting]) for cell in cells]
         self.outcomes: dict[str, Row] = {}
         self.ran = 0
         self.seconds = 0.0
         self._ledger = ledger
-        self._together = stack_seeds
-        self._watch = watch
+        self.stack_seeds = False
+        self._on_row = on_row
+        self._on_cell = on_cell
         self._served: set[str] = set()
         self._out: set[str] = set()
         self._catch_up()
@@ -245,12 +243,12 @@ class Agenda:
         searched = [attempt for cell in self.cells for attempt in cell.searched]
         selected = [cell.selected for cell in self.cells if cell.selected]
         for attempt in (*pinned, *searched, *selected):
-            trial = attempt.open(self._settled, self._together)
+            trial = attempt.open(self._settled, self.stack_seeds)
             if trial:
                 yield trial
 
     def next(self) -> Trial | None:
-        """A trial to start, to be given back to `record` or `fail`; None: none, or none before another ends."""
+        """A trial to start, whose end is told to `record` or `fail`; None: none, or none before such an end."""
         trial = next(self.open(), None)
         if trial:
             self._out.update(trial.keys())
@@ -298,9 +296,13 @@ class Agenda:
     def _catch_up(self) -> None:
         """Serve what the ledger has, and let the searches go on as far as it leads."""
         for cell in self.cells:
+            if cell.finished:
+                continue
             self._serve(cell)
             while cell.advance(self.outcomes):
                 self._serve(cell)
+            if cell.finished:
+                self._on_cell(cell)
 
     def _serve(self, cell: CellAgenda) -> None:
         for attempt in cell.attempts:
@@ -314,4 +316,4 @@ class Agenda:
                     self.outcomes[key] = row
                     self._served.add(key)
                 cell.seen.add(key)
-                self._watch(cell, attempt, self.outcomes[key], key in self._served)
+                self._on_row(cell, attempt, self.outcomes[key], key in self._served)

@@ -1,8 +1,7 @@
-"""Ray Tune, which runs an agenda's trials side by side."""
+"""A Ray cluster, of this machine's own or the one at RAY_ADDRESS, that runs an agenda's trials."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
@@ -10,21 +9,117 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from pfl.errors import InvalidInput
 from pipeline.agenda import Agenda
 from pipeline.config import Resources
 
 GPU_SHARE = 0.25
-"""Of a trial whose table leaves it to us: small networks leave most of a GPU idle."""
+"""Of a trial whose table leaves it open: small networks leave most of a GPU idle."""
 
-FOREVER = "1000000000"
+OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least: what passes between driver and workers is text
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C raises here, and the trials' own checkpoints do the rest
-    "TUNE_GLOBAL_CHECKPOINT_S": FOREVER,  # the ledger is what a sweep goes on from
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C raises at once; checkpoints and ledger have what is done
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # Tune's own record of the experiment is never read
 }
+
+
+def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> None:
+    """Run an agenda until it is finished.
+
+    Args:
+        resources: of one trial.
+        ended: called after every trial with the number of trials that run side by side.
+
+    Raises:
+        InvalidInput: no cluster answers at RAY_ADDRESS, or it lacks what a trial needs.
+    """
+    os.environ.update(ENVIRONMENT)
+    with _connected(), tempfile.TemporaryDirectory(prefix="pfl-tune-") as scratch:
+        import ray
+        from ray import tune
+
+        from pipeline.tune import AgendaSearch, Worker
+
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it looks for log files that nobody writes
+        there = ray.cluster_resources()
+        gpus = _gpus(resources, there.get("GPU", 0))
+        slots = _slots(resources.cpus, there.get("CPU", 0), gpus, there.get("GPU", 0))
+        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(
+            slots
+        )  # a worker that is done finds the next trial waiting
+        agenda.stack_seeds = gpus > 0
+        job = {
+            "root": str(Path.cwd()),
+            "source": os.environ.get("DATA_SOURCE"),
+            "execution": {"device": "cuda" if gpus else "cpu", "threads": resources.cpus},
+        }
+        tune.Tuner(
+            tune.with_resources(Worker, {"cpu": resources.cpus, "gpu": gpus}),
+            tune_config=tune.TuneConfig(
+                search_alg=AgendaSearch(agenda, job, lambda: ended(slots)), num_samples=-1, reuse_actors=True
+            ),
+            run_config=tune.RunConfig(
+                storage_path=scratch,
+                verbose=0,
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                failure_config=tune.FailureConfig(max_failures=1),  # of the process; trials report their own
+            ),
+        ).fit()
+
+
+@contextmanager
+def _connected() -> Iterator[None]:
+    if os.environ.get("RAY_ADDRESS"):
+        import ray
+
+        try:
+            ray.init(log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            cause = str(error).strip().partition("\n")[0]
+            raise InvalidInput(
+                "RAY_ADDRESS", os.environ["RAY_ADDRESS"], f"a running cluster ({cause})"
+            ) from None
+        try:
+            yield
+        finally:
+            ray.shutdown()
+        return
+    # Ray's services listen on all interfaces: nobody but this sweep knows the token.
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    import ray
+    from joblib import cpu_count  # counts what a container or taskset leaves of the machine
+
+    with tempfile.TemporaryDirectory(prefix="pfl-ray-", ignore_cleanup_errors=True) as scratch:
+        ray.init(
+            address="local",
+            num_cpus=cpu_count(),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _temp_dir=scratch,
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _gpus(resources: Resources, there: float) -> float:
+    if resources.gpus == "auto":
+        return GPU_SHARE if there else 0
+    return resources.gpus
+
+
+def _slots(cpus: int, cpus_there: float, gpus: float, gpus_there: float) -> int:
+    """How many trials run side by side."""
+    for name, asked, there in (("cpus", cpus, cpus_there), ("gpus", gpus, gpus_there)):
+        if asked > there:
+            raise InvalidInput(f"resources.{name}", asked, f"at most the {there:g} that Ray finds")
+    return int(min(cpus_there / cpus, gpus_there / gpus if gpus else float("inf")))

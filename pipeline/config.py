@@ -194,10 +194,6 @@ class Cell:
     def id(self) -> str:
         return f"{self.setting}/{self.row}"
 
-    @property
-    def partition_file(self) -> Path:
-        return Path("data/partitions") / self.table / f"{self.setting}.npz"
-
 
 def cells(name: str, table: Table) -> tuple[Cell, ...]:
     """The cells of a table, a column after another.
@@ -238,6 +234,16 @@ def _cell(name: str, table: Table, setting_name: str, setting: Setting, row: Row
 
 def table_file(name: str) -> Path:
     return TABLES / f"{name}.yaml"
+
+
+def manifest_file(table: str) -> Path:
+    """What the download stage writes."""
+    return Path("data/manifests") / f"{table}.json"
+
+
+def partition_file(table: str, setting: str) -> Path:
+    """What the partition stage writes, beside its statistics (.json) and its plot (.svg)."""
+    return Path("data/partitions") / table / f"{setting}.npz"
 
 
 def table_names() -> list[str]:

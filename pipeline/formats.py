@@ -35,6 +35,20 @@ def signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(153.2)
+    '2 min 33 s'
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
 def parameters(values: Mapping[str, Any]) -> str:
     """Hyperparameters in a line.
 

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pfl.errors import InvalidInput, unknown_name
@@ -42,6 +43,11 @@ class Ledger:
     def get(self, key: str) -> Row | None:
         """The result with this key; never a row that holds an error."""
         return self._rows.get(key)
+
+    def speed(self, model: str) -> float | None:
+        """Median training samples a second of the simulations of a network; None: there are none."""
+        rows = [row for row in self._rows.values() if row["config"]["model"] == model]
+        return median(row["measured"]["samples_per_second"] for row in rows) if rows else None
 
     def append(self, row: Row) -> Row:
         """Add a row, on disk before this returns, and give it back stamped with the sources."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.formats import duration
 from pipeline.summary import Score, score
@@ -20,17 +21,13 @@ CELLS_SHOWN = 12
 
 
 class Progress:
-    """A live display on a terminal; elsewhere a line a cell, and one every half minute.
+    """A live display on a terminal; elsewhere a line a cell, and one every half minute."""
 
-    Args:
-        slots: how many trials run side by side.
-    """
-
-    def __init__(self, table: str, agenda: Agenda, evaluation: dict[str, str], slots: int):
+    def __init__(self, table: str, agenda: Agenda, evaluation: Mapping[str, Any]):
         self._table = table
         self._agenda = agenda
         self._evaluation = evaluation
-        self._slots = slots
+        self._slots = 1
         self._told = {id(cell) for cell in agenda.cells if cell.finished}
         self._last_line = time.monotonic()
         self._live = None
@@ -50,8 +47,9 @@ class Progress:
         if self._live:
             self._live.stop()
 
-    def update(self) -> None:
-        """Show where the agenda stands; to be called after every trial."""
+    def update(self, slots: int) -> None:
+        """Show where the agenda stands after a trial, when ``slots`` trials run side by side."""
+        self._slots = slots
         for cell in self._agenda.cells:
             if cell.finished and id(cell) not in self._told:
                 self._told.add(id(cell))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.formats import duration
 from pipeline.plots import megabytes, seconds
 from pipeline.summary import Summary
 
@@ -58,7 +59,7 @@ def provenance(summary: Summary, root: Path) -> dict[str, list[str]]:
     others = {row["commit"] for row in rows} - {results["commit"]}
     tracked = _mlflow(root, summary.id)
     facts = {
-        "Code": [f"commit {commit}", *(f"earlier rows: commit {other}" for other in sorted(others))],
+        "Code": [f"commit {commit}", *(f"rows of commit {other}" for other in sorted(others))],
         "Data": [
             line for name, dataset in results["manifest"]["datasets"].items() for line in _data(name, dataset)
         ],
@@ -96,6 +97,7 @@ def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, st
                 "Samples a client": f"{size['mean']:.0f} ± {size['std']:.0f} ({size['min']} – {size['max']})",
                 "Classes a client": f"{classes['mean']:.1f} ({classes['min']} – {classes['max']})",
                 "Label cosine": f"{found['label_cosine']:.2f}",
+                "Notes": "; ".join(found["notes"]),
             }
     return table
 
@@ -149,19 +151,6 @@ def costs(summary: Summary) -> list[dict[str, str]]:
     return table
 
 
-def duration(seconds: float) -> str:
-    """
-    >>> duration(153.2)
-    '2 min 33 s'
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
-
-
 def _range(values: Iterable[float]) -> str:
     low, *_, high = sorted([*values] * 2)
     shown = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in (low, high)]
@@ -181,9 +170,10 @@ def _data(name: str, dataset: Mapping[str, Any]) -> list[str]:
 
 
 def _machine(hardware: Mapping[str, Any]) -> str:
-    gpu = f"{hardware['gpu']}, " if hardware["gpu"] else ""
+    processors = ", ".join(name for name in (hardware["gpu"], hardware["cpu"]) if name)
     threads = f"{hardware['threads']} thread{'s' if hardware['threads'] != 1 else ''} a trial"
-    return f"{gpu}{hardware['cpu']}, {hardware['cores']} cores, {threads}, {hardware['backend']} backend"
+    backend = f"{hardware['backend']} backend on {hardware['device']}"
+    return f"{processors}, {hardware['cores']} cores, {threads}, {backend}"
 
 
 def _mlflow(root: Path, table: str) -> dict[str, Any] | None:

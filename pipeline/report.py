@@ -98,7 +98,7 @@ def _environment() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {
-        "points": formats.points,
+        "points": lambda value: "" if value is None else formats.points(value),
         "signed": formats.signed,
         "parameters": formats.parameters,
         "plain": formats.plain,
@@ -110,26 +110,25 @@ def _environment() -> Any:
 
 def _searched(summary: Summary) -> list[dict[str, Any]]:
     """For every cell that was searched: what was pinned, what was selected, and what either is worth."""
-    pinned = {(e.setting, e.row): e for line in summary.pinned for e in line.entries.values()}
+    pinned = {(entry.setting, entry.row): entry for line in summary.pinned for entry in line.entries.values()}
     cells = {(cell["setting"], cell["row"]): cell for cell in summary.results["cells"]}
     found = []
     for line in summary.selected:
         for name, entry in line.entries.items():
-            if not entry.rows:
-                continue
-            trials = cells[name, line.row]["search"]
-            values = [trial["value"] for trial in trials if trial["value"] is not None]
-            found.append(
-                {
-                    "label": line.label,
-                    "setting": summary.columns[name],
-                    "trials": len(trials),
-                    "pinned": pinned[name, line.row],
-                    "selected": entry,
-                    "pinned_value": trials[0]["value"],
-                    "selected_value": max(values, default=None),
-                }
-            )
+            if entry.rows:
+                cell = cells[name, line.row]
+                values = {trial["trial"]: trial["value"] for trial in cell["search"]}
+                found.append(
+                    {
+                        "label": line.label,
+                        "setting": summary.columns[name],
+                        "trial": cell["selected"]["trial"],
+                        "pinned": pinned[name, line.row],
+                        "selected": entry,
+                        "pinned_value": values[0],
+                        "selected_value": values[cell["selected"]["trial"]],
+                    }
+                )
     return found
 
 

@@ -35,9 +35,11 @@ def space(config: Config) -> dict[str, BaseDistribution]:
     method = METHODS[config.method]
     for name, declared in method.declarations().items():
         pinned = config.hyperparameters[name]
+        if declared.search is None:
+            continue
         if declared.choices is not None:
-            found[name] = CategoricalDistribution(declared.choices)
-        elif declared.search is not None:
+            found[name] = CategoricalDistribution(tuple(dict.fromkeys((*declared.search, pinned))))
+        else:
             low, high = declared.search
             if not (declared.log and pinned <= 0):
                 low, high = min(low, pinned), max(high, pinned)

@@ -55,8 +55,8 @@ class Score:
 
 
 def score(rows: Sequence[Row], evaluation: Mapping[str, Any]) -> Score | None:
-    """The score of one configuration's rows, one a seed; None where no row holds a valid result."""
-    values = [accuracy(row["metrics"], evaluation) for row in rows if failure(row) is None]
+    """The score of one configuration's valid rows, one a seed; None without any."""
+    values = [accuracy(row["metrics"], evaluation) for row in rows]
     if not values:
         return None
     return Score(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
@@ -69,8 +69,8 @@ class Entry:
     Attributes:
         cause: why the status is not "done"; empty where it is, or where nothing has been tried.
         score: None unless at least one seed gave a result.
-        parameters: the hyperparameters that the configuration fixes.
-        rows: the valid ledger rows, one a seed.
+        parameters: the configuration's hyperparameters and learning rate.
+        rows: the ledger rows, one a seed that gave a result.
         published: what the paper prints here; only the pinned configuration is held against it.
         rank: 1 for the best of its column, 2 for the second, among complete entries; ties share a rank.
     """
@@ -186,24 +186,21 @@ def _entry(
     entry = Entry(setting, row, configuration, "not run")
     if cell is None:
         return entry
-    tried = cell[configuration] or {"params": {}, "rows": []}
-    causes = [cause for cause in map(failure, tried["rows"]) if cause] + list(cell["errors"])
-    valid = tuple(row for row in tried["rows"] if failure(row) is None)
-    missing = len(table.seeds) - len(valid)
-    if missing and not causes:
+    tried = cell[configuration]
+    rows = tuple(tried["rows"]) if tried else ()
+    missing = len(table.seeds) - len(rows)
+    # A search trial that failed is no flaw of a configuration that was run, but why none was selected.
+    causes = [error for error in cell["errors"] if tried is None or not error.startswith("search")]
+    if rows and not causes:
         causes = [f"{missing} of {len(table.seeds)} seeds not run"]
-    status: Status = "not run"
-    if valid:
-        status = "partial" if missing else "done"
-    elif tried["rows"] or cell["errors"]:
-        status = "failed"
+    status: Status = "done" if not missing else "partial" if rows else "failed" if causes else "not run"
     return dataclasses.replace(
         entry,
         status=status,
-        cause=causes[0] if status in ("partial", "failed") else "",
-        score=score(valid, table.evaluation.model_dump()),
-        parameters=tried["params"],
-        rows=valid,
+        cause=causes[0].removeprefix("final, ") if status in ("partial", "failed") else "",
+        score=score(rows, table.evaluation.model_dump()),
+        parameters={**tried["params"], "lr": tried["lr"]} if tried else {},
+        rows=rows,
     )
 
 

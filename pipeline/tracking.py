@@ -134,22 +134,21 @@ class Tracker:
             evaluation: the table's evaluation protocol.
         """
         client = self._connect()
-        configurations = {"": entry["pinned"], "selected_": entry["selected"]}
-        rows = [
-            row for configuration in configurations.values() if configuration for row in configuration["rows"]
-        ]
-        if not rows:
+        parent = self._parents.get(entry["cell"])
+        if parent is None:  # no row of it was entered: nothing has been run
             return
         metrics: list[tuple[str, float | None, int]] = []
-        for prefix, configuration in configurations.items():
-            reached = score(configuration["rows"], evaluation) if configuration else None
-            if reached:
-                metrics.append((f"{prefix}accuracy", reached.mean, 0))
-                metrics.append((f"{prefix}accuracy_std", reached.std, 0))
-        metrics.append(("wall_seconds", math.fsum(row.get("seconds", 0) for row in rows), 0))
-        parent = self._parent(client, entry["cell"], rows[0])
-        finished = max(_span(row)[1] for row in rows)
-        _log(client, parent, metrics, {}, finished)
+        rows: list[Row] = []
+        for prefix, configuration in (("", entry["pinned"]), ("selected_", entry["selected"])):
+            if configuration:
+                rows += configuration["rows"]
+                reached = score(configuration["rows"], evaluation)
+                if reached:
+                    metrics.append((f"{prefix}accuracy", reached.mean, 0))
+                    metrics.append((f"{prefix}accuracy_std", reached.std, 0))
+        metrics.append(("wall_seconds", math.fsum(row["seconds"] for row in rows), 0))
+        finished = max((_span(row)[1] for row in rows), default=None)
+        _log(client, parent, metrics, {}, finished or 0)
         client.set_tag(parent, "seeds", ",".join(map(str, sorted({row["seed"] for row in rows}))))
         client.set_tag(parent, "status", entry["status"])
         client.set_terminated(parent, "FAILED" if entry["status"] == "failed" else "FINISHED", finished)
@@ -222,7 +221,7 @@ class Tracker:
     def _tags(self, cell: str, row: Row) -> dict[str, str]:
         """The tags that parents and children share, so that a filter finds both."""
         setting, _, label = cell.partition("/")
-        hardware = row["hardware"]
+        hardware = row.get("hardware", {})  # a trial that failed does not say
         commit = row["commit"] or "unknown"
         return {
             "table": self.table,
@@ -236,7 +235,7 @@ class Tracker:
             "mlflow.source.git.commit": commit,
             "mlflow.source.name": "train-sweep",
             "data_checksum": row["data_checksum"],
-            "hardware": f"{hardware['gpu'] or hardware['cpu']}, {hardware['device']}, {hardware['backend']}",
+            "hardware": ", ".join(str(value) for value in hardware.values() if value is not None),
         }
 
 
@@ -277,8 +276,7 @@ def _rows_of(entry: Mapping[str, Any], find: Callable[[str], Row | None]) -> Ite
     for name in ("pinned", "selected"):
         configuration = entry[name]
         if configuration:
-            numbers = [s["trial"] for s in entry["search"] if s["params"] == configuration["params"]]
-            yield from ((row, numbers[0] if numbers else None) for row in configuration["rows"])
+            yield from ((row, configuration["trial"]) for row in configuration["rows"])
 
 
 def _quieten() -> None:

@@ -16,15 +16,15 @@ class Hyperparameter:
     Attributes:
         about: one line for lists and documentation.
         low, high: accepted values, inclusive (None: unbounded).
-        search: the range that a search draws from, inclusive; None: not searched.
+        search: the range that a search draws from, inclusive, or some of the choices; None: not searched.
         log: the search range is on a logarithmic scale.
-        choices: accepted values of a categorical hyperparameter; a search draws from all of them.
+        choices: accepted values of a categorical hyperparameter.
     """
 
     about: str
     low: float | None = None
     high: float | None = None
-    search: tuple[float, float] | None = None
+    search: tuple[Any, ...] | None = None
     log: bool = False
     choices: tuple[Any, ...] | None = None
 

@@ -257,8 +257,8 @@ def test_only_training_images_are_used_each_once_and_the_rest_is_noted(data):
 # ---- A: dirichlet_client, classes_client ---------------------------------------------------------------
 
 
-# mean number of classes among 500 samples of a client: alpha, then classes: largest remainder, Fling's rounding
-# (methods-partitions.md, section 6)
+# mean number of classes among 500 samples of a client, by alpha and classes: by the largest remainder, and by
+# Fling's rounding (methods-partitions.md, section 6)
 PRESENT = {
     0.01: {10: (1.59, 1.61), 100: (6.77, 7.03), 200: (11.7, 12.0)},
     0.1: {10: (5.11, 5.20), 100: (34.8, 34.6), 200: (60.1, 59.1)},

@@ -54,22 +54,21 @@ SOURCE = {"kind": "embedded", "files": []}
 
 
 def ledger_row(
-    cell: str = "dir-0.1/fedavg",
+    cell: str = "cifar10-0.1/fedavg",
     seed: int = 0,
+    *,
     phase: str = "final",
     accuracy: float = 60.0,
+    lr: float = 0.05,
     table: str = "fake",
     rounds: int = 30,
     clients: int = 20,
-    params: dict[str, Any] | None = None,
-    error: str | None = None,
 ) -> dict[str, Any]:
-    """One line of a ledger; ``accuracy`` (percent, pooled, after aggregation) is reached in the last round."""
+    """A line of the ledger; ``accuracy`` (percent, pooled, after aggregation) is that of the last round."""
     setting, _, method = cell.partition("/")
     rng = np.random.default_rng([seed, sum(map(ord, cell + phase))])
-    params = HYPERPARAMETERS.get(method, {}) if params is None else params
-    row = {
-        "key": hashlib.sha256(json.dumps([cell, seed, phase, params]).encode()).hexdigest(),
+    return {
+        "key": hashlib.sha256(json.dumps([cell, seed, phase, lr]).encode()).hexdigest(),
         "table": table,
         "cell": cell,
         "setting": setting,
@@ -79,13 +78,13 @@ def ledger_row(
         "phase": phase,
         "config": {
             "method": method,
-            "hyperparameters": params,
+            "hyperparameters": HYPERPARAMETERS.get(method, {}),
             "model": "cnn_digits",
             "participation": 0.5,
             "rounds": rounds,
             "epochs": 2,
             "batch_size": 16,
-            "lr": 0.05,
+            "lr": lr,
             "validation": 0.2 if phase == "search" else 0.0,
             "eval_every": 5,
         },
@@ -105,10 +104,8 @@ def ledger_row(
         "commit": "0123456789abcdef0123456789abcdef01234567",
         "dirty": False,
         "finished": f"2026-11-20T10:{seed:02d}:00+00:00",
+        "metrics": _metrics(accuracy, rounds, clients, method, rng),
     }
-    if error:
-        return row | {"error": error}
-    return row | {"metrics": _metrics(accuracy, rounds, clients, method, rng)}
 
 
 def _metrics(accuracy: float, rounds: int, clients: int, method: str, rng: np.random.Generator) -> dict:
@@ -159,9 +156,16 @@ def _metrics(accuracy: float, rounds: int, clients: int, method: str, rng: np.ra
     }
 
 
+def failed_row(row: dict[str, Any], cause: str) -> dict[str, Any]:
+    """The line that stands in for ``row`` where the trial failed."""
+    unknown = ("metrics", "seconds", "measured", "hardware", "versions")
+    return {name: value for name, value in row.items() if name not in unknown} | {"error": cause}
+
+
 def fake_results(
     methods: int = 3,
     settings: int = 2,
+    *,
     seeds: int = 3,
     search: int = 0,
     clients: int = 20,
@@ -170,7 +174,7 @@ def fake_results(
     published: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """The results of a table whose cells are all done; ``search`` trials a cell."""
-    chosen = list(METHODS)[: methods - 1] + ["pfedsim"]
+    chosen = [*list(METHODS)[: methods - 1], "pfedsim"]
     rng = np.random.default_rng(7)
     cells = []
     for column, setting in enumerate(list(SETTINGS)[:settings]):
@@ -179,6 +183,7 @@ def fake_results(
             level = 35 + 4 * place + 3 * column + float(rng.normal(0, 2))
             shared = {"clients": clients, "rounds": rounds, "table": table}
             pinned = HYPERPARAMETERS.get(method, {})
+            reached = [level + float(rng.normal(0, 0.7)) for _ in range(seeds)]
             entry: dict[str, Any] = {
                 "cell": cell,
                 "setting": setting,
@@ -186,11 +191,12 @@ def fake_results(
                 "method": method,
                 "status": "done",
                 "pinned": {
+                    "trial": 0 if search else None,
                     "params": pinned,
                     "lr": 0.05,
                     "rows": [
-                        ledger_row(cell, seed, "final", level + float(rng.normal(0, 0.7)), **shared)
-                        for seed in range(seeds)
+                        ledger_row(cell, seed, accuracy=accuracy, **shared)
+                        for seed, accuracy in enumerate(reached)
                     ],
                 },
                 "selected": None,
@@ -198,26 +204,25 @@ def fake_results(
                 "errors": [],
             }
             for trial in range(search):
-                params = pinned | ({} if trial == 0 else {"lr": round(0.05 * 2 ** float(rng.normal()), 4)})
-                value = level + float(rng.normal(0, 2))
-                key = ledger_row(cell, 0, "search", params=params)["key"]
-                entry["search"].append({"trial": trial, "params": params, "value": value, "key": key})
+                lr = 0.05 if trial == 0 else round(0.05 * 2 ** float(rng.normal()), 4)
+                searched = ledger_row(cell, phase="search", lr=lr, accuracy=level + float(rng.normal(0, 2)))
+                entry["search"].append(
+                    {
+                        "trial": trial,
+                        "params": {**pinned, "lr": lr},
+                        "value": searched["metrics"]["accuracy"]["pooled"]["last"],
+                        "key": searched["key"],
+                    }
+                )
             if search:
                 best = max(entry["search"], key=lambda trial: trial["value"])
-                entry["selected"] = {
-                    "params": best["params"],
-                    "lr": best["params"].get("lr", 0.05),
+                lr = best["params"]["lr"]
+                gain = float(rng.normal(0.5, 1)) if best["trial"] else 0.0
+                entry["selected"] = {"trial": best["trial"], "params": pinned, "lr": lr} | {
                     "rows": [
-                        ledger_row(
-                            cell,
-                            seed,
-                            "final",
-                            level + float(rng.normal(0.5, 1)),
-                            params=best["params"],
-                            **shared,
-                        )
-                        for seed in range(seeds)
-                    ],
+                        ledger_row(cell, seed, accuracy=accuracy + gain, lr=lr, **shared)
+                        for seed, accuracy in enumerate(reached)
+                    ]
                 }
             cells.append(entry)
     return {
@@ -280,6 +285,7 @@ def write_results(results: dict[str, Any], root: Path) -> None:
             "size": {"mean": 89.9, "std": 40.2, "min": 21, "max": 160},
             "classes": {"mean": 4.2, "min": 2, "max": 7},
             "label_cosine": 0.27,
+            "notes": ["redraws: 1"],
         }
         (partitions / f"{setting}.json").write_text(json.dumps(statistics))
         (partitions / f"{setting}.svg").write_text(

@@ -34,7 +34,8 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     require({"images", "labels"} <= arrays.keys(), _LAYOUT)
     images, labels = _channels_first(arrays["images"]), arrays["labels"]
     columns = {name: arrays[name] for name in ("labels", "writer", "domain") if name in arrays}
-    require(images.ndim == 4 and images.dtype == np.uint8 and 0 not in images.shape, _LAYOUT)
+    require(images.dtype == np.uint8 and images.ndim == 4 and images.shape[1] in (1, 3), _LAYOUT)
+    require(images.size > 0, "at least one image")
     for name, values in columns.items():
         whole = values.dtype.kind in "iu" and values.shape == (len(images),)
         require(whole and values.min() >= 0, f"an array {name} of whole numbers from 0, one an image")

@@ -1,0 +1,80 @@
+"""The stages that `dvc.yaml` runs before the report: download, partition and train-sweep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pfl.errors import InvalidInput
+from pipeline.config import Setting, Table, load_table, manifest_file, partition_file
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+
+
+def download(name: str) -> None:
+    """Fetch and decode a table's data sets, and write what they are to `data/manifests/<table>.json`."""
+    table = load_table(name)
+    datasets = {_dataset_name(table, setting): None for setting in table.settings.values()}
+    content = {"table": name, "datasets": {dataset: _described(_load(dataset)) for dataset in datasets}}
+    _write(manifest_file(name), content)
+    for dataset, found in content["datasets"].items():
+        print(f"{dataset}: {found['images']} images in {found['classes']} classes, {found['source']['kind']}")
+
+
+def partition(name: str) -> None:
+    """Divide the data over the clients: index lists, statistics and a bubble plot for every setting.
+
+    Raises:
+        InvalidInput: a data set has changed since the download stage looked.
+    """
+    from pfl.data.partition import make_partition
+    from pfl.data.plot import plot_partition
+    from pipeline.plots import svg
+
+    table = load_table(name)
+    manifest = json.loads(manifest_file(name).read_text(encoding="utf-8"))["datasets"]
+    for setting_name, setting in table.settings.items():
+        dataset_name = _dataset_name(table, setting)
+        dataset = _load(dataset_name)
+        if dataset.checksum != manifest[dataset_name]["checksum"]:
+            raise InvalidInput(
+                "dataset", dataset_name, "the data that the download stage found (run `dvc repro` again)"
+            )
+        made = make_partition(setting.partition, dataset, setting.clients or table.clients)
+        file = partition_file(name, setting_name)
+        made.save(file)
+        facts = made.statistics(dataset.labels, len(dataset.classes))
+        _write(
+            file.with_suffix(".json"),
+            {"spec": made.spec, "checksum": made.checksum, "notes": made.notes, **facts},
+        )
+        file.with_suffix(".svg").write_text(svg(plot_partition(made, dataset)), encoding="utf-8")
+        print(f"{setting_name}: {made.spec}, {made.clients} clients")
+
+
+def _dataset_name(table: Table, setting: Setting) -> str:
+    return setting.dataset or table.dataset
+
+
+def _load(name: str) -> Dataset:
+    from pfl.data.dataset import load
+
+    return load(name)
+
+
+def _described(dataset: Dataset) -> dict[str, object]:
+    return {
+        "checksum": dataset.checksum,
+        "images": len(dataset.labels),
+        "train": dataset.n_train,
+        "classes": len(dataset.classes),
+        "shape": dataset.shape,
+        "source": dataset.source,
+    }
+
+
+def _write(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

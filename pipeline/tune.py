@@ -1,0 +1,101 @@
+"""What Ray Tune is given: a searcher that hands out an agenda's trials, and a process that runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ray import tune
+from ray.tune.search import Searcher
+
+from pfl.config import Execution
+from pfl.trials import Trial, run_trial
+from pipeline.config import partition_file
+from pipeline.environment import SCRATCH
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+    from pfl.data.partition import Partition
+    from pipeline.agenda import Agenda
+
+
+class AgendaSearch(Searcher):
+    """Suggests the trials of an agenda and takes note of their ends.
+
+    Args:
+        job: what a worker must know besides the trial.
+        ended: called after every trial.
+    """
+
+    def __init__(self, agenda: Agenda, job: dict[str, Any], ended: Callable[[], None]):
+        super().__init__()
+        self._agenda = agenda
+        self._job = job
+        self._ended = ended
+        self._running: dict[str, Trial] = {}
+
+    def suggest(self, trial_id: str) -> Any:
+        trial = self._agenda.next()
+        if trial is None:
+            return Searcher.FINISHED if self._agenda.finished else None
+        self._running[trial_id] = trial
+        return {"job": json.dumps({**self._job, "trial": trial.to_dict()})}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        trial = self._running.pop(trial_id)
+        if result is None or error:
+            self._agenda.fail(trial, "its process died twice")
+        elif "error" in result:
+            self._agenda.fail(trial, result["error"])
+        else:
+            self._agenda.record(trial, json.loads(result["rows"]))
+        self._ended()
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the ledger is what a sweep goes on from."""
+
+
+class Worker(tune.Trainable):
+    """Runs one trial after another; starting a process costs more than a small simulation."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self._job = json.loads(new_config["job"])
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """The rows of the trial, or why there are none: its failure is not the process's."""
+        os.chdir(self._job["root"])
+        trial = Trial.from_dict(self._job["trial"])
+        checkpoints = SCRATCH / "trials" / trial.keys()[0]
+        execution = Execution(**self._job["execution"], checkpoint_dir=str(checkpoints))
+        try:
+            dataset = _dataset(trial.dataset, self._job["source"])
+            rows = run_trial(trial, dataset, _partition(trial.table, trial.setting), execution)
+        except Exception as error:
+            cause = str(error).strip().partition("\n")[0]
+            return {"done": True, "error": f"{type(error).__name__}: {cause}"}
+        shutil.rmtree(checkpoints, ignore_errors=True)
+        return {"done": True, "rows": json.dumps(rows)}
+
+
+@cache
+def _dataset(name: str, source: str | None) -> Dataset:
+    from pfl.data.dataset import load
+
+    return load(name, source, progress=False)
+
+
+@cache
+def _partition(table: str, setting: str) -> Partition:
+    from pfl.data.partition import Partition
+
+    return Partition.load(partition_file(table, setting))

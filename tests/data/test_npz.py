@@ -1,0 +1,80 @@
+"""The user's own arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pfl.data.dataset import load
+from pfl.errors import InvalidInput
+
+RNG = np.random.default_rng(0)
+
+
+def random_bytes(*shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, shape, np.uint8)
+
+
+@pytest.fixture
+def arrays():
+    return {
+        "images": random_bytes(6, 4, 5, 3),
+        "labels": np.array([0, 1, 2, 0, 1, 2]),
+        "n_train": np.array(4),
+        "classes": np.array(["a", "b", "c"]),
+        "writer": np.array([5, 5, 5, 9, 9, 9]),
+        "domain": np.array([0, 0, 0, 1, 1, 1]),
+        "domains": np.array(["photo", "sketch"]),
+    }
+
+
+def test_an_npz_of_the_users_is_read_with_its_writers_and_domains(arrays, tmp_path):
+    np.savez(tmp_path / "mine.npz", **arrays)
+    loaded = load(str(tmp_path / "mine.npz"), progress=False)
+    np.testing.assert_array_equal(loaded.images, arrays["images"].transpose(0, 3, 1, 2))
+    assert (loaded.name, loaded.classes, loaded.n_train) == ("mine", ("a", "b", "c"), 4)
+    assert loaded.writer.tolist() == [5, 5, 5, 9, 9, 9]
+    assert loaded.domain.tolist() == [0, 0, 0, 1, 1, 1]
+    assert loaded.domains == ("photo", "sketch")
+
+
+@pytest.mark.parametrize(
+    ("shape", "stored"), [((6, 4, 5), (1, 4, 5)), ((6, 3, 4, 5), (3, 4, 5)), ((6, 4, 5, 1), (1, 4, 5))]
+)
+def test_the_arrays_may_be_grey_or_have_channels_first_or_last(shape, stored, tmp_path):
+    np.savez(tmp_path / "mine.npz", images=random_bytes(*shape), labels=np.arange(6) % 2)
+    loaded = load(str(tmp_path / "mine.npz"), progress=False)
+    assert loaded.shape == stored
+    assert (loaded.classes, loaded.n_train) == (("0", "1"), 6)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"labels": None}, "labels"),
+        ({"images": np.zeros((6, 4, 5))}, "uint8"),
+        ({"images": np.zeros((6, 4, 5, 2), np.uint8)}, "channels"),
+        ({"labels": np.array([0, 1, 2])}, "labels"),
+        ({"labels": np.array([0, 1, 2, 0, 1, -1])}, "labels"),
+        ({"labels": np.array([0, 1, 2, 0, 1, 3])}, "labels below 3"),
+        ({"labels": np.array([0.5] * 6)}, "labels"),
+        ({"writer": np.array([1])}, "writer"),
+        ({"domain": np.array([0, 1, 2, 0, 1, 2])}, "a name for every domain"),
+        ({"n_train": np.array(7)}, "n_train in [1, 6]"),
+        ({"images": np.array([{}] * 6)}, "without pickled objects"),
+    ],
+)
+def test_a_wrong_array_is_one_line_that_names_it(arrays, change, complaint, tmp_path):
+    changed = {name: array for name, array in (arrays | change).items() if array is not None}
+    np.savez(tmp_path / "mine.npz", **changed)
+    with pytest.raises(InvalidInput) as error:
+        load(str(tmp_path / "mine.npz"), progress=False)
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_truncated_npz_is_one_line(arrays, tmp_path):
+    np.savez(tmp_path / "mine.npz", **arrays)
+    (tmp_path / "mine.npz").write_bytes((tmp_path / "mine.npz").read_bytes()[:300])
+    with pytest.raises(InvalidInput, match=r"mine\.npz"):
+        load(str(tmp_path / "mine.npz"), progress=False)

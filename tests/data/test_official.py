@@ -1,0 +1,302 @@
+"""The loaders of the official data sets, each on a small file of the real format."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import hashlib
+import io
+import json
+import os
+import pickle
+import tarfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pfl.data.dataset import Dataset, load
+from pfl.data.datasets import DATASETS
+from pfl.data.datasets.domainnet import DOMAINS, LABELS
+from pfl.errors import InvalidInput
+
+RNG = np.random.default_rng(0)
+
+
+def random_bytes(*shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, shape, np.uint8)
+
+
+def as_file(array: np.ndarray, kind: str) -> bytes:
+    """An image, (H, W) or (H, W, 3), as PNG or JPEG."""
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def write_tar(path: Path, members: Mapping[str, bytes]) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+
+
+def write_zip(path: Path, members: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def idx(array: np.ndarray) -> bytes:
+    header = np.array([0x0800 + array.ndim, *array.shape], ">u4").tobytes()
+    return gzip.compress(header + array.tobytes())
+
+
+@pytest.fixture
+def official(tmp_path, monkeypatch):
+    """Loads a data set whose official files lie in tmp_path, their checksums taken for the published ones."""
+
+    def load_it(name: str) -> Dataset:
+        definition = DATASETS[name]
+        files = tuple(
+            dataclasses.replace(file, md5=hashlib.md5((tmp_path / file.name).read_bytes()).hexdigest())
+            for file in definition.files
+        )
+        changed = dataclasses.replace(definition, files=files)
+        monkeypatch.setattr(f"pfl.data.datasets.{name}.{name}", changed)
+        return load(name, source=tmp_path, raw=tmp_path / "raw", progress=False)
+
+    return load_it
+
+
+def write_cifar(
+    path: Path, batches: Mapping[str, tuple[np.ndarray, Sequence[int]]], key: str, meta: object
+) -> None:
+    members = {
+        name: pickle.dumps({"data": images.reshape(len(images), -1), key: list(labels)}, protocol=2)
+        for name, (images, labels) in batches.items()
+    }
+    folder = next(iter(batches)).partition("/")[0]
+    write_tar(
+        path, members | {f"{folder}/{'batches.meta' if '10-' in folder else 'meta'}": pickle.dumps(meta)}
+    )
+
+
+def test_cifar10_is_its_five_batches_and_then_the_test_batch(official, tmp_path):
+    images = random_bytes(12, 3, 32, 32)
+    labels = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
+    names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+    batches = {
+        f"cifar-10-batches-py/{name}": (images[2 * i : 2 * i + 2], labels[2 * i : 2 * i + 2])
+        for i, name in enumerate(names)
+    }
+    shuffled = dict(reversed(batches.items()))  # their order in the archive does not matter
+    classes = [f"class {c}" for c in range(10)]
+    write_cifar(tmp_path / "cifar-10-python.tar.gz", shuffled, "labels", {"label_names": classes})
+    loaded = official("cifar10")
+    np.testing.assert_array_equal(loaded.images, images)
+    assert loaded.labels.tolist() == labels
+    assert (loaded.n_train, loaded.classes) == (10, tuple(classes))
+    assert loaded.source["kind"] == "official"
+
+
+def test_cifar100_has_its_fine_labels(official, tmp_path):
+    images = random_bytes(5, 3, 32, 32)
+    batches = {
+        "cifar-100-python/train": (images[:3], [99, 0, 7]),
+        "cifar-100-python/test": (images[3:], [42, 1]),
+    }
+    meta = {"fine_label_names": [f"class {c}" for c in range(100)]}
+    write_cifar(tmp_path / "cifar-100-python.tar.gz", batches, "fine_labels", meta)
+    loaded = official("cifar100")
+    np.testing.assert_array_equal(loaded.images, images)
+    assert loaded.labels.tolist() == [99, 0, 7, 42, 1]
+    assert loaded.n_train == 3
+
+
+class Evil:
+    def __reduce__(self):
+        return (Path.touch, (Path(os.environ["EVIL"]),))
+
+
+def test_a_pickle_of_another_checksum_is_refused_unread(tmp_path, monkeypatch):
+    monkeypatch.setenv("EVIL", str(tmp_path / "executed"))
+    content = pickle.dumps(Evil())
+    write_tar(tmp_path / "cifar-10-python.tar.gz", {"cifar-10-batches-py/data_batch_1": content})
+    with pytest.raises(InvalidInput, match="c58f30108f718f92721af3b95e74349a, as published"):
+        load("cifar10", source=tmp_path, progress=False)
+    assert not (tmp_path / "executed").exists()
+    pickle.loads(content)  # it would have been
+    assert (tmp_path / "executed").exists()
+
+
+def test_mnist_is_four_idx_files(official, tmp_path):
+    images, labels = random_bytes(9, 28, 28), np.arange(9, dtype=np.uint8)
+    for part, name in ((slice(0, 6), "train"), (slice(6, 9), "t10k")):
+        (tmp_path / f"{name}-images-idx3-ubyte.gz").write_bytes(idx(images[part]))
+        (tmp_path / f"{name}-labels-idx1-ubyte.gz").write_bytes(idx(labels[part]))
+    loaded = official("mnist")
+    np.testing.assert_array_equal(loaded.images[:, 0], images)
+    np.testing.assert_array_equal(loaded.labels, labels)
+    assert loaded.n_train == 6
+
+
+def test_a_file_that_is_not_idx_is_one_line(official, tmp_path):
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (tmp_path / f"{name}-ubyte.gz").write_bytes(gzip.compress(bytes(1000)))
+    with pytest.raises(InvalidInput, match="idx"):
+        official("mnist")
+
+
+@pytest.mark.parametrize(
+    ("split", "classes"),
+    [
+        ("byclass", "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"),
+        ("balanced", "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghnqrt"),
+    ],
+)
+def test_emnist_is_a_split_of_its_archive_with_letters_upright(official, tmp_path, split, classes):
+    images, labels = random_bytes(7, 28, 28), np.array([0, 46, 10, 36, 1, 2, 3], np.uint8)
+    members = {}
+    for part, name in ((slice(0, 4), "train"), (slice(4, 7), "test")):
+        members[f"gzip/emnist-{split}-{name}-images-idx3-ubyte.gz"] = idx(images[part])
+        members[f"gzip/emnist-{split}-{name}-labels-idx1-ubyte.gz"] = idx(labels[part])
+    write_zip(tmp_path / "gzip.zip", members)
+    loaded = official(f"emnist_{split}")
+    np.testing.assert_array_equal(loaded.images[:, 0], images.transpose(0, 2, 1))
+    np.testing.assert_array_equal(loaded.labels, labels)
+    assert "".join(loaded.classes) == classes
+    assert loaded.n_train == 4
+
+
+def test_cinic10_counts_its_validation_images_as_training_images(official, tmp_path):
+    members, images = {}, []
+    for split in ("train", "valid", "test"):
+        for c in range(10):
+            images.append(random_bytes(32, 32, 3))
+            members[f"{split}/class{c}/image.png"] = as_file(images[-1], "PNG")
+    grey = random_bytes(32, 32)  # some of its images are
+    members["train/class0/image.png"], images[0] = as_file(grey, "PNG"), np.stack([grey] * 3, axis=2)
+    write_tar(tmp_path / "CINIC-10.tar.gz", members | {"README.md": b"text"})
+    loaded = official("cinic10")
+    np.testing.assert_array_equal(loaded.images.transpose(0, 2, 3, 1), images)
+    assert loaded.labels.tolist() == [*range(10)] * 3
+    assert loaded.n_train == 20
+
+
+def test_tiny_imagenet_has_its_validation_images_for_a_test_set(official, tmp_path):
+    wnids = [f"n{c:08}" for c in range(200)]
+    members = {"tiny-imagenet-200/wnids.txt": "\n".join(wnids).encode()}
+    annotations = []
+    for c, wnid in enumerate(wnids):
+        grey = as_file(np.full((64, 64), c, np.uint8), "JPEG")  # some of its images are
+        members[f"tiny-imagenet-200/train/{wnid}/images/{wnid}_0.JPEG"] = grey
+        members[f"tiny-imagenet-200/train/{wnid}/{wnid}_boxes.txt"] = b"0\t0\t9\t9"
+        members[f"tiny-imagenet-200/val/images/val_{199 - c}.JPEG"] = grey
+        annotations.append(f"val_{199 - c}.JPEG\t{wnid}\t0\t0\t9\t9\n")
+    annotations.sort()
+    members["tiny-imagenet-200/val/val_annotations.txt"] = "".join(annotations).encode()
+    members["tiny-imagenet-200/test/images/test_0.JPEG"] = as_file(random_bytes(64, 64, 3), "JPEG")
+    write_zip(tmp_path / "tiny-imagenet-200.zip", members)
+    loaded = official("tiny_imagenet")
+    assert loaded.images.shape == (400, 3, 64, 64)
+    assert loaded.labels.tolist() == [*range(200)] * 2
+    np.testing.assert_allclose(loaded.images[:, 0, 32, 32], [*range(200)] * 2, atol=1)
+    assert (loaded.n_train, loaded.classes) == (200, tuple(wnids))
+
+
+@pytest.fixture
+def domainnet(official, tmp_path):
+    """Each domain has 10 images of each chosen class, 7 in the training list, and one class that is not chosen."""
+    for d, domain in enumerate(DOMAINS):
+        members, lists = {}, {"train": "", "test": ""}
+        for label in (*LABELS, 0):
+            for i in range(10):
+                name = f"{domain}/class_{label:03}/{domain}_{label:03}_{i:06}.jpg"
+                colour = (40 * d, label // 2, 10 * i)
+                members[name] = as_file(np.full((100, 80, 3), colour, np.uint8), "JPEG")
+                lists["train" if i < 7 else "test"] += f"{name} {label}\n"
+        write_zip(tmp_path / f"{domain}.zip", members)
+        for split, lines in lists.items():
+            (tmp_path / f"{domain}_{split}.txt").write_text(lines)
+    return official("domainnet")
+
+
+def test_domainnet_is_three_tenths_of_every_chosen_class_and_domain(domainnet):
+    assert domainnet.images.shape == (6 * 20 * 3, 3, 64, 64)
+    assert domainnet.domains == DOMAINS
+    assert domainnet.classes == tuple(f"class_{label:03}" for label in LABELS)
+    table = np.zeros((6, 20), np.int64)
+    np.add.at(table, (domainnet.domain, domainnet.labels), 1)
+    assert np.all(table == 3)
+
+
+def test_domainnet_images_lie_beside_their_domain_and_label_training_lists_first(domainnet):
+    red, green, blue = domainnet.images[:, :, 32, 32].T.astype(int)
+    np.testing.assert_allclose(red, 40 * domainnet.domain, atol=4)
+    np.testing.assert_allclose(green, np.array(LABELS)[domainnet.labels] // 2, atol=4)
+    in_training_list = blue < 65
+    assert np.all(in_training_list[: domainnet.n_train])
+    assert not np.any(in_training_list[domainnet.n_train :])
+
+
+def leaf(users: Mapping[str, Sequence[tuple[np.ndarray, int]]]) -> str:
+    data = {
+        user: {"x": [(image / 255).ravel().tolist() for image, _ in rows], "y": [label for _, label in rows]}
+        for user, rows in users.items()
+    }
+    return json.dumps(
+        {"users": list(data), "num_samples": [len(r) for r in users.values()], "user_data": data}
+    )
+
+
+def test_femnist_is_read_from_the_json_files_of_leaf(tmp_path):
+    images, labels = random_bytes(6, 28, 28), [0, 61, 35, 10, 9, 1]
+    rows = list(zip(images, labels, strict=True))
+    for name, content in {
+        "train/all_data_0.json": {"f0001_05": rows[:2], "f0000_14": rows[2:3]},
+        "train/all_data_1.json": {"f0002_00": rows[3:4]},
+        "test/all_data_0.json": {"f0000_14": rows[4:5], "f0001_05": rows[5:]},
+        "all_data/all_data_0.json": {"f0000_14": rows},
+    }.items():
+        (tmp_path / "femnist" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "femnist" / name).write_text(leaf(content))
+    loaded = load("femnist", source=tmp_path, progress=False)
+    np.testing.assert_array_equal(loaded.images[:, 0], images)
+    assert loaded.labels.tolist() == labels
+    assert loaded.writer.tolist() == [0, 0, 1, 2, 1, 0]
+    assert loaded.n_train == 4
+
+
+def test_without_a_split_all_data_of_leaf_are_training_images(tmp_path):
+    content = leaf({"f0000_14": [(random_bytes(28, 28), 1)], "f0001_05": [(random_bytes(28, 28), 2)]})
+    write_zip(tmp_path / "femnist.zip", {"data/all_data/all_data_0.json": content.encode()})
+    loaded = load("femnist", source=tmp_path, progress=False)
+    assert (len(loaded.labels), loaded.n_train) == (2, 2)
+    assert loaded.writer.tolist() == [0, 1]
+
+
+def test_femnist_joins_nists_archives_by_class_and_by_writer(official, tmp_path):
+    a, b, seven = (as_file(np.full((128, 128), level, np.uint8), "PNG") for level in (10, 20, 30))
+    by_class = {
+        "by_class/41/hsf_0/hsf_0_00000.png": a,
+        "by_class/62/hsf_1/hsf_1_00000.png": b,
+        "by_class/37/hsf_4/hsf_4_00000.png": seven,
+        "by_class/37/hsf_4.mit": b"text",
+        "by_class/37/train_37/train_37_00000.png": a,  # LEAF leaves these folders out
+    }
+    by_write = {
+        "by_write/hsf_1/f0009_00/l0009_00/l0009_00_00000.png": b,
+        "by_write/hsf_0/f0000_14/u0000_14/u0000_14_00000.png": a,
+        "by_write/hsf_4/f0009_00/d0009_00/d0009_00_00000.png": seven,
+    }
+    write_zip(tmp_path / "by_class.zip", by_class)
+    write_zip(tmp_path / "by_write.zip", by_write)
+    loaded = official("femnist")
+    assert [loaded.classes[label] for label in loaded.labels] == ["A", "b", "7"]
+    assert loaded.images[:, 0, 0, 0].tolist() == [10, 20, 30]
+    assert loaded.writer.tolist() == [0, 1, 1]

@@ -1,0 +1,91 @@
+"""Trials: the key of a result, and the rows that a trial gives."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from pfl import engine
+from pfl.config import Config
+from pfl.methods import METHODS
+from pfl.trials import Trial, commit, run_trial, trial_key
+
+CONFIG = Config(
+    method="fedprox", model="lenet5_bn", rounds=2, epochs=1, batch_size=8, eval_every=1
+).validated()
+
+
+@pytest.fixture
+def trial(dataset, partition) -> Trial:
+    return Trial(
+        table="tests",
+        cell="setting/fedprox",
+        setting="setting",
+        row="fedprox",
+        phase="final",
+        config=CONFIG.to_dict(),
+        seeds=(0, 1),
+        dataset="tiny",
+        partition=partition.spec,
+        clients=None,
+        data_checksum=dataset.checksum,
+        partition_checksum=partition.checksum,
+    )
+
+
+def test_a_trial_gives_one_row_a_seed_that_json_can_hold(trial, dataset, partition):
+    rows = run_trial(trial, dataset, partition)
+    assert [row["seed"] for row in rows] == [0, 1]
+    assert [row["key"] for row in rows] == trial.keys()
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+
+
+def test_metrics_hold_nothing_of_clock_or_machine(trial, dataset, partition):
+    first, second = (run_trial(trial, dataset, partition)[0]["metrics"] for _ in range(2))
+    assert first == second
+
+
+def test_a_trial_survives_a_journey_as_json(trial):
+    assert Trial.from_dict(json.loads(json.dumps(trial.to_dict()))) == trial
+
+
+def test_other_data_than_the_trials_is_refused(trial, dataset, partition):
+    stale = dataclasses.replace(trial, partition_checksum="0" * 64)
+    with pytest.raises(ValueError, match="partition"):
+        run_trial(stale, dataset, partition)
+
+
+def test_defaults_written_out_and_left_out_have_one_key():
+    short = Config(method="fedprox").validated()
+    long = Config(method="fedprox", hyperparameters={"mu": 1}, lr=0.05).validated()
+    assert trial_key(short.to_dict(), "d", "p", 0) == trial_key(long.to_dict(), "d", "p", 0)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"config": Config(method="fedprox", hyperparameters={"mu": 0.5}).validated().to_dict()},
+        {"data_checksum": "other"},
+        {"partition_checksum": "other"},
+        {"seed": 1},
+    ],
+)
+def test_whatever_decides_a_number_is_in_the_key(changed):
+    same = {"config": Config(method="fedprox").validated().to_dict(), "data_checksum": "d"}
+    same |= {"partition_checksum": "p", "seed": 0}
+    assert trial_key(**same) != trial_key(**{**same, **changed})
+
+
+def test_a_new_numerics_version_is_a_new_key(monkeypatch):
+    config = Config(method="fedprox").validated().to_dict()
+    before = trial_key(config, "d", "p", 0)
+    monkeypatch.setattr(METHODS["fedprox"], "version", 99)
+    method = trial_key(config, "d", "p", 0)
+    monkeypatch.setattr(engine, "VERSION", 99)
+    assert len({before, method, trial_key(config, "d", "p", 0)}) == 3
+
+
+def test_a_row_says_which_code_made_it():
+    assert set(commit()) == {"commit", "dirty", "sources"}
