@@ -81,8 +81,8 @@ def _of_path(text: str) -> Located:
 def _in(place: Path, name: str, definition: Definition, folder: Path) -> Located | None:
     """The data set's files in a place, a file or a folder, or None.
 
-    In a folder: the official files, there or in its folder ``name``; else an archive or folder that is called
-    ``name``, alone or with something after it, as in ``cifar10-imagefolder.zip``.
+    In a folder: the official files, there or in its folder ``name``; else the folder itself, if it has a folder
+    train; else an archive or folder called ``name``, alone or followed as in ``cifar10-imagefolder.zip``.
     """
     official = [file.name for file in definition.files]
     if place.is_file():
@@ -93,6 +93,8 @@ def _in(place: Path, name: str, definition: Definition, folder: Path) -> Located
         files = tuple(home / file for file in official)
         if all(file.is_file() for file in files):
             return Located(name, "official", definition.read, files, definition, folder)
+    if (place / "train").is_dir():
+        return _unofficial(name, place, definition)
     called = re.compile(re.escape(name) + r"(?![A-Za-z0-9]).*")
     candidates = [
         path

@@ -211,7 +211,7 @@ def test_tiny_imagenet_has_its_validation_images_for_a_test_set(official, tmp_pa
 
 @pytest.fixture
 def domainnet(official, tmp_path):
-    """Each domain has 10 images of each chosen class, 7 in the training list, and one class that is not chosen."""
+    """Each domain has 10 images of each chosen class, 7 in the training list, and a class that is not chosen."""
     for d, domain in enumerate(DOMAINS):
         members, lists = {}, {"train": "", "test": ""}
         for label in (*LABELS, 0):

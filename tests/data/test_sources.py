@@ -259,7 +259,7 @@ def test_a_source_of_another_shape_than_the_data_set_is_refused(image_folder):
     with pytest.raises(
         InvalidInput, match=r"images of shape \(1, 28, 28\) in 10 classes, not \(3, 4, 5\) in 2"
     ):
-        load("mnist", source=image_folder.parent / "photos", raw=Path("nowhere"), progress=False)
+        load("mnist", source=image_folder, progress=False)
 
 
 def test_two_archives_of_a_data_set_are_told_apart_by_the_user(digits_zip, tmp_path):

@@ -138,4 +138,4 @@ def test_the_published_number_is_held_against_the_pinned_configuration_only():
 def test_rows_and_columns_keep_the_order_of_the_table():
     summary = summarise(fake_results(methods=12, settings=9, seeds=1))
     assert list(summary.columns)[:2] == ["cifar10-0.1", "cifar10-0.5"]
-    assert [line.label for line in summary.pinned][-2:] == ["FedFomo", "pFedSim"]
+    assert [line.label for line in summary.pinned][-2:] == ["FedAP", "pFedSim"]

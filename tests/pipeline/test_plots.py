@@ -1,0 +1,100 @@
+"""The report's plots."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from pipeline.plots import clients, convergence, draw, inline, looks, megabytes
+from pipeline.summary import summarise
+from tests.pipeline.fake_results import cell_of, fake_results
+
+
+@pytest.fixture(scope="module")
+def drawn() -> dict[str, str]:
+    return draw(summarise(fake_results(seeds=2, search=3)))
+
+
+def test_results_of_a_search_give_every_plot(drawn):
+    assert list(drawn) == ["convergence", "clients", "communication", "time", "search"]
+
+
+def test_without_a_search_none_is_drawn():
+    assert "search" not in draw(summarise(fake_results(settings=1, seeds=1)))
+
+
+def test_without_results_nothing_is_drawn():
+    results = fake_results(settings=1, seeds=1)
+    results["cells"] = []
+    assert draw(summarise(results)) == {}
+
+
+def test_twelve_methods_look_different_and_do_so_in_every_plot(drawn):
+    lines = summarise(fake_results(methods=12, seeds=1)).pinned
+    assert len(set(looks(lines).values())) == 12
+    three = looks(summarise(fake_results(methods=3, seeds=1)).pinned)
+    for look in three.values():
+        assert all(look.colour in svg for svg in drawn.values())
+
+
+def test_methods_beyond_the_palette_are_told_apart_by_their_dashes():
+    lines = summarise(fake_results(methods=12, seeds=1)).pinned
+    twice = [*lines, *(line.__class__(f"{line.row}2", "", "", "pinned", {}) for line in lines)]
+    assert len(set(looks(twice).values())) == 24
+
+
+def test_a_curve_is_the_mean_over_the_seeds():
+    results = fake_results(methods=2, settings=1, seeds=3)
+    rows = cell_of(results, "cifar10-0.1/local")["pinned"]["rows"]
+    (axes,) = convergence(summarise(results)).axes
+    expected = np.mean(
+        [[r["post_aggregation"]["pooled"] for r in row["metrics"]["rounds"]] for row in rows], axis=0
+    )
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), expected)
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), [5, 10, 15, 20, 25, 30])
+
+
+def test_clients_without_test_samples_are_left_out():
+    results = fake_results(methods=2, settings=1, seeds=2, clients=6)
+    for row in cell_of(results, "cifar10-0.1/local")["pinned"]["rows"]:
+        row["metrics"]["per_client"][0]["accuracy"] = None
+    (axes,) = clients(summarise(results)).axes
+    ticks = np.unique(axes.lines[0].get_xdata())
+    assert len(ticks) == 5
+
+
+def test_megabytes_count_both_directions():
+    entry = summarise(fake_results(methods=3, seeds=2)).pinned[1].entries["cifar10-0.1"]
+    assert megabytes(entry) == pytest.approx((0.5, 15.0))
+
+
+def test_a_setting_without_results_says_so():
+    results = fake_results(methods=2, settings=2, seeds=1)
+    results["cells"] = [cell for cell in results["cells"] if cell["setting"] == "cifar10-0.1"]
+    _, empty = convergence(summarise(results)).axes
+    assert [text.get_text() for text in empty.texts] == ["no results"]
+
+
+def test_the_same_results_give_the_same_bytes(drawn):
+    assert draw(summarise(fake_results(seeds=2, search=3))) == drawn
+
+
+def test_in_a_page_the_text_takes_the_page_s_colours(drawn):
+    element = inline(drawn["convergence"], "Accuracy by round")
+    assert "#1f2328" not in element
+    assert "var(--ink)" in element
+    assert element.startswith('<svg role="img" aria-label="Accuracy by round"')
+
+
+def test_in_a_page_no_two_plots_share_an_id(drawn):
+    ids = [set(re.findall(r'\bid="([^"]+)"', inline(svg, ""))) for svg in drawn.values()]
+    assert sum(map(len, ids)) == len(set().union(*ids))
+
+
+def test_every_reference_inside_a_plot_resolves(drawn):
+    for svg in drawn.values():
+        element = inline(svg, "")
+        wanted = set(re.findall(r'(?:href="#|url\(#)([^")]+)', element))
+        assert wanted <= set(re.findall(r'\bid="([^"]+)"', element))

@@ -1,0 +1,262 @@
+"""The report: files, table, notices, provenance."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from pfl.errors import InvalidInput
+from pipeline import report
+from pipeline.published import FOLDER
+from pipeline.report import write_report
+from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
+
+PUBLISHED = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
+
+
+def realistic() -> dict:
+    """A paper's table with all that can go wrong in it."""
+    results = fake_results(
+        methods=4, seeds=2, search=3, published={"file": "pfedsim.csv", "table": "3"}, table="paper-table3"
+    )
+    results["config"]["title"] = "A table of <Tan> & al."
+    results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
+    cell_of(results, "cifar10-0.1/local")["pinned"]["rows"] = [
+        ledger_row("cifar10-0.1/local", seed, accuracy=accuracy) for seed, accuracy in enumerate((80, 82))
+    ]
+    partial, failed = cell_of(results, "cifar10-0.5/fedavg"), cell_of(results, "cifar10-0.5/fedprox")
+    del partial["pinned"]["rows"][1]
+    partial["errors"] = ["final, seed 1: diverged in round 17"]
+    failed |= {"selected": None, "errors": ["final, seed 0: out of memory"]}
+    failed["pinned"]["rows"] = []
+    results["cells"].remove(cell_of(results, "cifar10-0.5/local"))
+    return results
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("project")
+    shutil.copytree(FOLDER, root / FOLDER)
+    return root
+
+
+@pytest.fixture(scope="module")
+def folder(root) -> Path:
+    write_results(realistic(), root)
+    runs = {
+        "cifar10-0.1/local": {"run": "parent0", "trials": {ledger_row("cifar10-0.1/local")["key"]: "run0"}}
+    }
+    tracked = {"experiment": "paper-table3", "store": "mlflow.db", "cells": runs}
+    (root / "results/paper-table3/mlflow.json").write_text(json.dumps(tracked))
+    return write_report("paper-table3", root)
+
+
+@pytest.fixture(scope="module")
+def readme(folder) -> str:
+    return (folder / "README.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def page(folder) -> str:
+    return (folder / "index.html").read_text()
+
+
+def line_of(readme: str, label: str) -> list[str]:
+    """The cells of the main table's line that starts with ``label``."""
+    line = next(line for line in readme.splitlines() if line.startswith(f"| {label} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+def small(tmp_path: Path, **changes: object) -> str:
+    """The README of a small table with some keys of its results replaced."""
+    write_results(fake_results(methods=2, settings=1, seeds=1) | changes, tmp_path)
+    return (write_report("fake", tmp_path) / "README.md").read_text()
+
+
+# ---- the table -----------------------------------------------------------------------------------------
+
+
+def test_the_published_number_and_the_difference_are_beside_ours(readme):
+    assert line_of(readme, "Local")[0] == "81.00 ± 1.41<br><sub>84.30 ± 0.81 (−3.30)</sub>".replace(
+        "81.00", "**81.00**"
+    )
+
+
+def test_the_best_is_bold_and_the_second_underlined(readme, page):
+    column = [line_of(readme, label)[0] for label in ("Local", "FedAvg", "FedProx", "pFedSim")]
+    assert [cell.startswith("**") for cell in column] == [True, False, False, False]
+    assert [cell.startswith("<ins>") for cell in column] == [False, False, False, True]
+    assert '<span class="rank1">81.00</span>' in page
+
+
+def test_a_selected_configuration_has_a_line_of_its_own_without_a_published_number(readme):
+    assert "sub" not in line_of(readme, "Local, *selected*")[0]
+
+
+def test_failed_partial_and_missing_entries_say_what_they_are(readme, page):
+    assert line_of(readme, "FedProx")[1] == "*failed*"
+    assert line_of(readme, "Local")[1] == "*not run*"
+    assert re.fullmatch(r"\d+\.\d\d\*", line_of(readme, "FedAvg")[1])
+    for text in (readme, page):
+        assert "FedProx, pinned configuration failed: seed 0: out of memory." in text
+        assert "FedAvg, pinned configuration partial: seed 1: diverged in round 17." in text
+
+
+def test_hyperparameters_of_the_selected_configuration_are_shown(readme):
+    selected = cell_of(realistic(), "cifar10-0.1/pfedsim")["selected"]
+    assert f"rho = 0.5, lr = {selected['lr']:.3g}" in readme
+
+
+def test_the_csv_has_a_line_an_entry(folder):
+    with (folder / "table.csv").open() as lines:
+        entries = list(csv.DictReader(lines))
+    assert len(entries) == 4 * 2 * 2
+    local = entries[0]
+    assert (local["row"], local["mean"], local["seeds"]) == ("local", "81.0000", "2")
+    assert (local["published_mean"], local["difference"]) == ("84.3", "-3.3000")
+    assert {entry["status"] for entry in entries} == {"done", "partial", "failed", "not run"}
+
+
+def test_the_latex_table_is_booktabs_with_as_many_columns_as_settings(folder):
+    text = (folder / "table.tex").read_text()
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert all(row.count(" & ") == 2 for row in rows)
+    assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 2, 1]
+    assert r"Local & \textbf{81.00} $\pm$ 1.41 & \emph{not run} \\" in text
+    assert r"\quad published & 84.30 $\pm$ 0.81 ($-3.30$) &  \\" in text
+
+
+def test_latex_labels_are_escaped(tmp_path):
+    results = fake_results(methods=2, settings=1, seeds=1)
+    results["config"]["methods"][0]["label"] = "50%_&"
+    write_results(results, tmp_path)
+    assert r"50\%\_\&" in (write_report("fake", tmp_path) / "table.tex").read_text()
+
+
+# ---- notices and provenance ----------------------------------------------------------------------------
+
+
+def test_other_data_than_the_official_are_said_first(tmp_path):
+    files = [{"name": "copy.zip", "bytes": 7, "sha256": "ab" * 32}]
+    source = {"kind": "image-folder", "files": files}
+    manifest = {"datasets": {"cifar10": {"checksum": "cd" * 32, "source": source}}}
+    readme = small(tmp_path, manifest=manifest)
+    notice = "Not the official data: cifar10 was read from copy.zip (image-folder)."
+    assert notice in readme.partition("| Method |")[0]
+    assert "DATA_SOURCE=path/to/copy.zip dvc exp run -S 'tables=[fake]'" in readme
+    assert "cd" * 32 in readme
+
+
+def test_the_table_s_own_note_is_said_first(tmp_path):
+    config = fake_results(methods=2, settings=1, seeds=1)["config"] | {"note": "20 rounds, not 200."}
+    assert "> 20 rounds, not 200." in small(tmp_path, config=config).partition("| Method |")[0]
+
+
+def test_numbers_of_an_edited_tree_are_marked(tmp_path):
+    assert "computed by code that is in no commit" in small(tmp_path, dirty=True)
+
+
+def test_a_complete_table_on_official_data_has_no_notice(tmp_path):
+    assert "NOTE" not in small(tmp_path)
+
+
+def test_provenance_is_complete(readme, page):
+    results = realistic()
+    for fact in (
+        results["commit"],
+        results["manifest"]["datasets"]["digits"]["checksum"],
+        "dirichlet:0.1,min=10,test=0.25,seed=0",
+        "python 3.11.9, torch 2.15.0, pfl 0.1.0",
+        "Example CPU @ 2.60GHz, 4 cores, 1 thread a trial, loop backend on cpu",
+        "2 min 33 s of wall time",
+        "experiment paper-table3 in mlflow.db",
+        "parent0",
+        "run0",
+        f"git checkout {results['commit']}",
+        "ours: the paper does not say",
+    ):
+        assert fact in readme
+        assert fact in page
+
+
+# ---- the files -----------------------------------------------------------------------------------------
+
+
+def test_every_link_of_the_readme_leads_to_a_file(readme, folder):
+    targets = re.findall(r'\]\(([^)]+)\)|src="([^"]+)"', readme)
+    assert len(targets) > 8
+    assert all((folder / (link or image)).is_file() for link, image in targets)
+
+
+def test_the_page_needs_no_network(page):
+    assert set(re.findall(r"https?://[^\s\"'<>)]+", page)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    assert not re.search(r"<(script|link|iframe|img)\b|@import", page)
+
+
+def test_the_page_is_well_formed_and_escapes_what_it_is_given(page):
+    unclosed, void = [], {"meta", "br"}
+
+    class Tags(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            if tag not in void:
+                unclosed.append(tag)
+
+        def handle_endtag(self, tag):
+            assert unclosed.pop() == tag
+
+    Tags().feed(page)
+    assert unclosed == []
+    assert "<h1>A table of &lt;Tan&gt; &amp; al.</h1>" in page
+
+
+def test_the_page_s_ids_are_unique(page):
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_the_same_results_give_the_same_files(root, folder):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    write_report("paper-table3", root)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_table_without_any_result_still_has_a_report(tmp_path):
+    readme = small(tmp_path, cells=[])
+    assert "| Local | *not run* |" in readme
+    assert "Convergence" not in readme
+
+
+def test_plots_of_a_setting_that_is_gone_do_not_stay(tmp_path):
+    small(tmp_path)
+    (tmp_path / "reports/fake/partition-gone.svg").touch()
+    small(tmp_path)
+    assert not (tmp_path / "reports/fake/partition-gone.svg").exists()
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------
+
+
+def test_a_table_without_results_is_one_clear_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["report", "digits"])
+    with pytest.raises(SystemExit, match="2"):
+        report.main()
+    message = capsys.readouterr().err
+    assert message == "table: digits is not accepted; expected a table with results; run its sweep first\n"
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
+    write_results(fake_results(methods=2, settings=1, seeds=1), tmp_path)
+    (tmp_path / "reports").write_text("a file in the way")
+    with pytest.raises(InvalidInput, match="a folder that can be written"):
+        write_report("fake", tmp_path)
