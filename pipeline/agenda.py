@@ -17,6 +17,7 @@ from pipeline.summary import accuracy, failure
 if TYPE_CHECKING:
     from pfl.data.partition import Partition
 
+
 @dataclasses.dataclass(frozen=True)
 class Attempt:
     """A configuration in a cell, to be run with one or more seeds.
@@ -248,7 +249,7 @@ class Agenda:
                 yield trial
 
     def next(self) -> Trial | None:
-        """A trial to start, whose end is told to `record` or `fail`; None: none, or none before such an end."""
+        """A trial to start, whose end is told to `record` or `fail`; None: none is open now."""
         trial = next(self.open(), None)
         if trial:
             self._out.update(trial.keys())

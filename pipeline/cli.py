@@ -1,2 +1,119 @@
-def add_commands(app):
-    pass
+"""The commands that the pipeline adds to ``pfl``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="See `pfl tables`.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Called by ``pfl`` with its application, through the entry-point group ``pfl.commands``."""
+    app.command()(check)
+    app.command()(tables)
+    app.command()(trials)
+    app.command()(track)
+    ledger = typer.Typer(help="The ledger of finished simulations.", no_args_is_help=True)
+    ledger.command("import")(import_)
+    app.add_typer(ledger, name="ledger")
+    stage = typer.Typer(help="The stages of dvc.yaml, one at a time.", no_args_is_help=True)
+    for command in (download, partition, sweep, report):
+        stage.command()(command)
+    app.add_typer(stage, name="stage")
+
+
+def check(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default those of params.yaml.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write what was found to a file, too.")] = None,
+) -> None:
+    """Check tables, before anything is run."""
+    from pipeline.check import check_tables
+
+    lines = check_tables(names)
+    print("\n".join(lines))
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def tables() -> None:
+    """List the tables."""
+    from pipeline.config import cells, load_table, table_names
+
+    for name in table_names():
+        table = load_table(name)
+        print(f"{name:<20} {table.title} ({len(cells(name, table))} cells)")
+
+
+def trials(
+    table: TableName,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written, a trial a line.")],
+) -> None:
+    """Write the trials of a table that can be run now, for `pfl run --trials FILE` on another machine.
+
+    Give the rows that it writes to `pfl ledger import`, and ask again until no trial is left.
+    """
+    from pipeline.config import load_table
+    from pipeline.environment import Sources
+    from pipeline.ledger import Ledger
+    from pipeline.sweep import agenda_of
+
+    agenda = agenda_of(table, load_table(table), Ledger(Sources.current()))
+    agenda.stack_seeds = True
+    found = [json.dumps(trial.to_dict()) + "\n" for trial in agenda.open()]
+    file.write_text("".join(found), encoding="utf-8")
+    print(f"{len(found)} trials in {file}; {agenda.done} of {agenda.total} simulations are done")
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows that `pfl run --trials` wrote.")],
+) -> None:
+    """Add rows that another machine computed, after a check of their keys."""
+    from pipeline.environment import Sources
+    from pipeline.ledger import import_rows
+
+    print(f"{import_rows(file, Sources.current())} rows are new")
+
+
+def track(table: TableName) -> None:
+    """Enter the results of a table in MLflow again, after the store was lost or moved."""
+    from pipeline.environment import Sources
+    from pipeline.ledger import Ledger
+    from pipeline.tracking import rebuild
+
+    print(f"{rebuild(Path.cwd(), table, Ledger(Sources.current()).get)} trials entered")
+
+
+def download(table: TableName) -> None:
+    """Fetch and decode the data sets."""
+    from pipeline import stages
+
+    stages.download(table)
+
+
+def partition(table: TableName) -> None:
+    """Divide the data over the clients."""
+    from pipeline import stages
+
+    stages.partition(table)
+
+
+def sweep(table: TableName) -> None:
+    """Search and run every cell."""
+    from pipeline.sweep import sweep
+
+    sweep(table)
+
+
+def report(table: TableName) -> None:
+    """Write the report."""
+    from pipeline.report import write_report
+
+    folder = write_report(table, Path.cwd())
+    print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,7 @@ STYLE: dict[Any, Any] = {
     "legend.labelcolor": INK,
     "lines.linewidth": 1.6,
     "svg.fonttype": "none",
+    "svg.hashsalt": "",  # the same plot has the same ids
     "text.color": INK,
     "xtick.color": GRID,
     "xtick.labelcolor": MUTED,
@@ -93,17 +94,16 @@ def looks(lines: Sequence[Line]) -> dict[str, Look]:
 
 def draw(summary: Summary) -> dict[str, str]:
     """The plots that the results allow, SVG text by name."""
+    from matplotlib import rc_context
+
     finished = any(line.entries[name].rows for line in summary.pinned for name in summary.columns)
     plots: dict[str, Callable[[Summary], Figure]] = {}
     if finished:
         plots = {"convergence": convergence, "clients": clients, "communication": communication, "time": time}
     if any(cell["search"] for cell in summary.results["cells"]):
         plots["search"] = search
-    drawn = {}
-    for name, plot in plots.items():
-        with _style(name):
-            drawn[name] = _svg(plot(summary))
-    return drawn
+    with rc_context(STYLE):
+        return {name: _svg(plot(summary)) for name, plot in plots.items()}
 
 
 def convergence(summary: Summary) -> Figure:
@@ -277,15 +277,6 @@ def _legend(figure: Figure, summary: Summary, curves: bool = True) -> None:
     figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 7))
 
 
-@contextmanager
-def _style(salt: str) -> Iterator[None]:
-    """The plots' style; ids inside an SVG come from ``salt``, so that a page can hold several."""
-    import matplotlib as mpl
-
-    with mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
-        yield
-
-
 def _svg(figure: Figure) -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
@@ -294,11 +285,16 @@ def _svg(figure: Figure) -> str:
     return re.sub(r"font: ([^;\"]*?)'?DejaVu Sans'?[^;\"]*", rf"font: \1{FONTS}", svg)
 
 
-def inline(svg: str, label: str) -> str:
-    """An SVG file as an element of a page, in the page's colours."""
+def inline(svg: str, name: str, label: str) -> str:
+    """An SVG file as an element of a page, in the page's colours.
+
+    Args:
+        name: unique in the page; ids start with it.
+        label: what the plot shows, for those who cannot see it.
+    """
     element = svg[svg.index("<svg") :]
-    element = re.sub(r'<g id="[^"]*"', "<g", element)
     element = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", element)
+    element = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", element)
     for colour, variable in VARIABLES.items():
         element = element.replace(colour, f"var({variable})")
-    return element.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    return element.replace("<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pfl.errors import InvalidInput
 from pipeline.config import Setting, Table, load_table, manifest_file, partition_file
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def download(name: str) -> None:
     """Fetch and decode a table's data sets, and write what they are to `data/manifests/<table>.json`."""
     table = load_table(name)
-    datasets = {_dataset_name(table, setting): None for setting in table.settings.values()}
-    content = {"table": name, "datasets": {dataset: _described(_load(dataset)) for dataset in datasets}}
-    _write(manifest_file(name), content)
-    for dataset, found in content["datasets"].items():
+    names = dict.fromkeys(_dataset_name(table, setting) for setting in table.settings.values())
+    datasets = {dataset: _described(_load(dataset)) for dataset in names}
+    _write(manifest_file(name), {"table": name, "datasets": datasets})
+    for dataset, found in datasets.items():
         print(f"{dataset}: {found['images']} images in {found['classes']} classes, {found['source']['kind']}")
 
 
@@ -29,9 +29,10 @@ def partition(name: str) -> None:
     Raises:
         InvalidInput: a data set has changed since the download stage looked.
     """
+    from matplotlib import rc_context
+
     from pfl.data.partition import make_partition
-    from pfl.data.plot import plot_partition
-    from pipeline.plots import svg
+    from pfl.data.plot import plot
 
     table = load_table(name)
     manifest = json.loads(manifest_file(name).read_text(encoding="utf-8"))["datasets"]
@@ -50,7 +51,9 @@ def partition(name: str) -> None:
             file.with_suffix(".json"),
             {"spec": made.spec, "checksum": made.checksum, "notes": made.notes, **facts},
         )
-        file.with_suffix(".svg").write_text(svg(plot_partition(made, dataset)), encoding="utf-8")
+        with rc_context({"svg.hashsalt": name}):  # equal partitions give equal files
+            figure = plot(made, dataset.labels, dataset.classes, setting.label)
+            figure.savefig(file.with_suffix(".svg"), metadata={"Date": None})
         print(f"{setting_name}: {made.spec}, {made.clients} clients")
 
 
@@ -64,7 +67,7 @@ def _load(name: str) -> Dataset:
     return load(name)
 
 
-def _described(dataset: Dataset) -> dict[str, object]:
+def _described(dataset: Dataset) -> dict[str, Any]:
     return {
         "checksum": dataset.checksum,
         "images": len(dataset.labels),

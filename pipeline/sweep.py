@@ -1,4 +1,4 @@
-"""The train-sweep stage: every cell of a table searched and run, by Ray Tune, out of the ledger where it can."""
+"""The train-sweep stage: every cell of a table searched and run, out of the ledger where it can."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
+from types import TracebackType
 
 from pfl.data.partition import Partition
 from pfl.errors import InvalidInput
@@ -28,8 +30,8 @@ from pipeline.tracking import Tracker
 def sweep(name: str) -> None:
     """Run what is left of a table and write `results/<table>/`.
 
-    A trial that fails becomes a failed cell, never the end of the sweep. Interrupted, it is to be started again:
-    what is in the ledger is not run twice, and a trial goes on from its checkpoint.
+    A trial that fails becomes a failed cell, never the end of the sweep. Interrupted, it is to be started
+    again: what is in the ledger is not run twice, and a trial goes on from its checkpoint.
 
     Raises:
         InvalidInput: the table, a stage before this one that has not run, or another sweep of the table.
@@ -43,12 +45,14 @@ def sweep(name: str) -> None:
         for place in ledger.damaged:
             print(f"ledger: {place} is no row and is passed over")
         try:
-            with _tracked(name, table) as (on_row, on_cell):
-                agenda = agenda_of(name, table, ledger, on_row, on_cell)
+            with Tracking(name, table) as tracking:
+                agenda = agenda_of(name, table, ledger, tracking)
                 if not agenda.finished:
                     _run(name, table, agenda, ledger)
         except KeyboardInterrupt:
-            print(f"\n{name}: stopped. The same command goes on from here: nothing that is done is run again.")
+            print(
+                f"\n{name}: stopped. The same command goes on from here: nothing that is done is run again."
+            )
             raise
         finally:
             publish(name)
@@ -59,3 +63,70 @@ def sweep(name: str) -> None:
         print(f"{cell['cell']}: {cell['status']} ({'; '.join(cell['errors'])})")
     if failed:
         print(f"To try trials again that failed: dvc repro --force --single-item train-sweep@{name}")
+
+
+def agenda_of(name: str, table: Table, ledger: Ledger, watch: Tracking | None = None) -> Agenda:
+    """What a table consists of, with what the ledger already has of it.
+
+    Raises:
+        InvalidInput: the partition stage has not run.
+    """
+    partitions = {setting: Partition.load(partition_file(name, setting)) for setting in table.settings}
+    callbacks = (watch.row, watch.cell) if watch else ()
+    return Agenda(cells(name, table), table, partitions, ledger, *callbacks)
+
+
+def _run(name: str, table: Table, agenda: Agenda, ledger: Ledger) -> None:
+    """Say what is to come, and let Ray run it; Ray is not even imported where nothing is left to run."""
+    from joblib import cpu_count
+
+    from pipeline import cluster
+
+    datasets = json.loads(manifest_file(name).read_text(encoding="utf-8"))["datasets"]
+    slots = max(1, cpu_count() // table.resources.cpus)
+    print(Estimate.of(agenda, ledger, datasets, slots).text(name, slots), flush=True)
+    with Progress(name, agenda, table.evaluation.model_dump()) as progress:
+        cluster.run(agenda, table.resources, progress.update)
+
+
+class Tracking:
+    """MLflow's single writer: a thread, so that no worker waits for the database."""
+
+    def __init__(self, name: str, table: Table):
+        self._tracker = Tracker(Path.cwd(), name)
+        self._evaluation = table.evaluation.model_dump()
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._outcomes: dict[str, Row] = {}
+
+    def row(self, cell: CellAgenda, attempt: Attempt, row: Row, from_ledger: bool) -> None:
+        self._outcomes[row["key"]] = row
+        self._thread.submit(self._tracker.trial, cell.cell.id, row, attempt.number, from_ledger)
+
+    def cell(self, cell: CellAgenda) -> None:
+        self._thread.submit(self._tracker.cell, cell.result(self._outcomes), self._evaluation)
+
+    def __enter__(self) -> Tracking:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.shutdown(cancel_futures=error is not None)  # the next sweep enters what is missing
+        self._tracker.save()
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Hold the table's lock, which ends with the process however that ends."""
+    SCRATCH.mkdir(exist_ok=True)
+    with (SCRATCH / f"lock-{name}").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            accepted = f"a table that no other sweep is at ({file.read()}); wait for it, or stop it"
+            raise InvalidInput("sweep", name, accepted) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}, since {datetime.now():%H:%M}")
+        file.flush()
+        yield

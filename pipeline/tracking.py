@@ -7,21 +7,20 @@ results live in the ledger, so a store that is locked or gone costs one warning,
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 import json
 import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from urllib.parse import urlsplit
 
 from pfl.errors import InvalidInput
-from pipeline.summary import failure, score
+from pipeline import entries
+from pipeline.entries import Measure, Row
+from pipeline.summary import score
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Row = Mapping[str, Any]
 P = ParamSpec("P")
 
 METRICS_A_REQUEST = 900  # MLflow takes 1000 metrics and parameters together
@@ -44,7 +42,7 @@ def _harmless(method: Callable[Concatenate[Tracker, P], None]) -> Callable[Conca
             try:
                 method(self, *args, **kwargs)
             except Exception as error:
-                self.lost = str(error).strip().partition("\n")[0] or type(error).__name__
+                self.lost = self._cause(error)
                 log.warning(
                     "MLflow: %s; results are safe in the ledger, and `pfl track %s` enters them later",
                     self.lost,
@@ -99,28 +97,23 @@ class Tracker:
         if found in self._unsettled:
             client.delete_run(self._unsettled.pop(found))
         parent = self._parent(client, cell, row)
-        started, finished = _span(row)
+        started, finished = entries.span(row)
         run = client.create_run(
             self._experiment,
             start_time=started,
-            run_name=_run_name(row, trial_number),
+            run_name=entries.run_name(row, trial_number),
             tags={
-                **self._tags(cell, row),
+                **entries.tags(self.table, cell, row),
+                **entries.trial_tags(row, trial_number, from_ledger),
                 "mlflow.parentRunId": parent,
-                "seed": str(row["seed"]),
-                "phase": row["phase"],
-                "key": row["key"],
-                "from_ledger": str(from_ledger).lower(),
-                **({} if trial_number is None else {"trial": str(trial_number)}),
-                **({"error": row["error"]} if "error" in row else {}),
             },
         ).info.run_id
         status = "KILLED"  # until everything is in
         try:
-            _log(client, run, _metrics(row), _parameters(row), finished)
+            _log(client, run, entries.measures(row), entries.parameters(row), finished)
             if row["phase"] == "final" and "metrics" in row:
-                client.log_text(run, _per_client(row), "per_client.csv")
-            status = "FAILED" if failure(row) else "FINISHED"
+                client.log_text(run, entries.per_client(row), "per_client.csv")
+            status = entries.status(row)
         finally:
             client.set_terminated(run, status, finished)
         (self._unsettled if "error" in row else self._trials)[found] = run
@@ -137,7 +130,7 @@ class Tracker:
         parent = self._parents.get(entry["cell"])
         if parent is None:  # no row of it was entered: nothing has been run
             return
-        metrics: list[tuple[str, float | None, int]] = []
+        metrics: list[Measure] = []
         rows: list[Row] = []
         for prefix, configuration in (("", entry["pinned"]), ("selected_", entry["selected"])):
             if configuration:
@@ -147,11 +140,17 @@ class Tracker:
                     metrics.append((f"{prefix}accuracy", reached.mean, 0))
                     metrics.append((f"{prefix}accuracy_std", reached.std, 0))
         metrics.append(("wall_seconds", math.fsum(row["seconds"] for row in rows), 0))
-        finished = max((_span(row)[1] for row in rows), default=None)
+        finished = max((entries.span(row)[1] for row in rows), default=None)
         _log(client, parent, metrics, {}, finished or 0)
         client.set_tag(parent, "seeds", ",".join(map(str, sorted({row["seed"] for row in rows}))))
         client.set_tag(parent, "status", entry["status"])
         client.set_terminated(parent, "FAILED" if entry["status"] == "failed" else "FINISHED", finished)
+
+    def _cause(self, error: Exception) -> str:
+        """One line of an error, without the password that the store's address may hold."""
+        first = str(error).strip().partition("\n")[0] or type(error).__name__
+        address = urlsplit(self._uri).netloc
+        return (first.replace(address, self.store) if address else first)[:160]
 
     def run_ids(self) -> dict[str, Any]:
         """Experiment, store and the run ids of every cell and of its trials by key."""
@@ -205,38 +204,18 @@ class Tracker:
 
     def _parent(self, client: MlflowClient, cell: str, row: Row) -> str:
         if cell not in self._parents:
-            started, _ = _span(row)
-            tags = self._tags(cell, row)
+            started, _ = entries.span(row)
+            tags = entries.tags(self.table, cell, row)
             run = client.create_run(self._experiment, started, tags, run_name=cell).info.run_id
             # Not RUNNING: a killed sweep would leave it so for ever. `cell` concludes it.
             client.update_run(run, status="SCHEDULED")
             self._parents[cell] = run
-            _log(client, run, [], _parameters(row), started)
+            _log(client, run, [], entries.parameters(row), started)
             setting = cell.partition("/")[0]
             plot = self._root / "data" / "partitions" / self.table / f"{setting}.svg"
             if plot.exists():
                 client.log_artifact(run, str(plot))
         return self._parents[cell]
-
-    def _tags(self, cell: str, row: Row) -> dict[str, str]:
-        """The tags that parents and children share, so that a filter finds both."""
-        setting, _, label = cell.partition("/")
-        hardware = row.get("hardware", {})  # a trial that failed does not say
-        commit = row["commit"] or "unknown"
-        return {
-            "table": self.table,
-            "cell": cell,
-            "setting": setting,
-            "row": label,
-            "method": row["method"],
-            "dataset": row["dataset"],
-            "partition": row["partition"],
-            "git_commit": f"{commit}-dirty" if row["dirty"] else commit,
-            "mlflow.source.git.commit": commit,
-            "mlflow.source.name": "train-sweep",
-            "data_checksum": row["data_checksum"],
-            "hardware": ", ".join(str(value) for value in hardware.values() if value is not None),
-        }
 
 
 def rebuild(root: Path, table: str, find: Callable[[str], Row | None]) -> int:
@@ -280,16 +259,18 @@ def _rows_of(entry: Mapping[str, Any], find: Callable[[str], Row | None]) -> Ite
 
 
 def _quieten() -> None:
-    """What mlflow reads when it is imported and first connects.
-
-    Nothing is sent to its authors, a server that is gone is given up after seconds instead of minutes, and a
-    new database is made in silence.
+    """What mlflow reads when it is imported and connects: it tells its authors nothing and the screen little,
+    and gives up a server that is gone after seconds instead of minutes.
     """
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
-    for name in ("alembic", "mlflow.store.db.utils"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, value in {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    }.items():
+        os.environ.setdefault(name, value)
+    for chatty in ("alembic", "mlflow.store.db.utils", "urllib3.connectionpool"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)
 
 
 def _runs(client: MlflowClient, experiment: str) -> Iterator[Run]:
@@ -305,68 +286,18 @@ def _runs(client: MlflowClient, experiment: str) -> Iterator[Run]:
 def _log(
     client: MlflowClient,
     run: str,
-    metrics: Sequence[tuple[str, float | None, int]],
+    measures: Sequence[Measure],
     parameters: Mapping[str, str],
     timestamp: int,
 ) -> None:
-    """Write (name, value, round) metrics and parameters in one request, or as few as MLflow takes."""
+    """Write numbers and parameters in one request, or as few as MLflow takes."""
     from mlflow.entities import Metric, Param
 
-    entries = [
+    metrics = [
         Metric(name, value, timestamp, round)
-        for name, value, round in metrics
+        for name, value, round in measures
         if value is not None and math.isfinite(value)
     ]
-    client.log_batch(run, entries[:METRICS_A_REQUEST], [Param(*item) for item in parameters.items()])
-    for start in range(METRICS_A_REQUEST, len(entries), METRICS_A_REQUEST):
-        client.log_batch(run, entries[start : start + METRICS_A_REQUEST])
-
-
-def _span(row: Row) -> tuple[int, int]:
-    """When a row's simulation began and ended, in milliseconds since 1970."""
-    finished = datetime.fromisoformat(row["finished"]).timestamp()
-    return round(1000 * (finished - row.get("seconds", 0))), round(1000 * finished)
-
-
-def _run_name(row: Row, trial_number: int | None) -> str:
-    if row["phase"] == "search":
-        return f"search {trial_number}"
-    origin = f", from search {trial_number}" if trial_number else ""
-    return f"seed {row['seed']}{origin}"
-
-
-def _parameters(row: Row) -> dict[str, str]:
-    config = dict(row["config"])
-    own = config.pop("hyperparameters")
-    return {name: str(value) for name, value in config.items()} | {
-        f"{row['method']}.{name}": str(value) for name, value in own.items()
-    }
-
-
-def _metrics(row: Row) -> list[tuple[str, float | None, int]]:
-    """(name, value, round) of a row; few names, since MLflow's pages slow down with every further one."""
-    entries: list[tuple[str, float | None, int]] = [("wall_seconds", row.get("seconds"), 0)]
-    entries += [
-        (name, row.get("measured", {}).get(name), 0) for name in ("samples_per_second", "peak_memory_bytes")
-    ]
-    if "metrics" not in row:
-        return entries
-    headline = row["metrics"]["headline"]
-    entries.append(("accuracy_best", row["metrics"]["accuracy"]["pooled"]["best"], 0))
-    for evaluated in row["metrics"]["rounds"]:
-        at = evaluated["round"]
-        entries += [
-            ("accuracy", evaluated[headline]["pooled"], at),
-            ("accuracy_client_mean", evaluated[headline]["client_mean"], at),
-            ("loss", evaluated[headline]["loss"], at),
-            *((name, evaluated.get(name), at) for name in ("train_loss", "bytes_up", "bytes_down")),
-        ]
-    return entries
-
-
-def _per_client(row: Row) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, ("client", "train", "test", "accuracy"), extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(row["metrics"]["per_client"])
-    return text.getvalue()
+    client.log_batch(run, metrics[:METRICS_A_REQUEST], [Param(*item) for item in parameters.items()])
+    for start in range(METRICS_A_REQUEST, len(metrics), METRICS_A_REQUEST):
+        client.log_batch(run, metrics[start : start + METRICS_A_REQUEST])

@@ -57,8 +57,12 @@ class AgendaSearch(Searcher):
             self._agenda.record(trial, json.loads(result["rows"]))
         self._ended()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing of it goes into Tune's own record of the experiment: a sweep goes on from the ledger."""
+        return {}
+
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: the ledger is what a sweep goes on from."""
+        """Likewise nothing."""
 
 
 class Worker(tune.Trainable):

@@ -36,7 +36,15 @@ class Tree:
         self.names = sorted(names)
 
     def open(self, name: str) -> IO[bytes]:
-        return (self._root / name).open("rb") if isinstance(self._root, Path) else self._root.open(name)
+        """The file of that name, to be read.
+
+        Raises:
+            InvalidInput: there is none.
+        """
+        try:
+            return (self._root / name).open("rb") if isinstance(self._root, Path) else self._root.open(name)
+        except (KeyError, FileNotFoundError):
+            raise InvalidInput("dataset", str(self.path), f"a folder or archive with {name}") from None
 
     def read(self, name: str) -> bytes:
         with self.open(name) as file:

@@ -53,7 +53,10 @@ class ArrayWriter:
     ) -> None:
         """Add images, uint8 (n, C, H, W), with the label, writer and domain of each, (n,)."""
         self.shape = images.shape[1:]
-        self._images.write(np.ascontiguousarray(images).data)
+        try:
+            self._images.write(np.ascontiguousarray(images).data)
+        except OSError as error:
+            raise _unwritable(self._folder.parent, error) from error
         for name, values in (("labels", labels), ("writer", writer), ("domain", domain)):
             if values is not None:
                 self._columns[name].append(np.asarray(values, np.int64))
@@ -68,8 +71,7 @@ class ArrayWriter:
         """Write what describes the images: labels, checksum, mean and standard deviation."""
         self.close()
         labels = self.column("labels")
-        if labels is None:
-            raise InvalidInput("dataset", self._folder.name, "a data set with at least one image")
+        assert labels is not None
         for name in self._columns:
             if (values := self.column(name)) is not None:
                 np.save(self._folder / f"{name}.npy", values)
@@ -100,7 +102,7 @@ def entry(name: str, key: str, write: Callable[[Path], None]) -> Path:
     to finish gives its folder the entry's name.
 
     Raises:
-        InvalidInput: the cache folder cannot be written.
+        InvalidInput: the cache folder cannot be written, or is full.
     """
     root = Path(os.environ.get("PFL_CACHE", "~/.cache/pfl-repro")).expanduser()
     folder = root / f"{name}-{key[:16]}"
@@ -110,9 +112,7 @@ def entry(name: str, key: str, write: Callable[[Path], None]) -> Path:
         root.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=root))
     except OSError as error:
-        raise InvalidInput(
-            "PFL_CACHE", str(root), f"a folder that can be written ({error.strerror})"
-        ) from error
+        raise _unwritable(root, error) from error
     try:
         write(temporary)
         temporary.replace(folder)
@@ -122,6 +122,10 @@ def entry(name: str, key: str, write: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _unwritable(root: Path, error: OSError) -> InvalidInput:
+    return InvalidInput("PFL_CACHE", str(root), f"a folder that can be written ({error.strerror})")
 
 
 def key_of(parts: Iterable[object]) -> str:

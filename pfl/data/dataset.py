@@ -72,9 +72,14 @@ def load(
     """
     source = source or os.environ.get("DATA_SOURCE")
     found = locate(name_or_path, Path(source) if source else None, raw, progress)
-    stamps = [stamp for path in found.files for stamp in checksum.stamps(path)]
-    key = cache.key_of([found.name, found.kind, *stamps])
-    return _opened(found.name, cache.entry(found.name, key, lambda folder: _decode(found, folder, progress)))
+    try:
+        stamps = [stamp for path in found.files for stamp in checksum.stamps(path)]
+        key = cache.key_of([found.name, found.kind, *stamps])
+        folder = cache.entry(found.name, key, lambda folder: _decode(found, folder, progress))
+    except OSError as error:
+        unreadable = str(error.filename or name_or_path)
+        raise InvalidInput("dataset", unreadable, f"files that can be read ({error.strerror})") from error
+    return _opened(found.name, folder)
 
 
 def _decode(found: Located, folder: Path, progress: bool) -> None:
@@ -84,14 +89,13 @@ def _decode(found: Located, folder: Path, progress: bool) -> None:
     out = cache.ArrayWriter(folder, progress)
     try:
         content = found.read(found.files, out)
-        expected = found.definition
-        if expected and (out.shape != expected.shape or len(content.classes) != expected.classes):
-            raise InvalidInput(
-                found.name,
-                ", ".join(map(str, found.files)),
-                f"images of shape {expected.shape} in {expected.classes} classes, "
-                f"not {out.shape} in {len(content.classes)}",
-            )
+        files = ", ".join(map(str, found.files))
+        if not out.shape:
+            raise InvalidInput("dataset", files, "at least one image")
+        known = found.definition
+        if known and (out.shape, len(content.classes)) != (known.shape, known.classes):
+            accepted = f"images of shape {known.shape} in {known.classes} classes for {found.name}"
+            raise InvalidInput("dataset", files, f"{accepted}, not {out.shape} in {len(content.classes)}")
         out.finish(content, source)
     finally:
         out.close()

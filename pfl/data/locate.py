@@ -81,8 +81,8 @@ def _of_path(text: str) -> Located:
 def _in(place: Path, name: str, definition: Definition, folder: Path) -> Located | None:
     """The data set's files in a place, a file or a folder, or None.
 
-    In a folder: the official files, there or in its folder ``name``; else the folder itself, if it has a folder
-    train; else an archive or folder called ``name``, alone or followed as in ``cifar10-imagefolder.zip``.
+    In a folder: the official files, there or in its folder ``name``; else the folder itself, if it has a
+    folder train; else an archive or folder called ``name``, alone or as in ``cifar10-imagefolder.zip``.
     """
     official = [file.name for file in definition.files]
     if place.is_file():

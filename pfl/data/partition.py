@@ -180,6 +180,8 @@ def parse_spec(spec: str) -> tuple[str, Rule]:
         options[rule.argument] = argument
     for option in rest:
         key, _, value = option.partition("=")
+        if key in options:
+            raise InvalidInput(key, value, f"one value, not {options[key]} as well")
         options[key] = value
     found = parsed(rule, options)
     return name + written(found), found

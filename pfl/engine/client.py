@@ -124,6 +124,10 @@ class Client:
                 norm.momentum = momentum
 
 
+LocalGradient = Callable[[Client, tuple[Batch, ...]], tuple[Mapping[str, Tensor], Tensor]]
+"""What SGD descends along on one or several batches, by name, and the loss for the record."""
+
+
 @dataclass(frozen=True)
 class Step:
     """What a custom local step returns.

@@ -16,7 +16,12 @@ class Groups:
 
     ``all`` is everything; ``model`` the main network (``extractor`` and ``head``); every further submodule of
     the client's network is a group of its own name; ``bn_affine`` and ``bn_stats`` are batch norm's weights
-    and running statistics; ``stage:NAME`` the stages that the network declares.
+    and running statistics; ``stage:NAME`` the stages that the network declares. A tensor's own name is a
+    group, too.
+
+    Attributes:
+        trainable: names of all parameters.
+        stages: the groups of the network's stages.
     """
 
     def __init__(self, net: Network):
@@ -29,7 +34,9 @@ class Groups:
         norms = [module for module in net.modules() if isinstance(module, _BatchNorm)]
         children = dict(net.named_children())
         self.trainable = tuple(name for name, _ in net.named_parameters())
+        self.stages = tuple(f"stage:{name}" for name in net.stages)
         self._names: dict[str, tuple[str, ...]] = {
+            **{name: (name,) for name in names.values()},
             "all": of(net),
             "model": of(children["extractor"], children["head"]),
             **{name: of(child) for name, child in children.items()},

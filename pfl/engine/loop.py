@@ -29,7 +29,7 @@ class LoopBackend:
             params = {name: stack[k] for name, stack in tensors.items()}
             rows = {name: stack[k] for name, stack in state.items()}
             for phase, plans in zip(task.phases, schedule, strict=True):
-                run = _run_steps if phase.step else _run_sgd
+                run = _run_steps if phase.step or phase.gradient else _run_sgd
                 losses[k] += run(program, phase, plans, Client(program.net, params, start, rows))
                 samples += phase.repeat * sum(len(batch) for plan in plans for batch in plan.batches)
             losses[k] /= max(sum(map(len, schedule)), 1)
@@ -94,17 +94,24 @@ def _run_sgd(program: Program, phase: Phase, plans: list[Plan], client: Client) 
 
 @torch.no_grad()
 def _run_steps(program: Program, phase: Phase, plans: list[Plan], client: Client) -> Tensor:
-    """The phase's own steps on the client's parameters and state, in place."""
-    assert phase.step is not None
+    """The phase's own steps, or SGD along its own gradients, on the client's tensors, in place."""
     trained = program.prepare(phase)
     client = program.client(client.params, client.start, client.state, trained)
+    optimiser = SGD(program.config, phase, list(client.weights.values()))
     total = torch.zeros((), dtype=torch.float64, device=program.federation.device)
     for plan in plans:
         batches = tuple(_batch(program, index, plan) for index in plan.batches)
-        step = phase.step(client, batches, program.config.lr * phase.lr)
-        for name, value in step.params.items():
-            client.params[name].copy_(value)
-        for name, value in step.state.items():
-            client.state[name].copy_(value)
-        total += step.loss
+        for _ in range(phase.repeat):
+            if phase.step is None:
+                assert phase.gradient is not None
+                direction, loss = phase.gradient(client, batches)
+                optimiser.step(list(client.weights.values()), [direction[name] for name in trained])
+            else:
+                step = phase.step(client, batches, program.config.lr * phase.lr)
+                for name, value in step.params.items():
+                    client.params[name].copy_(value)
+                for name, value in step.state.items():
+                    client.state[name].copy_(value)
+                loss = step.loss
+        total += loss
     return total

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pfl.config import Config
-    from pfl.engine.client import Batch, Client, LocalStep, Loss
+    from pfl.engine.client import Batch, Client, LocalGradient, LocalStep, Loss
     from pfl.engine.server import Server
     from pfl.models._network import Network
 
@@ -49,8 +49,9 @@ class Phase:
         lr: learning rate as a multiple of the configuration's.
         loss: in place of `Method.loss`.
         repeat: SGD steps on each batch, the gradient taken anew each time.
+        gradient: in place of the loss's gradient; SGD descends along it.
         step: in place of SGD.
-        batches: independent batches that one such step sees; a client with fewer uses them again.
+        batches: independent batches that one such gradient or step sees; a client with fewer uses them again.
         noise: uniform random numbers that each step finds in ``batch.noise``.
     """
 
@@ -60,6 +61,7 @@ class Phase:
     lr: float = 1.0
     loss: Loss | None = None
     repeat: int = 1
+    gradient: LocalGradient | None = None
     step: LocalStep | None = None
     batches: int = 1
     noise: int = 0

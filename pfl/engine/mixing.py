@@ -25,13 +25,17 @@ class Identity:
 
 @dataclass(frozen=True)
 class Average:
-    """W = 1 p^T over the participants of the round: the group is global.
+    """W = own * I + 1 p^T over the participants of the round: the group is global.
 
     Attributes:
-        weights: (K,) in the order of the participants, summing to 1.
+        weights: (K,) in the order of the participants, or (S,) in the order of ``sources``.
+        sources: (S,) clients whose last trained value is read in place of the participants'.
+        own: () weight of the old value; None: 0. It and the weights sum to 1.
     """
 
     weights: Tensor
+    sources: Tensor | None = None
+    own: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,44 @@ class Dense:
     own: Tensor | None = None
 
 
-Matrix = Identity | Average | Dense
+@dataclass(frozen=True)
+class Changes:
+    """Rows of W over what the participants changed: ``new = start + step * W @ (upload - start)``.
+
+    Attributes:
+        matrix: (K, K) non-negative.
+        step: (K,), 1 for FedAvg's step.
+    """
+
+    matrix: Tensor
+    step: Tensor
+
+    def moved(self, start: Tensor, upload: Tensor) -> Tensor:
+        """The participants' new rows (K, *shape) of one tensor."""
+        rows = (self.step[:, None] * self.matrix).to(start.dtype)
+        return start + (rows @ (upload - start).flatten(1)).view_as(start)
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Element by element the rows of one matrix or of another, both read from the same snapshot.
+
+    Attributes:
+        mask: (R, *shape), true where ``inside`` applies.
+        inside: its R rows are those that change.
+        outside: as many rows, or one for all of them.
+    """
+
+    mask: Tensor
+    inside: Dense
+    outside: Dense
+
+    @property
+    def rows(self) -> Tensor | None:
+        return self.inside.rows
+
+
+Matrix = Identity | Average | Dense | Changes | Masked
 Mixing = Mapping[str, Matrix]
 """Group name to matrix. A later entry overrides an earlier one on the tensors that both name."""
 
@@ -60,9 +101,13 @@ def check_rows(matrix: Matrix) -> None:
     """Assert that W is non-negative with rows that sum to 1 (the printed defects of several papers)."""
     if isinstance(matrix, Identity):
         return
+    if isinstance(matrix, Masked):
+        check_rows(matrix.inside)
+        check_rows(matrix.outside)
+        return
     weights = matrix.weights if isinstance(matrix, Average) else matrix.matrix
     sums = weights.sum(-1)
-    if isinstance(matrix, Dense) and matrix.own is not None:
+    if not isinstance(matrix, Changes) and matrix.own is not None:
         sums = sums + matrix.own
     if bool((weights < 0).any()) or bool(((sums - 1).abs() > ROW_SUM_TOLERANCE).any()):
         raise AssertionError(f"mixing rows must be non-negative and sum to 1, got sums {sums.tolist()}")
@@ -104,13 +149,19 @@ class Bank:
             self.tensors[name] = self[name].clone()
         self.tensors[name][ids] = values
 
-    def mix(self, name: str, matrix: Dense) -> None:
+    def mix(self, name: str, matrix: Dense | Masked) -> None:
         """Replace rows of one tensor by their mixture, read from a snapshot."""
-        self.tensors[name] = mixed(self[name], matrix, into=self[name].clone())
+        new = mixed(self[name], matrix)
+        if matrix.rows is None:
+            self.tensors[name] = new
+        else:
+            self.write(name, matrix.rows, new)
 
 
-def mixed(old: Tensor, matrix: Dense, into: Tensor | None = None) -> Tensor:
-    """The new rows of ``matrix`` out of ``old`` (n, *shape): (R, *shape), or ``into`` with them written."""
+def mixed(old: Tensor, matrix: Dense | Masked) -> Tensor:
+    """The new rows (R, *shape) of ``matrix`` out of ``old`` (n, *shape)."""
+    if isinstance(matrix, Masked):
+        return torch.where(matrix.mask, mixed(old, matrix.inside), mixed(old, matrix.outside))
     sources = old if matrix.sources is None else old[matrix.sources]
     weights = matrix.matrix.to(old.dtype)
     new = (weights @ sources.flatten(1)).view(len(weights), *old.shape[1:])
@@ -118,9 +169,4 @@ def mixed(old: Tensor, matrix: Dense, into: Tensor | None = None) -> Tensor:
         kept = old if matrix.rows is None else old[matrix.rows]
         own = matrix.own.to(old.dtype).view(-1, *[1] * (old.dim() - 1))
         new = torch.addcmul(new, own, kept)
-    if into is None:
-        return new
-    if matrix.rows is None:
-        return into.copy_(new)
-    into[matrix.rows] = new
-    return into
+    return new

@@ -11,10 +11,23 @@ from torch import Tensor
 
 from pfl.config import Config
 from pfl.data.federation import Federation
+from pfl.data.rule import split
 from pfl.engine.groups import Groups
 from pfl.engine.local import Backend, Program, Statistic, Task, Trained
 from pfl.engine.method import Phase
-from pfl.engine.mixing import Average, Bank, Dense, Identity, Matrix, Mixing, check_rows, mixed, normalised
+from pfl.engine.mixing import (
+    Average,
+    Bank,
+    Changes,
+    Dense,
+    Identity,
+    Masked,
+    Matrix,
+    Mixing,
+    check_rows,
+    mixed,
+    normalised,
+)
 from pfl.engine.streams import generator
 from pfl.models._network import Network
 
@@ -25,6 +38,7 @@ class Server:
     Attributes:
         federation: the clients' data.
         samples: n arrays of pooled indices, what each client trains on.
+        held_out: n arrays of what `hold_out` took from them.
         groups: parameter groups of a client's networks.
         bank: the last value of every client's tensors, mixed as the method says.
         local: the tensors that mixing changes, as each client's last local training left them.
@@ -40,6 +54,7 @@ class Server:
         self.config = config
         self.federation = federation
         self.samples: Sequence[np.ndarray] = federation.train
+        self.held_out: Sequence[np.ndarray] = ()
         self.seed = seed
         self.rounds = config.rounds
         self.round = 0
@@ -89,6 +104,18 @@ class Server:
     def average(self) -> Average:
         """FedAvg's weights: the participants' shares of their training samples."""
         return Average(normalised(self.sizes[self.participants]))
+
+    def uniform(self) -> Average:
+        """The plain mean over the participants."""
+        return Average(normalised(torch.ones_like(self.sizes[self.participants])))
+
+    def hold_out(self, share: float) -> None:
+        """Take ``share`` of every client's training samples away, class by class, into ``held_out``.
+
+        To be called in `Method.initialise`: the split is fixed by a stream of the seed.
+        """
+        labels = self.federation.labels.cpu().numpy()
+        self.samples, self.held_out = split(list(self.samples), labels, share, self.seed, "held out")
 
     def scalars(self, *groups: str) -> int:
         """Scalars of one client in ``groups``, statistics only where they are mixed."""
@@ -189,7 +216,7 @@ class Server:
         self._matrices: dict[str, Matrix] = self.groups.resolve(dispatch, self.config.bn_stats)
         for name, matrix in self._matrices.items():
             check_rows(matrix)
-            if isinstance(matrix, Dense):
+            if isinstance(matrix, Dense | Masked):
                 self.received[name] = mixed(self.bank[name], matrix)
 
     def receive(self, trained: Trained) -> None:
@@ -206,14 +233,22 @@ class Server:
             upload = self.uploads[name]
             if name in self.local or not isinstance(matrix, Identity):
                 if name not in self.local:
-                    self.local.tensors[name] = self.bank.tensors[name]
+                    self.local.tensors[name] = self.bank.tensors[name].clone()
                 self.local.write(name, self.participants, upload)
             if isinstance(matrix, Average):
-                weights = matrix.weights.to(upload.dtype)
-                self.bank.tensors[name] = (weights @ upload.flatten(1)).view(1, *upload.shape[1:])
+                self.bank.tensors[name] = self._averaged(name, matrix)
+            elif isinstance(matrix, Changes):
+                self.bank.write(name, self.participants, matrix.moved(self.received[name], upload))
             else:
                 self.bank.write(name, self.participants, upload)
-            if isinstance(matrix, Dense):
+            if isinstance(matrix, Dense | Masked):
                 self.bank.mix(name, matrix)
             if not isinstance(matrix, Identity):
                 self._matrices[name] = matrix
+
+    def _averaged(self, name: str, matrix: Average) -> Tensor:
+        """The new value (1, *shape) of a tensor that all clients share."""
+        models = self.uploads[name] if matrix.sources is None else self.local[name][matrix.sources]
+        weights = matrix.weights.to(models.dtype)
+        new = (weights @ models.flatten(1)).view(1, *models.shape[1:])
+        return new if matrix.own is None else new + matrix.own.to(models.dtype) * self.bank.tensors[name]

@@ -126,12 +126,15 @@ def _train_phase(
 
 
 def _gradient(program: Program, phase: Phase, trained: tuple[str, ...]) -> Callable[..., Any]:
-    """One client's gradient of the phase's loss, and the loss."""
+    """One client's gradient of the phase's loss, or what the phase has in its place, and the loss."""
     loss = program.loss(phase)
 
     def gradient(weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list) -> Any:
         client = program.client({**others, **weights}, start, state, trained)
-        return client.gradient(loss, Batch(*batches[0]))
+        if phase.gradient is None:
+            return client.gradient(loss, Batch(*batches[0]))
+        direction, value = phase.gradient(client, tuple(Batch(*batch) for batch in batches))
+        return dict(direction), value
 
     return gradient
 

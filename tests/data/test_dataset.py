@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -180,6 +181,18 @@ def test_a_cache_folder_that_cannot_be_written_is_named(image_folder, tmp_path, 
     (tmp_path / "occupied").write_text("a file, where a folder should be")
     monkeypatch.setenv("PFL_CACHE", str(tmp_path / "occupied"))
     assert "PFL_CACHE" in complaint(image_folder)
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(image_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        message = complaint(image_folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "PFL_CACHE" in message
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_failed_decode_leaves_nothing_in_the_cache(image_folder, tmp_path, monkeypatch):

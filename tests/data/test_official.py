@@ -211,7 +211,7 @@ def test_tiny_imagenet_has_its_validation_images_for_a_test_set(official, tmp_pa
 
 @pytest.fixture
 def domainnet(official, tmp_path):
-    """Each domain has 10 images of each chosen class, 7 in the training list, and a class that is not chosen."""
+    """Each domain has 10 images of each chosen class, 7 in the training list, and a class not chosen."""
     for d, domain in enumerate(DOMAINS):
         members, lists = {}, {"train": "", "test": ""}
         for label in (*LABELS, 0):
@@ -278,6 +278,19 @@ def test_without_a_split_all_data_of_leaf_are_training_images(tmp_path):
     loaded = load("femnist", source=tmp_path, progress=False)
     assert (len(loaded.labels), loaded.n_train) == (2, 2)
     assert loaded.writer.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("content", ["", '{"users": ["a"]', '{"users": ["a"], "user_data": {}}', "[1]"])
+def test_a_damaged_file_of_leafs_is_named(content, tmp_path):
+    write_zip(tmp_path / "femnist.zip", {"all_data/all_data_0.json": content.encode()})
+    with pytest.raises(InvalidInput, match=r"all_data/all_data_0\.json is not accepted"):
+        load("femnist", source=tmp_path, progress=False)
+
+
+def test_an_archive_of_another_data_set_under_the_official_name_is_one_line(tmp_path):
+    write_zip(tmp_path / "tiny-imagenet-200.zip", {"top/train/n01/images/a.JPEG": b"", "top/val/a.JPEG": b""})
+    with pytest.raises(InvalidInput, match="with tiny-imagenet-200/val/val_annotations.txt"):
+        load("tiny_imagenet", source=tmp_path, raw=tmp_path / "raw", progress=False)
 
 
 def test_femnist_joins_nists_archives_by_class_and_by_writer(official, tmp_path):

@@ -37,8 +37,10 @@ def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
     [
         ("dirichlett:0.1", "did you mean 'dirichlet'?"),
         ("dirichlet:0.1,sed=1", "did you mean 'seed'?"),
-        ("dirichlet:much", "alpha: much is not accepted; expected a number of at least 0.001"),
+        ("dirichlet:much", "alpha: much is not accepted; expected a number in [0.001, 1e+06]"),
         ("dirichlet:-1", "alpha: -1.0 is not accepted"),
+        ("dirichlet:0.1,alpha=0.3", "alpha: 0.3 is not accepted; expected one value, not 0.1 as well"),
+        ("dirichlet:inf", "alpha: inf is not accepted"),
         ("dirichlet:nan", "alpha: nan is not accepted"),
         ("dirichlet:0.1,seed", "seed:"),
         ("dirichlet:0.1,uncapped=yes", "uncapped: yes is not accepted; expected the flag alone"),

@@ -257,7 +257,7 @@ def test_a_source_that_is_a_file_is_the_data_set(digits_zip):
 
 def test_a_source_of_another_shape_than_the_data_set_is_refused(image_folder):
     with pytest.raises(
-        InvalidInput, match=r"images of shape \(1, 28, 28\) in 10 classes, not \(3, 4, 5\) in 2"
+        InvalidInput, match=r"images of shape \(1, 28, 28\) in 10 classes for mnist, not \(3, 4, 5\) in 2"
     ):
         load("mnist", source=image_folder, progress=False)
 

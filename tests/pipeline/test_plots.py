@@ -82,19 +82,25 @@ def test_the_same_results_give_the_same_bytes(drawn):
 
 
 def test_in_a_page_the_text_takes_the_page_s_colours(drawn):
-    element = inline(drawn["convergence"], "Accuracy by round")
+    element = inline(drawn["convergence"], "convergence", "Accuracy by round")
     assert "#1f2328" not in element
     assert "var(--ink)" in element
     assert element.startswith('<svg role="img" aria-label="Accuracy by round"')
 
 
 def test_in_a_page_no_two_plots_share_an_id(drawn):
-    ids = [set(re.findall(r'\bid="([^"]+)"', inline(svg, ""))) for svg in drawn.values()]
-    assert sum(map(len, ids)) == len(set().union(*ids))
+    svg = drawn["convergence"]
+    ids = [set(re.findall(r'\bid="([^"]+)"', inline(svg, name, ""))) for name in ("one", "two")]
+    assert not ids[0] & ids[1]
 
 
 def test_every_reference_inside_a_plot_resolves(drawn):
     for svg in drawn.values():
-        element = inline(svg, "")
+        element = inline(svg, "one", "")
         wanted = set(re.findall(r'(?:href="#|url\(#)([^")]+)', element))
+        assert wanted
         assert wanted <= set(re.findall(r'\bid="([^"]+)"', element))
+
+
+def test_a_label_is_escaped(drawn):
+    assert 'aria-label="2 &lt; 3 &quot;classes&quot;"' in inline(drawn["time"], "one", '2 < 3 "classes"')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -71,15 +71,25 @@ def read_leaf(files: Sequence[Path], out: ArrayWriter) -> Content:
         out.expect(None)
         for folder in ("train", "test") if split else ("all_data",):
             for name in (name for name, its in folders.items() if its == folder):
-                data = json.loads(tree.read(name))
-                for user in data["users"]:
-                    images = np.rint(np.array(data["user_data"][user]["x"]) * 255).astype(np.uint8)
+                for user, images, labels in _users(tree, name):
                     writer = writers.setdefault(user, len(writers))
-                    labels = np.array(data["user_data"][user]["y"])
-                    out.append(images.reshape(-1, 1, 28, 28), labels, writer=np.full(len(labels), writer))
+                    out.append(images, labels, writer=np.full(len(labels), writer))
                     count += len(labels)
             n_train = n_train or count
     return Content(CHARACTERS, n_train)
+
+
+def _users(tree: Tree, name: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """The writers in one of LEAF's files: name, images (n, 1, 28, 28), labels (n,)."""
+    try:
+        data = json.loads(tree.read(name))
+        for user in data["users"]:
+            images = np.rint(np.array(data["user_data"][user]["x"]) * 255).astype(np.uint8)
+            yield user, images.reshape(-1, 1, 28, 28), np.array(data["user_data"][user]["y"], np.int64)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(
+            "dataset", f"{tree.path}: {name}", f"a complete file of LEAF's ({error!r})"
+        ) from error
 
 
 femnist = Definition(

@@ -22,7 +22,9 @@ class Dirichlet(PoolingRule):
 
     argument: ClassVar[str | None] = "alpha"
 
-    alpha: float = hyper(0.1, "concentration; the smaller, the fewer classes a client has", low=0.001)
+    alpha: float = hyper(
+        0.1, "concentration; the smaller, the fewer classes a client has", low=0.001, high=1e6
+    )
     uncapped: bool = hyper(False, "leave the cap out")
 
     def assign(self, draw: Draw) -> list[np.ndarray]:

@@ -21,7 +21,9 @@ class DirichletClient(OwnDraws):
 
     argument: ClassVar[str | None] = "alpha"
 
-    alpha: float = hyper(0.1, "concentration; the smaller, the fewer classes a client has", low=0.001)
+    alpha: float = hyper(
+        0.1, "concentration; the smaller, the fewer classes a client has", low=0.001, high=1e6
+    )
     fling_rounding: bool = hyper(False, "round as FedCAC's code does")
 
     def proportions(self, clients: int, classes: int, rng: np.random.Generator) -> np.ndarray:

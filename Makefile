@@ -1,0 +1,38 @@
+# The targets set themselves up: a fresh machine needs Python 3.11, git and make.
+PYTHON ?= python3.11
+ACTIVATE = . .venv/bin/activate
+# One thread a test process: the processes share the cores.
+PYTEST = $(ACTIVATE) && OMP_NUM_THREADS=1 pytest -n 2
+
+.PHONY: repro test test-slow lint lock golden
+
+repro: .venv
+	@$(ACTIVATE) && pfl check && dvc repro
+	@printf '\nNext:\n  source .venv/bin/activate\n'
+	@printf '  the report:   reports/<table>/index.html (or README.md), at the paths printed above\n'
+	@printf '  every trial:  mlflow ui, then http://127.0.0.1:5000/#/experiments?workflowType=machine_learning\n'
+
+test: .venv
+	$(PYTEST) -m "not slow and not gpu"
+
+test-slow: .venv
+	$(PYTEST) -m "slow and not gpu"
+
+lint: .venv
+	$(ACTIVATE) && ruff check && ruff format --check && mypy
+
+.venv: requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --quiet --disable-pip-version-check uv
+	.venv/bin/uv pip sync --quiet --python .venv/bin/python requirements.lock
+	.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable .
+	@touch .venv
+
+# New versions of everything.
+lock: .venv
+	.venv/bin/uv pip compile pyproject.toml --all-extras --upgrade --no-emit-index-url --no-annotate \
+	    --python-version 3.11 --python-platform x86_64-manylinux_2_28 -o requirements.lock
+
+# New golden trajectories, to go with a new numerics version.
+golden: .venv
+	$(ACTIVATE) && OMP_NUM_THREADS=1 python -m tests.golden.trajectory

@@ -1,0 +1,37 @@
+"""FedBABU: a global extractor under a common random head that only fine-tuning trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method, Mixing, Phase
+
+if TYPE_CHECKING:
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class FedBABU(Method):
+    """The head keeps its initialisation in all rounds and is never sent; extractors are averaged uniformly, as in
+    the authors' code. Before the evaluation each client fine-tunes a copy, which is then discarded.
+    """
+
+    paper = "Oh et al., ICLR 2022, Algorithm 1"
+    headline = "adapted"
+
+    finetune_epochs: int = hyper(5, "tau_f: epochs of fine-tuning", low=1, search=(1, 20), log=True)
+    finetune_lr: float = hyper(
+        1.0, "learning rate of fine-tuning over that of the rounds", low=0.0, search=(0.01, 10.0), log=True
+    )
+    finetunes: str = hyper("all", "what is fine-tuned", choices=("all", "head"))
+
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        return (Phase(trains=("extractor",)),)
+
+    def aggregate(self, server: Server) -> Mixing:
+        return {"extractor": server.uniform()}
+
+    def adaptation(self, server: Server) -> tuple[Phase, ...]:
+        return (Phase(self.finetune_epochs, trains=(self.finetunes,), lr=self.finetune_lr),)

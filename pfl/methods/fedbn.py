@@ -1,0 +1,41 @@
+"""FedBN: FedAvg with personal batch norm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.method import Identity, Method, Mixing
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from pfl.config import Config
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class FedBN(Method):
+    """Size-weighted averaging of everything but batch norm's weights and running statistics, which never leave
+    the client. Evaluated without fine-tuning; a client that never took part has the initial batch norm.
+    """
+
+    paper = "Li et al., ICLR 2021, Algorithm 1"
+
+    def aggregate(self, server: Server) -> Mixing:
+        return {"all": server.average(), "bn_affine": Identity(), "bn_stats": Identity()}
+
+    def warnings(self, config: Config) -> tuple[str, ...]:
+        if _normalises(config.model):
+            return ()
+        return (f"fedbn: {config.model} has no batch norm, so this is FedAvg",)
+
+
+def _normalises(model: str) -> bool:
+    """Whether the network called ``model`` has batch norm; on the meta device nothing is computed."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    from pfl.models import MODELS
+
+    with torch.device("meta"):
+        network = MODELS[model]((3, 64, 64), 2)
+    return any(isinstance(module, _BatchNorm) for module in network.modules())

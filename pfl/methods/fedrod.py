@@ -1,0 +1,67 @@
+"""FedRoD: a global model for balanced classes and a personal head for the client's own."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method, Mixing
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+    from pfl.models._network import Network
+
+ABSENT = 1e-12
+"""Stands for the count of a class that a client does not have: its logarithm must be finite."""
+
+
+@dataclass(frozen=True)
+class FedRoD(Method):
+    """The extractor f and the generic head g minimise the balanced softmax, that is cross-entropy on
+    ``g(f(x)) + gamma log c`` with the client's class counts c; the personal head p, at first a copy of g, minimises
+    cross-entropy on ``[g(f(x))] + p([f(x)])``, gradients stopped in brackets.
+
+    One step on the sum of both losses: they share no parameter, and a factor before the second is the personal
+    head's learning rate (not its weight decay). Everything but the personal head is averaged by size.
+    """
+
+    paper = "Chen and Chao, ICLR 2022, Algorithm 1 (linear personal head)"
+
+    gamma: float = hyper(1.0, "exponent of the class counts", low=0.0, search=(0.0, 2.0))
+    personal_lr: float = hyper(
+        1.0, "the personal head's learning rate over the model's", low=0.0, search=(0.1, 10.0), log=True
+    )
+    predicts: str = hyper(
+        "personalised", "evaluated: the sum of both heads, or the generic one", choices=("personalised", "generic")
+    )
+
+    def client_network(self, network: Network, server: Server) -> Network:
+        network.add_module("personal_head", copy.deepcopy(network.head))
+        return network
+
+    def initialise(self, server: Server) -> None:
+        prior = self.gamma * server.label_counts.clamp(min=ABSENT).log()
+        server.client_state["prior"] = prior.to(server.federation.dtype)
+
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        generic, residual = self._both(client, batch.x)
+        balanced = batch.cross_entropy(generic + client.state["prior"])
+        return balanced + self.personal_lr * batch.cross_entropy(generic.detach() + residual)
+
+    def logits(self, client: Client, x: Tensor) -> Tensor:
+        generic, residual = self._both(client, x)
+        return generic + residual if self.predicts == "personalised" else generic
+
+    def aggregate(self, server: Server) -> Mixing:
+        return {"model": server.average()}
+
+    def _both(self, client: Client, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of the generic head and of the personal one (B, classes)."""
+        features = client.net.extractor(x)
+        return client.net.head(features), client.net.get_submodule("personal_head")(features.detach())

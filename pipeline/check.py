@@ -1,0 +1,88 @@
+"""Everything about tables that can be checked before any of them is run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pfl.config import Config
+from pfl.data.datasets import DATASETS
+from pfl.data.definition import Definition
+from pfl.data.partition import check_partition
+from pfl.errors import InvalidInput, unknown_name
+from pipeline.config import Table, cells, load_table, located, selected_tables, table_file
+from pipeline.environment import SCRATCH
+from pipeline.published import published_cells
+
+WRITTEN = ("data/manifests", "data/partitions", "reports", "results")
+
+
+def check_tables(names: Sequence[str] | None = None) -> list[str]:
+    """Check all tables, by default those that `params.yaml` selects; a line for each and one a warning.
+
+    Raises:
+        InvalidInput: the first thing that is wrong.
+    """
+    chosen = list(names) if names else selected_tables()
+    found = [_check(name, load_table(name)) for name in chosen]
+    _check_writable(SCRATCH)
+    for folder in WRITTEN:
+        for name in chosen:
+            _check_writable(Path(folder) / name)
+    return [line for lines in found for line in lines]
+
+
+def _check(name: str, table: Table) -> list[str]:
+    file = str(table_file(name))
+    all_cells = cells(name, table)
+    for setting_name, setting in table.settings.items():
+        with located(f"{file}: setting {setting_name}"):
+            data = _check_data(setting.dataset or table.dataset)
+            known = (data.samples, data.classes) if data else (None, None)
+            check_partition(setting.partition, setting.clients or table.clients, *known)
+    if table.published:
+        with located(file):
+            published_cells(table.published.file)
+    with located(file):
+        _check_gpu(table)
+    seeds, search = len(table.seeds), table.search.trials
+    trials = len(all_cells) * (seeds + (search + seeds if search else 0))
+    warnings = {f"{name}: {cell.row}: {text}": None for cell in all_cells for text in _warnings(cell.config)}
+    return [f"{name}: {len(all_cells)} cells, at most {trials} trials", *warnings]
+
+
+def _check_data(name: str) -> Definition | None:
+    """What is known of a data set; None for the user's own."""
+    source = os.environ.get("DATA_SOURCE")
+    if source and not Path(source).exists():
+        raise InvalidInput("DATA_SOURCE", source, "an existing file or folder")
+    if name in DATASETS:
+        return DATASETS[name]
+    if not Path(name).exists():
+        raise unknown_name("dataset", name, DATASETS)
+    return None
+
+
+def _warnings(config: Config) -> tuple[str, ...]:
+    return config.warnings()
+
+
+def _check_gpu(table: Table) -> None:
+    gpus = table.resources.gpus
+    if (
+        isinstance(gpus, str) or gpus == 0 or os.environ.get("RAY_ADDRESS")
+    ):  # a cluster's machines are not this one
+        return
+    import torch
+
+    if torch.cuda.device_count() < gpus:
+        there = f"{torch.cuda.device_count()} CUDA devices"
+        raise InvalidInput("resources.gpus", gpus, f"auto or 0, as this machine has {there}")
+
+
+def _check_writable(folder: Path) -> None:
+    """Whether the folder is there, or could be made, and takes files."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise InvalidInput(str(folder), str(there), "a folder that can be written")
