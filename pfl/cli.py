@@ -125,7 +125,7 @@ def run(
     )
     execution.validate()
     if trials:
-        _run_trials(trials, json_file or trials.with_suffix(".rows.jsonl"), dataset, execution)
+        _run_trials(trials, json_file or trials.with_suffix(".rows.jsonl"), execution)
         return
     config = Config(
         method=method,
@@ -188,20 +188,48 @@ def methods(
     from pfl.methods import METHODS
 
     if markdown:
-        print("| method | from | hyperparameters |\n| --- | --- | --- |")
+        print(_method_table())
+        return
     for name in METHODS:
-        method = METHODS[name]
-        declared = [
-            f"{parameter}={method.__dataclass_fields__[parameter].default} ({hyper.about}; "
-            f"{hyper.domain(method.__dataclass_fields__[parameter].default)})"
-            for parameter, hyper in method.declarations().items()
-        ]
-        if markdown:
-            print(f"| `{name}` | {method.paper} | {'<br>'.join(declared) or 'none'} |")
-        else:
-            print(f"{name:<12} {METHODS.summary(name)}")
-            for line in declared:
-                print(f"{'':<14}{line}")
+        print(f"{name:<12} {METHODS.summary(name)}")
+        for line in _hyperparameters(name):
+            print(f"{'':<14}{line}")
+
+
+def _hyperparameters(name: str) -> list[str]:
+    """A line for each of a method's hyperparameters: default, meaning, accepted values, search range."""
+    from pfl.methods import METHODS
+
+    method = METHODS[name]
+    lines = []
+    for parameter, declared in method.declarations().items():
+        default = method.__dataclass_fields__[parameter].default
+        searched = ""
+        if declared.search is not None:
+            ends = ", ".join(f"{end:g}" if isinstance(end, float) else str(end) for end in declared.search)
+            searched = f"; searched in {{{ends}}}" if declared.choices else f"; searched in [{ends}]"
+            searched += ", log" if declared.log else ""
+        lines.append(f"{parameter}={default} ({declared.about}; {declared.domain(default)}{searched})")
+    return lines
+
+
+def _method_table() -> str:
+    """The methods as a Markdown table; what they mix, keep and send is observed, not declared."""
+    from pfl.engine.overview import observe
+    from pfl.methods import METHODS
+
+    head = "| method | from | mixed | own state | model sizes down, up | hyperparameters |"
+    lines = [head, "| --- | --- | --- | --- | --- | --- |"]
+    for name in METHODS:
+        seen = observe(name)
+        mixed = "<br>".join(f"{group}: {', then '.join(kinds)}" for group, kinds in seen.mixed.items())
+        state = ", ".join(seen.state) or "none"
+        parameters = "<br>".join(_hyperparameters(name)) or "none"
+        lines.append(
+            f"| `{name}` | {METHODS[name].paper} | {mixed} | {state} "
+            f"| {seen.down:.3g}, {seen.up:.3g} | {parameters} |"
+        )
+    return "\n".join(lines)
 
 
 def _list_command(name: str, package: str, noun: str) -> None:
@@ -236,33 +264,34 @@ def partition_command(
     data, split = _data(dataset, spec, clients)
     print(split.spec)
     for name, value in split.statistics(data.labels, len(data.classes)).items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
         print(
-            f"  {name.replace('_', ' '):<24} {value:.4g}"
-            if isinstance(value, float)
-            else f"  {name.replace('_', ' '):<24} {value}"
+            f"  {name.replace('_', ' '):<22}"
+            + ", ".join(f"{part} {number:.4g}".strip() for part, number in parts)
         )
     for note in split.notes:
         print(f"  note: {note}")
     if plot:
-        from pfl.data.plot import plot_partition
+        from pfl.data.plot import plot as draw
 
-        plot_partition(split, data).savefig(plot)
+        draw(split, data.labels, data.classes).savefig(plot)
         print(f"  drawn in {plot}")
 
 
 def _data(dataset: str, spec: str, clients: int | None) -> tuple[Dataset, Partition]:
     """The data set and its partition; what can be checked is checked before anything is read."""
-    from pfl.data.dataset import load
+    from pfl.data.dataset import check_dataset, load
     from pfl.data.partition import check_partition, make_partition, parse_spec
 
     if clients is None and not parse_spec(spec)[1].clients_from_data:
         clients = DEFAULT_CLIENTS
-    check_partition(spec, clients)
+    known = check_dataset(dataset)
+    check_partition(spec, clients, *((known.samples, known.classes) if known else ()))
     data = load(dataset)
     return data, make_partition(spec, data, clients)
 
 
-def _run_trials(file: Path, rows: Path, dataset: str, execution: Execution) -> None:
+def _run_trials(file: Path, rows: Path, execution: Execution) -> None:
     """Run one trial after another and add its rows to ``rows`` as it ends; those already there stay."""
     from pfl.data.dataset import load
     from pfl.data.partition import make_partition
@@ -275,8 +304,9 @@ def _run_trials(file: Path, rows: Path, dataset: str, execution: Execution) -> N
     pending = [trial for trial in pending if not done.issuperset(trial.keys())]
     datasets: dict[str, Dataset] = {}
     for number, trial in enumerate(pending, start=1):
-        name = trial.dataset if dataset == "digits" else dataset
-        data = datasets.setdefault(name, load(name))
+        if trial.dataset not in datasets:
+            datasets[trial.dataset] = load(trial.dataset)
+        data = datasets[trial.dataset]
         split = make_partition(trial.partition, data, trial.clients)
         with _progress(trial.config["rounds"], f"{number}/{len(pending)} {trial.cell}") as on_round:
             finished = run_trial(trial, data, split, execution, on_round)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pfl.config import Config
-from pfl.data.datasets import DATASETS
-from pfl.data.definition import Definition
+from pfl.data.dataset import check_dataset
 from pfl.data.partition import check_partition
-from pfl.errors import InvalidInput, unknown_name
+from pfl.errors import InvalidInput
 from pipeline.config import Table, cells, load_table, located, selected_tables, table_file
 from pipeline.environment import SCRATCH
 from pipeline.published import published_cells
@@ -38,7 +37,7 @@ def _check(name: str, table: Table) -> list[str]:
     all_cells = cells(name, table)
     for setting_name, setting in table.settings.items():
         with located(f"{file}: setting {setting_name}"):
-            data = _check_data(setting.dataset or table.dataset)
+            data = check_dataset(setting.dataset or table.dataset)
             known = (data.samples, data.classes) if data else (None, None)
             check_partition(setting.partition, setting.clients or table.clients, *known)
     if table.published:
@@ -50,18 +49,6 @@ def _check(name: str, table: Table) -> list[str]:
     trials = len(all_cells) * (seeds + (search + seeds if search else 0))
     warnings = {f"{name}: {cell.row}: {text}": None for cell in all_cells for text in _warnings(cell.config)}
     return [f"{name}: {len(all_cells)} cells, at most {trials} trials", *warnings]
-
-
-def _check_data(name: str) -> Definition | None:
-    """What is known of a data set; None for the user's own."""
-    source = os.environ.get("DATA_SOURCE")
-    if source and not Path(source).exists():
-        raise InvalidInput("DATA_SOURCE", source, "an existing file or folder")
-    if name in DATASETS:
-        return DATASETS[name]
-    if not Path(name).exists():
-        raise unknown_name("dataset", name, DATASETS)
-    return None
 
 
 def _warnings(config: Config) -> tuple[str, ...]:

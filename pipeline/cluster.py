@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,6 +48,8 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
 
         from pipeline.tune import AgendaSearch, Worker
 
+        # A batch system's way of saying Ctrl-C; Ray has just put a handler of its own there.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it looks for log files that nobody writes
         there = ray.cluster_resources()
         gpus = _gpus(resources, there.get("GPU", 0))
@@ -75,17 +79,13 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
 
 @contextmanager
 def _connected() -> Iterator[None]:
-    if os.environ.get("RAY_ADDRESS"):
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        _check_answers(address)
         import ray
 
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            cause = str(error).strip().partition("\n")[0]
-            raise InvalidInput(
-                "RAY_ADDRESS", os.environ["RAY_ADDRESS"], f"a running cluster ({cause})"
-            ) from None
-        try:
             yield
         finally:
             ray.shutdown()
@@ -109,6 +109,16 @@ def _connected() -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Raise `InvalidInput` if nobody listens at HOST:PORT; Ray would end the process in many lines."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if colon:
+            socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise InvalidInput("RAY_ADDRESS", address, f"the address of a running cluster ({error})") from None
 
 
 def _gpus(resources: Resources, there: float) -> float:

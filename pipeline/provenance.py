@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pfl.data.datasets import DATASETS
 from pipeline.formats import duration
 from pipeline.plots import megabytes, seconds
 from pipeline.summary import Summary
@@ -38,11 +39,8 @@ def protocol(summary: Summary) -> str:
 def notices(summary: Summary) -> list[str]:
     """What a reader must know before the first number."""
     said = [summary.table.note] if summary.table.note else []
-    for name, dataset in summary.results["manifest"]["datasets"].items():
-        source = dataset["source"]
-        if source["kind"] not in OFFICIAL:
-            files = ", ".join(file["name"] for file in source["files"])
-            said.append(f"Not the official data: {name} was read from {files} ({source['kind']}).")
+    datasets = summary.results["manifest"]["datasets"]
+    said += not_official({name: dataset["source"] for name, dataset in datasets.items()})
     if summary.results["dirty"] or any(row["dirty"] for row in summary.rows):
         said.append("Some numbers were computed by code that is in no commit.")
     counts = Counter(entry.status for entry in summary.entries)
@@ -50,6 +48,16 @@ def notices(summary: Summary) -> list[str]:
     if missing:
         said.append(f"Of {len(summary.entries)} entries: {', '.join(missing)}.")
     return said
+
+
+def not_official(sources: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line for each data set, by name, whose source is a copy."""
+    return [
+        f"Not the official data: {name} was read from {', '.join(file['name'] for file in source['files'])} "
+        f"({source['kind']})."
+        for name, source in sources.items()
+        if source["kind"] not in OFFICIAL
+    ]
 
 
 def provenance(summary: Summary, root: Path) -> dict[str, list[str]]:
@@ -61,7 +69,9 @@ def provenance(summary: Summary, root: Path) -> dict[str, list[str]]:
     facts = {
         "Code": [f"commit {commit}", *(f"rows of commit {other}" for other in sorted(others))],
         "Data": [
-            line for name, dataset in results["manifest"]["datasets"].items() for line in _data(name, dataset)
+            line
+            for name, dataset in results["manifest"]["datasets"].items()
+            for line in data_facts(name, dataset["checksum"], dataset["source"])
         ],
         "Seeds": [", ".join(map(str, summary.table.seeds))],
         "Versions": [
@@ -80,6 +90,14 @@ def provenance(summary: Summary, root: Path) -> dict[str, list[str]]:
     return facts if rows else {topic: facts[topic] for topic in ("Code", "Data", "Seeds", "Time", "MLflow")}
 
 
+def data_facts(name: str, checksum: str, source: Mapping[str, Any]) -> list[str]:
+    """What a data set was: the checksum of its content, and those of the files that it was read from."""
+    return [
+        f"{name} ({source['kind']}), content sha256 {checksum}",
+        *(f"{file['name']}, {file['bytes']:,} bytes, sha256 {file['sha256']}" for file in source["files"]),
+    ]
+
+
 def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, str]]:
     """What the partition stage found out, column by column, for every setting that has a partition."""
     folder = root / "data" / "partitions" / summary.id
@@ -87,19 +105,22 @@ def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, st
     for name in summary.columns:
         path = folder / f"{name}.json"
         if path.exists():
-            found = json.loads(path.read_text(encoding="utf-8"))
-            size, classes = found["size"], found["classes"]
-            table[name] = {
-                "Partition": found["spec"],
-                "Clients": str(found["clients"]),
-                "Training samples": f"{found['train']:,}",
-                "Test samples": f"{found['test']:,}",
-                "Samples a client": f"{size['mean']:.0f} ± {size['std']:.0f} ({size['min']} – {size['max']})",
-                "Classes a client": f"{classes['mean']:.1f} ({classes['min']} – {classes['max']})",
-                "Label cosine": f"{found['label_cosine']:.2f}",
-                "Notes": "; ".join(found["notes"]),
-            }
+            table[name] = statistics_columns(json.loads(path.read_text(encoding="utf-8")))
     return table
+
+
+def statistics_columns(found: Mapping[str, Any]) -> dict[str, str]:
+    """The columns of a partition whose statistics, specification and notes are given."""
+    size, classes = found["size"], found["classes"]
+    return {
+        "Partition": found["spec"],
+        "Clients": str(found["clients"]),
+        "Training and test samples": f"{found['train']:,} + {found['test']:,}",
+        "Samples a client": f"{size['mean']:.0f} ± {size['std']:.0f} ({size['min']} – {size['max']})",
+        "Classes a client": f"{classes['mean']:.1f} ({classes['min']} – {classes['max']})",
+        "Label cosine": f"{found['label_cosine']:.2f}",
+        "Notes": "; ".join(found["notes"]),
+    }
 
 
 def run_ids(summary: Summary, root: Path) -> list[tuple[str, str, list[str]]]:
@@ -119,8 +140,8 @@ def commands(summary: Summary) -> list[str]:
     commit = summary.results["commit"]
     copies = [
         dataset["source"]["files"][0]["name"]
-        for dataset in summary.results["manifest"]["datasets"].values()
-        if dataset["source"]["kind"] not in OFFICIAL
+        for name, dataset in summary.results["manifest"]["datasets"].items()
+        if name in DATASETS and dataset["source"]["kind"] not in OFFICIAL
     ]
     source = f"DATA_SOURCE=path/to/{copies[0]} " if copies else ""
     return [
@@ -139,11 +160,11 @@ def costs(summary: Summary) -> list[dict[str, str]]:
             table.append(
                 {
                     "label": line.label,
-                    "round": _range(megabytes(entry)[0] for entry in entries),
-                    "total": _range(megabytes(entry)[1] for entry in entries),
-                    "seconds": _range(seconds(entry) for entry in entries),
-                    "speed": _range(row["measured"]["samples_per_second"] for e in entries for row in e.rows),
-                    "memory": _range(
+                    "round": value_range(megabytes(entry)[0] for entry in entries),
+                    "total": value_range(megabytes(entry)[1] for entry in entries),
+                    "seconds": value_range(seconds(entry) for entry in entries),
+                    "speed": value_range(row["measured"]["samples_per_second"] for e in entries for row in e.rows),
+                    "memory": value_range(
                         row["measured"]["peak_memory_bytes"] / 1e6 for e in entries for row in e.rows
                     ),
                 }
@@ -151,7 +172,8 @@ def costs(summary: Summary) -> list[dict[str, str]]:
     return table
 
 
-def _range(values: Iterable[float]) -> str:
+def value_range(values: Iterable[float]) -> str:
+    """The least and the most of some quantities, or the one number that both are printed as."""
     low, *_, high = sorted([*values] * 2)
     shown = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in (low, high)]
     return shown[0] if shown[0] == shown[1] else f"{shown[0]} – {shown[1]}"
@@ -159,14 +181,6 @@ def _range(values: Iterable[float]) -> str:
 
 def _distinct(values: Iterable[Any]) -> str:
     return ", ".join(sorted({str(value) for value in values}))
-
-
-def _data(name: str, dataset: Mapping[str, Any]) -> list[str]:
-    files = dataset["source"]["files"]
-    return [
-        f"{name} ({dataset['source']['kind']}), content sha256 {dataset['checksum']}",
-        *(f"{file['name']}, {file['bytes']:,} bytes, sha256 {file['sha256']}" for file in files),
-    ]
 
 
 def _machine(hardware: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def write_report(table: str, root: Path) -> Path:
     summary = summarise(json.loads(path.read_text(encoding="utf-8")), root / FOLDER)
     drawn = plots.draw(summary)
     partitions = _partition_plots(summary, root)
-    environment = _environment()
+    templates = environment()
     context: dict[str, Any] = {
         "summary": summary,
         "protocol": protocol(summary),
@@ -63,33 +63,43 @@ def write_report(table: str, root: Path) -> Path:
         "troubles": [entry for entry in summary.entries if entry.cause],
     }
     files = {
-        "README.md": environment.get_template("README.md.j2").render(context),
-        "index.html": environment.get_template("index.html.j2").render(context),
+        "README.md": templates.get_template("README.md.j2").render(context),
+        "index.html": templates.get_template("index.html.j2").render(context),
         "table.csv": formats.comma_separated(summary),
         "table.tex": formats.tex(summary, context["protocol"]),
         **{f"{name}.svg": svg for name, svg in drawn.items()},
         **{f"partition-{name}.svg": svg for name, svg in partitions.items()},
     }
     folder = root / "reports" / table
+    shutil.rmtree(folder, ignore_errors=True)
+    write_files(folder, files)
+    return folder
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write texts, by file name, to a folder that is made if need be.
+
+    Raises:
+        InvalidInput: the folder cannot be written.
+    """
     try:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidInput(
             "report", str(folder), f"a folder that can be written ({error.strerror})"
         ) from None
-    return folder
 
 
 # ---- what the templates print --------------------------------------------------------------------------
 
 
-def _environment() -> Any:
+def environment() -> Any:
+    """The templates and their filters."""
     import jinja2
 
-    environment = jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.PackageLoader("pipeline", "templates"),
         autoescape=jinja2.select_autoescape(["html.j2"], default=False),
         trim_blocks=True,
@@ -97,7 +107,7 @@ def _environment() -> Any:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {
+    templates.filters |= {
         "points": lambda value: "" if value is None else formats.points(value),
         "signed": formats.signed,
         "parameters": formats.parameters,
@@ -105,7 +115,7 @@ def _environment() -> Any:
         "markdown": formats.markdown,
         "inline": plots.inline,
     }
-    return environment
+    return templates
 
 
 def _searched(summary: Summary) -> list[dict[str, Any]]:
@@ -137,16 +147,3 @@ def _partition_plots(summary: Summary, root: Path) -> dict[str, str]:
     folder = root / "data" / "partitions" / summary.id
     files = {name: folder / f"{name}.svg" for name in summary.columns}
     return {name: path.read_text(encoding="utf-8") for name, path in files.items() if path.exists()}
-
-
-def main() -> None:
-    try:
-        folder = write_report(sys.argv[1], Path.cwd())
-    except InvalidInput as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
-    print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html")
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import platform
-import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +36,6 @@ def sweep(name: str) -> None:
         InvalidInput: the table, a stage before this one that has not run, or another sweep of the table.
     """
     began = time.monotonic()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a batch system's way of saying Ctrl-C
     table = load_table(name)
     with _alone(name):
         sources = Sources.current()

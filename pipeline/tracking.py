@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
-METRICS_A_REQUEST = 900  # MLflow takes 1000 metrics and parameters together
+METRICS_A_REQUEST = 900  # MLflow takes 1000 metrics, parameters and tags together
 
 
 def _harmless(method: Callable[Concatenate[Tracker, P], None]) -> Callable[Concatenate[Tracker, P], None]:
@@ -110,7 +111,7 @@ class Tracker:
         ).info.run_id
         status = "KILLED"  # until everything is in
         try:
-            _log(client, run, entries.measures(row), entries.parameters(row), finished)
+            _log(client, run, entries.measures(row), finished, entries.parameters(row))
             if row["phase"] == "final" and "metrics" in row:
                 client.log_text(run, entries.per_client(row), "per_client.csv")
             status = entries.status(row)
@@ -130,20 +131,26 @@ class Tracker:
         parent = self._parents.get(entry["cell"])
         if parent is None:  # no row of it was entered: nothing has been run
             return
-        metrics: list[Measure] = []
+        measures: list[Measure] = []
         rows: list[Row] = []
         for prefix, configuration in (("", entry["pinned"]), ("selected_", entry["selected"])):
             if configuration:
                 rows += configuration["rows"]
                 reached = score(configuration["rows"], evaluation)
                 if reached:
-                    metrics.append((f"{prefix}accuracy", reached.mean, 0))
-                    metrics.append((f"{prefix}accuracy_std", reached.std, 0))
-        metrics.append(("wall_seconds", math.fsum(row["seconds"] for row in rows), 0))
+                    measures.append((f"{prefix}accuracy", reached.mean, 0))
+                    measures.append((f"{prefix}accuracy_std", reached.std, 0))
+        measures.append(("wall_seconds", math.fsum(row["seconds"] for row in rows), 0))
+        tags = entries.tags(self.table, entry["cell"], rows[0]) if rows else {}
+        tags["seeds"] = ",".join(map(str, sorted({row["seed"] for row in rows})))
+        tags["status"] = entry["status"]
+        # Of several values MLflow shows the one with the latest time, and the rows may be older than those
+        # of a configuration that was tried in between.
+        _log(client, parent, measures, round(1000 * time.time()), tags=tags)
+        plot = self._root / "data" / "partitions" / self.table / f"{entry['setting']}.svg"
+        if plot.exists():
+            client.log_artifact(parent, str(plot))
         finished = max((entries.span(row)[1] for row in rows), default=None)
-        _log(client, parent, metrics, {}, finished or 0)
-        client.set_tag(parent, "seeds", ",".join(map(str, sorted({row["seed"] for row in rows}))))
-        client.set_tag(parent, "status", entry["status"])
         client.set_terminated(parent, "FAILED" if entry["status"] == "failed" else "FINISHED", finished)
 
     def _cause(self, error: Exception) -> str:
@@ -206,15 +213,10 @@ class Tracker:
         if cell not in self._parents:
             started, _ = entries.span(row)
             tags = entries.tags(self.table, cell, row)
-            run = client.create_run(self._experiment, started, tags, run_name=cell).info.run_id
+            run = client.create_run(self._experiment, started, tags, cell).info.run_id
             # Not RUNNING: a killed sweep would leave it so for ever. `cell` concludes it.
             client.update_run(run, status="SCHEDULED")
             self._parents[cell] = run
-            _log(client, run, [], entries.parameters(row), started)
-            setting = cell.partition("/")[0]
-            plot = self._root / "data" / "partitions" / self.table / f"{setting}.svg"
-            if plot.exists():
-                client.log_artifact(run, str(plot))
         return self._parents[cell]
 
 
@@ -287,17 +289,19 @@ def _log(
     client: MlflowClient,
     run: str,
     measures: Sequence[Measure],
-    parameters: Mapping[str, str],
     timestamp: int,
+    parameters: Mapping[str, str] = {},
+    tags: Mapping[str, str] = {},
 ) -> None:
-    """Write numbers and parameters in one request, or as few as MLflow takes."""
-    from mlflow.entities import Metric, Param
+    """Write numbers, parameters and tags in one request, or as few as MLflow takes."""
+    from mlflow.entities import Metric, Param, RunTag
 
     metrics = [
         Metric(name, value, timestamp, round)
         for name, value, round in measures
         if value is not None and math.isfinite(value)
     ]
-    client.log_batch(run, metrics[:METRICS_A_REQUEST], [Param(*item) for item in parameters.items()])
+    texts = [Param(*item) for item in parameters.items()], [RunTag(*item) for item in tags.items()]
+    client.log_batch(run, metrics[:METRICS_A_REQUEST], *texts)
     for start in range(METRICS_A_REQUEST, len(metrics), METRICS_A_REQUEST):
         client.log_batch(run, metrics[start : start + METRICS_A_REQUEST])

@@ -118,3 +118,11 @@ def test_methods_list_hyperparameters_with_their_ranges():
 def test_the_markdown_table_of_methods_has_a_row_a_method():
     lines = pfl("methods", "--markdown").stdout.splitlines()
     assert any(line.startswith("| `fedprox` |") and "MLSys 2020" in line for line in lines)
+
+
+def test_a_partition_is_described_and_drawn(tmp_path):
+    plot = tmp_path / "partition.svg"
+    done = pfl("partition", "pathological:2", "--clients", "10", "--plot", str(plot))
+    assert done.returncode == 0, done.stderr
+    assert "pathological:2" in done.stdout
+    assert plot.read_text().lstrip().startswith("<?xml")

@@ -22,7 +22,9 @@ def test_an_unknown_name_is_a_clear_error():
 
 
 def test_a_summary_is_read_without_importing():
-    code = "import sys; from pfl.models import MODELS as M; print(M.summary('lenet5'), 'torch' in sys.modules)"
+    code = (
+        "import sys; from pfl.models import MODELS as M; print(M.summary('lenet5'), 'torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("LeNet-5")
     assert done.stdout.rstrip().endswith("False")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
 import shutil
 import tarfile
 import tempfile
@@ -14,7 +16,7 @@ from typing import IO
 
 from pfl.errors import InvalidInput
 
-DAMAGED = (zipfile.BadZipFile, tarfile.ReadError, zlib.error, EOFError)
+DAMAGED = (zipfile.BadZipFile, tarfile.ReadError, gzip.BadGzipFile, zlib.error, EOFError)
 """What the standard library raises on a truncated or damaged archive."""
 
 
@@ -63,7 +65,12 @@ def open_tree(path: Path) -> Iterator[Tree]:
             yield Tree(path, path)
         elif tarfile.is_tarfile(path):
             with tempfile.TemporaryDirectory(prefix="pfl-") as folder:
-                _unpack(path, Path(folder))
+                try:
+                    _unpack(path, Path(folder))
+                except OSError as error:
+                    if error.errno == errno.ENOSPC:
+                        raise InvalidInput("TMPDIR", folder, f"a folder with room for {path}") from error
+                    raise
                 yield Tree(path, Path(folder))
         else:
             with zipfile.ZipFile(path) as archive:
@@ -74,6 +81,13 @@ def open_tree(path: Path) -> Iterator[Tree]:
         raise InvalidInput(
             "dataset", str(path), f"a complete zip or tar ({error or 'it is truncated'})"
         ) from error
+
+
+def check_archive(path: Path) -> None:
+    """Raise `InvalidInput` if ``path`` is a zip, or an npz, whose directory cannot be read."""
+    if path.suffix in (".zip", ".npz") and path.is_file():
+        with open_tree(path):
+            pass
 
 
 def _unpack(path: Path, folder: Path) -> None:

@@ -6,6 +6,7 @@ A cache entry is a folder ``<name>-<key>`` with ``images.bin`` (uint8, N x C x H
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -25,6 +26,7 @@ from pfl.errors import InvalidInput
 FORMAT = 1
 """Part of every key; raise it when decoding the same files gives other values."""
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CHUNK = 4096
 """Images that a pass over a data set holds at a time."""
 
@@ -53,10 +55,7 @@ class ArrayWriter:
     ) -> None:
         """Add images, uint8 (n, C, H, W), with the label, writer and domain of each, (n,)."""
         self.shape = images.shape[1:]
-        try:
-            self._images.write(np.ascontiguousarray(images).data)
-        except OSError as error:
-            raise _unwritable(self._folder.parent, error) from error
+        self._images.write(np.ascontiguousarray(images).data)
         for name, values in (("labels", labels), ("writer", writer), ("domain", domain)):
             if values is not None:
                 self._columns[name].append(np.asarray(values, np.int64))
@@ -116,7 +115,9 @@ def entry(name: str, key: str, write: Callable[[Path], None]) -> Path:
     try:
         write(temporary)
         temporary.replace(folder)
-    except OSError:
+    except OSError as error:
+        if error.errno in _FULL:
+            raise _unwritable(root, error) from error
         if not folder.is_dir():  # otherwise another process was first
             raise
     finally:

@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 
 from pfl.data import cache, checksum
-from pfl.data.locate import Located, locate
+from pfl.data.archive import check_archive
+from pfl.data.datasets import DATASETS
+from pfl.data.definition import Definition
+from pfl.data.locate import Located, download, locate
 from pfl.errors import InvalidInput
 
 
@@ -70,8 +73,7 @@ def load(
     Raises:
         InvalidInput: there is nothing to read, or it cannot be read.
     """
-    source = source or os.environ.get("DATA_SOURCE")
-    found = locate(name_or_path, Path(source) if source else None, raw, progress)
+    found = locate(name_or_path, _given(source), raw) or download(name_or_path, raw, progress)
     try:
         stamps = [stamp for path in found.files for stamp in checksum.stamps(path)]
         key = cache.key_of([found.name, found.kind, *stamps])
@@ -80,6 +82,28 @@ def load(
         unreadable = str(error.filename or name_or_path)
         raise InvalidInput("dataset", unreadable, f"files that can be read ({error.strerror})") from error
     return _opened(found.name, folder)
+
+
+def check_dataset(
+    name_or_path: str, source: str | Path | None = None, raw: Path = Path("data/raw")
+) -> Definition | None:
+    """Check all of a data set that can be checked at once: nothing is downloaded and no image decoded.
+
+    Returns:
+        What is known of a data set of the registry; None for the user's own.
+
+    Raises:
+        InvalidInput: no such name, path or DATA_SOURCE, or a file that cannot be read.
+    """
+    found = locate(name_or_path, _given(source), raw)
+    for path in found.files if found else ():
+        check_archive(path)
+    return found.definition if found else DATASETS[name_or_path]
+
+
+def _given(source: str | Path | None) -> Path | None:
+    given = source or os.environ.get("DATA_SOURCE")
+    return Path(given) if given else None
 
 
 def _decode(found: Located, folder: Path, progress: bool) -> None:

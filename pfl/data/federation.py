@@ -33,6 +33,7 @@ class Federation:
         self.dtype = dtype
         mean = torch.tensor(dataset.mean, dtype=dtype, device=device).view(-1, 1, 1)
         std = torch.tensor(dataset.std, dtype=dtype, device=device).view(-1, 1, 1)
+        std = torch.where(std > 0, std, 1.0)  # a constant channel stays constant
         self._scale = 1 / (255 * std)
         self._shift = -mean / std
 

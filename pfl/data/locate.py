@@ -44,11 +44,11 @@ class Located:
                 checksum.verify(path, file, self.folder)
 
 
-def locate(name_or_path: str, source: Path | None, raw: Path, progress: bool) -> Located:
-    """The files of a data set, looked for in ``source``, in ``raw`` and then at the official source.
+def locate(name_or_path: str, source: Path | None, raw: Path) -> Located | None:
+    """The files of a data set that are there, looked for in ``source``, then in ``raw``; None if nowhere.
 
     Raises:
-        InvalidInput: no such name or path, or nothing of the data set can be had.
+        InvalidInput: no such name or path, or what is there is not of a kind that can be read.
     """
     if name_or_path not in DATASETS:
         return _of_path(name_or_path)
@@ -61,11 +61,19 @@ def locate(name_or_path: str, source: Path | None, raw: Path, progress: bool) ->
         if not source.exists():
             raise InvalidInput("DATA_SOURCE", str(source), "an existing file or folder")
         found = _in(source, name, definition, folder)
-    found = found or _in(folder, name, definition, folder)
-    if found is None:
-        files = tuple(fetch(file, folder, progress) for file in definition.files)
-        found = Located(name, "official", definition.read, files, definition, folder)
-    return found
+    return found or _in(folder, name, definition, folder)
+
+
+def download(name: str, raw: Path, progress: bool) -> Located:
+    """The files of a data set from its official source.
+
+    Raises:
+        InvalidInput: they cannot be had.
+    """
+    definition = DATASETS[name]
+    folder = raw / (definition.folder or name)
+    files = tuple(fetch(file, folder, progress) for file in definition.files)
+    return Located(name, "official", definition.read, files, definition, folder)
 
 
 def _of_path(text: str) -> Located:

@@ -62,7 +62,7 @@ def _bars(axes: Axes, sizes: dict[str, np.ndarray]) -> None:
 def _bubbles(
     figure: Figure, axes: Axes, counts: np.ndarray, classes: Sequence[str], clients: np.ndarray
 ) -> None:
-    """Draw ``counts`` (clients, classes); the largest bubble overlaps its neighbours' cells a little."""
+    """Draw ``counts`` (clients, classes); a bubble far above the median overlaps its neighbours' cells."""
     client, label = np.nonzero(counts)
     values = counts[client, label]
     axes.set_xlabel("client")
@@ -70,9 +70,10 @@ def _bubbles(
     figure.draw_without_rendering()  # lays the axes out; the sizes below are in points
     box = axes.get_window_extent()
     width, height = 72 / figure.dpi * box.width, 72 / figure.dpi * box.height
-    diameter = 1.6 * min(width / len(clients), height / len(classes))
+    cell = min(width / len(clients), height / len(classes))
+    diameter = cell * min(1.6, np.sqrt(values.max() / np.median(values)))
     area = np.clip(diameter, 10, 28) ** 2 / values.max()
-    style: dict[str, Any] = {"color": _COLOURS["train"], "alpha": 0.75, "linewidths": 0}
+    style: dict[str, Any] = {"color": _COLOURS["train"], "alpha": 0.75, "linewidths": 0, "clip_on": False}
     axes.scatter(client, label, s=area * values, rasterized=len(values) > _MOST_SHAPES, **style)
     for value in [step for step in _STEPS if step <= values.max()][-1:-8:-3][::-1]:
         axes.scatter([], [], s=area * value, label=f"{value:,}", **style)

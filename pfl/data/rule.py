@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -46,7 +47,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(ABC):
     """Base of all rules.
 
     Class attributes:
@@ -76,13 +77,13 @@ class Rule:
         if (clients is None and not self.clients_from_data) or (clients is not None and clients < 1):
             raise InvalidInput("clients", clients, "a whole number of at least 1")
 
+    @abstractmethod
     def divide(self, dataset: Dataset, clients: int | None, notes: list[str]) -> Split:
         """Training and test indices of every client; what is worth logging goes to ``notes``.
 
         Raises:
             InvalidInput: the rule cannot give every client what it should.
         """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -98,17 +99,18 @@ class PoolingRule(Rule):
             accepted = f"at most {samples // clients}, as {clients} clients share {samples} images"
             raise InvalidInput("min", self.min, accepted)
 
-    def default_clients(self, dataset: Dataset) -> int:
+    def default_clients(self, dataset: Dataset) -> int | None:
         """How many clients there are where the data say."""
-        raise NotImplementedError
+        return None
 
+    @abstractmethod
     def assign(self, draw: Draw) -> list[np.ndarray]:
         """The indices of every client, before the split into training and test."""
-        raise NotImplementedError
 
     def divide(self, dataset: Dataset, clients: int | None, notes: list[str]) -> Split:
         self.check(clients, len(dataset.labels), len(dataset.classes))
         clients = self.default_clients(dataset) if clients is None else clients
+        assert clients is not None
         parts = self.assign(Draw(dataset, clients, generator(self.seed, "partition"), notes))
         smallest = min(len(part) for part in parts)
         if smallest < self.min:

@@ -29,8 +29,9 @@ def evaluate(server: Server, method: Method) -> tuple[dict[str, Any], Tensor]:
 
     Returns:
         Moment to accuracies in percent (``pooled``, ``client_mean``, ``client_mean_weighted``) and mean
-        cross-entropy (``loss``); and the (n,) accuracies in percent at the method's headline moment, NaN for
-        a client without test samples.
+        cross-entropy (``loss``), and the same under ``groups`` for each group of clients that the method
+        names; and the (n,) accuracies in percent at the method's headline moment, NaN for a client without
+        test samples.
     """
 
     def score(client: Client, batch: Batch) -> dict[str, Tensor]:
@@ -40,45 +41,66 @@ def evaluate(server: Server, method: Method) -> tuple[dict[str, Any], Tensor]:
         return {"correct": batch.sum(correct.to(entropy.dtype)), "loss": batch.sum(entropy)}
 
     everybody = torch.arange(server.clients, device=server.federation.device)
-    averages: dict[str, dict[str, float]] = {}
-    per_client: dict[str, Tensor] = {}
+    sums: dict[Moment, dict[str, Tensor]] = {}
     for moment in moments(method, server):
         if moment == "post_local" and not server.local.tensors:
             # Nothing has been mixed, so the bank still holds what the clients trained.
-            averages[moment] = averages["post_aggregation"]
-            per_client[moment] = per_client["post_aggregation"]
+            sums[moment] = sums["post_aggregation"]
             continue
         tensors: Mapping[str, Tensor] = method.personal(server, moment)
         if moment == "adapted":
             tensors = server.train("adaptation", everybody, tensors, method.adaptation(server)).tensors
-        sums = server.collect(score, everybody, tensors, server.federation.test)
-        averages[moment], per_client[moment] = _averages(server, sums["correct"].cpu(), sums["loss"].cpu())
-    return averages, per_client[method.headline]
+        found = server.collect(score, everybody, tensors, server.federation.test)
+        sums[moment] = {name: values.cpu() for name, values in found.items()}
+
+    tests = torch.tensor([len(index) for index in server.federation.test], dtype=torch.float64)
+    sizes = server.sizes.cpu()
+
+    def averages(members: Tensor) -> dict[str, Any]:
+        return {
+            moment: _averages(**sums[moment], tests=tests, sizes=sizes, members=members) for moment in sums
+        }
+
+    evaluated: dict[str, Any] = averages(tests > 0)
+    groups = {name: members.cpu() & (tests > 0) for name, members in method.client_groups(server).items()}
+    if groups:
+        evaluated["groups"] = {name: averages(members) for name, members in groups.items() if members.any()}
+    return evaluated, 100 * sums[method.headline]["correct"] / tests
 
 
-def _averages(server: Server, correct: Tensor, loss: Tensor) -> tuple[dict[str, float], Tensor]:
-    totals = torch.tensor([len(index) for index in server.federation.test], dtype=torch.float64)
-    accuracy = 100 * correct / totals
-    tested = totals > 0
-    sizes = server.sizes.cpu()[tested]
+def _averages(
+    correct: Tensor, loss: Tensor, tests: Tensor, sizes: Tensor, members: Tensor
+) -> dict[str, float]:
+    """Averages over the clients ``members`` (n,), out of sums over test samples and their numbers (n,)."""
+    correct, loss, tests, sizes = correct[members], loss[members], tests[members], sizes[members]
+    accuracy = 100 * correct / tests
     means = {
-        "pooled": 100 * correct.sum() / totals.sum(),
-        "client_mean": accuracy[tested].mean(),
-        "client_mean_weighted": (accuracy[tested] * sizes).sum() / sizes.sum(),
-        "loss": loss.sum() / totals.sum(),
+        "pooled": 100 * correct.sum() / tests.sum(),
+        "client_mean": accuracy.mean(),
+        "client_mean_weighted": (accuracy * sizes).sum() / sizes.sum(),
+        "loss": loss.sum() / tests.sum(),
     }
-    return {name: float(value) for name, value in means.items()}, accuracy
+    return {name: float(value) for name, value in means.items()}
 
 
 def summarise(
     history: list[dict[str, Any]], headline: Moment, evaluated: tuple[Moment, ...]
 ) -> dict[str, Any]:
-    """The last and the best value of every average at every moment, out of the evaluations in ``history``."""
+    """The last and the best value of every average at every moment, out of the evaluations in ``history``;
+    the same for each of their ``groups`` of clients."""
     summary = {
         moment: {average: _last_and_best(history, moment, average) for average in AVERAGES}
         for moment in evaluated
     }
-    return {"accuracy": summary[headline], "moments": summary, "headline": headline}
+    found: dict[str, Any] = {"accuracy": summary[headline], "moments": summary, "headline": headline}
+    if "groups" in history[-1]:
+        found["groups"] = {
+            name: summarise(
+                [{"round": entry["round"], **entry["groups"][name]} for entry in history], headline, evaluated
+            )
+            for name in history[-1]["groups"]
+        }
+    return found
 
 
 def _last_and_best(history: list[dict[str, Any]], moment: str, average: str) -> dict[str, float]:

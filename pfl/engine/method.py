@@ -147,6 +147,10 @@ class Method:
         """Class scores (B, classes) of images ``x`` in evaluation, where the logits do not decide."""
         return logits
 
+    def client_groups(self, server: Server) -> Mapping[str, Tensor]:
+        """Groups of clients, name to (n,) bool, whose accuracies are reported by themselves as well."""
+        return {}
+
     def traffic(self, server: Server) -> tuple[int, int]:
         """Scalars sent down to the participants and up by them in this round, all together.
 

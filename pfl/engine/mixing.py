@@ -24,6 +24,11 @@ class Identity:
 
 
 @dataclass(frozen=True)
+class Replaced:
+    """No mixing: the server made the group's tensors itself and gave them to everybody."""
+
+
+@dataclass(frozen=True)
 class Average:
     """W = own * I + 1 p^T over the participants of the round: the group is global.
 
@@ -92,14 +97,14 @@ class Masked:
         return self.inside.rows
 
 
-Matrix = Identity | Average | Dense | Changes | Masked
+Matrix = Identity | Replaced | Average | Dense | Changes | Masked
 Mixing = Mapping[str, Matrix]
 """Group name to matrix. A later entry overrides an earlier one on the tensors that both name."""
 
 
 def check_rows(matrix: Matrix) -> None:
     """Assert that W is non-negative with rows that sum to 1 (the printed defects of several papers)."""
-    if isinstance(matrix, Identity):
+    if isinstance(matrix, Identity | Replaced):
         return
     if isinstance(matrix, Masked):
         check_rows(matrix.inside)

@@ -24,6 +24,7 @@ from pfl.engine.mixing import (
     Masked,
     Matrix,
     Mixing,
+    Replaced,
     check_rows,
     mixed,
     normalised,
@@ -46,6 +47,8 @@ class Server:
         participants: (K,) clients of the current round.
         received: name to (K, *shape), what the participants started from.
         uploads: name to (K, *shape), what they trained.
+        matrices: name to the matrix that mixed the tensor in this round, in dispatch or aggregation.
+        sent: what the server sent besides the clients' tensors, as `Method.send` returned it.
         state: the method's tensors on the server.
         client_state: the method's tensors of all clients, (n, ...) each.
     """
@@ -63,7 +66,7 @@ class Server:
         self.client_state: dict[str, Tensor] = {}
         self.received: dict[str, Tensor] = {}
         self.uploads: dict[str, Tensor] = {}
-        self._sent: Mapping[str, Tensor] = {}
+        self.sent: Mapping[str, Tensor] = {}
 
     def hold(self, net: Network) -> None:
         """Fill the bank with the common initialisation, the tensors of ``net``."""
@@ -128,8 +131,8 @@ class Server:
         """Scalars of one client that some mixing of this round moves between clients."""
         return sum(
             self.bank.tensors[name][0].numel()
-            for name, matrix in self._matrices.items()
-            if not isinstance(matrix, Identity)
+            for name, matrix in self.matrices.items()
+            if not isinstance(matrix, Identity | Replaced)
         )
 
     def personal(self, moment: str) -> dict[str, Tensor]:
@@ -213,8 +216,8 @@ class Server:
     def begin_round(self, dispatch: Mixing) -> None:
         """Give every participant what it starts from."""
         self.received = self.bank.rows(self.participants)
-        self._matrices: dict[str, Matrix] = self.groups.resolve(dispatch, self.config.bn_stats)
-        for name, matrix in self._matrices.items():
+        self.matrices: dict[str, Matrix] = self.groups.resolve(dispatch, self.config.bn_stats)
+        for name, matrix in self.matrices.items():
             check_rows(matrix)
             if isinstance(matrix, Dense | Masked):
                 self.received[name] = mixed(self.bank[name], matrix)
@@ -244,7 +247,17 @@ class Server:
             if isinstance(matrix, Dense | Masked):
                 self.bank.mix(name, matrix)
             if not isinstance(matrix, Identity):
-                self._matrices[name] = matrix
+                self.matrices[name] = matrix
+
+    def replace(self, tensors: Mapping[str, Tensor]) -> None:
+        """Make ``tensors`` (*shape), the server's own, everybody's; ``local`` keeps what training left.
+
+        To be called in `Method.finish`.
+        """
+        for name, tensor in tensors.items():
+            self.local.tensors.setdefault(name, self.bank.tensors[name])
+            self.bank.tensors[name] = tensor.unsqueeze(0)
+            self.matrices[name] = Replaced()
 
     def _averaged(self, name: str, matrix: Average) -> Tensor:
         """The new value (1, *shape) of a tensor that all clients share."""

@@ -8,12 +8,14 @@ import json
 import math
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
@@ -108,15 +110,23 @@ def simulate(
     device = resolve_device(execution.device)
     if config.validation:
         partition = partition.with_validation(config.validation, dataset.labels)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(execution.threads)
+    deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
+    with deterministic, threads(execution.threads):
+        federation = Federation(dataset, partition, device, getattr(torch, config.dtype))
+        simulation = Simulation(config, federation, seeds, backend_for(execution.backend, device))
+        return simulation.run(execution, on_round)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Inside, torch and the numerical libraries beside it use ``count`` threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
-            federation = Federation(dataset, partition, device, getattr(torch, config.dtype))
-            simulation = Simulation(config, federation, seeds, backend_for(execution.backend, device))
-            return simulation.run(execution, on_round)
+        with threadpool_limits(count):
+            yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -228,9 +238,9 @@ class Simulation:
         server.participants = method.participants(server)
         server.begin_round(method.dispatch(server))
         method.prepare(server)
-        return server.task(
-            "batches", server.participants, server.received, method.phases(server), method.send(server)
-        )
+        server.sent = method.send(server)
+        phases = method.phases(server)
+        return server.task("batches", server.participants, server.received, phases, server.sent)
 
     def _end(self, run: _Run, losses: list[float]) -> None:
         server = run.server

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedBABU(Method):
-    """The head keeps its initialisation in all rounds and is never sent; extractors are averaged uniformly, as in
-    the authors' code. Before the evaluation each client fine-tunes a copy, which is then discarded.
+    """The head keeps its initialisation in all rounds and is never sent; extractors are averaged uniformly,
+    as in the authors' code. Before the evaluation each client fine-tunes a copy, which is then discarded.
     """
 
     paper = "Oh et al., ICLR 2022, Algorithm 1"
@@ -23,7 +23,7 @@ class FedBABU(Method):
 
     finetune_epochs: int = hyper(5, "tau_f: epochs of fine-tuning", low=1, search=(1, 20), log=True)
     finetune_lr: float = hyper(
-        1.0, "learning rate of fine-tuning over that of the rounds", low=0.0, search=(0.01, 10.0), log=True
+        0.5, "learning rate of fine-tuning over that of the rounds", low=0.0, search=(0.01, 10.0), log=True
     )
     finetunes: str = hyper("all", "what is fine-tuned", choices=("all", "head"))
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedBN(Method):
-    """Size-weighted averaging of everything but batch norm's weights and running statistics, which never leave
-    the client. Evaluated without fine-tuning; a client that never took part has the initial batch norm.
+    """Size-weighted averaging of everything but batch norm's weights and running statistics, which never
+    leave the client. Evaluated without fine-tuning; a client that never took part has the initial batch
+    norm.
     """
 
     paper = "Li et al., ICLR 2021, Algorithm 1"

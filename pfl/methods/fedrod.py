@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
 from pfl.engine.method import Method, Mixing
-from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,11 +23,12 @@ ABSENT = 1e-12
 @dataclass(frozen=True)
 class FedRoD(Method):
     """The extractor f and the generic head g minimise the balanced softmax, that is cross-entropy on
-    ``g(f(x)) + gamma log c`` with the client's class counts c; the personal head p, at first a copy of g, minimises
-    cross-entropy on ``[g(f(x))] + p([f(x)])``, gradients stopped in brackets.
+    ``g(f(x)) + gamma log c`` with the client's class counts c; the personal head p, at first a copy of g,
+    minimises cross-entropy on ``[g(f(x))] + p([f(x)])``, gradients stopped in brackets.
 
-    One step on the sum of both losses: they share no parameter, and a factor before the second is the personal
-    head's learning rate (not its weight decay). Everything but the personal head is averaged by size.
+    One step on the sum of both losses: they share no parameter, and a factor before the second is the
+    personal head's learning rate (not its weight decay). Everything but the personal head is averaged by
+    size.
     """
 
     paper = "Chen and Chao, ICLR 2022, Algorithm 1 (linear personal head)"
@@ -38,7 +38,9 @@ class FedRoD(Method):
         1.0, "the personal head's learning rate over the model's", low=0.0, search=(0.1, 10.0), log=True
     )
     predicts: str = hyper(
-        "personalised", "evaluated: the sum of both heads, or the generic one", choices=("personalised", "generic")
+        "personalised",
+        "evaluated: the sum of both heads, or the generic one",
+        choices=("personalised", "generic"),
     )
 
     def client_network(self, network: Network, server: Server) -> Network:

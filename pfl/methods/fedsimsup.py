@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
 from pfl.engine.method import Method, Mixing, Phase
 from pfl.engine.mixing import Dense
+from pfl.engine.streams import generator
 from pfl.lazy import torch
 
 if TYPE_CHECKING:
@@ -18,13 +20,21 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
     from pfl.models._network import Network
 
+MIXED = ("T", "C", "L")
+
 
 @dataclass(frozen=True)
 class FedSimSup(Method):
     """Two networks a client, logits summed: the supervisor never leaves, the model is mixed with those of
     participants whose label proportions are alike, in the rounds that the client misses.
 
-    ``server.state["similarity"]`` (n, n) holds the cosines of the clients' label proportions.
+    ``server.state["similarity"]`` (n, n) holds the cosines of the clients' label proportions;
+    ``server.client_state["kind"]`` (n, kinds) marks each client's kind of supervisor. With mixed kinds a
+    client holds one of each, of which only its own counts and learns, and accuracies are also given by kind.
+
+    The paper's "nosim" is ``exponent`` 0; T, C and L in its Table 3 are the groups of ``supervisor`` "mixed".
+    Ours: "nosup" is ``supervisor`` "none", whose model trains for all the epochs; "mixall" is ``mixes``
+    "everyone"; a transformer learns more slowly, by scaling what flows back into it (not its weight decay).
     """
 
     paper = "FedSimSup, Algorithm 1, Eq. 7-9"
@@ -34,43 +44,78 @@ class FedSimSup(Method):
     supervisor_lr: float = hyper(
         1.0, "the supervisor's learning rate over the model's", low=0.0, search=(0.1, 10.0), log=True
     )
+    transformer_lr: float = hyper(
+        0.1, "a transformer's learning rate over other supervisors'", low=0.0, high=1.0
+    )
     supervisor: str = hyper(
         "L",
-        "small network of the model's kind (L), smaller CNN (C), transformer (T)",
-        choices=("L", "C", "T"),
+        "small network of the model's kind (L), smaller CNN (C), transformer (T), one of them drawn for each "
+        "client (mixed), or none",
+        choices=("L", "C", "T", "T_small", "mixed", "none"),
     )
+    supervisor_size: float = hyper(
+        1 / 6,
+        "share of the model's parameters that an L has",
+        choices=(1 / 12, 1 / 6, 1 / 3, 1 / 2),
+        search=(1 / 12, 1 / 6, 1 / 3, 1 / 2),
+    )
+    exponent: float = hyper(1.0, "of the similarity; 0: all alike", low=0.0, search=(0.0, 8.0))
+    mixes: str = hyper("absent", "clients whose model is mixed after a round", choices=("absent", "everyone"))
 
     def client_network(self, network: Network, server: Server) -> Network:
         from pfl.models._supervisors import supervisor
 
         data = server.federation
-        network.add_module("supervisor", supervisor(self.supervisor, data.shape, data.classes, network))
+        supervisors = {
+            kind: supervisor(kind, data.shape, data.classes, network, self.supervisor_size)
+            for kind in self._kinds
+        }
+        network.add_module("supervisor", torch.nn.ModuleDict(supervisors))
         return network
 
     def initialise(self, server: Server) -> None:
         proportions = torch.nn.functional.normalize(server.label_counts, dim=1)
         server.state["similarity"] = (proportions @ proportions.T).clamp(0, 1)
+        if self._kinds:
+            drawn = generator(server.seed, "supervisors").integers(len(self._kinds), size=server.clients)
+            kinds = torch.nn.functional.one_hot(torch.from_numpy(drawn), len(self._kinds))
+            server.client_state["kind"] = kinds.to(server.federation.dtype)
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
+        if not self._kinds:
+            return (Phase(self.supervisor_epochs + self.model_epochs, trains=("model",)),)
         return (
             Phase(self.supervisor_epochs, trains=("supervisor",), lr=self.supervisor_lr),
             Phase(self.model_epochs, trains=("model",)),
         )
 
     def logits(self, client: Client, x: Tensor) -> Tensor:
-        return client.net(x) + client.net.get_submodule("supervisor")(x)
+        logits = client.net(x)
+        for number, kind in enumerate(self._kinds):
+            second = client.net.get_submodule(f"supervisor.{kind}")(x)
+            if kind.startswith("T"):
+                second = self.transformer_lr * second + (1 - self.transformer_lr) * second.detach()
+            logits = logits + client.state["kind"][number] * second
+        return logits
 
     def aggregate(self, server: Server) -> Mixing:
         present = server.participants
-        absent = torch.ones(server.clients, dtype=torch.bool, device=present.device)
-        absent[present] = False
-        rows = absent.nonzero().squeeze(1)
-        similarity = server.state["similarity"][rows][:, present]
+        chosen = torch.ones(server.clients, dtype=torch.bool, device=present.device)
+        chosen[present] = self.mixes == "everyone"
+        rows = chosen.nonzero().squeeze(1)
+        others = rows[:, None] != present
+        similarity = others * server.state["similarity"][rows][:, present] ** self.exponent
         total = similarity.sum(1)
-        own = server.sizes[rows] / (server.sizes[rows] + server.sizes[present].mean())
+        mean_size = (others * server.sizes[present]).sum(1) / others.sum(1).clamp(min=1)
+        own = server.sizes[rows] / (server.sizes[rows] + mean_size)
         own = torch.where(total > 0, own, 1.0)  # nobody alike took part: the client keeps its model
         shares = similarity / torch.where(total > 0, total, 1.0)[:, None]
         return {"model": Dense((1 - own)[:, None] * shares, rows=rows, sources=present, own=own)}
+
+    def client_groups(self, server: Server) -> Mapping[str, Tensor]:
+        if self.supervisor != "mixed":
+            return {}
+        return {kind: server.client_state["kind"][:, number] > 0 for number, kind in enumerate(MIXED)}
 
     def traffic(self, server: Server) -> tuple[int, int]:
         models = len(server.participants) * server.scalars("model")
@@ -78,6 +123,11 @@ class FedSimSup(Method):
         return models, models + proportions
 
     def warnings(self, config: Config) -> tuple[str, ...]:
-        if config.participation == 1:
+        if config.participation == 1 and self.mixes == "absent":
             return ("fedsimsup: with participation 1 no client is ever absent, so nothing is mixed",)
         return ()
+
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        """The kinds of supervisor that each client holds."""
+        return {"mixed": MIXED, "none": ()}.get(self.supervisor, (self.supervisor,))

@@ -41,10 +41,11 @@ def test_a_link_in_a_tar_is_not_followed(image_folder, tmp_path):
     assert len(load(str(tmp_path / "photos.tar"), progress=False).labels) == 8
 
 
-def test_a_truncated_tar_is_one_line(image_folder, tmp_path):
+@pytest.mark.parametrize("damage", [lambda b: b[:-40], lambda b: b[:300] + bytes(50) + b[350:]])
+def test_a_truncated_or_damaged_tar_is_one_line(damage, image_folder, tmp_path):
     with tarfile.open(tmp_path / "photos.tar.gz", "w:gz") as archive:
         archive.add(image_folder, "photos")
     path = tmp_path / "photos.tar.gz"
-    path.write_bytes(path.read_bytes()[:-40])
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(InvalidInput, match="a complete zip or tar"):
         load(str(path), progress=False)

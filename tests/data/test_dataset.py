@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pfl.data.dataset import load
+from pfl.data.dataset import check_dataset, load
 from pfl.errors import InvalidInput
 
 
@@ -119,18 +119,36 @@ def complaint(path: object) -> str:
     return str(error.value)
 
 
+def early_complaint(path: object) -> str:
+    """That of `check_dataset`, which `load` must give as well."""
+    with pytest.raises(InvalidInput) as error:
+        check_dataset(str(path))
+    assert str(error.value) == complaint(path)
+    return str(error.value)
+
+
+def test_a_check_knows_a_data_sets_size_without_its_files(tmp_path):
+    known = check_dataset("cifar100", raw=tmp_path)
+    assert (known.samples, known.classes) == (60_000, 100)
+
+
+def test_a_check_of_the_users_own_files_decodes_none_of_them(image_folder):
+    (image_folder / "train/cat/0.png").write_bytes(b"broken")
+    assert check_dataset(str(image_folder)) is None
+
+
 def test_an_unknown_name_is_answered_with_the_nearest():
-    assert "did you mean 'digits'?" in complaint("digit")
+    assert "did you mean 'digits'?" in early_complaint("digit")
 
 
 def test_a_path_with_nothing_there_is_named(tmp_path):
-    assert "nothing.zip" in complaint(tmp_path / "nothing.zip")
+    assert "nothing.zip" in early_complaint(tmp_path / "nothing.zip")
 
 
 def test_a_truncated_zip_is_one_clear_line(image_folder):
     archive = zipped(image_folder)
     archive.write_bytes(archive.read_bytes()[:-100])
-    assert "photos.zip is not accepted; expected a complete zip" in complaint(archive)
+    assert "photos.zip is not accepted; expected a complete zip" in early_complaint(archive)
 
 
 def test_a_zip_with_one_changed_pixel_names_the_image(image_folder):
@@ -169,12 +187,12 @@ def test_a_folder_without_train_or_one_of_its_classes_says_what_is_expected(imag
 def test_a_zip_whose_paths_leave_it_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
         archive.writestr("../train/cat/0.png", b"")
-    assert "'../train/cat/0.png'" in complaint(tmp_path / "evil.zip")
+    assert "'../train/cat/0.png'" in early_complaint(tmp_path / "evil.zip")
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    assert ".zip" in complaint(tmp_path / "notes.txt")
+    assert ".zip" in early_complaint(tmp_path / "notes.txt")
 
 
 def test_a_cache_folder_that_cannot_be_written_is_named(image_folder, tmp_path, monkeypatch):

@@ -289,7 +289,7 @@ def test_a_damaged_file_of_leafs_is_named(content, tmp_path):
 
 def test_an_archive_of_another_data_set_under_the_official_name_is_one_line(tmp_path):
     write_zip(tmp_path / "tiny-imagenet-200.zip", {"top/train/n01/images/a.JPEG": b"", "top/val/a.JPEG": b""})
-    with pytest.raises(InvalidInput, match="with tiny-imagenet-200/val/val_annotations.txt"):
+    with pytest.raises(InvalidInput, match=r"with tiny-imagenet-200/val/val_annotations\.txt"):
         load("tiny_imagenet", source=tmp_path, raw=tmp_path / "raw", progress=False)
 
 

@@ -52,3 +52,10 @@ def test_a_bound_network_computes_with_the_given_tensors():
     zeros = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
     bind(net, zeros)
     assert (net(torch.randn(2, 1, 28, 28)) == 0).all()
+
+
+def test_stages_and_single_tensors_are_groups():
+    groups = Groups(LENET)
+    assert groups.stages == ("stage:base", "stage:head")
+    assert groups["stage:head"] == groups["head"]
+    assert groups["head.weight"] == ("head.weight",)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pfl.engine.mixing import Average, Bank, Dense, Identity, check_rows
+from pfl.engine.mixing import Average, Bank, Changes, Dense, Identity, Masked, check_rows
 
 
 def test_a_shared_tensor_is_stored_once_until_a_row_is_written():
@@ -32,6 +32,21 @@ def test_dense_with_own_weight_changes_only_its_rows():
     assert bank["w"].flatten().tolist() == [1.0, 2.0, 0.25 * 1 + 0.25 * 2 + 0.5 * 4]
 
 
+def test_a_mask_blends_two_matrices_element_by_element():
+    bank = Bank({"w": torch.tensor([[1.0, 8.0], [3.0, 2.0], [5.0, 5.0]])}, clients=3)
+    both = torch.tensor([0, 1])
+    inside = Dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), rows=both, sources=both)
+    outside = Dense(torch.tensor([[0.5, 0.5]]), sources=both)
+    bank.mix("w", Masked(torch.tensor([[True, False], [False, True]]), inside, outside))
+    assert bank["w"].tolist() == [[3.0, 5.0], [2.0, 8.0], [5.0, 5.0]]
+
+
+def test_changes_are_mixed_on_top_of_what_each_client_started_from():
+    starts, uploads = torch.tensor([[1.0], [10.0]]), torch.tensor([[2.0], [14.0]])
+    changes = Changes(torch.tensor([[0.75, 0.25], [0.0, 1.0]]), step=torch.tensor([1.0, 0.5]))
+    assert changes.moved(starts, uploads).flatten().tolist() == [1 + 0.75 * 1 + 0.25 * 4, 10 + 0.5 * 4]
+
+
 @pytest.mark.parametrize(
     "matrix",
     [
@@ -39,6 +54,9 @@ def test_dense_with_own_weight_changes_only_its_rows():
         Dense(torch.tensor([[0.5, 0.4]])),
         Dense(torch.tensor([[1.5, -0.5]])),
         Dense(torch.tensor([[0.5, 0.5]]), own=torch.tensor([0.1])),
+        Average(torch.tensor([0.5, 0.5]), own=torch.tensor(0.1)),
+        Changes(torch.tensor([[0.5, 0.4]]), step=torch.ones(1)),
+        Masked(torch.ones(1, 2), Dense(torch.ones(1, 1)), Dense(torch.tensor([[0.5, 0.4]]))),
     ],
 )
 def test_rows_that_do_not_sum_to_one_are_refused(matrix):

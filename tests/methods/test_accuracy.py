@@ -22,6 +22,21 @@ def fedavg() -> float:
     return accuracy("fedavg")
 
 
-@pytest.mark.parametrize("method", ["local", "fedper", "fedrep", "pfedsim", "fedsimsup"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "fedamp",
+        "fedbabu",
+        "fedfomo",
+        "fedper",
+        "fedproto",
+        "fedrep",
+        "fedrod",
+        "fedsimsup",
+        "local",
+        "pfedme",
+        "pfedsim",
+    ],
+)
 def test_a_personalised_method_beats_fedavg(method, fedavg):
     assert accuracy(method) > fedavg + 2

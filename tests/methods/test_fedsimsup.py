@@ -1,15 +1,21 @@
-"""FedSimSup's alpha and W, by hand (Eq. 8 and 9)."""
+"""FedSimSup's alpha and W by hand (Eq. 8 and 9), its variants and its supervisors."""
+
+from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from pfl.config import Config
-from pfl.methods.fedsimsup import FedSimSup
+from pfl.config import Config, Execution
+from pfl.engine.evaluation import evaluate
+from pfl.engine.mixing import check_rows
+from pfl.engine.simulation import simulate
+from pfl.methods.fedsimsup import MIXED, FedSimSup
+from tests.methods.toy import after_rounds
 
 
-def mixing(sizes, label_counts, participants):
+def mixing(sizes, label_counts, participants, **hyperparameters):
     server = SimpleNamespace(
         sizes=torch.tensor(sizes, dtype=torch.float64),
         label_counts=torch.tensor(label_counts, dtype=torch.float64),
@@ -17,13 +23,19 @@ def mixing(sizes, label_counts, participants):
         clients=len(sizes),
         state={},
     )
-    FedSimSup().initialise(server)
-    return FedSimSup().aggregate(server)["model"]
+    method = FedSimSup(supervisor="none", **hyperparameters)
+    method.initialise(server)
+    dense = method.aggregate(server)["model"]
+    check_rows(dense)
+    return dense
+
+
+# Client 0 has the labels of client 1 (cosine 1); with those of client 2 its cosine is 0.6.
+SIZES, COUNTS = [50, 400, 600], [[5, 0], [7, 0], [6, 8]]
 
 
 def test_an_absent_client_mixes_the_participants_by_label_similarity():
-    # Client 0 is absent; its labels are those of client 1 (cosine 1), and 0.6 like those of client 2.
-    dense = mixing([50, 400, 600], [[5, 0], [7, 0], [6, 8]], participants=[1, 2])
+    dense = mixing(SIZES, COUNTS, participants=[1, 2])
     alpha = 50 / (50 + 500)
     assert dense.rows.tolist() == [0]
     assert dense.own.tolist() == pytest.approx([alpha])
@@ -41,7 +53,151 @@ def test_a_client_without_a_common_label_keeps_its_model():
     assert dense.matrix.tolist() == [[0.0]]
 
 
+@pytest.mark.parametrize(("exponent", "second"), [(0.0, 1.0), (1.0, 0.6), (2.0, 0.36)])
+def test_the_exponent_sharpens_the_similarity_and_0_ignores_it(exponent, second):
+    dense = mixing([10, 10, 10], COUNTS, participants=[1, 2], exponent=exponent)
+    shares = [0.5 / (1 + second), 0.5 * second / (1 + second)]
+    assert dense.matrix[0].tolist() == pytest.approx(shares)
+
+
+def test_without_similarity_strangers_are_mixed_too():
+    dense = mixing([10, 10], [[1, 0], [0, 1]], participants=[1], exponent=0.0)
+    assert (dense.own.tolist(), dense.matrix.tolist()) == ([0.5], [[0.5]])
+
+
+def test_mixed_for_everyone_a_participant_mixes_the_others():
+    dense = mixing(SIZES, COUNTS, participants=[1, 2], mixes="everyone")
+    # Clients 1 and 2 have only each other; client 0 is as before.
+    assert dense.rows.tolist() == [0, 1, 2]
+    assert dense.own.tolist() == pytest.approx([50 / 550, 400 / 1000, 600 / 1000])
+    assert dense.matrix[1].tolist() == pytest.approx([0, 600 / 1000])
+    assert dense.matrix[2].tolist() == pytest.approx([400 / 1000, 0])
+
+
+def test_mixed_for_everyone_a_participant_alone_keeps_its_model():
+    dense = mixing([10, 30], [[1, 1], [1, 1]], participants=[1], mixes="everyone")
+    assert dense.own.tolist() == [10 / 40, 1.0]
+
+
 def test_full_participation_is_a_warning_not_an_error():
     config = Config(method="fedsimsup", participation=1.0).validated()
     assert any("nothing is mixed" in line for line in config.warnings())
     assert Config(method="fedsimsup", participation=0.5).validated().warnings() == ()
+    everyone = Config(method="fedsimsup", participation=1.0, hyperparameters={"mixes": "everyone"})
+    assert everyone.validated().warnings() == ()
+
+
+# ---- supervisors ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mixed(dataset, partition):
+    """One round of all clients with supervisors of all kinds."""
+    hyperparameters = {"supervisor": "mixed", "supervisor_epochs": 1, "model_epochs": 1}
+    return after_rounds(
+        "fedsimsup", dataset, partition, 1, participation=1.0, hyperparameters=hyperparameters
+    )
+
+
+def test_with_mixed_kinds_every_client_has_one_drawn_at_the_start(mixed):
+    _, server = mixed
+    assert (server.client_state["kind"].sum(1) == 1).all()
+    assert (server.client_state["kind"].sum(0) > 0).all(), "this seed gives every kind to somebody"
+
+
+def test_only_the_supervisor_of_a_client_s_own_kind_learns(mixed):
+    _, server = mixed
+    for number, kind in enumerate(MIXED):
+        names = server.groups.trained(("supervisor",))
+        moved = torch.stack(
+            [
+                (server.uploads[name] - server.received[name]).flatten(1).abs().amax(1)
+                for name in names
+                if name.startswith(f"supervisor.{kind}.")
+            ]
+        ).amax(0)
+        assert torch.equal(moved > 0, server.client_state["kind"][:, number] > 0)
+
+
+def test_a_client_s_logits_are_its_model_s_and_its_own_supervisor_s(mixed):
+    simulation, _ = mixed
+    net = simulation.program.net.eval()
+    x = torch.randn(3, 1, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for number, kind in enumerate(MIXED):
+        own = torch.nn.functional.one_hot(torch.tensor(number), 3)
+        logits = simulation.method.logits(SimpleNamespace(net=net, state={"kind": own}), x)
+        torch.testing.assert_close(logits, net(x) + net.get_submodule(f"supervisor.{kind}")(x))
+
+
+def test_a_transformer_s_gradient_is_scaled_by_its_rate(mixed):
+    simulation, _ = mixed
+    net = simulation.program.net.eval()
+    kinds = {"kind": torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)}
+    heads = [net.get_submodule(f"supervisor.{kind}.head").bias for kind in ("T", "C")]
+    x = torch.zeros(1, 1, 16, 16, dtype=torch.float64)
+    for head in heads:
+        head.requires_grad_()
+    logits = FedSimSup(supervisor="mixed", transformer_lr=0.2).logits(
+        SimpleNamespace(net=net, state=kinds), x
+    )
+    slow, plain = torch.autograd.grad(logits[0, 0], heads)
+    assert (slow[0].item(), plain[0].item()) == pytest.approx((0.2, 1.0))
+
+
+def test_accuracies_by_kind_make_up_the_whole(mixed):
+    simulation, server = mixed
+    scores, per_client = evaluate(server, simulation.method)
+    assert set(scores["groups"]) == set(MIXED)
+    kinds = server.client_state["kind"]
+    for number, kind in enumerate(MIXED):
+        theirs = scores["groups"][kind]["post_aggregation"]
+        assert theirs["client_mean"] == pytest.approx(per_client[kinds[:, number] > 0].mean().item())
+    # All clients have as many test samples.
+    whole = sum(
+        scores["groups"][kind]["post_aggregation"]["pooled"] * kinds[:, number].sum().item()
+        for number, kind in enumerate(MIXED)
+    )
+    assert whole / 6 == pytest.approx(scores["post_aggregation"]["pooled"])
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [{"supervisor": "mixed"}, {"supervisor": "none"}, {"supervisor": "T_small"}, {"mixes": "everyone"}],
+    ids=str,
+)
+def test_the_backends_agree_on_every_variant(variant, dataset, partition):
+    few = {"supervisor_epochs": 1, "model_epochs": 1}
+    config = Config(
+        method="fedsimsup",
+        hyperparameters={**few, **variant},
+        model="lenet5",
+        rounds=2,
+        eval_every=1,
+        batch_size=8,
+        dtype="float64",
+    )
+    loop, stacked = (
+        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics
+        for backend in ("loop", "stacked")
+    )
+    assert loop["accuracy"] == stacked["accuracy"]
+    for ours, theirs in zip(loop["rounds"], stacked["rounds"], strict=True):
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-9)
+        assert ours["post_aggregation"] == pytest.approx(theirs["post_aggregation"], abs=1e-9)
+    if variant.get("supervisor") == "mixed":
+        assert loop["groups"] == stacked["groups"]
+        assert set(loop["groups"]) == set(MIXED)
+        assert loop["groups"]["T"]["accuracy"] == loop["groups"]["T"]["moments"]["post_aggregation"]
+
+
+def test_one_kind_for_all_needs_no_groups(dataset, partition):
+    simulation, server = after_rounds("fedsimsup", dataset, partition, 0)
+    assert simulation.method.client_groups(server) == {}
+    assert server.client_state["kind"].tolist() == [[1.0]] * 6
+
+
+def test_without_a_supervisor_the_model_trains_for_all_epochs(dataset, partition):
+    _, server = after_rounds("fedsimsup", dataset, partition, 0, hyperparameters={"supervisor": "none"})
+    (phase,) = FedSimSup(supervisor="none").phases(server)
+    assert (phase.epochs, phase.trains) == (5, ("model",))
+    assert server.groups["supervisor"] == ()

@@ -6,14 +6,12 @@ import csv
 import json
 import re
 import shutil
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from pfl.errors import InvalidInput
-from pipeline import report
 from pipeline.published import FOLDER
 from pipeline.report import write_report
 from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
@@ -246,13 +244,9 @@ def test_plots_of_a_setting_that_is_gone_do_not_stay(tmp_path):
 # ---- mistakes ------------------------------------------------------------------------------------------
 
 
-def test_a_table_without_results_is_one_clear_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["report", "digits"])
-    with pytest.raises(SystemExit, match="2"):
-        report.main()
-    message = capsys.readouterr().err
-    assert message == "table: digits is not accepted; expected a table with results; run its sweep first\n"
+def test_a_table_without_results_is_one_clear_line(tmp_path):
+    with pytest.raises(InvalidInput, match="table: digits is not accepted; expected a table with results"):
+        write_report("digits", tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):

@@ -136,10 +136,7 @@ def test_a_number_that_is_missing_is_left_out(root):
 
 def test_a_trial_is_entered_in_one_request(root, monkeypatch):
     requests = count_requests(monkeypatch)
-    tracker = Tracker(root, "fake")
-    tracker.trial(CELL, ledger_row(CELL))
-    requests.clear()  # the first trial also enters its cell
-    tracker.trial(CELL, ledger_row(CELL, seed=1))
+    Tracker(root, "fake").trial(CELL, ledger_row(CELL))
     assert len(requests) == 1
 
 
@@ -152,13 +149,13 @@ def test_more_metrics_than_a_request_takes_are_all_entered(root, monkeypatch):
 
 
 def count_requests(monkeypatch) -> list[int]:
-    """The number of metrics of every request from now on."""
+    """The size of every request from now on."""
     requests: list[int] = []
     original = MlflowClient.log_batch
 
-    def counted(self, run_id, metrics=(), params=(), **rest):
-        requests.append(len(metrics) + len(params))
-        return original(self, run_id, metrics, params, **rest)
+    def counted(self, run_id, metrics=(), params=(), tags=()):
+        requests.append(len(metrics) + len(params) + len(tags))
+        return original(self, run_id, metrics, params, tags)
 
     monkeypatch.setattr(MlflowClient, "log_batch", counted)
     return requests
@@ -181,8 +178,10 @@ def test_only_final_trials_keep_their_clients_accuracies(root):
 
 
 def test_the_partition_plot_is_with_the_cell(root):
-    write_results(fake_results(), root)
-    Tracker(root, "fake").trial(CELL, ledger_row(CELL))
+    results = fake_results(methods=2, settings=1, seeds=1)
+    results["cells"] = results["cells"][:1]
+    write_results(results, root)
+    enter(results, root)
     files = client_of(root).list_artifacts(parent_of(root).info.run_id)
     assert [file.path for file in files] == ["cifar10-0.1.svg"]
 
@@ -198,6 +197,20 @@ def test_a_concluded_cell_has_the_table_s_scores(root):
     assert "selected_accuracy" in parent.data.metrics
     assert parent.data.tags["seeds"] == "0,1"
     assert (parent.info.status, parent.data.tags["status"]) == ("FINISHED", "done")
+
+
+def test_a_cell_shows_the_scores_that_were_entered_last(root):
+    new = fake_results(methods=2, settings=1, seeds=1)
+    old = fake_results(methods=2, settings=1, seeds=1)
+    for results, accuracy, finished in (
+        (new, 70.0, "2026-11-20T10:00:00"),
+        (old, 60.0, "2026-11-19T10:00:00"),
+    ):
+        row = ledger_row("cifar10-0.1/local", accuracy=accuracy, lr=accuracy) | {"finished": finished}
+        results["cells"] = [cell_of(results, "cifar10-0.1/local")]
+        results["cells"][0]["pinned"]["rows"] = [row]
+        enter(results, root)
+    assert parent_of(root).data.metrics["accuracy"] == 60.0
 
 
 def test_plain_mlflow_in_the_root_shows_the_runs(root, monkeypatch):

@@ -22,9 +22,8 @@ _BLOCK = 4096
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     """NIST's archives by_class and by_write, joined as LEAF does: the same file stands in both.
 
-    by_class/<hexadecimal code>/hsf_<n>/*.png says what is written, by_write/hsf_<n>/<writer>/<form>/*.png by
-    whom.
-    All images count as training images, in the order of writers.
+    by_class/<hexadecimal code>/hsf_<n>/*.png says what is written, and by whom does
+    by_write/hsf_<n>/<writer>/<form>/*.png. All images count as training images, in the order of writers.
     """
     with open_tree(files[0]) as by_class, open_tree(files[1]) as by_write:
         label_of = {

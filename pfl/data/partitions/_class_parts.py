@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,9 +20,9 @@ class ClassParts(ClassesRule):
 
     pool: ClassVar[str] = "official training set"
 
+    @abstractmethod
     def draws(self, draw: Draw) -> np.ndarray:
         """The classes of each client, (clients, classes of a client)."""
-        raise NotImplementedError
 
     def assign(self, draw: Draw) -> list[np.ndarray]:
         members = draw.shuffled_classes(slice(0, draw.dataset.n_train))

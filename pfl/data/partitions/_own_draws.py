@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -29,9 +30,9 @@ class OwnDraws(Rule):
     size: int = hyper(500, "training samples of a client", low=1)
     test_size: int = hyper(100, "test samples of a client", low=1)
 
+    @abstractmethod
     def proportions(self, clients: int, classes: int, rng: np.random.Generator) -> np.ndarray:
         """The share of each class in each client's samples: (clients, classes), rows that sum to 1."""
-        raise NotImplementedError
 
     def counts(self, proportions: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
         """Samples of each class that sum to ``total``."""

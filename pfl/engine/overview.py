@@ -1,0 +1,124 @@
+"""What a method does, observed: a few rounds on a small federation, watched from the server.
+
+The table of methods is made of this, so that it cannot say what the code does not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pfl.config import Config
+from pfl.data.dataset import Dataset
+from pfl.data.federation import Federation
+from pfl.data.partition import Partition
+from pfl.engine.loop import LoopBackend
+from pfl.engine.mixing import Average, Changes, Dense, Identity, Masked, Replaced
+from pfl.engine.server import Server
+from pfl.engine.simulation import Simulation, threads
+from pfl.engine.streams import generator
+
+CLIENTS, ROUNDS, SAMPLES = 6, 4, 24
+
+KINDS = {
+    Identity: "personal",
+    Replaced: "made by the server",
+    Average: "average",
+    Dense: "rows of its own",
+    Changes: "changes in rows of its own",
+    Masked: "average and rows of its own, by element",
+}
+
+
+@dataclass(frozen=True)
+class Overview:
+    """How a method moves numbers.
+
+    Attributes:
+        mixed: group to what happens to it, in the order of the rounds, as in {"extractor": ["average"]}.
+        state: names of the method's own tensors: the server's, the clients', and what is sent to them.
+        down, up: scalars to and from a participant in the last round, as a multiple of the model's.
+    """
+
+    mixed: dict[str, list[str]]
+    state: list[str]
+    down: float
+    up: float
+
+
+def observe(method: str) -> Overview:
+    """Watch ``method`` with its default hyperparameters and LeNet-5 with batch norm."""
+    config = Config(
+        method=method,
+        model="lenet5_bn",
+        participation=0.5,
+        rounds=ROUNDS,
+        epochs=1,
+        batch_size=8,
+        eval_every=1,
+    ).validated()
+    federation = Federation(*_data(), torch.device("cpu"), torch.float32)
+    simulation = Simulation(config, federation, (0,), LoopBackend())
+    run = simulation.runs[0]
+    groups = [
+        name for name, child in simulation.program.net.named_children() if list(child.parameters())
+    ]
+    mixed: dict[str, list[str]] = {group: [] for group in groups}
+    before = (0, 0)
+    with threads(1):
+        for _ in range(ROUNDS):
+            before = (run.bytes_down, run.bytes_up)
+            simulation.advance()
+            for group in groups:
+                kind = _kind(run.server, group)
+                if not mixed[group] or mixed[group][-1] != kind:
+                    mixed[group].append(kind)
+    server = run.server
+    model = 4 * len(server.participants) * server.scalars("model")
+    return Overview(
+        mixed,
+        [f"{name} (server)" for name in _families(server.state)]
+        + [f"{name} (client)" for name in _families(server.client_state)]
+        + [f"{name} (sent)" for name in _families(server.sent)],
+        (run.bytes_down - before[0]) / model,
+        (run.bytes_up - before[1]) / model,
+    )
+
+
+def _kind(server: Server, group: str) -> str:
+    """What this round's mixing did to a group's parameters; batch norm apart where it is treated apart."""
+    norm = set(server.groups["bn_affine"])
+    names = [name for name in server.groups[group] if name in server.groups.trainable]
+    kinds = {KINDS[type(server.matrices[name])] for name in names if name not in norm}
+    text = " / ".join(sorted(kinds))
+    apart = {KINDS[type(server.matrices[name])] for name in names if name in norm} - kinds
+    return text + (f" (batch norm {' / '.join(sorted(apart))})" if apart else "")
+
+
+def _families(tensors: Mapping[str, torch.Tensor]) -> list[str]:
+    """State names without the parameter that each belongs to: "drift.head.weight" is one of "drift"."""
+    return list(dict.fromkeys(name.partition(".")[0] for name in tensors))
+
+
+def _data() -> tuple[Dataset, Partition]:
+    stream = generator(0, "overview")
+    total = CLIENTS * SAMPLES
+    labels = np.arange(total, dtype=np.int64) % 4
+    images = stream.integers(0, 256, (total, 1, 16, 16)).astype(np.uint8)
+    dataset = Dataset(
+        name="noise",
+        images=images,
+        labels=labels,
+        classes=("a", "b", "c", "d"),
+        n_train=total,
+        checksum="",
+        mean=(0.5,),
+        std=(0.3,),
+        source={},
+    )
+    parts = np.split(stream.permutation(total), CLIENTS)
+    train, test = ([part[s] for part in parts] for s in (slice(0, 16), slice(16, None)))
+    return dataset, Partition("file:noise", tuple(train), tuple(test), "")

@@ -1,0 +1,80 @@
+"""The straggler clock of the asynchronous methods: who is sent the model, and whose model arrives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method, Mixing, Phase
+from pfl.engine.mixing import Average, normalised
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.config import Config
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class Clocked(Method):
+    """Base of the methods on the clock: the mean of what arrives, stale or not.
+
+    Client k < stragglers has the missing period d = k + 1, all others are punctual (d = 0). In the rounds s
+    (from 0) with s mod (d + 1) = 0 a client is sent the global model and trains at once; its model arrives d
+    rounds later, so that it takes part in one aggregation and misses d. With ``schedule: code`` (authors')
+    each late arrival is followed by one round in which the straggler is punctual.
+
+    ``server.local`` holds what every client trained last, so also the models in flight; the bank is the
+    global model, the same for everybody. "post_aggregation" evaluates that, "post_local" what clients hold.
+    """
+
+    stragglers: int = hyper(5, "clients that miss 1, 2, 3, ... aggregations; at most all but one", low=0)
+    schedule: str = hyper(
+        "text",
+        "stragglers are always late (paper), or late and punctual in turn (authors' code)",
+        choices=("text", "code"),
+    )
+    steps: int = hyper(0, "minibatch steps of a local training; 0: the configuration's epochs", low=0)
+
+    def participants(self, server: Server) -> Tensor:
+        periods, passed = self._clock(server)
+        return ((passed == 0) | (passed > periods)).nonzero().squeeze(1)
+
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        return (Phase(steps=self.steps or None),)
+
+    def aggregate(self, server: Server) -> Mixing:
+        arrivals = self.arrivals(server)
+        return {"all": Average(normalised(server.sizes[arrivals]), sources=arrivals)}
+
+    def traffic(self, server: Server) -> tuple[int, int]:
+        model = server.scalars("all")
+        return len(server.participants) * model, len(self.arrivals(server)) * model
+
+    def warnings(self, config: Config) -> tuple[str, ...]:
+        if config.participation < 1:
+            return (f"{config.method}: the straggler clock decides who takes part, participation does not",)
+        return ()
+
+    def arrivals(self, server: Server) -> Tensor:
+        """(A,) clients whose models arrive in this round."""
+        periods, passed = self._clock(server)
+        return (passed >= periods).nonzero().squeeze(1)
+
+    def late(self, server: Server) -> Tensor:
+        """(L,) clients whose models arrive after the round in which they were sent the global one."""
+        periods, passed = self._clock(server)
+        return ((passed == periods) & (periods > 0)).nonzero().squeeze(1)
+
+    def periods(self, server: Server) -> Tensor:
+        """(n,) aggregations that each client misses; the staleness of its late models in rounds."""
+        clients = torch.arange(server.clients, device=server.sizes.device)
+        return torch.where(clients < min(self.stragglers, server.clients - 1), clients + 1, 0)
+
+    def _clock(self, server: Server) -> tuple[Tensor, Tensor]:
+        """(n,) periods, and (n,) rounds passed in each client's cycle."""
+        periods = self.periods(server)
+        punctual_turn = (periods > 0) & (self.schedule == "code")
+        return periods, (server.round - 1) % (periods + 1 + punctual_turn)

@@ -1,0 +1,32 @@
+"""Clusters of clients that share a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pfl.engine.mixing import Dense, normalised
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.server import Server
+
+
+def flattened(tensors: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
+    """The tensors ``names``, (K, *shape) each, as one float64 (K, P)."""
+    return torch.cat([tensors[name].flatten(1) for name in names], 1).double()
+
+
+def cluster_average(server: Server, clusters: Tensor, weights: Tensor) -> Dense:
+    """Everybody gets the mean of the participants in its own cluster; without any it keeps its model.
+
+    Args:
+        clusters: (n,) cluster of each client.
+        weights: (K,) non-negative weight of each participant.
+    """
+    present = server.participants
+    matrix = (clusters[:, None] == clusters[present]) * weights
+    rows = (matrix.sum(1) > 0).nonzero().squeeze(1)
+    return Dense(normalised(matrix[rows]), rows=rows, sources=present)

@@ -1,0 +1,41 @@
+"""Class means of features, which some methods send beside models or in place of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+
+
+def class_means(server: Server, models: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """What the participants' training samples look like to their ``models`` in evaluation mode.
+
+    Returns:
+        (K, classes, d) mean feature of each class, 0 where the client lacks it, and (K,) mean squared norm of
+        all features; float64.
+    """
+    classes = server.federation.classes
+
+    def sums(client: Client, batch: Batch) -> dict[str, Tensor]:
+        features = client.net.extractor(batch.x)
+        members = (batch.y[:, None] == torch.arange(classes, device=batch.y.device)).to(features)
+        if batch.rows is not None:
+            members = members * batch.rows[:, None]
+        return {"features": members.T @ features, "squares": batch.sum(features.square().sum(1))}
+
+    present = server.participants
+    found = server.collect(sums, present, models)
+    counts = server.label_counts[present]
+    return found["features"] / counts.clamp(min=1)[..., None], found["squares"] / server.sizes[present]
+
+
+def features(server: Server) -> int:
+    """d, the width of what enters the head."""
+    return server.bank["head.weight"].shape[-1]

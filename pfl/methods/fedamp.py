@@ -1,0 +1,88 @@
+"""FedAMP: personal models, each drawn to a mixture of those that are like it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method
+from pfl.engine.mixing import Dense, check_rows, mixed
+from pfl.lazy import torch
+from pfl.methods._similarity import cosines, squared_distances
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class FedAMP(Method):
+    """A participant trains its own w_i on ``loss + mu/2 ||w - u_i||^2``, with u_i = sum_j xi_ij w_j over
+    the stored models of all clients. With d_ij = ||w_i - w_j||^2 over the parameters, for j != i,
+
+        raw:         xi_ij = alpha / sigma exp(-d_ij / sigma),
+        scale_free:  the same with sigma = scale * median d and alpha = kappa sigma / (n - 1),
+        heur:        xi_ij = (1 - xi_ii) softmax_j(sigma cos(w_i, w_j)) with a fixed xi_ii (HeurFedAMP),
+
+    and xi_ii is the rest. Ours: mu stands for the paper's lambda / alpha; alpha / sigma is capped at
+    1 / (n - 1), above which xi_ii could be negative; the median is over the participants' positive
+    distances, since clients that never took part have equal models. Batch norm's running statistics stay
+    personal.
+    """
+
+    paper = "Huang et al., AAAI 2021, Algorithm 1"
+
+    form: str = hyper(
+        "scale_free", "our parametrisation, the paper's, or HeurFedAMP", choices=("scale_free", "raw", "heur")
+    )
+    mu: float = hyper(0.1, "weight of the proximal term", low=0.0, search=(1e-4, 1.0), log=True)
+    kappa: float = hyper(
+        1.0, "scale_free: largest weight of the others", low=0.0, high=1.0, search=(0.1, 1.0)
+    )
+    scale: float = hyper(1.0, "scale_free: sigma over the median", low=1e-3, search=(0.1, 10.0), log=True)
+    alpha: float = hyper(1.0, "raw: alpha_k", low=0.0)
+    sigma: float = hyper(1.0, "raw, heur: sigma", low=1e-12)
+    self_weight: float = hyper(0.1, "heur: xi_ii", low=0.0, high=1.0)
+
+    def send(self, server: Server) -> Mapping[str, Tensor]:
+        models = {name: server.bank[name] for name in server.groups.trainable}
+        mine = {name: server.received[name] for name in models}
+        clouds = Dense(self._attention(mine, models, server.participants))
+        check_rows(clouds)
+        return {f"cloud.{name}": mixed(stack, clouds) for name, stack in models.items()}
+
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        cloud = {name: client.state[f"cloud.{name}"] for name in client.weights}
+        return super().loss(client, batch) + self.mu / 2 * client.distance_squared(cloud)
+
+    def traffic(self, server: Server) -> tuple[int, int]:
+        parameters = server.scalars("all") - server.scalars("bn_stats")
+        total = len(server.participants) * parameters
+        return total, total
+
+    def _attention(self, mine: Mapping[str, Tensor], models: Mapping[str, Tensor], own: Tensor) -> Tensor:
+        """xi (K, n) of ``mine``, name to (K, *shape): the rows ``own`` (K,) of ``models`` (n, *shape)."""
+        clients = len(next(iter(models.values())))
+        itself = torch.nn.functional.one_hot(own, clients).bool()
+        if self.form == "heur":
+            likeness = (self.sigma * cosines(mine, models)).masked_fill(itself, -torch.inf)
+            weights = (1 - self.self_weight) * likeness.softmax(1).nan_to_num(0)  # a client alone has nobody
+        else:
+            apart = squared_distances(mine, models)
+            share, sigma = self.alpha / self.sigma, torch.as_tensor(self.sigma)
+            if self.form == "scale_free":
+                share, sigma = self.kappa / max(clients - 1, 1), self.scale * _median(apart[apart > 0])
+            share = min(share, 1 / max(clients - 1, 1))
+            weights = (share * torch.exp(-apart / sigma)).masked_fill(itself, 0)
+        rest = (1 - weights.sum(1, keepdim=True)).clamp(min=0)
+        return torch.where(itself, rest, weights)
+
+
+def _median(values: Tensor) -> Tensor:
+    """The median, 1 of nothing."""
+    return values.median() if len(values) else values.new_ones(())

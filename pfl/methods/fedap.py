@@ -1,0 +1,112 @@
+"""FedAP (f-FedAP): models mixed by how alike the clients' feature statistics are; personal batch norm."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Identity, Method, Mixing
+from pfl.engine.mixing import Dense, Matrix
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+
+CLOSEST = 1e-14
+"""Distances below this count as this, so that equal clients have finite weights."""
+
+
+@dataclass(frozen=True)
+class FedAP(Method):
+    """FedBN for a share of the rounds. Then, once, every client runs the common model on its training data
+    and sends mean and standard deviation of every channel of every convolution's output, over samples and
+    positions; with
+
+        d_ij = sum_l sqrt(||mean_il - mean_jl||^2 + ||std_il - std_jl||^2),
+
+    W_ij is (1 - mu) (1/d_ij) / sum_k 1/d_ik for j != i and W_ii = mu. From then on a participant starts
+    from row i of W over the stored models, with its own batch norm, and its row of the bank is what it
+    trains.
+
+    The common model is the global one with the mean of the clients' batch norms, in evaluation mode.
+    ``server.state["weights"]`` (n, n) holds W.
+    """
+
+    paper = "Lu et al., IEEE Transactions on Big Data 2022, Algorithm 1"
+
+    rho: float = hyper(0.5, "share of rounds spent in warm-up", low=0.0, high=1.0, search=(0.1, 0.9))
+    mu: float = hyper(0.5, "weight of the client's own model", low=0.0, high=1.0, search=(0.1, 0.9))
+
+    def initialise(self, server: Server) -> None:
+        server.state["weights"] = torch.eye(server.clients, dtype=torch.float64)
+        server.state["moments"] = torch.zeros((), dtype=torch.int64)  # scalars that each client sent of them
+
+    def dispatch(self, server: Server) -> Mixing:
+        rounds = self._personalised_rounds(server)
+        if rounds < 1:
+            return {}
+        if rounds == 1:
+            self._compare(server)
+        return _all_but_batch_norm(Dense(server.state["weights"][server.participants]))
+
+    def aggregate(self, server: Server) -> Mixing:
+        return {} if self._personalised_rounds(server) >= 1 else _all_but_batch_norm(server.average())
+
+    def traffic(self, server: Server) -> tuple[int, int]:
+        down, up = super().traffic(server)
+        if self._personalised_rounds(server) == 1:
+            up += server.clients * int(server.state["moments"])
+        return down, up
+
+    def _personalised_rounds(self, server: Server) -> int:
+        """Rounds since the warm-up, this one included."""
+        return server.round - math.floor(self.rho * server.rounds + 1e-9)
+
+    def _compare(self, server: Server) -> None:
+        """Collect the clients' statistics and fill W."""
+        everybody = torch.arange(server.clients, device=server.participants.device)
+        common = {name: server.bank[name].mean(0, keepdim=True) for name in server.bank.tensors}
+        models = {name: stack.expand(server.clients, *stack.shape[1:]) for name, stack in common.items()}
+        sums = server.collect(_moments, everybody, models)
+        samples = server.sizes[:, None]
+        means = [sums[name] / samples for name in sums if name.startswith("mean")]
+        squares = [sums[name] / samples for name in sums if name.startswith("square")]
+        deviations = [(q - m.square()).clamp(min=0).sqrt() for m, q in zip(means, squares, strict=True)]
+        server.state["weights"] = self._weights(means, deviations)
+        server.state["moments"].fill_(sum(2 * mean.shape[1] for mean in means))
+
+    def _weights(self, means: list[Tensor], deviations: list[Tensor]) -> Tensor:
+        """W (n, n) out of the layers' statistics, (n, channels) each."""
+        both = [torch.cat(layer, dim=1) for layer in zip(means, deviations, strict=True)]
+        exact = "donot_use_mm_for_euclid_dist"
+        apart = torch.stack([torch.cdist(layer, layer, compute_mode=exact) for layer in both]).sum(0)
+        closeness = (1 / apart.clamp(min=CLOSEST)).fill_diagonal_(0)
+        total = closeness.sum(1, keepdim=True)
+        weights = (1 - self.mu) * closeness / torch.where(total > 0, total, 1.0)
+        return weights + torch.diag(1 - weights.sum(1))
+
+
+def _all_but_batch_norm(matrix: Matrix) -> Mixing:
+    return {"all": matrix, "bn_affine": Identity(), "bn_stats": Identity()}
+
+
+def _moments(client: Client, batch: Batch) -> dict[str, Tensor]:
+    """For every convolution, sums over the samples of its output's mean and mean square over positions."""
+    sums: dict[str, Tensor] = {}
+
+    def record(_module: object, _inputs: object, output: Tensor) -> None:
+        layer, values = len(sums), output.flatten(2).double()
+        sums[f"mean {layer}"] = batch.sum(values.mean(2))
+        sums[f"square {layer}"] = batch.sum(values.square().mean(2))
+
+    convolutions = (module for module in client.net.modules() if isinstance(module, torch.nn.Conv2d))
+    hooks = [module.register_forward_hook(record) for module in convolutions]
+    client.net(batch.x)
+    for hook in hooks:
+        hook.remove()
+    return sums

@@ -1,0 +1,85 @@
+"""FedAsync: arrivals are blended into the global model one after another, stale ones less."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Mixing
+from pfl.engine.mixing import Average
+from pfl.engine.streams import generator
+from pfl.lazy import torch
+from pfl.methods._clock import Clocked
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class FedAsync(Clocked):
+    """Each arrival x of staleness k, in rounds, moves the global model w to ``(1 - a_k) w + a_k x`` with
+
+        a_k = alpha s(k),    s(k) = 1,   (k + 1)^-a,   or   1 if k <= b, else 1 / (a (k - b) + 1).
+
+    Clients minimise ``loss + rho/2 ||x - x_start||^2``. The round's arrivals come by decreasing staleness,
+    equals in random order, since the last weighs most.
+
+    ``blend``: ``batch`` blends in the a_k-weighted mean of all arrivals at once, by the mean of a_k.
+    ``client`` is what the code of PLGA calls FedAsync (with alpha 0.8 and rho 0): a late client blends its
+    model into the current global one, a fresh one does not, and the server takes the plain mean.
+    """
+
+    paper = "Xie et al., 2019, Algorithm 1"
+
+    alpha: float = hyper(0.6, "weight of a fresh arrival", low=0.0, high=1.0, search=(0.1, 0.95))
+    staleness: str = hyper(
+        "polynomial",
+        "the function s",
+        choices=("constant", "polynomial", "hinge"),
+        search=("constant", "polynomial", "hinge"),
+    )
+    a: float = hyper(0.5, "exponent of the polynomial, slope of the hinge", low=0.0, search=(0.0, 2.0))
+    b: int = hyper(4, "staleness up to which the hinge is 1", low=0, search=(0, 10))
+    rho: float = hyper(0.005, "weight of the proximal term", low=0.0, search=(1e-5, 1e-1), log=True)
+    blend: str = hyper(
+        "sequential",
+        "arrivals one by one, all at once, or by the client",
+        choices=("sequential", "batch", "client"),
+    )
+
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        return super().loss(client, batch) + self.rho / 2 * client.distance_squared()
+
+    def aggregate(self, server: Server) -> Mixing:
+        arrivals, staleness = self._in_order(server)
+        alpha = self.alpha * self._decay(staleness)
+        if self.blend == "client":
+            alpha = torch.where(staleness > 0, alpha, 1.0)
+        if self.blend == "sequential":
+            # Arrival i keeps its weight times what the later ones leave of it.
+            left = torch.cat([(1 - alpha).flip(0).cumprod(0).flip(0), torch.ones_like(alpha[:1])])
+            weights, own = alpha * left[1:], left[0]
+        else:
+            weights, own = alpha / len(alpha), 1 - alpha.mean()
+        return {"all": Average(weights, sources=arrivals, own=own)}
+
+    def _in_order(self, server: Server) -> tuple[Tensor, Tensor]:
+        """(A,) arrivals as they are processed, and their staleness in rounds."""
+        arrivals = self.arrivals(server)
+        shuffle = generator(server.seed, "fedasync order", server.round).permutation(len(arrivals))
+        arrivals = arrivals[torch.as_tensor(shuffle, device=arrivals.device)]
+        staleness = self.periods(server)[arrivals] * torch.isin(arrivals, self.late(server))
+        order = staleness.argsort(stable=True, descending=True)
+        return arrivals[order], staleness[order].double()
+
+    def _decay(self, staleness: Tensor) -> Tensor:
+        """s(k)."""
+        if self.staleness == "constant":
+            return torch.ones_like(staleness)
+        if self.staleness == "polynomial":
+            return (staleness + 1) ** -self.a
+        return torch.where(staleness <= self.b, 1.0, 1 / (self.a * (staleness - self.b).clamp(min=0) + 1))

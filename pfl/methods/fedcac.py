@@ -1,0 +1,117 @@
+"""FedCAC: critical parameters are averaged with clients that have the same ones, the others with all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method, Mixing
+from pfl.engine.mixing import Dense, Masked, normalised
+from pfl.engine.streams import generator
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.server import Server
+
+TOLERANCE = 1e-12  # of an overlap that should equal the threshold
+
+
+@dataclass(frozen=True)
+class FedCAC(Method):
+    """In every tensor a client marks the share tau of elements with the largest sensitivity
+    ``|(theta_end - theta_start) theta_end|`` as critical. Critical elements are averaged over the clients
+    whose marks overlap with its own by at least
+
+        threshold = mean + t / beta (max - mean)    of the overlaps of all pairs,
+
+    and over nobody else once t > beta; the other elements over all participants. Averages are uniform.
+
+    Ours: the overlap is the share of common marks (authors' code), as the printed formula (``literal``) grows
+    with the difference; exactly the ``floor(tau * elements)`` largest, ties by index; batch norm's statistics
+    stay local (authors' code). Figure 3, on the selection, has ``collab: none``.
+    """
+
+    paper = "Wu et al., ICCV 2023, Algorithm 1"
+
+    tau: float = hyper(0.5, "share of critical elements", low=0.0, high=1.0, search=(0.05, 0.95))
+    beta: float = hyper(
+        0.2, "share of the rounds with collaboration (100 of 500)", low=0.0, search=(0.02, 1.0), log=True
+    )
+    selection: str = hyper(
+        "sensitivity",
+        "what is critical: the most or the least sensitive elements, or random ones",
+        choices=("sensitivity", "sensitivity_reverse", "random"),
+    )
+    collab: str = hyper(
+        "time_varying",
+        "who shares critical elements: by the threshold, the 1 or 5 of the largest overlap, or nobody",
+        choices=("time_varying", "top1", "top5", "none"),
+    )
+    noncritical: str = hyper(
+        "average",
+        "the other elements are averaged over all, or like the critical ones",
+        choices=("average", "as_critical"),
+    )
+    overlap: str = hyper(
+        "shared", "share of common marks, or the printed formula", choices=("shared", "literal")
+    )
+
+    def aggregate(self, server: Server) -> Mixing:
+        present = server.participants
+        masks = {name: self._critical(server, name) for name in server.groups.trainable}
+        inside = Dense(normalised(self._collaborators(server, masks)), rows=present, sources=present)
+        if self.noncritical == "as_critical":
+            return dict.fromkeys(masks, inside)
+        outside = Dense(normalised(torch.ones_like(inside.matrix[:1])), sources=present)
+        return {name: Masked(mask, inside, outside) for name, mask in masks.items()}
+
+    def traffic(self, server: Server) -> tuple[int, int]:
+        clients, elements = len(server.participants), server.scalars(*server.groups.trainable)
+        return clients * elements, clients * (elements + math.ceil(elements / 32))
+
+    def _critical(self, server: Server, name: str) -> Tensor:
+        """The mask (K, *shape) of one tensor."""
+        end = server.uploads[name]
+        if self.selection == "random":
+            stream = generator(server.seed, f"fedcac {name}", server.round)
+            order = torch.as_tensor(stream.random(end.shape), device=end.device)
+        else:
+            order = ((end - server.received[name]) * end).abs()
+        ranked = order.flatten(1).argsort(stable=True, dim=1, descending=self.selection == "sensitivity")
+        count = math.floor(self.tau * ranked.shape[1] + 1e-9)
+        mask = torch.zeros_like(ranked, dtype=torch.bool).scatter_(1, ranked[:, :count], True)
+        return mask.view_as(end)
+
+    def _collaborators(self, server: Server, masks: dict[str, Tensor]) -> Tensor:
+        """(K, K), 1 where the row's client takes critical elements from the column's; its own it does."""
+        itself = torch.eye(len(server.participants), dtype=torch.float64, device=server.participants.device)
+        over = server.round > self.beta * server.rounds + 1e-9
+        nothing = not any(bool(mask.any()) for mask in masks.values())
+        alone = self.collab == "none" or (self.collab == "time_varying" and over)
+        if alone or nothing or len(itself) == 1:
+            return itself
+        others = itself == 0
+        overlaps = self._overlaps(masks)
+        if self.collab == "time_varying":
+            mean, largest = overlaps[others].mean(), overlaps[others].max()
+            threshold = mean + server.round / (self.beta * server.rounds) * (largest - mean)
+            return itself + (others & (overlaps >= threshold - TOLERANCE))
+        count = min(int(self.collab.removeprefix("top")), len(itself) - 1)
+        ranked = overlaps.masked_fill(itself > 0, -1).argsort(stable=True, dim=1, descending=True)
+        return itself.scatter_(1, ranked[:, :count], 1.0)
+
+    def _overlaps(self, masks: dict[str, Tensor]) -> Tensor:
+        """(K, K) overlaps of the clients' masks, which have equally many marks."""
+        common = torch.stack([_products(mask.flatten(1).double()) for mask in masks.values()]).sum(0)
+        marks = common[0, 0]
+        if self.overlap == "literal":
+            return (marks - common) / sum(mask[0].numel() for mask in masks.values())
+        return common / marks
+
+
+def _products(rows: Tensor) -> Tensor:
+    return rows @ rows.T

@@ -1,0 +1,69 @@
+"""FedDyn: a global model with a dual correction of what clients drift by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method, Mixing, Phase
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class FedDyn(Method):
+    """With a client's accumulated drift v_i (the paper's -g_i / alpha), at first 0, the local objective is
+
+        loss(theta) + alpha_i (<v_i, theta> + 1/2 ||theta - theta^t||^2);
+
+    afterwards v_i <- v_i + theta_i - theta^t, and theta^(t+1) is the plain mean of the participants'
+    theta_i plus the mean of all clients' v. ``server.client_state["drift.NAME"]`` (n, *shape) holds v.
+
+    alpha_i = alpha m / m_i, with m the mean of the clients' sizes m_i, as in the authors' code; the paper
+    has one alpha. Clipping, also theirs, acts before weight decay. Batch norm's statistics are averaged and
+    do not drift.
+    """
+
+    paper = "Acar et al., ICLR 2021, Algorithm 1"
+
+    alpha: float = hyper(0.1, "weight of the dynamic regulariser", low=0.0, search=(1e-3, 1.0), log=True)
+    scaled: bool = hyper(True, "alpha in inverse proportion to the client's size")
+    clip: float = hyper(10.0, "largest norm of a local gradient; 0: any", low=0.0)
+
+    def initialise(self, server: Server) -> None:
+        for name in server.groups.trainable:
+            server.client_state[f"drift.{name}"] = torch.zeros_like(server.bank[name])
+        relative = server.sizes / server.sizes.mean() if self.scaled else torch.ones_like(server.sizes)
+        server.client_state["alpha"] = (self.alpha / relative).to(server.federation.dtype)
+
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        return (Phase(gradient=self._clipped if self.clip else None),)
+
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        pull = torch.stack([(client.state[f"drift.{n}"] * w).sum() for n, w in client.weights.items()]).sum()
+        dynamic = pull + client.distance_squared() / 2
+        return super().loss(client, batch) + client.state["alpha"] * dynamic
+
+    def update(self, server: Server) -> None:
+        for name in server.groups.trainable:
+            moved = server.uploads[name] - server.received[name]
+            server.client_state[f"drift.{name}"][server.participants] += moved
+
+    def aggregate(self, server: Server) -> Mixing:
+        return {"all": server.uniform()}
+
+    def finish(self, server: Server) -> None:
+        drift = {name: server.client_state[f"drift.{name}"].mean(0) for name in server.groups.trainable}
+        server.replace({name: server.bank.tensors[name][0] + moved for name, moved in drift.items()})
+
+    def _clipped(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
+        gradient, loss = client.gradient(self.loss, batches[0])
+        norm = torch.stack([part.square().sum() for part in gradient.values()]).sum().sqrt()
+        scale = self.clip / norm.clamp(min=self.clip)
+        return {name: scale * part for name, part in gradient.items()}, loss

@@ -1,0 +1,147 @@
+"""FedGen: a global model that also learns from features which the server generates for any class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method, Mixing, Phase
+from pfl.engine.streams import generator
+from pfl.lazy import torch
+from pfl.methods._generator import descend, generate, initial_state, network
+from pfl.methods._prototypes import features
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+
+FLOOR = 1e-4
+"""The weights of the clients' terms decay no further."""
+
+
+@dataclass(frozen=True)
+class FedGen(Method):
+    """The generator G maps a class and noise to a feature. From round 2 on a client minimises
+
+        loss(x, y) + B_G/B a_t CE(head(G(y')), y') + b_t KL([softmax head(G(y))] || softmax head(f(x)))
+
+    with y' uniform over the classes that any participant so far had, a_t = a_0 rho^t, b_t = b_0 rho^t, B the
+    configuration's batch size, the bracket held constant. Before averaging, the server trains G by Adam on
+
+        mean_y sum_i a_i(y) CE(head_i(G(y)), y) + diversity exp(-mean |e - e'|^2 |z - z'|)
+
+    with y uniform over the classes of which participants have more than one sample on average, a_i(y) their
+    shares of class y, and a mean over all pairs of noises e and features z, compared by coordinate means.
+
+    ``server.state`` holds G and the ``available`` classes (classes,).
+
+    Ours: the teachers are the participants' own heads, where FL-bench takes the old global one; clients run G
+    on its running statistics, so these are sent, too; G ends in a ReLU, as the features of our networks do.
+    """
+
+    paper = "Zhu et al., ICML 2021, Algorithm 1"
+
+    label_weight: float = hyper(
+        10.0, "a_0: weight of generated features", low=0.0, search=(0.1, 30.0), log=True
+    )
+    latent_weight: float = hyper(
+        10.0, "b_0: weight of the divergence from them", low=0.0, search=(0.1, 30.0), log=True
+    )
+    decay: float = hyper(0.98, "rho: of both, a round", low=0.0, high=1.0, search=(0.95, 1.0))
+    diversity: float = hyper(1.0, "weight of the diversity of generated features", low=0.0)
+    generated: int = hyper(32, "B_G: generated features a step", low=2)
+    noise: int = hyper(32, "width of the generator's noise", low=1)
+    hidden: int = hyper(32, "width of the generator's hidden layer", low=1, search=(32, 256), log=True)
+    generator_steps: int = hyper(5, "K_G: its steps a round", low=0, search=(5, 100), log=True)
+    generator_lr: float = hyper(3e-4, "its learning rate", low=0.0, search=(1e-5, 1e-2), log=True)
+    generator_decay: float = hyper(0.98, "of its learning rate, a round", low=0.0, high=1.0)
+    generator_weight_decay: float = hyper(1e-2, "its weight decay", low=0.0)
+
+    def initialise(self, server: Server) -> None:
+        classes, dtype = server.federation.classes, server.federation.dtype
+        stream = generator(server.seed, "generator")
+        widths = (classes, self.noise, self.hidden, features(server))
+        server.state.update(initial_state(stream, *widths, dtype))
+        server.state["available"] = torch.zeros(classes, dtype=dtype)
+
+    def send(self, server: Server) -> Mapping[str, Tensor]:
+        tensors = {f"generator.{name}": tensor for name, tensor in network(server.state).items()}
+        tensors["available"] = server.state["available"]
+        return {name: tensor[None] for name, tensor in tensors.items()}
+
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        if server.round == 1:
+            return (Phase(),)
+        size, decay = server.config.batch_size, self.decay**server.round
+        a, b = (max(w * decay, min(w, FLOOR)) for w in (self.label_weight, self.latent_weight))
+
+        def loss(client: Client, batch: Batch) -> Tensor:
+            return self._distilled(client, batch, size, a, b)
+
+        return (Phase(loss=loss, noise=self.generated + (self.generated + size) * self.noise),)
+
+    def update(self, server: Server) -> None:
+        counts = server.label_counts[server.participants]
+        server.state["available"][counts.sum(0) > 0] = 1
+        qualified = (counts.mean(0) > 1).nonzero().squeeze(1)
+        if not len(qualified):
+            return
+        stream = generator(server.seed, "generator", server.round)
+        rate = self.generator_lr * self.generator_decay ** (server.round - 1)
+        for _ in range(self.generator_steps):
+            y = qualified[torch.from_numpy(stream.integers(len(qualified), size=self.generated))]
+            noise = counts.new_tensor(stream.standard_normal((self.generated, self.noise)))
+
+            def objective(net: Mapping[str, Tensor], y: Tensor = y, noise: Tensor = noise) -> Tensor:
+                return self._objective(server, net, y, noise.to(server.federation.dtype))
+
+            descend(server.state, objective, rate, self.generator_weight_decay)
+
+    def aggregate(self, server: Server) -> Mixing:
+        return {"all": server.average()}
+
+    def traffic(self, server: Server) -> tuple[int, int]:
+        present, model = len(server.participants), server.scalars("all")
+        generator = sum(tensor.numel() for tensor in network(server.state).values())
+        return present * (model + generator), present * (model + server.federation.classes)
+
+    def _distilled(self, client: Client, batch: Batch, size: int, a: float, b: float) -> Tensor:
+        """The client's loss from round 2 on."""
+        from torch.nn import functional as F
+
+        assert batch.noise is not None
+        tiny = torch.finfo(batch.noise.dtype).eps
+        uniform = batch.noise.clamp(tiny, 1 - tiny)
+        noise = torch.special.ndtri(uniform[self.generated :]).view(-1, self.noise)
+        net, head = network(client.state), client.net.head
+
+        y = _drawn(uniform[: self.generated], client.state["available"])
+        invented = F.cross_entropy(head(generate(net, y, noise[: self.generated])), y)
+
+        logits = self.logits(client, batch.x)
+        latent = generate(net, batch.y, noise[self.generated :][: len(batch.y)])
+        target = head(latent).detach().softmax(1)
+        divergence = batch.mean(F.kl_div(logits.log_softmax(1), target, reduction="none").sum(1))
+        return batch.cross_entropy(logits) + self.generated / size * a * invented + b * divergence
+
+    def _objective(self, server: Server, net: Mapping[str, Tensor], y: Tensor, noise: Tensor) -> Tensor:
+        """What the generator minimises on classes ``y`` (B,) and ``noise`` (B, width)."""
+        from torch.nn import functional as F
+
+        latent = generate(net, y, noise, training=True)
+        weight, bias = server.uploads["head.weight"], server.uploads["head.bias"]
+        logits = latent @ weight.mT + bias[:, None]  # (K, B, classes)
+        losses = F.cross_entropy(logits.mT, y.expand(len(weight), -1), reduction="none")
+        counts = server.label_counts[server.participants].to(latent.dtype)
+        shares = (counts / counts.sum(0))[:, y]
+        apart = (noise[:, None] - noise).square().mean(2) * (latent[:, None] - latent).abs().mean(2)
+        return (shares * losses).sum(0).mean() + self.diversity * torch.exp(-apart.mean())
+
+
+def _drawn(uniform: Tensor, available: Tensor) -> Tensor:
+    """Classes (B,), equally likely among those ``available`` (classes,), out of numbers in (0, 1)."""
+    return (uniform[:, None] >= available.cumsum(0) / available.sum()).sum(1)

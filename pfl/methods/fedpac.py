@@ -1,0 +1,149 @@
+"""FedPAC: a global extractor aligned to class prototypes, and heads combined to the liking of each client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method, Mixing, Phase
+from pfl.engine.mixing import Dense, normalised
+from pfl.lazy import torch
+from pfl.methods._prototypes import class_means, features
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.config import Config
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+
+LEAST_WEIGHT = 1e-3
+"""A head of smaller weight is left out."""
+
+
+@dataclass(frozen=True)
+class FedPAC(Method):
+    """The head trains first, on a frozen extractor; then the extractor, under a frozen head, on
+    ``loss + lambda mean_b,d (f(x_b) - prototype of y_b)^2`` from the second round on. The extractors are
+    averaged; so are the class means that they give after training, by class counts, to become the prototypes.
+    The heads of participants j are combined for participant i with the a that minimises, on the simplex,
+
+        sum_j v_j a_j^2 + sum_c ||h_i[c] - sum_j a_j h_j[c]||^2,
+
+    h_j[c] being the mean feature of class c times its share of the client's samples and v_j =
+    (E||f||^2 - sum_c ||h_j[c]||^2) / m_j, both from the extractor as received.
+
+    ``server.state``: ``prototypes`` (classes, d), which are ``known``, and of the participants, before
+    training, ``means`` (K, classes, d) and ``variances`` v (K,).
+
+    Ours: the head's epochs come off the configuration's, so that the total is as for every method; a class
+    without a prototype is drawn to the client's own mean before training; statistics are taken in evaluation
+    mode.
+    """
+
+    paper = "Xu et al., ICLR 2023, Algorithm 1"
+
+    lam: float = hyper(
+        1.0, "lambda: weight of the distance to prototypes", low=0.0, search=(1e-2, 30.0), log=True
+    )
+    head_epochs: int = hyper(1, "epochs of the head, out of all", low=1)
+    head_lr: float = hyper(
+        1.0,
+        "the head's learning rate over the extractor's (authors: 0.1 over 0.01)",
+        low=0.0,
+        search=(0.1, 10.0),
+        log=True,
+    )
+
+    def initialise(self, server: Server) -> None:
+        classes = server.federation.classes
+        server.state["prototypes"] = torch.zeros(classes, features(server), dtype=torch.float64)
+        server.state["known"] = torch.zeros(classes, dtype=torch.bool)
+
+    def prepare(self, server: Server) -> None:
+        means, squares = class_means(server, server.received)
+        shares = self._shares(server)
+        spread = squares - (shares * means).square().sum((1, 2))
+        server.state["means"] = means
+        server.state["variances"] = spread.clamp(min=0) / server.sizes[server.participants]
+
+    def send(self, server: Server) -> Mapping[str, Tensor]:
+        known = server.state["known"][:, None]
+        targets = torch.where(known, server.state["prototypes"], server.state["means"])
+        return {"targets": targets.to(server.federation.dtype)}
+
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        rest = max(server.config.epochs - self.head_epochs, 1)
+        return (
+            Phase(self.head_epochs, trains=("head",), lr=self.head_lr),
+            Phase(rest, trains=("extractor",), loss=self._aligned if server.round > 1 else None),
+        )
+
+    def update(self, server: Server) -> None:
+        means, _ = class_means(server, server.uploads)
+        counts = server.label_counts[server.participants][..., None]
+        totals = counts.sum(0)
+        fresh = (counts * means).sum(0) / totals.clamp(min=1)
+        server.state["prototypes"] = torch.where(totals > 0, fresh, server.state["prototypes"])
+        server.state["known"] |= totals[:, 0] > 0
+
+    def aggregate(self, server: Server) -> Mixing:
+        scaled = self._shares(server) * server.state["means"]
+        weights = _combination(scaled, server.state["variances"])
+        least = weights.amax(1, keepdim=True).clamp(max=LEAST_WEIGHT)
+        kept = torch.where(weights < least, 0.0, weights)
+        present = server.participants
+        heads = Dense(normalised(kept), rows=present, sources=present)
+        return {"extractor": server.average(), "head": heads}
+
+    def traffic(self, server: Server) -> tuple[int, int]:
+        classes = server.federation.classes
+        prototypes = classes * features(server)
+        down = server.scalars("all") + prototypes
+        up = server.scalars("all") + 2 * prototypes + classes + 1
+        return len(server.participants) * down, len(server.participants) * up
+
+    def warnings(self, config: Config) -> tuple[str, ...]:
+        if config.epochs <= self.head_epochs:
+            return (f"fedpac: epochs {config.epochs} leaves the extractor none, so it gets one more",)
+        return ()
+
+    def _aligned(self, client: Client, batch: Batch) -> Tensor:
+        features = client.net.extractor(batch.x)
+        distances = (features - client.state["targets"][batch.y]).square().mean(1)
+        return batch.cross_entropy(client.net.head(features)) + self.lam * batch.mean(distances)
+
+    def _shares(self, server: Server) -> Tensor:
+        """(K, classes, 1) label proportions of the participants."""
+        return normalised(server.label_counts[server.participants])[..., None]
+
+
+def _combination(scaled: Tensor, variances: Tensor) -> Tensor:
+    """Row i: the weights a of Eq. 10 for client i, out of h (K, classes, d) and v (K,)."""
+    flat = scaled.flatten(1)
+    gram = flat @ flat.T
+    # (h_i - h_j) . (h_i - h_k), indexed i, j, k
+    own = gram.diagonal()[:, None, None]
+    spreads = own - gram[:, :, None] - gram[:, None, :] + gram
+    return on_simplex(spreads + torch.diag(variances))
+
+
+def on_simplex(forms: Tensor) -> Tensor:
+    """For each positive semi-definite Q of ``forms`` (R, K, K), the a on the simplex of least a^T Q a.
+
+    It is a multiple of the x >= 0 of least x^T Q x + (1 - sum x)^2, a non-negative least-squares problem.
+    """
+    from scipy.optimize import nnls
+
+    if not forms.isfinite().all():  # a diverged simulation: everybody keeps its own
+        return torch.eye(forms.shape[-1], dtype=forms.dtype, device=forms.device)
+    size = forms.diagonal(dim1=1, dim2=2).mean(1).clamp(min=1e-300)
+    values, vectors = torch.linalg.eigh(forms / size[:, None, None])
+    roots = values.clamp(min=0).sqrt()[..., None] * vectors.mT
+    systems = torch.cat([roots, torch.ones_like(roots[:, :1])], 1).numpy(force=True)
+    target = [0.0] * forms.shape[-1] + [1.0]
+    return normalised(forms.new_tensor(np.stack([nnls(system, target)[0] for system in systems])))

@@ -1,0 +1,85 @@
+"""FedProto: personal models that share nothing but the mean feature of each class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method
+from pfl.lazy import torch
+from pfl.methods._prototypes import class_means, features
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+    from pfl.models._network import Network
+
+
+@dataclass(frozen=True)
+class FedProto(Method):
+    """Local objective ``loss + lambda mean_b,d (f(x_b) - prototype of y_b)^2``; the server averages the class
+    means of the clients that own a class.
+
+    Prototypes are buffers of every client's network, so that those who miss a round are evaluated with the
+    newest. ``client_state["owned"]`` (n, classes) marks the classes in a client's training samples.
+
+    Ours: means are plain, not divided twice as printed; they are taken after training, in evaluation
+    mode; a class that nobody brings keeps its prototype; a client none of whose classes has a prototype
+    is evaluated by its head.
+    """
+
+    paper = "Tan et al., AAAI 2022, Algorithm 1"
+
+    lam: float = hyper(
+        1.0, "lambda: weight of the distance to prototypes", low=0.0, search=(1e-2, 1e2), log=True
+    )
+    predicts: str = hyper(
+        "own_classes",
+        "by the nearest prototype of the client's own classes (authors), of all known ones, or by the head",
+        choices=("own_classes", "known_classes", "head"),
+    )
+
+    def client_network(self, network: Network, server: Server) -> Network:
+        classes = server.federation.classes
+        prototypes = torch.nn.Module()
+        prototypes.register_buffer("means", torch.zeros(classes, network.head.in_features))
+        prototypes.register_buffer("known", torch.zeros(classes))
+        network.add_module("prototypes", prototypes)
+        return network
+
+    def initialise(self, server: Server) -> None:
+        server.client_state["owned"] = server.label_counts > 0
+
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        features = client.net.extractor(batch.x)
+        distances = (features - client.params["prototypes.means"][batch.y]).square().mean(1)
+        pull = batch.mean(distances * client.params["prototypes.known"][batch.y])
+        return batch.cross_entropy(client.net.head(features)) + self.lam * pull
+
+    def finish(self, server: Server) -> None:
+        means, _ = class_means(server, server.uploads)
+        owners = (server.label_counts[server.participants] > 0).sum(0)[:, None]
+        old = server.received["prototypes.means"][:1]
+        new = (means.sum(0) / owners.clamp(min=1)).to(old.dtype)
+        known = server.received["prototypes.known"][:1]
+        server.bank.tensors["prototypes.means"] = torch.where(owners > 0, new, old)
+        server.bank.tensors["prototypes.known"] = torch.where(owners.T > 0, 1.0, known)
+
+    def scores(self, client: Client, x: Tensor, logits: Tensor) -> Tensor:
+        if self.predicts == "head":
+            return logits
+        candidates = client.params["prototypes.known"] > 0
+        if self.predicts == "own_classes":
+            candidates = candidates & client.state["owned"]
+        means = client.params["prototypes.means"]
+        # |f|^2 / 2 - |f - c|^2 / 2, which decides like the distance and needs no (B, classes, d).
+        closeness = client.net.extractor(x) @ means.T - means.square().sum(1) / 2
+        return torch.where(candidates.any(), torch.where(candidates, closeness, -torch.inf), logits)
+
+    def traffic(self, server: Server) -> tuple[int, int]:
+        known = server.received["prototypes.known"].sum()
+        owned = (server.label_counts[server.participants] > 0).sum()
+        return int(known) * features(server), int(owned) * features(server)

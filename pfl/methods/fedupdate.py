@@ -1,0 +1,40 @@
+"""FedUpdate: FedAvg, tested after a few local steps from the average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method, Mixing, Phase
+
+if TYPE_CHECKING:
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class FedUpdate(Method):
+    """Uniform averaging; before the evaluation every client takes some steps from the average.
+
+    ``persist``: what these steps give is where the next local training starts, as in the code of SPFL. A
+    participant takes them then, on batches of that round; those of an evaluation are drawn for it.
+    """
+
+    paper = "Jiang et al., 2019, as the baseline of SPFL"
+    headline = "adapted"
+
+    steps: int = hyper(1, "steps before the evaluation", low=0, search=(1, 50), log=True)
+    update_lr: float = hyper(
+        1.0, "learning rate of these steps over that of the rounds", low=0.0, search=(0.1, 10.0), log=True
+    )
+    persist: bool = hyper(False, "the next round goes on from these steps")
+
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        persistent = self.persist and server.round > 1
+        return (*self.adaptation(server), Phase()) if persistent else (Phase(),)
+
+    def aggregate(self, server: Server) -> Mixing:
+        return {"all": server.uniform()}
+
+    def adaptation(self, server: Server) -> tuple[Phase, ...]:
+        return (Phase(steps=self.steps, lr=self.update_lr),)

@@ -1,0 +1,106 @@
+"""FeSEM: K models, each client following the one that is nearest to what it trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method, Mixing
+from pfl.engine.mixing import normalised
+from pfl.engine.streams import integer_seed
+from pfl.lazy import torch
+from pfl.methods._clusters import cluster_average, flattened
+from pfl.methods._similarity import squared_distances
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class FeSEM(Method):
+    """E-step: a participant's cluster is that of the centre nearest to its upload, a(i) = argmin_k
+    ||W_i - C_k||^2. M-step: a centre becomes the mean of its participants' uploads. Who is absent keeps its
+    cluster.
+
+    ``server.state``: ``clusters`` (n,), each client's; ``centres`` (K, P), infinite until first used.
+
+    Ours: the first centres are k-means++ seeds among the first uploads; clients that never took part belong
+    to cluster 0; a cluster without members is given the upload that is farthest from its own centre.
+    """
+
+    paper = "Long et al., World Wide Web 2023, Algorithm 1"
+
+    clusters: int = hyper(3, "K: number of clusters", low=1, search=(2, 10))
+    distance: str = hyper(
+        "all",
+        "over all parameters, or the head's (authors' code)",
+        choices=("all", "head"),
+        search=("all", "head"),
+    )
+    weights: str = hyper(
+        "size",
+        "of the uploads in a centre: by training samples (authors' code), or equal (paper)",
+        choices=("size", "equal"),
+        search=("size", "equal"),
+    )
+    mu: float = hyper(0.0, "weight of a proximal term in local training (authors' code: 0.1)", low=0.0)
+
+    def initialise(self, server: Server) -> None:
+        parameters = sum(server.bank.tensors[name].numel() for name in self._names(server))
+        server.state["clusters"] = torch.zeros(server.clients, dtype=torch.int64)
+        server.state["centres"] = torch.full((self.clusters, parameters), torch.inf, dtype=torch.float64)
+
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        loss = super().loss(client, batch)
+        return loss + self.mu / 2 * client.distance_squared() if self.mu else loss
+
+    def aggregate(self, server: Server) -> Mixing:
+        present, clusters, centres = server.participants, server.state["clusters"], server.state["centres"]
+        uploads = flattened(server.uploads, self._names(server))
+        if not centres.isfinite().any():
+            seeds = self._seeds(server, uploads)
+            centres[: len(seeds)] = seeds
+        distances = squared_distances({"model": uploads}, {"model": centres})
+        own, clusters[present] = distances.min(1)
+        self._reseed(clusters, present, own)
+        sizes = server.sizes[present]
+        weights = sizes if self.weights == "size" else torch.ones_like(sizes)
+        shares = (torch.arange(self.clusters, device=present.device)[:, None] == clusters[present]) * weights
+        used = shares.sum(1) > 0
+        centres[used] = normalised(shares[used]) @ uploads
+        return {"all": cluster_average(server, clusters, weights)}
+
+    def _names(self, server: Server) -> tuple[str, ...]:
+        return server.groups.trained((self.distance,))
+
+    def _seeds(self, server: Server, uploads: Tensor) -> Tensor:
+        """k-means++ seeds among ``uploads`` (K, P): at most as many as there are uploads."""
+        from sklearn.cluster import kmeans_plusplus
+
+        if not uploads.isfinite().all():  # a diverged simulation
+            return uploads[: self.clusters]
+        count = min(self.clusters, len(uploads))
+        seed = integer_seed(server.seed, "centres") % 2**32
+        _, chosen = kmeans_plusplus(uploads.numpy(force=True), count, random_state=seed)
+        return uploads[torch.from_numpy(chosen)]
+
+    def _reseed(self, clusters: Tensor, present: Tensor, distances: Tensor) -> None:
+        """Give every empty cluster the participant farthest from its centre whose own cluster has others.
+
+        Args:
+            clusters: (n,), changed in place.
+            present: (K,) participants.
+            distances: (K,) squared, of the participants' uploads from their centres.
+        """
+        distances = distances.clone()
+        for empty in range(self.clusters):
+            members = clusters.bincount(minlength=self.clusters)
+            free = (members[clusters[present]] > 1) & (distances > 0)
+            if members[empty] == 0 and free.any():
+                farthest = torch.where(free, distances, 0.0).argmax()
+                clusters[present[farthest]] = empty
+                distances[farthest] = 0.0

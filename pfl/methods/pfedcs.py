@@ -1,0 +1,178 @@
+"""PFedCS: clients with similar heads make up a teacher for each other's heads, under a global extractor."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method, Mixing, Phase
+from pfl.engine.mixing import Dense, mixed
+from pfl.engine.streams import generator
+from pfl.lazy import torch
+from pfl.methods._similarity import squared_distances
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+    from pfl.models._network import Network
+
+TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True)
+class PFedCS(Method):
+    """FedPer, and in the first beta * rounds rounds a client k also receives a teacher head, the mean
+
+        p_i = lambda (D_max - D_ki) / (|A| (D_max - D_avg)) + (1 - lambda) N_i / N_A
+
+    of the last heads of the set A of itself and its collaborators. It tunes the teacher on its frozen
+    extractor, then trains its model with ``gamma KL(teacher || model)`` added to the loss. D_ki is the
+    squared distance of the heads' weights over the largest in row k; D_max, D_avg and N_A are over A. The
+    collaborators are the nearer one of two clusters of the row, within
+    ``mean + t / (beta rounds) (min - mean)`` of the row.
+
+    Ours: A includes k in every sum, so that p sums to 1 (as printed, up to 1.6); the first term is 1 / |A|
+    where D_max = D_avg; fewer than three distinct distances are one cluster; whoever is nearer than a member
+    of the nearer cluster belongs to it; all, random and none know neither clusters nor threshold.
+    """
+
+    paper = "PFedCS, Eq. 4-13"
+    headline = "post_local"
+
+    beta: float = hyper(
+        0.5, "share of the rounds with teachers; above 1 all", low=0.0, search=(0.05, 2.0), log=True
+    )
+    rho: int = hyper(1, "epochs of tuning the teacher", low=0, search=(0, 5))
+    similarity: float = hyper(
+        0.5, "lambda: weight of similarity against size in p", low=0.0, high=1.0, search=(0.0, 1.0)
+    )
+    distillation: float = hyper(
+        1.0, "gamma: weight of the divergence from the teacher", low=0.0, search=(0.1, 10.0), log=True
+    )
+    teacher_lr: float = hyper(
+        1.0, "the teacher's learning rate over the model's", low=0.0, search=(0.1, 10.0), log=True
+    )
+    select: str = hyper(
+        "similar",
+        "collaborators: similar clients, all, 3 random ones in each round, or none (FedPer)",
+        choices=("similar", "all", "random", "none"),
+    )
+    cluster: str = hyper(
+        "GMM",
+        "Gaussian mixture, k-means, average linkage, or all within distance 0.5",
+        choices=("GMM", "KM", "HIER", "FIX"),
+    )
+
+    def client_network(self, network: Network, server: Server) -> Network:
+        network.add_module("teacher", copy.deepcopy(network.head))
+        return network
+
+    def prepare(self, server: Server) -> None:
+        if not self._teaching(server):
+            return
+        teachers = Dense(self._shares(server))
+        for part in ("weight", "bias"):
+            server.received[f"teacher.{part}"] = mixed(server.bank[f"head.{part}"], teachers)
+
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        if not self._teaching(server):
+            return (Phase(trains=("model",)),)
+        return (
+            Phase(self.rho, trains=("teacher",), lr=self.teacher_lr, loss=self._teacher_loss),
+            Phase(trains=("model",), loss=self._taught_loss),
+        )
+
+    def aggregate(self, server: Server) -> Mixing:
+        return {"extractor": server.average()}
+
+    def traffic(self, server: Server) -> tuple[int, int]:
+        groups = ("extractor", "head") if self._teaching(server) else ("extractor",)
+        sent = len(server.participants) * server.scalars(*groups)
+        return sent, sent
+
+    def _teaching(self, server: Server) -> bool:
+        return self.select != "none" and server.round <= self.beta * server.rounds + 1e-9
+
+    def _teacher_loss(self, client: Client, batch: Batch) -> Tensor:
+        features = client.net.extractor(batch.x)
+        return batch.cross_entropy(client.net.get_submodule("teacher")(features))
+
+    def _taught_loss(self, client: Client, batch: Batch) -> Tensor:
+        features = client.net.extractor(batch.x)
+        logits = client.net.head(features)
+        teacher = client.net.get_submodule("teacher")(features).detach().softmax(1)
+        divergence = torch.nn.functional.kl_div(logits.log_softmax(1), teacher, reduction="none").sum(1)
+        return batch.cross_entropy(logits) + self.distillation * batch.mean(divergence)
+
+    def _shares(self, server: Server) -> Tensor:
+        """(K, n): p of each participant's teacher."""
+        heads = server.bank["head.weight"]
+        distances = squared_distances({"weight": heads[server.participants]}, {"weight": heads})
+        largest = distances.max(1, keepdim=True).values
+        distances /= torch.where(largest > 0, largest, 1.0)
+        chosen = torch.zeros_like(distances, dtype=torch.bool)
+        for row, client, apart in zip(chosen, server.participants.tolist(), distances.tolist(), strict=True):
+            row[self._collaborators(server, client, apart)] = True
+            row[client] = True
+        return self._weights(distances, chosen, server.sizes)
+
+    def _weights(self, distances: Tensor, chosen: Tensor, sizes: Tensor) -> Tensor:
+        """p (K, n) out of D (K, n), membership of A (K, n) and N (n,)."""
+        members = chosen.sum(1, keepdim=True)
+        largest = distances.masked_fill(~chosen, 0).max(1, keepdim=True).values
+        spread = largest - (distances * chosen).sum(1, keepdim=True) / members
+        near = (largest - distances) / torch.where(spread > TOLERANCE, spread, 1.0)
+        near = torch.where(spread > TOLERANCE, near, 1.0) / members
+        size = sizes / (sizes * chosen).sum(1, keepdim=True)
+        return chosen * (self.similarity * near + (1 - self.similarity) * size)
+
+    def _collaborators(self, server: Server, client: int, distances: Sequence[float]) -> list[int]:
+        others = [other for other in range(server.clients) if other != client]
+        if self.select == "all" or not others:
+            return others
+        if self.select == "random":
+            stream = generator(server.seed, "pfedcs collaborators", server.round, client)
+            return stream.choice(others, size=min(3, len(others)), replace=False).tolist()
+        apart = [distances[other] for other in others]
+        mean = sum(apart) / len(apart)
+        threshold = mean + server.round / (self.beta * server.rounds) * (min(apart) - mean)
+        reach = min(threshold + TOLERANCE, farthest_candidate(apart, self.cluster))
+        return [other for other in others if distances[other] <= reach]
+
+
+def farthest_candidate(distances: Sequence[float], cluster: str) -> float:
+    """The largest distance in the nearer one of two clusters of ``distances``."""
+    import numpy as np
+    from sklearn.cluster import AgglomerativeClustering, KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.mixture import GaussianMixture
+
+    if cluster == "FIX":
+        return 0.5
+    if len(set(distances)) < 3 or not all(map(math.isfinite, distances)):
+        return max(distances)
+    points = np.array(distances)[:, None]
+    ends = np.array([points.min(0), points.max(0)])
+    if cluster == "GMM":
+        precisions = np.full((2, 1, 1), 1 / max(points.var(), 1e-6))
+        mixture = GaussianMixture(
+            2, means_init=ends, weights_init=[0.5, 0.5], precisions_init=precisions, random_state=0
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # its 100 steps are enough
+            labels = mixture.fit_predict(points)
+        nearer = labels == mixture.means_.argmin()
+    else:
+        halves = (
+            KMeans(2, init=ends, n_init=1) if cluster == "KM" else AgglomerativeClustering(linkage="average")
+        )
+        labels = halves.fit_predict(points)
+        nearer = labels == labels[points.argmin()]
+    return float(points[nearer].max(initial=-1.0))

@@ -1,0 +1,91 @@
+"""pFedMe: personal models around a global one, bound by a Moreau envelope."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.hyper import hyper
+from pfl.engine.method import Method, Mixing, Moment, Phase
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from pfl.config import Config
+    from pfl.engine.client import Batch, Client, Step
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class PFedMe(Method):
+    """A participant starts with w_i = theta_i = w^t. On each batch B it takes K steps
+
+        theta_i <- theta_i - eta_p (grad f(theta_i; B) + lambda (theta_i - w_i) + mu theta_i)
+
+    and one step w_i <- w_i - eta lambda (w_i - theta_i), with eta the configuration's learning rate. The
+    server sets w^(t+1) = (1 - beta) w^t + beta times the size-weighted mean of w_i; batch norm's statistics
+    are averaged.
+
+    theta_i (``server.client_state["theta.NAME"]``), the last of each client, is evaluated after local
+    training, with the client's own batch-norm statistics; w after aggregation. Only participants train; the
+    authors train everybody.
+    """
+
+    paper = "Dinh et al., NeurIPS 2020, Algorithm 1"
+    headline = "post_local"
+
+    inner_steps: int = hyper(5, "K: steps of theta on each batch", low=1, search=(1, 10))
+    lam: float = hyper(15.0, "lambda: weight of the envelope", low=0.0, search=(0.1, 50.0), log=True)
+    personal_lr: float = hyper(0.03, "eta_p: rate of theta", low=0.0, search=(1e-3, 0.2), log=True)
+    mu: float = hyper(0.001, "weight decay of theta", low=0.0)
+    beta: float = hyper(1.0, "step of the server to the mean", low=0.0, search=(0.5, 4.0))
+
+    def initialise(self, server: Server) -> None:
+        for name in server.groups.trainable:
+            server.client_state[f"theta.{name}"] = server.bank[name].clone()
+
+    def prepare(self, server: Server) -> None:
+        for name in server.groups.trainable:
+            server.client_state[f"theta.{name}"][server.participants] = server.received[name]
+
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        return (Phase(step=self._step),)
+
+    def aggregate(self, server: Server) -> Mixing:
+        return {"all": server.average()}
+
+    def finish(self, server: Server) -> None:
+        # All participants received w^t, so it is in the first row.
+        step = {n: (server.received[n][0], server.bank.tensors[n][0]) for n in server.groups.trainable}
+        server.replace({n: torch.lerp(before, mean, self.beta) for n, (before, mean) in step.items()})
+
+    def personal(self, server: Server, moment: Moment) -> Mapping[str, Tensor]:
+        tensors = server.personal(moment)
+        if moment == "post_local":
+            tensors.update({n: server.client_state[f"theta.{n}"] for n in server.groups.trainable})
+        return tensors
+
+    def warnings(self, config: Config) -> tuple[str, ...]:
+        lines = []
+        if self.lam * config.lr > 1:
+            lines.append(f"pfedme: lr * lam = {self.lam * config.lr:g} is above 1, so w overshoots theta")
+        if config.momentum or config.weight_decay:
+            lines.append("pfedme: momentum and weight_decay have no part in its steps (mu decays theta)")
+        return tuple(lines)
+
+    def _step(self, client: Client, batches: tuple[Batch, ...], lr: float) -> Step:
+        from pfl.engine.client import Step
+
+        centre = client.weights
+        theta = {name: client.state[f"theta.{name}"] for name in centre}
+        for _ in range(self.inner_steps):
+            slope, loss = client.gradient(self.loss, batches[0], at=theta)
+            theta = {
+                name: t - self.personal_lr * (slope[name] + self.lam * (t - centre[name]) + self.mu * t)
+                for name, t in theta.items()
+            }
+        moved = {name: w - lr * self.lam * (w - theta[name]) for name, w in centre.items()}
+        return Step(moved, loss, {f"theta.{name}": t for name, t in theta.items()})

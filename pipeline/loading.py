@@ -1,0 +1,76 @@
+"""What loading a data set takes, measured in processes of their own.
+
+``python -m pipeline.loading NAME`` loads once and prints its `Load` as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Load:
+    """One call of `pfl.data.dataset.load`.
+
+    Attributes:
+        seconds: of wall time.
+        peak_bytes: the most memory that the process had resident until its end.
+        bytes_before: the same until just before the call: Python and the libraries.
+    """
+
+    seconds: float
+    peak_bytes: int
+    bytes_before: int
+
+
+def measure(name: str, repeats: int) -> tuple[list[Load], list[Load]]:
+    """Loads of a data set into an empty cache, and those after them out of the cache.
+
+    Args:
+        name: of a data set that is present.
+        repeats: how often, each time with a new cache.
+    """
+    first, cached = [], []
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory(prefix="pfl-") as cache:
+            first.append(_in_new_process(name, cache))
+            cached.append(_in_new_process(name, cache))
+    return first, cached
+
+
+def _in_new_process(name: str, cache: str) -> Load:
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline.loading", name],
+        env={**os.environ, "PFL_CACHE": cache, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return Load(**json.loads(done.stdout))
+
+
+def _load_once(name: str) -> Load:
+    from pfl.data.dataset import load
+
+    before = _peak()
+    began = time.perf_counter()
+    load(name, progress=False)
+    return Load(time.perf_counter() - began, _peak(), before)
+
+
+def _peak() -> int:
+    # not resource.getrusage, whose ru_maxrss starts at what the parent process had resident
+    (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(kilobytes) * 1024
+
+
+if __name__ == "__main__":
+    print(json.dumps(dataclasses.asdict(_load_once(sys.argv[1]))))

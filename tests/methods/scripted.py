@@ -1,0 +1,76 @@
+"""A federation whose clients do what a script says, so that a method's arithmetic can be checked by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pfl.config import Config
+from pfl.data.federation import Federation
+from pfl.engine.local import Program, Task, Trained
+from pfl.engine.loop import LoopBackend
+from pfl.engine.simulation import Simulation
+from tests.conftest import make_clients, make_dataset
+
+Script = Callable[[str, int, int], float]
+"""What training adds to every parameter, for (purpose, round, client)."""
+
+
+class Scripted(LoopBackend):
+    """Local training that adds a scripted number to every parameter, so that models stay one number each.
+
+    Attributes:
+        initial: the parameters of the common initialisation, by name.
+    """
+
+    initial: dict[str, Tensor]
+
+    def __init__(self, script: Script):
+        self.script = script
+
+    def train(self, program: Program, task: Task) -> Trained:
+        changes = [self.script(task.purpose, task.round, client) for client in task.clients]
+        tensors = dict(task.start)
+        for name in program.groups.trainable:
+            stack = task.start[name]
+            moved = torch.tensor(changes, dtype=stack.dtype).view(-1, *[1] * (stack.dim() - 1))
+            tensors[name] = stack + moved
+        return Trained(tensors, dict(task.state), torch.zeros(len(changes), dtype=torch.float64), 0)
+
+
+def scripted(
+    method: str, script: Script, sizes: list[int], participation: float = 1.0, **hyper
+) -> Simulation:
+    """A simulation of ``method`` with clients of these training sizes; nothing is evaluated."""
+    data = make_dataset()
+    config = Config(
+        method=method,
+        hyperparameters=hyper,
+        model="lenet5",
+        participation=participation,
+        rounds=1000,
+        eval_every=1000,
+        dtype="float64",
+    )
+    federation = Federation(data, make_clients(data, sizes), torch.device("cpu"), torch.float64)
+    backend = Scripted(script)
+    simulation = Simulation(config.validated(), federation, (0,), backend)
+    server = simulation.runs[0].server
+    backend.initial = {name: server.bank.tensors[name][0].clone() for name in server.groups.trainable}
+    return simulation
+
+
+def numbers(simulation: Simulation, tensors: dict[str, Tensor]) -> list[float]:
+    """How far each row of ``tensors`` (K, *shape) is from the initialisation: the same in every element."""
+    initial = simulation.backend.initial
+    moved = torch.cat([(tensors[name] - initial[name]).flatten(1) for name in initial], 1)
+    assert (moved - moved[:, :1]).abs().max() < 1e-12
+    return moved[:, 0].tolist()
+
+
+def models(simulation: Simulation) -> list[float]:
+    """The number of every client's model in the bank."""
+    bank = simulation.runs[0].server.bank
+    return numbers(simulation, {name: bank[name] for name in simulation.backend.initial})

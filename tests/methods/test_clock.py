@@ -1,0 +1,111 @@
+"""The straggler clock, and plain averaging on it, through scripted schedules."""
+
+import pytest
+
+from pfl.config import Config
+from tests.methods.scripted import models, numbers, scripted
+
+CHANGES = [1.0, -2.0, 3.0]  # clients 0 and 1 miss one and two aggregations, client 2 none
+
+
+def change(_purpose, _round, client):
+    return CHANGES[client]
+
+
+def events(schedule, clients, stragglers, rounds):
+    """(dispatched, arriving) clients of each round."""
+    simulation = scripted(
+        "fedavg_async", lambda *_: 0.0, [12] * clients, stragglers=stragglers, schedule=schedule
+    )
+    method, server = simulation.method, simulation.runs[0].server
+    found = []
+    for _ in range(rounds):
+        simulation.advance()
+        found.append((server.participants.tolist(), method.arrivals(server).tolist()))
+    return found
+
+
+def test_a_straggler_takes_part_in_one_aggregation_and_misses_its_period():
+    assert events("text", clients=3, stragglers=2, rounds=6) == [
+        ([0, 1, 2], [2]),
+        ([2], [0, 2]),
+        ([0, 2], [1, 2]),
+        ([1, 2], [0, 2]),
+        ([0, 2], [2]),
+        ([2], [0, 1, 2]),
+    ]
+
+
+def test_in_the_authors_code_a_punctual_round_follows_each_late_one():
+    assert events("code", clients=3, stragglers=2, rounds=5) == [
+        ([0, 1, 2], [2]),
+        ([2], [0, 2]),
+        ([0, 2], [0, 1, 2]),
+        ([0, 1, 2], [1, 2]),
+        ([1, 2], [0, 2]),
+    ]
+
+
+def test_arrivals_are_as_many_as_the_periods_allow():
+    rounds = 25
+    found = [client for _, arriving in events("text", 6, 4, rounds) for client in arriving]
+    assert [found.count(k) for k in range(6)] == [rounds // (d + 1) for d in (1, 2, 3, 4, 0, 0)]
+
+
+def test_one_client_at_least_is_punctual():
+    assert events("text", clients=2, stragglers=5, rounds=2) == [([0, 1], [1]), ([1], [0, 1])]
+
+
+def test_fedavg_async_averages_stale_models_as_they_are():
+    simulation = scripted("fedavg_async", change, [12, 12, 12], stragglers=2)
+    seen = []
+    for _ in range(4):
+        simulation.advance()
+        seen.append(models(simulation)[0])
+    # 3; (0 + 1, 3 + 3) / 2; (0 - 2, 3.5 + 3) / 2; (3.5 + 1, 2.25 + 3) / 2
+    assert seen == pytest.approx([3, 3.5, 2.25, 4.875])
+
+
+def test_fedavg_async_weighs_by_size():
+    simulation = scripted("fedavg_async", change, [10, 12, 30], stragglers=1)
+    for _ in range(2):
+        simulation.advance()
+    first = (12 * -2 + 30 * 3) / 42
+    assert models(simulation)[0] == pytest.approx((10 * 1 + 12 * (first - 2) + 30 * (first + 3)) / 52)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"), [("text", [3, 6, 9, 12]), ("code", [3, 6, (7 + 9) / 2, (6 + 11) / 2])]
+)
+def test_fedavg_sync_discards_late_models(schedule, expected):
+    simulation = scripted("fedavg_sync", change, [12, 12, 12], stragglers=2, schedule=schedule)
+    seen = []
+    for _ in range(4):
+        simulation.advance()
+        seen.append(models(simulation)[0])
+    assert seen == pytest.approx(expected)
+
+
+def test_clients_hold_what_they_trained_last_also_in_flight():
+    simulation = scripted("fedavg_async", change, [12, 12, 12], stragglers=2)
+    for _ in range(2):
+        simulation.advance()
+    server = simulation.runs[0].server
+    assert numbers(simulation, server.personal("post_local")) == pytest.approx([1, -2, 6])
+    assert numbers(simulation, server.personal("post_aggregation")) == pytest.approx([3.5] * 3)
+
+
+def test_traffic_is_a_model_for_each_dispatch_and_each_arrival():
+    simulation = scripted("fedavg_async", change, [12, 12, 12], stragglers=2)
+    run = simulation.runs[0]
+    model = 4 * run.server.scalars("all")
+    simulation.advance()
+    assert (run.bytes_down, run.bytes_up) == (3 * model, 1 * model)
+    simulation.advance()
+    assert (run.bytes_down, run.bytes_up) == (4 * model, 3 * model)
+
+
+def test_participation_is_a_warning():
+    config = Config(method="lga", participation=0.5).validated()
+    assert config.warnings() == ("lga: the straggler clock decides who takes part, participation does not",)
+    assert Config(method="lga", participation=1.0).validated().warnings() == ()

@@ -1,0 +1,85 @@
+"""FedDyn's drift, its server step and its local gradient, by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from pfl.methods.feddyn import FedDyn
+from tests.methods import quadratic, toy
+from tests.methods.scripted import models, scripted
+
+
+def test_the_drift_of_the_participants_accumulates_and_corrects_the_mean():
+    # Client k moves by k + 1 in every round; two of four take part.
+    simulation = scripted(
+        "feddyn", lambda _purpose, _round, client: client + 1.0, [6, 12, 6, 8], participation=0.5
+    )
+    server = simulation.runs[0].server
+    drift, model = [0.0] * 4, 0.0
+    for _ in range(4):
+        simulation.advance()
+        present = server.participants.tolist()
+        assert len(present) == 2
+        for client in present:
+            drift[client] += client + 1.0
+        # The plain mean, whatever the sizes, and the drift of all clients, those that are absent included.
+        model = sum(model + client + 1.0 for client in present) / 2 + sum(drift) / 4
+        assert models(simulation) == pytest.approx([model] * 4)
+        found = server.client_state["drift.head.bias"]
+        assert found[:, 0].tolist() == pytest.approx(drift)
+
+
+def test_the_server_step_is_the_paper_s():
+    alpha, h, model = 0.1, 0.0, 0.0
+    simulation = scripted(
+        "feddyn",
+        lambda _p, round, client: 0.3 * client - 0.1 * round,
+        [6] * 4,
+        participation=0.5,
+        alpha=alpha,
+    )
+    server = simulation.runs[0].server
+    for round in range(1, 4):
+        simulation.advance()
+        moves = [0.3 * client - 0.1 * round for client in server.participants.tolist()]
+        h -= alpha / 4 * sum(moves)
+        model = model + sum(moves) / 2 - h / alpha
+        assert models(simulation)[0] == pytest.approx(model)
+
+
+def test_the_local_gradient_holds_drift_and_distance():
+    start = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    drift = {"drift.head.weight": torch.tensor([[0.5, 0.0], [0.0, 2.0]], dtype=torch.float64)}
+    state = {**drift, "alpha": torch.tensor(0.3, dtype=torch.float64)}
+    client = dataclasses.replace(
+        toy.client([[2.0, 0.0], [0.0, 1.0]], state), start={"head.weight": start}, trained=("head.weight",)
+    )
+    one = toy.batch([[0.0, 0.0]], [0])  # no pixel is on, so cross-entropy has no gradient in the weights
+
+    gradient, loss = client.gradient(FedDyn().loss, one)
+    expected = 0.3 * (drift["drift.head.weight"] + client.params["head.weight"] - start)
+    torch.testing.assert_close(gradient["head.weight"], expected.detach())
+    assert loss.item() == pytest.approx(math.log(2) + 0.3 * (0.5 * 2 + 2 * 1 + 1 / 2))
+
+
+@pytest.mark.parametrize(("clip", "length"), [(10.0, 10.0), (100.0, 30.0)])
+def test_gradients_are_clipped_to_a_norm(clip, length):
+    class OnQuadratics(FedDyn):
+        loss = staticmethod(quadratic.loss)
+
+    data = (quadratic.batch([[10.0, 0.0], [0.0, 10.0]], [0.0, 0.0]),)  # gradient 10 w, of length 30
+    gradient, _ = OnQuadratics(clip=clip)._clipped(quadratic.client([3.0, 0.0]), data)
+    assert gradient[quadratic.NAME][0].tolist() == pytest.approx([length, 0.0])
+
+
+def test_alpha_is_in_inverse_proportion_to_the_size_or_the_same_for_all():
+    def alphas(**hyper):
+        simulation = scripted("feddyn", lambda *_: 0.0, [6, 12], alpha=0.2, **hyper)
+        return simulation.runs[0].server.client_state["alpha"].tolist()
+
+    assert alphas() == pytest.approx([0.2 * 9 / 6, 0.2 * 9 / 12])
+    assert alphas(scaled=False) == pytest.approx([0.2, 0.2])

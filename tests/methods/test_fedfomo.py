@@ -1,0 +1,133 @@
+"""FedFomo's choice, weights and validation split, by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from pfl.config import Config
+from pfl.data.federation import Federation
+from pfl.engine.loop import LoopBackend
+from pfl.engine.mixing import Bank
+from pfl.engine.simulation import Simulation
+from pfl.methods.fedfomo import FedFomo, _shares
+
+WEIGHTS = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 2.0], [6.0, 8.0]], dtype=torch.float64)
+
+
+def server(participants, uploaded, affinity=None, validation=(10, 10, 10, 10), round=9):
+    clients = len(WEIGHTS)
+    return SimpleNamespace(
+        seed=0,
+        round=round,
+        clients=clients,
+        participants=torch.tensor(participants),
+        bank=Bank({"w": WEIGHTS}, clients),
+        groups=SimpleNamespace(trainable=("w",)),
+        config=SimpleNamespace(bn_stats="mixed"),
+        held_out=[np.arange(size) for size in validation],
+        state={
+            "affinity": torch.eye(clients, dtype=torch.float64) if affinity is None else affinity,
+            "uploaded": torch.isin(torch.arange(clients), torch.tensor(uploaded)),
+        },
+    )
+
+
+def test_the_weights_are_the_gains_in_loss_over_the_distance():
+    # Losses by (judging client, model); client 0 receives 1 and 2, client 3 receives 1.
+    mean_loss = {(0, 0): 1.0, (0, 1): 0.4, (0, 2): 1.5, (3, 3): 2.0, (3, 1): 0.5}
+    one = server([0, 3], [1, 2], validation=(10, 1, 1, 20))
+
+    def collect(_statistic, judges, models, samples):
+        ids = [WEIGHTS.tolist().index(model) for model in models["w"].tolist()]
+        judged = zip(judges.tolist(), ids, samples, strict=True)
+        sums = [mean_loss[judge, model] * len(index) for judge, model, index in judged]
+        return {"loss": torch.tensor(sums, dtype=torch.float64)}
+
+    one.collect = collect
+    chosen = torch.tensor([[False, True, True, False], [False, True, False, False]])
+    gains = FedFomo()._gains(one, chosen)
+    expected = torch.zeros(2, 4, dtype=torch.float64)
+    expected[0, 1] = (1.0 - 0.4) / (5 + 1e-5)
+    expected[0, 2] = (1.0 - 1.5) / (2 + 1e-5)
+    expected[1, 1] = (2.0 - 0.5) / (5 + 1e-5)
+    torch.testing.assert_close(gains, expected)
+
+
+def test_positive_weights_are_normalised_and_the_own_model_has_none():
+    gains = torch.tensor([[0.0, 0.3, -1.0, 0.1]], dtype=torch.float64)
+    assert _shares(gains, torch.tensor([0]))[0].tolist() == pytest.approx([0.0, 0.75, 0.0, 0.25])
+
+
+def test_a_client_that_nobody_helps_keeps_its_model():
+    gains = torch.tensor([[-0.3, 0.0, -1.0]], dtype=torch.float64)
+    assert _shares(gains, torch.tensor([1])).tolist() == [[0.0, 1.0, 0.0]]
+
+
+def test_the_largest_affinities_among_those_who_uploaded_are_chosen():
+    affinity = torch.tensor([[9.0, 0.1, 0.5, 0.7], [0.0] * 4, [0.2, 0.1, 9.0, 8.0], [0.0] * 4])
+    one = server([0, 2], uploaded=[0, 1, 2], affinity=affinity)
+    found = FedFomo(models=1, epsilon=0.0)._choice(one)
+    # Client 3 did not upload, and nobody receives its own model.
+    assert found.tolist() == [[False, False, True, False], [True, False, False, False]]
+
+
+def test_fewer_uploads_than_models_are_all_chosen():
+    found = FedFomo(models=5)._choice(server([0, 1], uploaded=[1, 3]))
+    assert found.tolist() == [[False, True, False, True], [False, False, False, True]]
+
+
+def test_exploration_chooses_others_than_the_largest_affinities_and_ends():
+    affinity = torch.tensor([[0.0, 3.0, 2.0, 1.0]] * 4)
+    greedy = [False, True, False, False]
+    method = FedFomo(models=1, epsilon=0.5, decay=0.05)
+
+    def choices(rounds):
+        return [method._choice(server([0], [1, 2, 3], affinity, round=round))[0].tolist() for round in rounds]
+
+    assert any(choice != greedy for choice in choices(range(1, 11)))
+    assert all(choice == greedy for choice in choices(range(11, 40)))
+
+
+@pytest.fixture
+def simulation(dataset, partition):
+    config = Config(
+        method="fedfomo",
+        hyperparameters={"validation": 0.3},
+        model="lenet5_bn",
+        rounds=9,
+        epochs=1,
+        batch_size=8,
+        lr=0.1,
+        dtype="float64",
+    )
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
+    return Simulation(config.validated(), federation, (0,), LoopBackend())
+
+
+def test_validation_samples_are_never_trained_on(simulation, partition, dataset):
+    one = simulation.runs[0].server
+    simulation.advance()
+    simulation.advance()
+    for whole, kept, taken in zip(partition.train, one.samples, one.held_out, strict=True):
+        assert len(kept) and len(taken)
+        assert sorted([*kept, *taken]) == sorted(whole)
+        assert set(dataset.labels[taken]) == set(dataset.labels[whole]) or len(taken) == 1
+
+
+def test_affinity_adds_up_the_weights_and_traffic_counts_models_that_were_sent(simulation):
+    one, method = simulation.runs[0].server, simulation.method
+    simulation.advance()
+    assert torch.equal(one.state["affinity"], torch.eye(6, dtype=torch.float64))
+    parameters, present = one.scalars("all"), len(one.participants)
+    assert method.traffic(one) == (0, present * parameters)
+    first = set(one.participants.tolist())
+    simulation.advance()
+    second = one.participants.tolist()
+    pairs = [(i, j) for i in second for j in first if j != i]
+    moved = one.state["affinity"] != torch.eye(6, dtype=torch.float64)
+    assert {tuple(pair) for pair in moved.nonzero().tolist()} <= set(pairs)
+    assert method.traffic(one) == (len(pairs) * parameters, present * parameters + len(pairs))

@@ -1,0 +1,122 @@
+"""Per-FedAvg's meta-gradients, by hand on quadratic losses."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from pfl.config import Config, Execution
+from pfl.data.federation import Federation
+from pfl.engine.loop import LoopBackend
+from pfl.engine.simulation import Simulation, simulate
+from pfl.methods.perfedavg import PerFedAvg
+from tests.methods import quadratic
+
+CONFIG = Config(
+    method="perfedavg", model="lenet5_bn", rounds=2, batch_size=4, lr=0.1, eval_every=1, dtype="float64"
+)
+W = np.array([1.0, -2.0])
+CURVATURES = [
+    np.array(m) for m in ([[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.5], [0.5, 3.0]], [[4.0, 1.0], [1.0, 2.0]])
+]
+CENTRES = [np.array(c) for c in ([0.0, 1.0], [3.0, 0.0], [-1.0, -1.0])]
+
+
+class OnQuadratics(PerFedAvg):
+    loss = staticmethod(quadratic.loss)
+
+
+def meta_gradient(batches, **hyper):
+    data = tuple(quadratic.batch(CURVATURES[i].tolist(), CENTRES[i].tolist()) for i in range(batches))
+    direction, _ = OnQuadratics(**hyper)._meta_gradient(quadratic.client(W.tolist()), data)
+    return direction[quadratic.NAME][0].numpy()
+
+
+def gradient(i, w):
+    return CURVATURES[i] @ (w - CENTRES[i])
+
+
+def test_the_first_order_gradient_is_that_of_the_second_batch_after_a_step_on_the_first():
+    expected = gradient(1, W - 0.1 * gradient(0, W))
+    np.testing.assert_allclose(meta_gradient(2, variant="fo", alpha=0.1), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("delta", [1e-4, 1e-2, 1.0])
+def test_the_hessian_free_gradient_is_exact_on_a_quadratic_for_any_delta(delta):
+    ahead = gradient(1, W - 0.1 * gradient(0, W))
+    expected = ahead - 0.1 * CURVATURES[2] @ ahead
+    found = meta_gradient(3, variant="hf", alpha=0.1, delta=delta)
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_a_zero_gradient_has_no_curvature_term():
+    still = quadratic.batch([[1.0, 0.0], [0.0, 1.0]], W.tolist())
+    direction, _ = OnQuadratics(variant="hf")._meta_gradient(quadratic.client(W.tolist()), (still,) * 3)
+    assert direction[quadratic.NAME].tolist() == [[0.0, 0.0]]
+
+
+def test_the_adaptation_is_a_step_of_rate_alpha():
+    step = OnQuadratics(alpha=0.25)._adapt(
+        quadratic.client(W.tolist()), (quadratic.batch(CURVATURES[0].tolist(), CENTRES[0].tolist()),), lr=9.0
+    )
+    np.testing.assert_allclose(step.params[quadratic.NAME][0].numpy(), W - 0.25 * gradient(0, W))
+
+
+def trained(dataset, partition, **hyper):
+    """The server after a round."""
+    config = dataclasses.replace(CONFIG, hyperparameters=hyper).validated()
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
+    simulation = Simulation(config, federation, (0,), LoopBackend())
+    simulation.advance()
+    return simulation.runs[0].server
+
+
+def test_running_statistics_do_not_see_the_perturbed_models(dataset, partition):
+    # One meta-step: the first two batches of both variants are the same.
+    first_order = trained(dataset, partition, variant="fo", steps=1)
+    hessian_free = trained(dataset, partition, variant="hf", steps=1)
+    for name in first_order.groups["bn_stats"]:
+        torch.testing.assert_close(hessian_free.uploads[name], first_order.uploads[name], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("variant", ["hf", "p2"])
+def test_the_variants_agree_on_both_backends(variant, dataset, partition):
+    config = dataclasses.replace(CONFIG, hyperparameters={"variant": variant, "alpha": 0.05})
+    loop, stacked = (
+        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics
+        for backend in ("loop", "stacked")
+    )
+    for ours, theirs in zip(loop["rounds"], stacked["rounds"], strict=True):
+        assert ours["adapted"] == pytest.approx(theirs["adapted"], abs=1e-9)
+
+
+def test_spfl_s_variant_takes_two_steps_on_each_batch(dataset, partition):
+    # With all samples in one batch, two steps on it are two epochs.
+    def last(method, epochs, **hyper):
+        config = dataclasses.replace(
+            CONFIG, method=method, hyperparameters=hyper, epochs=epochs, batch_size=20
+        )
+        return simulate(config, dataset, partition, (0,))[0].metrics["rounds"][-1]["post_aggregation"]
+
+    assert last("perfedavg", 1, variant="p2") == pytest.approx(last("fedupdate", 2, steps=0), abs=1e-9)
+
+
+def test_weight_decay_acts_on_the_meta_step(dataset, partition):
+    decayed, free = (
+        Simulation(
+            dataclasses.replace(CONFIG, hyperparameters={"steps": 1}, weight_decay=decay).validated(),
+            Federation(dataset, partition, torch.device("cpu"), torch.float64),
+            (0,),
+            LoopBackend(),
+        )
+        for decay in (0.5, 0.0)
+    )
+    for simulation in (decayed, free):
+        simulation.advance()
+    name = "head.weight"
+    ours, theirs = (simulation.runs[0].server for simulation in (decayed, free))
+    expected = theirs.uploads[name] - CONFIG.lr * 0.5 * theirs.received[name]
+    torch.testing.assert_close(ours.uploads[name], expected, rtol=0, atol=1e-12)

@@ -1,0 +1,90 @@
+"""What FedBN, FedBABU and FedUpdate keep to themselves, train and send."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pfl.config import Config
+from pfl.data.federation import Federation
+from pfl.engine.loop import LoopBackend
+from pfl.engine.simulation import Simulation
+from tests.methods.scripted import scripted
+
+
+def after_rounds(method, dataset, partition, rounds, **changes):
+    config = Config(method=method, model="lenet5_bn", rounds=9, epochs=1, batch_size=8, lr=0.1, **changes)
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
+    simulation = Simulation(config.validated(), federation, (0,), LoopBackend())
+    initial = {name: stack.clone() for name, stack in simulation.runs[0].server.bank.tensors.items()}
+    for _ in range(rounds):
+        simulation.advance()
+    return simulation, simulation.runs[0].server, initial
+
+
+def test_fedbn_shares_everything_but_batch_norm(dataset, partition):
+    simulation, server, _ = after_rounds("fedbn", dataset, partition, 2)
+    personal = {*server.groups["bn_affine"], *server.groups["bn_stats"]}
+    assert len(personal) == 8
+    for name in server.bank.tensors:
+        assert server.bank.shared(name) == (name not in personal), name
+    sent = len(server.participants) * (server.scalars("all") - server.scalars("bn_affine", "bn_stats"))
+    assert simulation.method.traffic(server) == (sent, sent)
+
+
+@pytest.mark.parametrize("model", ["resnet8", "mobilenet_v2", "lenet5_bn"])
+def test_batch_norm_is_found_whatever_its_modules_are_called(model):
+    assert Config(method="fedbn", model=model).validated().warnings() == ()
+
+
+def test_fedbn_without_batch_norm_is_a_warning_not_an_error():
+    assert any(
+        "no batch norm" in line for line in Config(method="fedbn", model="lenet5").validated().warnings()
+    )
+
+
+def test_fedbabu_never_trains_or_sends_the_head(dataset, partition):
+    # Weight decay and momentum would move a head that merely has no gradient.
+    simulation, server, initial = after_rounds(
+        "fedbabu", dataset, partition, 3, weight_decay=0.1, momentum=0.5
+    )
+    for name in server.groups["head"]:
+        assert torch.equal(server.bank[name], initial[name].expand_as(server.bank[name]))
+    assert not torch.equal(server.bank.tensors["extractor.conv1.weight"], initial["extractor.conv1.weight"])
+    sent = len(server.participants) * server.scalars("extractor")
+    assert simulation.method.traffic(server) == (sent, sent)
+
+
+@pytest.mark.parametrize("method", ["fedbabu", "fedupdate", "perfedavg"])
+def test_what_a_client_adapts_is_discarded(method, dataset, partition):
+    _, often, _ = after_rounds(method, dataset, partition, 3, eval_every=1)
+    _, never, _ = after_rounds(method, dataset, partition, 3, eval_every=9)
+    for name, stack in often.bank.tensors.items():
+        assert torch.equal(stack, never.bank.tensors[name])
+
+
+@pytest.mark.parametrize("method", ["fedbabu", "fedupdate", "perfedavg"])
+def test_uploads_are_averaged_uniformly(method):
+    simulation = scripted(method, lambda _purpose, _round, client: (1.0, 4.0)[client], [6, 12])
+    simulation.advance()
+    name = "extractor.conv1.bias"
+    moved = simulation.runs[0].server.bank[name] - simulation.backend.initial[name]
+    assert moved.unique().tolist() == pytest.approx([2.5], abs=1e-12)
+
+
+def test_fedupdate_can_go_on_from_its_steps(dataset, partition):
+    steps = {"steps": 2, "update_lr": 0.5}
+    simulation, server, _ = after_rounds(
+        "fedupdate", dataset, partition, 1, hyperparameters={**steps, "persist": True}
+    )
+    assert [phase.steps for phase in simulation.method.phases(server)] == [None]
+    server.round += 1
+    assert [(phase.steps, phase.lr) for phase in simulation.method.phases(server)] == [(2, 0.5), (None, 1.0)]
+
+
+def test_fedupdate_evaluates_the_average_when_it_takes_no_step(dataset, partition):
+    simulation, _, _ = after_rounds(
+        "fedupdate", dataset, partition, 2, eval_every=1, hyperparameters={"steps": 0}
+    )
+    entry = simulation.runs[0].history[-1]
+    assert entry["adapted"] == entry["post_aggregation"]

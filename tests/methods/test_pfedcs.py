@@ -1,0 +1,160 @@
+"""PFedCS's distances, clusters, threshold, weights and guards, by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pfl.engine.client import Batch, Client
+from pfl.engine.mixing import Bank
+from pfl.methods.pfedcs import PFedCS, farthest_candidate
+from pfl.models._network import Network
+from tests.methods.scripted import scripted
+
+
+def tensor(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def server(heads=((0.0,), (1.0,), (3.0,)), sizes=None, round=1, rounds=10, participants=None):
+    heads = tensor(heads)
+    return SimpleNamespace(
+        bank=Bank({"head.weight": heads, "head.bias": 10 * heads}, len(heads)),
+        sizes=tensor(sizes or [1] * len(heads)),
+        clients=len(heads),
+        participants=torch.arange(len(heads)) if participants is None else torch.tensor(participants),
+        received={},
+        round=round,
+        rounds=rounds,
+        seed=0,
+    )
+
+
+def test_similarity_weights_fall_with_the_distance_and_all_weights_sum_to_one():
+    # Distances 0 (itself), 0.2, 0.5, 0.9: mean 0.4, so the first term is (0.9 - D) / (4 * 0.5).
+    weights = PFedCS(similarity=0.5)._weights(
+        tensor([[0, 0.2, 0.5, 0.9]]), torch.ones(1, 4, dtype=torch.bool), tensor([1, 1, 1, 1])
+    )
+    assert weights[0].tolist() == pytest.approx([0.35, 0.3, 0.225, 0.125])
+
+
+def test_sizes_count_as_much_as_similarity_does_not():
+    weights = PFedCS(similarity=0.25)._weights(
+        tensor([[0, 1, 0.5]]), torch.tensor([[True, True, False]]), tensor([10, 30, 99])
+    )
+    assert weights[0].tolist() == pytest.approx([0.25 + 0.75 * 0.25, 0.75 * 0.75, 0])
+
+
+def test_equal_distances_weigh_the_same():
+    everybody = torch.ones(1, 3, dtype=torch.bool)
+    weights = PFedCS(similarity=1.0)._weights(tensor([[0, 0, 0]]), everybody, tensor([1, 5, 9]))
+    assert weights[0].tolist() == pytest.approx([1 / 3] * 3)
+    alone = torch.tensor([[True, False, False]])
+    weights = PFedCS(similarity=0.5)._weights(tensor([[0, 0.3, 1]]), alone, tensor([1, 5, 9]))
+    assert weights[0].tolist() == pytest.approx([1, 0, 0])
+
+
+def test_distances_are_relative_to_the_farthest_of_the_row():
+    # Squared distances 1, 9 and 4 between heads 0, 1 and 3.
+    shares = PFedCS(select="all", similarity=1.0)._shares(server())
+    first = [(1 - d) / (3 - 1 / 9 - 1) for d in (0, 1 / 9, 1)]
+    second = [(1 - d) / (3 - 1 / 4 - 1) for d in (1 / 4, 0, 1)]
+    assert shares[0].tolist() == pytest.approx(first)
+    assert shares[1].tolist() == pytest.approx(second)
+
+
+def test_only_participants_get_a_teacher_out_of_all_stored_heads():
+    federation = server(participants=[1])
+    PFedCS(select="all", similarity=0.0).prepare(federation)
+    assert federation.received["teacher.weight"].tolist() == [[pytest.approx(4 / 3)]]
+    assert federation.received["teacher.bias"].tolist() == [[pytest.approx(40 / 3)]]
+
+
+def test_equal_heads_make_that_head_the_teacher():
+    federation = server(heads=[[2.0]] * 4, sizes=[1, 2, 3, 4])
+    PFedCS().prepare(federation)
+    assert federation.received["teacher.weight"].flatten().tolist() == pytest.approx([2.0] * 4)
+
+
+@pytest.mark.parametrize("cluster", ["GMM", "KM", "HIER"])
+def test_the_nearer_cluster_ends_at_the_gap(cluster):
+    assert farthest_candidate([0.9, 0.1, 0.14, 0.95, 0.12, 1.0], cluster) == 0.14
+
+
+def test_a_fixed_distance_takes_the_place_of_clusters():
+    assert farthest_candidate([0.9, 0.1, 0.14], "FIX") == 0.5
+
+
+@pytest.mark.parametrize("cluster", ["GMM", "KM", "HIER"])
+@pytest.mark.parametrize("distances", [[0.4], [0.0, 0.0, 0.0], [0.2, 1.0, 1.0, 0.2]])
+def test_fewer_than_three_distinct_distances_are_one_cluster(cluster, distances):
+    assert farthest_candidate(distances, cluster) == max(distances)
+
+
+@pytest.mark.parametrize("cluster", ["GMM", "KM", "HIER"])
+def test_diverged_heads_are_no_error(cluster):
+    farthest_candidate([0.1, float("nan"), 0.3, 0.5], cluster)
+
+
+def test_what_is_nearer_than_a_member_of_the_nearer_cluster_belongs_to_it():
+    # The component of lower mean is the narrow one; the wide one claims the points on both sides of it.
+    narrow = [0.5 + i / 1000 for i in range(8)]
+    distances = [0.0, *narrow, 0.8, 1.0]
+    assert farthest_candidate(distances, "GMM") == 0.507
+    federation = server([[0.0]] * 12, round=0)  # round 0: all up to the mean pass the threshold
+    assert PFedCS()._collaborators(federation, 11, [*distances, 0.0]) == list(range(9))
+
+
+def chosen(round, select="similar"):
+    """Whom client 4 takes heads from, at distances 0.1, 0.2, 0.3 and 1, in a first stage of 5 rounds."""
+    federation = server([[0.0]] * 5, round=round, rounds=10)
+    method = PFedCS(beta=0.5, cluster="FIX", select=select)
+    return method._collaborators(federation, 4, [0.1, 0.2, 0.3, 1.0, 0.0])
+
+
+def test_the_threshold_sinks_from_the_mean_to_the_nearest():
+    # 0.4 - t / 5 * 0.3, within the candidates 0.1, 0.2 and 0.3.
+    assert chosen(round=1) == [0, 1, 2]  # 0.34
+    assert chosen(round=2) == [0, 1]  # 0.28
+    assert chosen(round=5) == [0]  # 0.1
+
+
+def test_all_others_or_three_random_ones_know_no_threshold():
+    assert chosen(round=5, select="all") == [0, 1, 2, 3]
+    draws = [chosen(round, select="random") for round in range(1, 9)]
+    assert all(len(set(draw)) == 3 and 4 not in draw for draw in draws)
+    assert len({tuple(sorted(draw)) for draw in draws}) > 1
+    assert chosen(1, select="random") == draws[0]
+
+
+def test_the_teacher_is_followed_through_the_current_extractor_and_learns_nothing():
+    net = Network(torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 2, bias=False)).double()
+    net.add_module("teacher", torch.nn.Linear(1, 2, bias=False).double())
+    for module, weight in (
+        (net.extractor, [[2.0]]),
+        (net.head, [[1.0], [0.0]]),
+        (net.teacher, [[0.0], [3.0]]),
+    ):
+        module.weight.data = tensor(weight)
+    batch = Batch(tensor([[0.5], [-1.0]]), torch.tensor([0, 1]))
+    loss = PFedCS(distillation=2.0)._taught_loss(Client(net, {}, {}, {}), batch)
+    log_model, teacher = tensor([[1, 0], [-2, 0]]).log_softmax(1), tensor([[0, 3], [0, -6]]).softmax(1)
+    entropy = -(log_model[0, 0] + log_model[1, 1]) / 2
+    divergence = (teacher * (teacher.log() - log_model)).sum() / 2
+    assert loss.item() == pytest.approx((entropy + 2 * divergence).item())
+    loss.backward()
+    assert net.teacher.weight.grad is None
+    # Through the head alone: what the teacher adds is gamma (model - teacher).
+    by_hand = (log_model.exp() - tensor([[1, 0], [0, 1]])) / 2 + (log_model.exp() - teacher)
+    assert net.extractor.weight.grad.item() == pytest.approx(
+        (by_hand[:, 0] * tensor([0.5, -1.0])).sum().item()
+    )
+
+
+def test_heads_travel_in_the_first_stage_only():
+    simulation = scripted("pfedcs", lambda *_: 1.0, [12] * 3, beta=0.001)
+    run, groups = simulation.runs[0], simulation.runs[0].server.scalars
+    simulation.advance()
+    assert run.bytes_down == run.bytes_up == 4 * 3 * groups("extractor", "head")
+    simulation.advance()
+    assert run.bytes_down == 4 * 3 * (groups("extractor", "head") + groups("extractor"))

@@ -1,0 +1,81 @@
+"""pFedMe's inner loop and server step, by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pfl.config import Config
+from pfl.data.federation import Federation
+from pfl.engine.loop import LoopBackend
+from pfl.engine.simulation import Simulation
+from pfl.methods.pfedme import PFedMe
+from tests.methods import quadratic
+from tests.methods.scripted import models, scripted
+
+
+class OnQuadratics(PFedMe):
+    loss = staticmethod(quadratic.loss)
+
+
+def test_theta_goes_on_from_the_batch_before_and_w_follows_it():
+    # Loss 2 (theta - 1)^2; w = 3, theta = 2 from the batch before.
+    client = quadratic.client([3.0], theta=[2.0])
+    method = OnQuadratics(inner_steps=2, lam=5.0, personal_lr=0.1, mu=0.5)
+    step = method._step(client, (quadratic.batch([[4.0]], [1.0]),), lr=0.02)
+
+    first = 2 - 0.1 * (4 * (2 - 1) + 5 * (2 - 3) + 0.5 * 2)
+    second = first - 0.1 * (4 * (first - 1) + 5 * (first - 3) + 0.5 * first)
+    assert float(step.state[f"theta.{quadratic.NAME}"]) == pytest.approx(second)
+    assert float(step.params[quadratic.NAME]) == pytest.approx(3 - 0.02 * 5 * (3 - second))
+
+
+def test_the_server_steps_beta_times_to_the_size_weighted_mean():
+    simulation = scripted("pfedme", lambda _purpose, _round, client: (1.0, 4.0)[client], [6, 12], beta=2.0)
+    simulation.advance()
+    assert models(simulation) == pytest.approx([2 * 3.0, 2 * 3.0])  # the mean is (1 * 6 + 4 * 12) / 18
+    simulation.advance()
+    assert models(simulation) == pytest.approx([12.0, 12.0])
+
+
+@pytest.fixture
+def server(dataset, partition):
+    config = Config(method="pfedme", model="lenet5_bn", rounds=9, epochs=1, batch_size=8, lr=0.05)
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
+    simulation = Simulation(config.validated(), federation, (0,), LoopBackend())
+    simulation.advance()
+    return simulation.runs[0].server
+
+
+def test_the_personal_model_is_evaluated_with_its_own_statistics(server):
+    personal = PFedMe().personal(server, "post_local")
+    theta = server.client_state["theta.head.weight"]
+    assert torch.equal(personal["head.weight"], theta)
+    present = server.participants
+    assert not torch.equal(theta[present], server.uploads["head.weight"])  # w is another model
+    statistic = server.groups["bn_stats"][0]
+    assert torch.equal(personal[statistic][present], server.uploads[statistic])
+
+
+def test_the_global_model_is_evaluated_after_aggregation(server):
+    tensors = PFedMe().personal(server, "post_aggregation")
+    assert torch.equal(tensors["head.weight"], server.bank["head.weight"])
+
+
+def test_theta_restarts_at_the_global_model(server):
+    server.participants = torch.tensor([0, 5])
+    server.received = server.bank.rows(server.participants)
+    PFedMe().prepare(server)
+    theta = server.client_state["theta.head.weight"]
+    assert torch.equal(theta[server.participants], server.received["head.weight"])
+
+
+def test_a_rate_that_overshoots_is_a_warning_not_an_error():
+    steep = Config(method="pfedme", lr=0.1, hyperparameters={"lam": 15.0}).validated()
+    assert any("above 1" in line for line in steep.warnings())
+    assert Config(method="pfedme", lr=0.05, hyperparameters={"lam": 15.0}).validated().warnings() == ()
+
+
+def test_momentum_that_has_no_effect_is_a_warning():
+    config = Config(method="pfedme", lr=0.01, momentum=0.9).validated()
+    assert any("momentum" in line for line in config.warnings())

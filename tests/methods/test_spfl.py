@@ -1,0 +1,166 @@
+"""SPFL's similarity, its refresh and its two mixtures, by hand."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pfl.engine.method import Identity
+from pfl.engine.mixing import Bank, check_rows
+from pfl.errors import InvalidInput
+from pfl.methods.spfl import SPFL
+from tests.methods.scripted import models, scripted
+
+
+def tensor(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def refreshed(copies, **hyper):
+    """The server after a refresh of two clients with two layers, whose copies train to ``copies``."""
+    groups = SimpleNamespace(trainable=("base.weight", "head.weight"))
+    server = SimpleNamespace(
+        bank=Bank({"base.weight": tensor([[0, 0], [2, 2]]), "head.weight": tensor([[5, 5], [5, 5]])}, 2),
+        groups=groups,
+        clients=2,
+        participants=torch.tensor([1]),
+        received={},
+        round=1,
+        state={},
+        train=lambda *_: SimpleNamespace(tensors=copies),
+    )
+    method = SPFL(stages="layer", **hyper)
+    method.initialise(server)
+    method.prepare(server)
+    return server
+
+
+# From the mean (1, 1) and (5, 5): changes (1, 0) and (1, 1) of the base, (1, 0) and none of the head.
+COPIES = {"base.weight": tensor([[0, 1], [0, 0]]), "head.weight": tensor([[4, 5], [5, 5]])}
+
+
+def row(own, other):
+    """The softmax of two cosines."""
+    return [
+        math.exp(own) / (math.exp(own) + math.exp(other)),
+        math.exp(other) / (math.exp(own) + math.exp(other)),
+    ]
+
+
+def test_a_refresh_takes_the_softmax_of_the_cosines_stage_by_stage():
+    base, head = refreshed(COPIES).state["similarity"]
+    assert base[0].tolist() == pytest.approx(row(1, 1 / math.sqrt(2)))
+    assert base[1].tolist() == pytest.approx(row(1, 1 / math.sqrt(2))[::-1])
+    assert head[0].tolist() == pytest.approx(row(1, 0))  # no change has no direction
+
+
+def test_the_temperature_sharpens_the_softmax():
+    base, _ = refreshed(COPIES, temperature=0.1).state["similarity"]
+    assert base[0].tolist() == pytest.approx(row(10, 10 / math.sqrt(2)))
+
+
+def test_a_refresh_sets_everybody_to_the_mean():
+    server = refreshed(COPIES)
+    assert server.bank["base.weight"].tolist() == [[1, 1], [1, 1]]
+    assert server.received["base.weight"].tolist() == [[1, 1]]  # of the only participant
+
+
+def run(rounds, **hyper):
+    """Clients 0 and 1 add 1 and 2, client 2 subtracts 4; their sizes are 10, 20 and 10.
+
+    Changes are the same in every element, so that S is the softmax of cosines of 1 and -1.
+    """
+    simulation = scripted(
+        "spfl",
+        lambda _, __, client: [1.0, 2.0, -4.0][client],
+        [10, 20, 10],
+        **hyper,
+    )
+    seen = []
+    for _ in range(rounds):
+        simulation.advance()
+        seen.append(models(simulation))
+    return seen
+
+
+ALIKE, OPPOSITE = math.e, math.exp(-1)
+FIRST = (10 * ALIKE * 1 + 20 * ALIKE * 2 + 10 * OPPOSITE * -4) / (30 * ALIKE + 10 * OPPOSITE)
+LAST = (10 * OPPOSITE * 1 + 20 * OPPOSITE * 2 + 10 * ALIKE * -4) / (30 * OPPOSITE + 10 * ALIKE)
+
+
+def test_deltas_are_mixed_on_top_of_the_clients_own_models():
+    first, second = run(2)
+    assert first == pytest.approx([FIRST, FIRST, LAST])
+    assert second == pytest.approx([2 * FIRST, 2 * FIRST, 2 * LAST])
+
+
+def test_in_spfl_w_weights_are_mixed():
+    first, second = run(2, mix="weights")
+    assert first == pytest.approx([FIRST, FIRST, LAST])
+    shares = 30 * ALIKE / (30 * ALIKE + 10 * OPPOSITE)
+    assert second[0] == pytest.approx(shares * FIRST + (1 - shares) * LAST + FIRST)
+
+
+def test_the_refresh_comes_before_the_round_after_gamma_rounds():
+    _, second, third = run(3, refresh=2)
+    mean = sum(second) / 3
+    assert third == pytest.approx([mean + FIRST, mean + FIRST, mean + LAST])
+
+
+def test_the_similarity_stays_until_the_next_refresh():
+    directions = {1: [1, 1, 1], 3: [1, 1, -1]}  # of the copies, in rounds with a refresh
+    simulation = scripted(
+        "spfl",
+        lambda purpose, round, client: directions[round][client] if purpose == "refresh" else 1.0,
+        [12] * 3,
+        refresh=2,
+    )
+    seen = []
+    for _ in range(4):
+        simulation.advance()
+        seen.append(simulation.runs[0].server.state["similarity"][0].clone())
+    assert seen[0].equal(seen[1])
+    assert seen[0].flatten().tolist() == pytest.approx([1 / 3] * 9)
+    assert seen[2].equal(seen[3])
+    assert seen[2][0, 2] == pytest.approx(OPPOSITE / (2 * ALIKE + OPPOSITE))
+
+
+def test_a_local_head_keeps_the_clients_own_change():
+    simulation = scripted("spfl", lambda _, __, client: [1.0, -1.0][client], [12] * 2, head_stage="local")
+    simulation.advance()
+    server = simulation.runs[0].server
+    moved = server.bank["head.bias"] - simulation.backend.initial["head.bias"]
+    assert moved[:, 0].tolist() == pytest.approx([1, -1])
+    mixing = simulation.method.aggregate(server)
+    assert isinstance(mixing["head"], Identity)
+    for matrix in mixing.values():
+        check_rows(matrix)
+
+
+def test_equation_7_as_printed_hardly_moves():
+    printed, ours = run(1, literal=True, alpha=0.01)[0], run(1)[0]
+    total = 2 * ALIKE + OPPOSITE
+    assert printed[0] == pytest.approx(0.01 * (30 * ALIKE + 10 * OPPOSITE) / total / 40 * ours[0])
+
+
+def test_weights_cannot_be_mixed_as_printed():
+    with pytest.raises(InvalidInput, match="literal"):
+        SPFL(literal=True, mix="weights")
+
+
+def test_absent_clients_keep_their_models_between_refreshes():
+    simulation = scripted("spfl", lambda *_: 1.0, [12] * 6, participation=0.5)
+    simulation.advance()
+    present = simulation.runs[0].server.participants.tolist()
+    assert models(simulation) == pytest.approx([float(k in present) for k in range(6)])
+
+
+def test_a_refresh_costs_everybody_one_more_model_each_way():
+    simulation = scripted("spfl", lambda *_: 1.0, [12] * 6, participation=0.5)
+    run, sent = simulation.runs[0], []
+    for _ in range(2):
+        simulation.advance()
+        sent.append((run.bytes_down, run.bytes_up))
+    model = 4 * run.server.scalars("all")
+    assert sent == [(9 * model, 9 * model), (12 * model, 12 * model)]

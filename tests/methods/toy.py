@@ -1,0 +1,74 @@
+"""A client whose features are its pixels, so that losses can be computed by hand; a server to look into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pfl.config import Config
+from pfl.data.dataset import Dataset
+from pfl.data.federation import Federation
+from pfl.data.partition import Partition
+from pfl.engine.client import Batch, Client
+from pfl.engine.groups import bind
+from pfl.engine.local import Backend
+from pfl.engine.loop import LoopBackend
+from pfl.engine.server import Server
+from pfl.engine.simulation import Simulation
+from pfl.models._network import Network
+
+
+def client(head: list[list[float]], state: Mapping[str, Tensor] | None = None, **params: Tensor) -> Client:
+    """A client with the linear ``head`` (classes, d), without bias, and further tensors by name."""
+    weight = torch.tensor(head, dtype=torch.float64)
+    net = Network(nn.Flatten(), nn.Linear(weight.shape[1], weight.shape[0])).double()
+    net.head.load_state_dict({"weight": weight, "bias": torch.zeros(len(weight))})
+    named = {name.replace("__", "."): tensor for name, tensor in params.items()}
+    tensors = {**dict(net.named_parameters()), **named}
+    return Client(net, tensors, tensors, state or {})
+
+
+def batch(
+    features: list[list[float]],
+    labels: list[int],
+    rows: list[float] | None = None,
+    noise: Tensor | None = None,
+) -> Batch:
+    """A batch of images with these pixels; ``rows``: 1 for a real one and 0 for padding."""
+    pixels = torch.tensor(features, dtype=torch.float64)
+    real = None if rows is None else torch.tensor(rows, dtype=torch.float64)
+    return Batch(pixels[:, None, None], torch.tensor(labels), real, noise)
+
+
+def after_rounds(
+    method: str,
+    dataset: Dataset,
+    partition: Partition,
+    rounds: int,
+    backend: Backend | None = None,
+    **changes: Any,
+) -> tuple[Simulation, Server]:
+    """A simulation with lenet5_bn after so many rounds, and its server."""
+    config = Config(
+        method=method, model="lenet5_bn", rounds=9, epochs=1, batch_size=8, dtype="float64", **changes
+    ).validated()
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
+    simulation = Simulation(config, federation, (0,), backend or LoopBackend())
+    for _ in range(rounds):
+        simulation.advance()
+    return simulation, simulation.runs[0].server
+
+
+def features_of(
+    simulation: Simulation, tensors: Mapping[str, Tensor], k: int, samples: np.ndarray
+) -> tuple[Tensor, Tensor]:
+    """Features and labels of a client's training samples under the k-th of ``tensors``."""
+    bind(simulation.program.net, {name: stack[k] for name, stack in tensors.items()})
+    simulation.program.net.eval()
+    x, y = simulation.federation.batch(torch.from_numpy(samples))
+    with torch.no_grad():
+        return simulation.program.net.extractor(x), y

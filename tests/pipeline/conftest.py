@@ -1,0 +1,122 @@
+"""A project folder with a small table, and trials that cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pfl.data.partition import Partition
+from pfl.trials import Trial
+from pipeline.agenda import Agenda
+from pipeline.config import cells, load_table
+from pipeline.environment import Sources
+from pipeline.ledger import Ledger
+
+TABLE = """\
+title: A table for tests
+dataset: digits
+model: cnn_digits
+clients: 5
+schedule: {participation: 0.5, rounds: 2, epochs: 1, batch_size: 16, lr: 0.05}
+settings:
+  dir: "dirichlet:0.5"
+  two: "pathological:2"
+methods:
+- fedavg
+- {method: fedprox, params: {mu: 0.1}}
+seeds: [0, 1]
+evaluation: {every: 1}
+search: {trials: 4, batch: 2}
+"""
+
+SOURCES = Sources(commit="0" * 40, dirty=False, sources="1" * 64)
+
+Run = Callable[[Trial], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of a project whose only table is called small."""
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/small.yaml").write_text(TABLE)
+    (tmp_path / "params.yaml").write_text("tables: [small]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DATA_SOURCE", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def edit(project: Path) -> Callable[[str, str], None]:
+    """Replaces a text in the table's file."""
+
+    def replace(old: str, new: str) -> None:
+        file = project / "tables/small.yaml"
+        content = file.read_text()
+        assert old in content
+        file.write_text(content.replace(old, new))
+
+    return replace
+
+
+@pytest.fixture
+def ledger(project: Path) -> Ledger:
+    assert project == Path.cwd()
+    return Ledger(SOURCES)
+
+
+def agenda_of(ledger: Ledger, **callbacks: Any) -> Agenda:
+    """The agenda of the project's table over five clients of a made-up data set."""
+    table = load_table("small")
+    partitions = {}
+    for place, (name, setting) in enumerate(table.settings.items()):
+        indices = tuple(np.arange(8) + 8 * client + place for client in range(5))
+        spec = f"{setting.partition},min=10,test=0.25,seed=0"
+        partitions[name] = Partition(spec, indices, indices, data_checksum="d" * 64)
+    return Agenda(cells("small", table), table, partitions, ledger, **callbacks)
+
+
+def fake_run(trial: Trial) -> list[dict[str, Any]]:
+    """Rows whose accuracy depends on the configuration alone: best at a learning rate of 0.1."""
+    distance = abs(np.log10(trial.config["lr"] / 0.1))
+    return [row_of(trial, seed, 90 - 10 * distance + 0.1 * seed) for seed in trial.seeds]
+
+
+def row_of(trial: Trial, seed: int, accuracy: float, **more: Any) -> dict[str, Any]:
+    reached = {"pooled": {"last": accuracy, "best": accuracy, "best_round": 2}}
+    entry = {"round": 2, "post_aggregation": {"pooled": accuracy}, "post_local": {"pooled": accuracy}}
+    (key,) = Trial.from_dict({**trial.to_dict(), "seeds": [seed]}).keys()
+    return {
+        "key": key,
+        **{name: getattr(trial, name) for name in ("table", "cell", "setting", "row", "method", "phase")},
+        **{name: getattr(trial, name) for name in ("dataset", "partition", "clients")},
+        **{name: getattr(trial, name) for name in ("data_checksum", "partition_checksum")},
+        "seed": seed,
+        "config": dict(trial.config),
+        "metrics": {
+            "accuracy": reached,
+            "moments": {"post_aggregation": reached, "post_local": reached},
+            "headline": "post_aggregation",
+            "rounds": [entry],
+            **more,
+        },
+        "seconds": 0.5,
+        "measured": {"samples_per_second": 1000.0},
+        "finished": "2026-11-20T10:00:00+00:00",
+    }
+
+
+def finish(agenda: Agenda, run: Run = fake_run, last_first: bool = False, at_once: int = 1) -> list[Trial]:
+    """Run an agenda to its end, ``at_once`` trials side by side; the trials that were run."""
+    done, under_way = [], []
+    while not agenda.finished:
+        while len(under_way) < at_once and (trial := agenda.next()):
+            under_way.append(trial)
+        trial = under_way.pop(-1 if last_first else 0)
+        agenda.record(trial, run(trial))
+        done.append(trial)
+    return done

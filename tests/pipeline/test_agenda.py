@@ -1,0 +1,166 @@
+"""What a sweep runs, in which order and how often."""
+
+from __future__ import annotations
+
+import pytest
+
+from pfl.trials import Trial
+from pipeline.ledger import Ledger
+from tests.pipeline.conftest import SOURCES, agenda_of, fake_run, finish, row_of
+
+
+def keys(trials) -> list[str]:
+    return [key for trial in trials for key in Trial.keys(trial)]
+
+
+def searched(agenda) -> list[list[dict]]:
+    return [[item["params"] for item in cell.result(agenda.outcomes)["search"]] for cell in agenda.cells]
+
+
+def test_every_cell_runs_its_search_and_both_configurations_with_all_seeds(ledger):
+    trials = finish(agenda := agenda_of(ledger))
+    assert len(trials) == 4 * (4 + 2 * 2)  # cells x (search trials + two configurations x two seeds)
+    assert agenda.ran == agenda.total == agenda.done == 32
+
+
+def test_without_a_search_only_the_pinned_configuration_runs(ledger, edit):
+    edit("trials: 4", "trials: 0")
+    assert len(finish(agenda := agenda_of(ledger))) == 4 * 2
+    assert [cell.result(agenda.outcomes)["selected"] for cell in agenda.cells] == [None] * 4
+
+
+def test_search_trials_see_validation_data_and_final_trials_do_not(ledger):
+    for trial in finish(agenda_of(ledger)):
+        assert trial.config["validation"] == (0.2 if trial.phase == "search" else 0)
+
+
+@pytest.mark.parametrize(("at_once", "last_first"), [(1, False), (4, False), (7, True)])
+def test_what_is_tried_depends_neither_on_cores_nor_on_durations(project, at_once, last_first):
+    reference = agenda_of(Ledger(SOURCES))
+    finish(reference)
+    (project / ".sweeps/ledger/small.jsonl").unlink()
+    agenda = agenda_of(Ledger(SOURCES))
+    finish(agenda, at_once=at_once, last_first=last_first)
+    assert searched(agenda) == searched(reference)
+
+
+def test_a_killed_sweep_goes_on_and_tries_what_it_would_have_tried(project):
+    whole = agenda_of(Ledger(SOURCES))
+    finish(whole)
+    (project / ".sweeps/ledger/small.jsonl").unlink()
+    killed = agenda_of(Ledger(SOURCES))
+    for _ in range(19):
+        trial = killed.next()
+        killed.record(trial, fake_run(trial))
+    resumed = agenda_of(Ledger(SOURCES))
+    assert (len(finish(resumed)), resumed.served) == (32 - 19, 19)
+    assert searched(resumed) == searched(whole)
+
+
+def test_a_finished_table_runs_nothing(ledger):
+    finish(agenda_of(ledger))
+    assert agenda_of(Ledger(SOURCES)).finished
+
+
+def test_a_changed_hyperparameter_of_one_method_runs_that_methods_trials_only(ledger, edit):
+    finish(agenda_of(ledger))
+    edit("mu: 0.1", "mu: 0.2")
+    trials = finish(agenda_of(Ledger(SOURCES)))
+    assert {trial.method for trial in trials} == {"fedprox"}
+    assert len(finish(agenda_of(Ledger(SOURCES)))) == 0
+
+
+def test_the_selected_configuration_is_the_best_on_validation_data(ledger):
+    finish(agenda := agenda_of(ledger))
+    for cell in agenda.cells:
+        result = cell.result(agenda.outcomes)
+        best = max(result["search"], key=lambda item: item["value"])
+        assert result["selected"]["trial"] == best["trial"]
+        assert result["selected"]["lr"] == best["params"]["lr"]
+        assert {row["phase"] for row in result["selected"]["rows"]} == {"final"}
+
+
+def test_a_search_that_chooses_the_pinned_configuration_runs_it_once(ledger, edit):
+    edit("lr: 0.05", "lr: 0.1")
+    finish(agenda := agenda_of(ledger))
+    fedavg = agenda.cells[0].result(agenda.outcomes)
+    assert fedavg["selected"] == fedavg["pinned"]
+    assert agenda.cells[0].total == 4 + 2
+
+
+def test_cells_with_one_configuration_in_two_rows_are_run_once(ledger, edit):
+    edit("- fedavg\n", "- fedavg\n- {method: fedavg, as: again}\n")
+    trials = finish(agenda := agenda_of(ledger))
+    assert len(keys(trials)) == len(set(keys(trials))) == 32
+    first, second = (cell.result(agenda.outcomes) for cell in agenda.cells[:2])
+    assert first["pinned"] == second["pinned"]
+
+
+def test_seeds_are_handed_out_together_where_a_device_runs_them_side_by_side(ledger):
+    agenda = agenda_of(ledger)
+    agenda.stack_seeds = True
+    finals = [trial for trial in finish(agenda) if trial.phase == "final"]
+    assert {trial.seeds for trial in finals} == {(0, 1)}
+    assert agenda.ran == 32
+
+
+def test_a_trial_that_fails_fails_its_cell_and_nothing_else(ledger):
+    agenda = agenda_of(ledger)
+    while trial := agenda.next():
+        if trial.cell == "dir/fedprox":
+            agenda.fail(trial, "ValueError: no")
+        else:
+            agenda.record(trial, fake_run(trial))
+    status = {cell.cell.id: cell.result(agenda.outcomes)["status"] for cell in agenda.cells}
+    assert status == {
+        "dir/fedavg": "done",
+        "dir/fedprox": "failed",
+        "two/fedavg": "done",
+        "two/fedprox": "done",
+    }
+    assert "final, seed 1: ValueError: no" in agenda.cells[1].result(agenda.outcomes)["errors"]
+
+
+def test_a_failed_trial_is_tried_again_by_the_next_sweep(ledger):
+    agenda = agenda_of(ledger)
+    first = agenda.next()
+    agenda.fail(first, "its process died twice")
+    finish(agenda)
+    assert keys(finish(agenda_of(Ledger(SOURCES)))) == first.keys()
+
+
+def test_a_trial_that_diverged_is_a_result_and_the_worst_one(ledger):
+    def diverging(trial):
+        high = trial.config["lr"] > 0.06
+        return [row_of(trial, seed, 99.0, **({"diverged_at": 1} if high else {})) for seed in trial.seeds]
+
+    finish(agenda := agenda_of(ledger), diverging)
+    for cell in agenda.cells:
+        result = cell.result(agenda.outcomes)
+        failed = [item for item in result["search"] if "error" in item]
+        assert all(item["value"] is None for item in failed)
+        assert result["selected"]["lr"] <= 0.06
+    assert agenda_of(Ledger(SOURCES)).finished
+
+
+def test_rows_of_other_sources_than_the_drivers_are_refused(ledger):
+    agenda = agenda_of(ledger)
+    trial = agenda.next()
+    agenda.record(trial, [{**fake_run(trial)[0], "key": "0" * 64}])
+    assert "other sources" in agenda.outcomes[trial.keys()[0]]["error"]
+
+
+def test_rows_and_cells_are_announced_once_each(ledger):
+    rows, ended = [], []
+
+    def on_row(cell, _attempt, row, from_ledger):
+        rows.append((cell.cell.id, row["key"], from_ledger))
+
+    def on_cell(cell):
+        ended.append(cell.cell.id)
+
+    finish(agenda_of(ledger, on_row=on_row, on_cell=on_cell))
+    assert len(rows) == len(set(rows)) == 32
+    assert sorted(ended) == ["dir/fedavg", "dir/fedprox", "two/fedavg", "two/fedprox"]
+    agenda_of(Ledger(SOURCES), on_row=on_row, on_cell=on_cell)
+    assert [from_ledger for _, _, from_ledger in rows] == [False] * 32 + [True] * 32

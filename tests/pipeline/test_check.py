@@ -1,0 +1,88 @@
+"""What is found out about tables before anything is run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from pfl.errors import InvalidInput
+from pipeline.check import check_tables
+
+pytestmark = pytest.mark.usefixtures("project")
+
+
+def message() -> str:
+    with pytest.raises(InvalidInput) as caught:
+        check_tables()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_table_in_order_is_summed_up():
+    assert check_tables() == ["small: 4 cells, at most 32 trials"]
+
+
+def test_the_tables_are_those_of_params_yaml_unless_named(project):
+    (project / "params.yaml").write_text("tables: [missing]\n")
+    assert check_tables(["small"])
+    assert "table: missing" in message()
+
+
+def test_all_selected_tables_are_checked(project):
+    (project / "tables/other.yaml").write_text("title: Unfinished\n")
+    (project / "params.yaml").write_text("tables: [small, other]\n")
+    assert message().startswith("tables/other.yaml: dataset: nothing")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("dataset: digits", "dataset: digitz", "setting dir: dataset: digitz * (did you mean 'digits'?)"),
+        ("dataset: digits", "dataset: nowhere/photos.zip", "setting dir: dataset: nowhere/photos.zip"),
+        ("dirichlet:0.5", "dirichlte:0.5", "setting dir: partition: dirichlte * (did you mean 'dirichlet'?)"),
+        ("dirichlet:0.5", "dirichlet:-1", "setting dir: alpha: -1"),
+        ("pathological:2", "pathological:12", "setting two: classes: 12 * at most 10"),
+        ("clients: 5", "clients: 400", "setting dir: min: 10 is not accepted; expected at most 4"),
+        ("clients: 5", "resources: {gpus: 1}\nclients: 5", "resources.gpus: 1 * auto or 0"),
+        ("clients: 5", "published: {file: nobody.csv, table: '1'}\nclients: 5", "published file: nobody.csv"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_file_setting_and_value(edit, monkeypatch, old, new, said):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    edit(old, new)
+    text = message()
+    assert text.startswith("tables/small.yaml: ")
+    for part in said.split("*"):
+        assert part.strip() in text
+
+
+def test_a_data_source_that_is_not_there_is_named(edit, monkeypatch):
+    edit("dataset: digits", "dataset: cifar10")
+    monkeypatch.setenv("DATA_SOURCE", "no/such/folder")
+    assert "DATA_SOURCE: no/such/folder is not accepted" in message()
+
+
+def test_a_truncated_zip_is_found_out_before_anything_runs(project, edit):
+    with zipfile.ZipFile(project / "photos.zip", "w") as archive:
+        archive.writestr("train/cat/1.png", bytes(1000))
+    whole = (project / "photos.zip").read_bytes()
+    (project / "photos.zip").write_bytes(whole[: len(whole) // 2])
+    edit("dataset: digits", "dataset: photos.zip")
+    assert message().startswith("tables/small.yaml: setting dir: ")
+
+
+def test_a_folder_that_cannot_be_written_is_named(project):
+    (project / "results").write_text("a file in the place of the folder")
+    assert message() == "results/small: results is not accepted; expected a folder that can be written"
+
+
+def test_a_check_and_a_list_import_neither_torch_nor_ray():
+    code = (
+        "import sys; from pipeline.check import check_tables; check_tables();"
+        "print({'torch', 'ray', 'optuna', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -1,0 +1,160 @@
+"""The sweep stage around Ray Tune: what it writes, when it refuses, how it ends."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+
+from pfl.errors import InvalidInput
+from pipeline.agenda import Agenda
+from pipeline.config import Resources, load_table
+from pipeline.environment import Sources
+from pipeline.ledger import Ledger
+from pipeline.results import write
+from pipeline.sweep import sweep
+from tests.pipeline.conftest import SOURCES, agenda_of, fake_run, finish
+
+
+class Quiet:
+    """In the place of MLflow."""
+
+    def __init__(self, *_: object):
+        self.entered: list[str] = []
+
+    def trial(self, cell: str, *_: object) -> None:
+        self.entered.append(cell)
+
+    def cell(self, *_: object) -> None:
+        pass
+
+    def save(self) -> None:
+        pass
+
+
+@pytest.fixture
+def ready(project: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose stages before the sweep have run; trials cost nothing."""
+    for cell in agenda_of(ledger).cells:
+        cell.partition.save(Path("data/partitions/small") / f"{cell.cell.setting}.npz")
+    manifest = {"table": "small", "datasets": {"digits": {"shape": [1, 8, 8], "classes": 10}}}
+    Path("data/manifests").mkdir(parents=True)
+    Path("data/manifests/small.json").write_text(json.dumps(manifest))
+    monkeypatch.setattr(Sources, "current", lambda: SOURCES)
+    monkeypatch.setattr("pipeline.sweep.Tracker", Quiet)
+    run_with(monkeypatch, lambda agenda, *_: finish(agenda))
+    return project
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    monkeypatch.setattr("pipeline.cluster.run", run)
+
+
+def results() -> dict:
+    return json.loads(Path("results/small/results.json").read_text())
+
+
+def test_a_sweep_writes_results_metrics_and_curves(ready):
+    sweep("small")
+    found = results()
+    assert [cell["status"] for cell in found["cells"]] == ["done"] * 4
+    assert (found["trials_run"], found["trials_from_ledger"]) == (32, 0)
+    assert found["config"]["methods"][1]["params"] == {"mu": 0.1}
+    metrics = json.loads((ready / "results/small/metrics/dir.json").read_text())
+    assert metrics.keys() == {"fedavg", "fedprox"}
+    with (ready / "results/small/curves.csv").open() as file:
+        curves = list(csv.DictReader(file))
+    assert {(row["setting"], row["method"]) for row in curves} == {
+        (setting, method) for setting in ("dir", "two") for method in ("fedavg", "fedprox")
+    }
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_sweep_of_a_finished_table_does_not_start_ray(monkeypatch, capsys):
+    sweep("small")
+    before = results()["cells"]
+    run_with(monkeypatch, lambda *_: pytest.fail("Ray was started"))
+    sweep("small")
+    assert "0 trials run, 32 out of the ledger" in capsys.readouterr().out
+    assert results()["cells"] == before
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
+    sweep("small")
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("small: 32 trials to run")
+    assert "core-hours" in first
+    assert "MB of disk" in first
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_long_sweep_says_how_to_run_a_part_of_it(edit, capsys):
+    edit("rounds: 2", "rounds: 1000000")
+    sweep("small")
+    assert "To run a part of it, copy tables/small.yaml" in capsys.readouterr().out
+
+
+def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(ready, monkeypatch, capsys):
+    def interrupted(agenda: Agenda, _: Resources, ended) -> None:
+        for _ in range(5):
+            trial = agenda.next()
+            agenda.record(trial, fake_run(trial))
+            ended(1)
+        raise KeyboardInterrupt
+
+    run_with(monkeypatch, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sweep("small")
+    assert "nothing that is done is run again" in capsys.readouterr().out
+    assert len((ready / "results/ledger/small.jsonl").read_text().splitlines()) == 5
+    run_with(monkeypatch, lambda agenda, *_: finish(agenda))
+    sweep("small")
+    assert (results()["trials_run"], results()["trials_from_ledger"]) == (27, 5)
+
+
+@pytest.mark.usefixtures("ready")
+def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
+    def failing(agenda: Agenda, *_: object) -> None:
+        agenda.fail(agenda.next(), "ValueError: no")
+        finish(agenda)
+
+    run_with(monkeypatch, failing)
+    sweep("small")
+    said = capsys.readouterr().out
+    assert "dir/fedavg: partial (final, seed 0: ValueError: no)" in said
+    assert "dvc repro --force --single-item train-sweep@small" in said
+    assert [cell["status"] for cell in results()["cells"]] == ["partial", "done", "done", "done"]
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_second_sweep_of_a_table_is_refused_while_one_runs():
+    Path(".sweeps").mkdir(exist_ok=True)
+    with Path(".sweeps/lock-small").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("process 123 on somewhere")
+        lock.flush()
+        with pytest.raises(InvalidInput, match="process 123 on somewhere"):
+            sweep("small")
+    sweep("small")
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_line_of_the_ledger_that_is_none_is_told(capsys):
+    Path(".sweeps/ledger").mkdir(parents=True)
+    Path(".sweeps/ledger/small.jsonl").write_text('{"key": "abc", "metr')
+    sweep("small")
+    assert "ledger: .sweeps/ledger/small.jsonl:1 is no row and is passed over" in capsys.readouterr().out
+
+
+def test_a_cell_without_any_result_has_no_metric(ledger):
+    agenda = agenda_of(ledger)
+    while trial := agenda.next():
+        agenda.fail(trial, "ValueError: no")
+    Path("data/manifests").mkdir(parents=True)
+    Path("data/manifests/small.json").write_text("{}")
+    write("small", load_table("small"), agenda, SOURCES, seconds=1.0)
+    assert json.loads(Path("results/small/metrics/dir.json").read_text()) == {}
