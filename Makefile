@@ -4,7 +4,7 @@ ACTIVATE = . .venv/bin/activate
 # One thread a test process: the processes share the cores.
 PYTEST = $(ACTIVATE) && OMP_NUM_THREADS=1 pytest -n 2
 
-.PHONY: repro test test-slow lint lock golden
+.PHONY: repro test test-slow lint lock golden docs
 
 repro: .venv
 	@$(ACTIVATE) && pfl check && dvc repro
@@ -32,6 +32,11 @@ lint: .venv
 lock: .venv
 	.venv/bin/uv pip compile pyproject.toml --all-extras --upgrade --no-emit-index-url --no-annotate \
 	    --python-version 3.11 --python-platform x86_64-manylinux_2_28 -o requirements.lock
+
+# The table of methods, from the code.
+docs: .venv
+	$(ACTIVATE) && { printf '# Methods\n\nPrinted by `pfl methods --markdown` (`make docs`): what a method mixes, keeps and sends is '; \
+	    printf 'observed in\na few rounds with its defaults.\n\n'; pfl methods --markdown; } > docs/methods.md
 
 # New golden trajectories, to go with a new numerics version.
 golden: .venv

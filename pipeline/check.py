@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pfl.config import Config
 from pfl.data.dataset import check_dataset
 from pfl.data.partition import check_partition
 from pfl.errors import InvalidInput
@@ -47,12 +46,8 @@ def _check(name: str, table: Table) -> list[str]:
         _check_gpu(table)
     seeds, search = len(table.seeds), table.search.trials
     trials = len(all_cells) * (seeds + (search + seeds if search else 0))
-    warnings = {f"{name}: {cell.row}: {text}": None for cell in all_cells for text in _warnings(cell.config)}
+    warnings = {f"{name}: {text}": None for cell in all_cells for text in cell.config.warnings()}
     return [f"{name}: {len(all_cells)} cells, at most {trials} trials", *warnings]
-
-
-def _warnings(config: Config) -> tuple[str, ...]:
-    return config.warnings()
 
 
 def _check_gpu(table: Table) -> None:

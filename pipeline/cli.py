@@ -17,6 +17,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command()(tables)
     app.command()(trials)
     app.command()(track)
+    app.command()(data_report)
     ledger = typer.Typer(help="The ledger of finished simulations.", no_args_is_help=True)
     ledger.command("import")(import_)
     app.add_typer(ledger, name="ledger")
@@ -88,6 +89,16 @@ def track(table: TableName) -> None:
     from pipeline.tracking import rebuild
 
     print(f"{rebuild(Path.cwd(), table, Ledger(Sources.current()).get)} trials entered")
+
+
+def data_report(
+    out: Annotated[Path, typer.Option(help="Folder that is written.")] = Path("reports/data"),
+) -> None:
+    """Draw the partition rules on CIFAR-10, hold them against the papers, and measure what loading takes."""
+    from pipeline.data_report import write_data_report
+
+    write_data_report(out)
+    print(f"report: {out}/README.md and index.html")
 
 
 def download(table: TableName) -> None:

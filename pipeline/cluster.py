@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pfl.errors import InvalidInput
 from pipeline.agenda import Agenda
@@ -80,32 +81,26 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
 @contextmanager
 def _connected() -> Iterator[None]:
     address = os.environ.get("RAY_ADDRESS")
-    if address:
-        _check_answers(address)
+    with tempfile.TemporaryDirectory(prefix="pfl-ray-", ignore_cleanup_errors=True) as scratch:
+        options: dict[str, Any] = {}
+        if address:
+            _check_answers(address)
+        else:
+            from joblib import cpu_count  # counts what a container or taskset leaves of the machine
+
+            # Ray's services listen on all interfaces: nobody but this sweep knows the token.
+            os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+            options = {
+                "address": "local",
+                "num_cpus": cpu_count(),
+                "include_dashboard": False,
+                "object_store_memory": OBJECT_STORE_BYTES,
+                "_temp_dir": scratch,
+            }
         import ray
 
         try:
-            ray.init(log_to_driver=False, logging_level=logging.ERROR)
-            yield
-        finally:
-            ray.shutdown()
-        return
-    # Ray's services listen on all interfaces: nobody but this sweep knows the token.
-    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    import ray
-    from joblib import cpu_count  # counts what a container or taskset leaves of the machine
-
-    with tempfile.TemporaryDirectory(prefix="pfl-ray-", ignore_cleanup_errors=True) as scratch:
-        ray.init(
-            address="local",
-            num_cpus=cpu_count(),
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=OBJECT_STORE_BYTES,
-            _temp_dir=scratch,
-        )
-        try:
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
             yield
         finally:
             ray.shutdown()

@@ -1,10 +1,10 @@
-"""The report on data: every partition rule drawn, what the papers print of theirs, what loading takes."""
+"""The report on data: every partition rule drawn, what papers print of theirs, what loading takes."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +16,11 @@ import pfl
 from pfl.data.datasets import DATASETS
 from pfl.data.partitions import PARTITIONS
 from pfl.errors import InvalidInput
-from pipeline import loading, plots
-from pipeline.provenance import OFFICIAL, data_facts, not_official, statistics_columns, value_range
-from pipeline.published import FOLDER, Published, published_cells
+from pipeline.comparisons import DEVIATIONS, SPREAD, Comparison, our_name, pfedsim_table4, spfl_table5
+from pipeline.loading import measure
+from pipeline.plots import STYLE, svg_text
+from pipeline.provenance import data_facts, not_official, statistics_columns, value_range
+from pipeline.published import Published, published_cells
 from pipeline.report import environment, write_files
 
 if TYPE_CHECKING:
@@ -27,8 +29,7 @@ if TYPE_CHECKING:
 
 DRAWN_ON = "cifar10"
 SEEDS = range(100)
-DEVIATIONS = 2
-"""How many standard deviations over partition seeds a printed figure may lie from our mean."""
+RAW = Path("data/raw")
 
 
 @dataclass(frozen=True)
@@ -43,157 +44,225 @@ class Example:
 EXAMPLES = {
     "pfedsim-dir-0.1": Example("pFedSim, Dir(0.1)", "dirichlet:0.1,test=0.5", 100),
     "pfedsim-dir-0.5": Example("pFedSim, Dir(0.5)", "dirichlet:0.5,test=0.5", 100),
-    "uncapped": Example("The same without the cap, Dir(0.1)", "dirichlet:0.1,uncapped,test=0.5", 100),
+    "uncapped-dir-0.1": Example(
+        "As pFedSim without the cap, Dir(0.1)", "dirichlet:0.1,uncapped,test=0.5", 100
+    ),
     "fedsimsup-dir-0.1": Example("FedSimSup, Dir(0.1)", "dirichlet:0.1,min=20", 50),
-    "fedsimsup-2": Example("FedSimSup, 2 classes", "pathological:2,min=20", 50),
-    "fedsimsup-shards": Example("FedSimSup, 2 shards", "shards:2,min=20", 50),
+    "fedsimsup-classes": Example("FedSimSup, 2 classes", "pathological:2,min=20", 50),
+    "fedsimsup-shards": Example("FedSimSup, read as 2 shards", "shards:2,min=20", 50),
     "fedcac-dir-0.1": Example("FedCAC, Dir(0.1)", "dirichlet_client:0.1", 40),
-    "fedcac-2": Example("FedCAC, 2 classes", "classes_client:2", 40),
+    "fedcac-classes": Example("FedCAC, 2 classes", "classes_client:2", 40),
     "pfedcs-dir-0.1": Example("PFedCS, Dir(0.1)", "dirichlet:0.1,min=40", 20),
-    "pfedcs-2": Example("PFedCS, 2 classes", "blocks:2,min=40", 20),
+    "pfedcs-blocks": Example("PFedCS, 2 classes", "blocks:2,min=40", 20),
     "spfl-iid": Example("SPFL and PLGA, 6 classes, IID", "classes_iid:6,test=0.2", 10),
     "spfl-noniid": Example("SPFL and PLGA, 6 classes, non-IID", "classes_noniid:6,test=0.2", 10),
 }
 NEEDS = {
     "domain": "a data set with domains, as domainnet",
-    "file": "a JSON file of index lists",
+    "file": "a JSON file with index lists of every client",
     "writer": "a data set with writers, as femnist",
 }
-"""What the other rules need that CIFAR-10 does not have."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A printed figure beside ours.
-
-    Attributes:
-        dataset: our name of it.
-        ours: a figure a partition seed; one, if the seeds have no say; none, if the data are not present.
-    """
-
-    dataset: str
-    setting: str
-    quantity: str
-    printed: float
-    ours: Sequence[float]
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.ours))
-
-    @property
-    def std(self) -> float:
-        return float(np.std(self.ours, ddof=1)) if len(self.ours) > 1 else 0.0
-
-    @property
-    def apart(self) -> float | None:
-        """The printed figure less ours in standard deviations; None where the seeds have no say."""
-        return (self.printed - self.mean) / self.std if self.std else None
-
-    @property
-    def matches(self) -> bool:
-        """Whether the printed figure is near enough to ours, or ours rounds to it."""
-        gap = abs(self.printed - self.mean)
-        return gap <= DEVIATIONS * self.std or gap < 0.5
+"""What the rules without an example need."""
 
 
 def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3) -> None:
     """Write README.md, index.html and a plot for each of `EXAMPLES` to a folder.
 
     Args:
-        out: the folder; what else is in it stays.
+        out: the folder; other files in it stay.
         seeds: of the partitions that are held against printed figures.
         repeats: how often each load is measured.
 
     Raises:
-        InvalidInput: the folder cannot be written, the printed figures are not in `tables/published`, or
-            CIFAR-10 is neither in DATA_SOURCE nor in data/raw. Nothing is downloaded.
+        InvalidInput: the folder cannot be written, the printed figures are missing, or CIFAR-10 is neither in
+            DATA_SOURCE nor in data/raw. Nothing is downloaded.
     """
+    from pfl.data.partition import make_partition
     from pfl.trials import commit
 
     write_files(out, {})  # fails before minutes are spent
-    published = {paper: published_cells(f"{paper}.csv") for paper in ("pfedsim", "spfl")}
+    printed = {"pfedsim": published_cells("pfedsim.csv"), "spfl": published_cells("spfl.csv")}
     datasets = _present()
-    if DRAWN_ON not in datasets:
-        raise InvalidInput("dataset", DRAWN_ON, f"its archive in DATA_SOURCE or in data/raw/{DRAWN_ON}")
     dataset = datasets[DRAWN_ON]
-    partitions = {name: _partition(example.spec, dataset, example.clients) for name, example in EXAMPLES.items()}
-    drawn = _drawn(partitions, dataset)
-    comparisons = {
-        "pfedsim": pfedsim_table4(published["pfedsim"], datasets, seeds),
-        "uncapped": [
-            comparison
-            for comparison in pfedsim_table4(published["pfedsim"], datasets, seeds, "uncapped,test=0.5")
-            if comparison.quantity == SPREAD
-        ],
-        "spfl": spfl_table5(published["spfl"], datasets, seeds),
+    partitions = {name: make_partition(e.spec, dataset, e.clients) for name, e in EXAMPLES.items()}
+    plots = _draw(partitions, dataset)
+    compared = {
+        "pfedsim": pfedsim_table4(printed["pfedsim"], datasets, seeds),
+        "spfl": spfl_table5(printed["spfl"], datasets, seeds),
     }
+    uncapped = pfedsim_table4(printed["pfedsim"], datasets, seeds, "uncapped,test=0.5")
     code = commit()
     context = {
         "drawn_on": DRAWN_ON,
-        "notices": _notices(datasets, [*comparisons["pfedsim"], *comparisons["spfl"]], code["dirty"]),
+        "notices": _notices(datasets, [*compared["pfedsim"], *compared["spfl"]], code["dirty"]),
         "rules": _rules(),
         "examples": EXAMPLES,
         "labels": {name: example.label for name, example in EXAMPLES.items()},
-        "specs": {name: partition.spec for name, partition in partitions.items()},
         "statistics": {name: _columns(partition, dataset) for name, partition in partitions.items()},
-        "plots": drawn,
-        "comparisons": comparisons,
-        "deviations": DEVIATIONS,
-        "seeds": len(seeds),
-        "loads": [_load(name, found, repeats) for name, found in datasets.items()],
-        "repeats": repeats,
+        "plots": plots,
+        "compared": compared,
+        "uncapped": [comparison for comparison in uncapped if comparison.quantity == SPREAD],
+        "absent_of": {
+            "pfedsim": _absent(printed["pfedsim"], "4", datasets),
+            "spfl": _absent(printed["spfl"], "5", datasets),
+        },
+        "loads": [_load(found, repeats) for found in datasets.values()],
+        "captions": _captions(len(seeds), repeats, compared["spfl"]),
         "absent": [name for name in DATASETS if name not in datasets],
         "provenance": _provenance(datasets, code),
-        "commands": _commands(datasets, code),
+        "commands": _commands(code["commit"]),
     }
     templates = environment()
-    pages = {"README.md": "data.md.j2", "index.html": "data.html.j2"}
-    write_files(
-        out,
-        {file: templates.get_template(template).render(context) for file, template in pages.items()}
-        | {f"partition-{name}.svg": svg for name, svg in drawn.items()},
-    )
+    files = {
+        "README.md": templates.get_template("data.md.j2").render(context),
+        "index.html": templates.get_template("data.html.j2").render(context),
+    }
+    write_files(out, files | {f"partition-{name}.svg": svg for name, svg in plots.items()})
 
 
-# ---- the papers' figures -------------------------------------------------------------------------------
+def _present() -> dict[str, Dataset]:
+    """The data sets that are here, by name, with the one that is drawn."""
+    from pfl.data.dataset import load
+    from pfl.data.locate import locate
 
-SIZE, SPREAD = "samples of a client, mean", "samples of a client, standard deviation"
+    source = os.environ.get("DATA_SOURCE")
+    if source and Path(source).is_file():
+        raise InvalidInput("DATA_SOURCE", source, "a folder: every data set is looked for there")
+    names = [name for name in DATASETS if locate(name, Path(source) if source else None, RAW)]
+    if DRAWN_ON not in names:
+        place = f"in the folder DATA_SOURCE or in {RAW / DRAWN_ON}"
+        raise InvalidInput("data sets", ", ".join(names), f"{DRAWN_ON}, too: put its archive {place}")
+    return {name: load(name) for name in names}
 
 
-def pfedsim_table4(
-    cells: Sequence[Published],
-    datasets: Mapping[str, Dataset],
-    seeds: Sequence[int],
-    options: str = "test=0.5",
-) -> list[Comparison]:
-    """pFedSim's Table 4: samples, classes, and how samples are spread over clients.
+# ---- partitions ----------------------------------------------------------------------------------------
 
-    Args:
-        cells: printed in the paper.
-        datasets: those present, by name.
-        options: of our rule, beside alpha.
-    """
-    found = []
-    for cell in (cell for cell in cells if cell.table == "4"):
-        name = {"emnist": "emnist_byclass"}.get(cell.dataset, cell.dataset)
-        dataset = datasets.get(name)
-        if cell.metric == "samples_per_client":
-            alpha = cell.partition_arg.removeprefix("alpha=")
-            spec = f"dirichlet:{alpha},{options}"
-            sizes = [statistics["size"] for statistics in _over_seeds(spec, dataset, cell.clients, seeds)]
-            setting = f"Dir({alpha}), {cell.clients} clients"
-            assert cell.std is not None
-            found += [
-                Comparison(name, setting, SIZE, cell.mean, [size["mean"] for size in sizes]),
-                Comparison(name, setting, SPREAD, cell.std, [size["std"] for size in sizes]),
-            ]
-        else:
-            ours = (
-                {"samples_total": len(dataset.labels), "num_classes": len(dataset.classes)} if dataset else {}
-            )
-            quantity = {"samples_total": "samples", "num_classes": "classes"}[cell.metric]
-            found.append(
-                Comparison(name, "", quantity, cell.mean, [ours[cell.metric]] if dataset else [])
-            )
-    return found
+
+def _rules() -> list[dict[str, str]]:
+    """Every rule, what it does, and for whom it is drawn or what it needs."""
+    drawn: dict[str, list[str]] = {name: [] for name in PARTITIONS}
+    for example in EXAMPLES.values():
+        drawn[example.spec.partition(":")[0]].append(example.label)
+    return [
+        {
+            "name": name,
+            "summary": PARTITIONS.summary(name),
+            "drawn": "; ".join(labels),
+            "needs": NEEDS.get(name, ""),
+        }
+        for name, labels in drawn.items()
+    ]
+
+
+def _columns(partition: Partition, dataset: Dataset) -> dict[str, str]:
+    found = partition.statistics(dataset.labels, len(dataset.classes))
+    return statistics_columns({"spec": partition.spec, "notes": partition.notes, **found})
+
+
+def _draw(partitions: Mapping[str, Partition], dataset: Dataset) -> dict[str, str]:
+    """The plot of each partition as SVG text."""
+    from matplotlib import rc_context
+
+    from pfl.data.plot import plot
+
+    with rc_context({**STYLE, "axes.grid": False}):
+        return {
+            name: svg_text(plot(partition, dataset.labels, dataset.classes, EXAMPLES[name].label))
+            for name, partition in partitions.items()
+        }
+
+
+def _absent(cells: Sequence[Published], table: str, datasets: Mapping[str, Dataset]) -> list[str]:
+    """The data sets of a paper's table that are not present."""
+    names = dict.fromkeys(our_name(cell) for cell in cells if cell.table == table)
+    return [name for name in names if name not in datasets]
+
+
+# ---- loading and provenance ----------------------------------------------------------------------------
+
+
+def _load(dataset: Dataset, repeats: int) -> dict[str, str]:
+    """What a data set is and what loading it takes, column by column."""
+    first, cached = measure(dataset.name, repeats)
+    return {
+        "Data set": dataset.name,
+        "Images": f"{len(dataset.labels):,}",
+        "Shape": " × ".join(map(str, dataset.shape)),
+        "Decoded MB": f"{dataset.images.nbytes / 1e6:,.1f}",
+        "First load, seconds": value_range(load.seconds for load in first),
+        "Peak MB": value_range(load.peak_bytes / 1e6 for load in first),
+        "Cached load, seconds": value_range(load.seconds for load in cached),
+        "Peak MB, cached": value_range(load.peak_bytes / 1e6 for load in cached),
+        "MB before a load": value_range(load.bytes_before / 1e6 for load in first + cached),
+    }
+
+
+def _captions(seeds: int, repeats: int, spfl: Sequence[Comparison]) -> dict[str, str]:
+    sizes = "Classes of unequal sizes make ours depend on the classes that are drawn."
+    if all(found.mean // 100 * 100 == found.printed for found in spfl):
+        sizes += " Every printed figure is ours cut to whole hundreds."
+    return {
+        "partitions": "Samples are training and test samples together. Label cosine: mean over pairs of clients "
+        "of the cosine of their class counts. Partition seed 0. Splits are the papers'; where a paper does not "
+        "say, ours: FedSimSup's split, and the minima of FedSimSup and pFedSim.",
+        "plots": "Above, the samples of each client; below, the area of a bubble is the number of samples, "
+        "training and test together, of a class at a client.",
+        "comparison": f"A printed figure matches ours if it lies within {DEVIATIONS} standard deviations of our "
+        f"mean over {seeds} partition seeds, or if ours rounds to it. Apart: the printed figure less our mean, "
+        "in those standard deviations.",
+        "pfedsim": "Ours: dirichlet:ALPHA,min=10,test=0.5. Half of a client's samples are its test set.",
+        "uncapped": "The same without the cap on sizes, of which the paper does not speak; the code released "
+        "with it has one.",
+        "spfl": f"Ours: classes_iid and classes_noniid with test=0.2, mean over the clients. {sizes}",
+        "loading": f"Ranges over {repeats} loads, each in a process of its own with one thread. First load: into "
+        "an empty cache; the archive itself may be in the system's file cache. Cached load: the decoded images "
+        "are mapped, and read when they are used. Peak: resident memory of the whole process, of which Python "
+        "and the libraries take what is said last.",
+    }
+
+
+def _notices(datasets: Mapping[str, Dataset], comparisons: Sequence[Comparison], dirty: bool) -> list[str]:
+    """What a reader must know first."""
+    said = not_official({name: dataset.source for name, dataset in datasets.items()})
+    misses = [comparison for comparison in comparisons if not comparison.matches]
+    if misses:
+        where = "; ".join(f"{miss.dataset}, {miss.setting}: {miss.quantity}" for miss in misses)
+        said.append(f"Of {len(comparisons)} printed figures {len(misses)} do not match ours: {where}.")
+    if dirty:
+        said.append("Drawn and measured by code that is in no commit.")
+    return said
+
+
+def _provenance(datasets: Mapping[str, Dataset], code: Mapping[str, Any]) -> dict[str, list[str]]:
+    import PIL
+    import torch
+
+    from pfl.config import Execution
+    from pfl.trials import hardware
+
+    machine = hardware(Execution(), torch.device("cpu"))
+    versions = {"python": platform.python_version(), "numpy": np.__version__}
+    versions |= {"pillow": PIL.__version__, "pfl": pfl.__version__}
+    return {
+        "Code": [f"commit {code['commit']}{', edited' if code['dirty'] else ''}"],
+        "Data": [
+            line
+            for name, dataset in datasets.items()
+            for line in data_facts(name, dataset.checksum, dataset.source)
+        ],
+        "Versions": [", ".join(f"{name} {version}" for name, version in versions.items())],
+        "Hardware": [
+            f"{machine['cpu']}, {machine['cores']} cores; loads one after another, each with one thread"
+        ],
+        "Measured": [datetime.now(UTC).strftime("%Y-%m-%d, %H:%M UTC")],
+    }
+
+
+def _commands(commit: str) -> list[str]:
+    """The shell commands that make this report again."""
+    source = "DATA_SOURCE=path/to/archives " if os.environ.get("DATA_SOURCE") else ""
+    return [
+        *([f"git checkout {commit}"] if commit != "unknown" else []),
+        "make .venv && . .venv/bin/activate",
+        f"{source}pfl data-report",
+    ]

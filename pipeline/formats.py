@@ -35,6 +35,15 @@ def signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
+def count(value: float) -> str:
+    """A number of things, or a mean of such numbers.
+
+    >>> count(60000.0), count(469.85)
+    ('60,000', '469.9')
+    """
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+
+
 def duration(seconds: float) -> str:
     """A time as people say it.
 

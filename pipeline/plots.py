@@ -291,7 +291,7 @@ def svg_text(figure: Figure) -> str:
 _CIRCLE = re.compile(
     r'<path d="M (\S+) (\S+) \n(?:C .* \n){3}C \S+ \S+ \S+ \S+ \1 (\S+) \n(?:C .* \n){4}z\n"'
 )
-"""A path of eight curves from the lowest point of a circle over its highest: thousands of them are a big file."""
+"""A circle as matplotlib writes it, eight curves from its lowest point over its highest."""
 
 
 def _circle(path: re.Match[str]) -> str:

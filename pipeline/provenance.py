@@ -163,7 +163,9 @@ def costs(summary: Summary) -> list[dict[str, str]]:
                     "round": value_range(megabytes(entry)[0] for entry in entries),
                     "total": value_range(megabytes(entry)[1] for entry in entries),
                     "seconds": value_range(seconds(entry) for entry in entries),
-                    "speed": value_range(row["measured"]["samples_per_second"] for e in entries for row in e.rows),
+                    "speed": value_range(
+                        row["measured"]["samples_per_second"] for e in entries for row in e.rows
+                    ),
                     "memory": value_range(
                         row["measured"]["peak_memory_bytes"] / 1e6 for e in entries for row in e.rows
                     ),

@@ -110,6 +110,7 @@ def environment() -> Any:
     templates.filters |= {
         "points": lambda value: "" if value is None else formats.points(value),
         "signed": formats.signed,
+        "count": formats.count,
         "parameters": formats.parameters,
         "plain": formats.plain,
         "markdown": formats.markdown,

@@ -52,9 +52,10 @@ class Program:
         start: Mapping[str, Tensor],
         state: Mapping[str, Tensor],
         trained: tuple[str, ...],
+        kind: type[Client] = Client,
     ) -> Client:
         """One client of this program in training."""
-        return Client(self.net, params, start, state, trained, self.norms, self.dropouts)
+        return kind(self.net, params, start, state, trained, self.norms, self.dropouts)
 
     def prepare(self, phase: Phase) -> tuple[str, ...]:
         """Put ``net`` in the mode of ``phase`` and return the names of the parameters that it moves.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pfl.engine.client import Batch, Client
+from pfl.engine.client import Batch, Client, Loss
 from pfl.engine.groups import bind
 from pfl.engine.local import SGD, Plan, Program, Statistic, Task, Trained
 from pfl.engine.method import Phase
@@ -59,6 +60,23 @@ class LoopBackend:
         return sums
 
 
+class _Alone(Client):
+    """A client that shares no stack with others: autograd takes half the time of torch.func."""
+
+    def gradient(
+        self, loss: Loss, batch: Batch, at: Mapping[str, Tensor] | None = None
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        leaves = {name: weight.detach().requires_grad_() for name, weight in (at or self.weights).items()}
+        moved = dataclasses.replace(self, params={**self.params, **leaves})
+        moved.attach(batch)
+        with torch.enable_grad():
+            value = loss(moved, batch)
+        gradients = torch.autograd.grad(
+            value, list(leaves.values()), allow_unused=True, materialize_grads=True
+        )
+        return dict(zip(leaves, gradients, strict=True)), value.detach()
+
+
 def _batch(program: Program, index: np.ndarray, plan: Plan | None = None) -> Batch:
     federation = program.federation
     x, y = federation.batch(torch.from_numpy(index).to(federation.device))
@@ -96,7 +114,7 @@ def _run_sgd(program: Program, phase: Phase, plans: list[Plan], client: Client) 
 def _run_steps(program: Program, phase: Phase, plans: list[Plan], client: Client) -> Tensor:
     """The phase's own steps, or SGD along its own gradients, on the client's tensors, in place."""
     trained = program.prepare(phase)
-    client = program.client(client.params, client.start, client.state, trained)
+    client = program.client(client.params, client.start, client.state, trained, _Alone)
     optimiser = SGD(program.config, phase, list(client.weights.values()))
     total = torch.zeros((), dtype=torch.float64, device=program.federation.device)
     for plan in plans:

@@ -63,9 +63,7 @@ def observe(method: str) -> Overview:
     federation = Federation(*_data(), torch.device("cpu"), torch.float32)
     simulation = Simulation(config, federation, (0,), LoopBackend())
     run = simulation.runs[0]
-    groups = [
-        name for name, child in simulation.program.net.named_children() if list(child.parameters())
-    ]
+    groups = [name for name, child in simulation.program.net.named_children() if list(child.parameters())]
     mixed: dict[str, list[str]] = {group: [] for group in groups}
     before = (0, 0)
     with threads(1):

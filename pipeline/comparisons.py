@@ -1,0 +1,131 @@
+"""Our partitions held against the figures that papers print of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.published import Published
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+
+DEVIATIONS = 2
+"""How many standard deviations over partition seeds a printed figure may lie from our mean."""
+
+SIZE, SPREAD = "samples a client, mean", "samples a client, standard deviation"
+_NAMES = {("pfedsim", "emnist"): "emnist_byclass", ("spfl", "emnist"): "emnist_balanced"}
+_RULES = {"iid": ("classes_iid", "IID"), "noniid_classes": ("classes_noniid", "non-IID")}
+_PARTS = {
+    "train_samples_per_client": ("train", "training samples a client"),
+    "test_samples_per_client": ("test", "test samples a client"),
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A printed figure beside ours.
+
+    Attributes:
+        ours: a figure a partition seed; a single one where the seeds have no say.
+    """
+
+    dataset: str
+    setting: str
+    quantity: str
+    printed: float
+    ours: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.ours))
+
+    @property
+    def std(self) -> float:
+        return float(np.std(self.ours, ddof=1)) if len(self.ours) > 1 else 0.0
+
+    @property
+    def apart(self) -> float | None:
+        """The printed figure less ours, in standard deviations; None where there is no deviation."""
+        return (self.printed - self.mean) / self.std if self.std else None
+
+    @property
+    def matches(self) -> bool:
+        """Whether the printed figure is near enough to ours, or ours rounds to it."""
+        gap = abs(self.printed - self.mean)
+        return gap <= DEVIATIONS * self.std or gap < 0.5
+
+
+def pfedsim_table4(
+    cells: Sequence[Published],
+    datasets: Mapping[str, Dataset],
+    seeds: Sequence[int],
+    options: str = "test=0.5",
+) -> list[Comparison]:
+    """pFedSim's Table 4: samples and classes of each data set, and how clients share the samples.
+
+    Args:
+        cells: printed in the paper.
+        datasets: those present, by name; others are left out.
+        options: of our rule, beside alpha.
+    """
+    found = []
+    for cell in (cell for cell in cells if cell.table == "4" and our_name(cell) in datasets):
+        name = our_name(cell)
+        dataset = datasets[name]
+        if cell.std is not None:
+            alpha = cell.partition_arg.removeprefix("alpha=")
+            setting = f"Dir({alpha}), {cell.clients} clients"
+            sizes = [s["size"] for s in _over_seeds(f"dirichlet:{alpha},{options}", dataset, cell, seeds)]
+            found += [
+                Comparison(name, setting, SIZE, cell.mean, [size["mean"] for size in sizes]),
+                Comparison(name, setting, SPREAD, cell.std, [size["std"] for size in sizes]),
+            ]
+        elif cell.metric == "samples_total":
+            found.append(Comparison(name, "train and test merged", "samples", cell.mean, [len(dataset.labels)]))
+        else:
+            found.append(Comparison(name, "train and test merged", "classes", cell.mean, [len(dataset.classes)]))
+    return found
+
+
+def spfl_table5(
+    cells: Sequence[Published], datasets: Mapping[str, Dataset], seeds: Sequence[int]
+) -> list[Comparison]:
+    """SPFL's Table 5: training and test samples of a client.
+
+    A setting is printed once for either way of training, and compared once.
+
+    Args:
+        cells: printed in the paper.
+        datasets: those present, by name; others are left out.
+    """
+    distinct = {
+        (cell.dataset, cell.partition, cell.partition_arg, cell.metric, cell.mean): cell
+        for cell in cells
+        if cell.table == "5" and cell.metric in _PARTS and our_name(cell) in datasets
+    }
+    found = []
+    for cell in distinct.values():
+        name, (rule, kind), (part, quantity) = our_name(cell), _RULES[cell.partition], _PARTS[cell.metric]
+        classes = cell.partition_arg.removeprefix("classes=")
+        drawn = _over_seeds(f"{rule}:{classes},test=0.2", datasets[name], cell, seeds)
+        ours = [statistics[part] / statistics["clients"] for statistics in drawn]
+        setting = f"{classes} classes, {kind}, {cell.clients} clients"
+        found.append(Comparison(name, setting, quantity, cell.mean, ours))
+    return found
+
+
+def our_name(cell: Published) -> str:
+    """The registry's name of a cell's data set."""
+    return _NAMES.get((cell.paper, cell.dataset), cell.dataset)
+
+
+def _over_seeds(spec: str, dataset: Dataset, cell: Published, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """The statistics of a partition into the cell's number of clients, for every seed."""
+    from pfl.data.partition import make_partition
+
+    partitions = (make_partition(f"{spec},seed={seed}", dataset, cell.clients) for seed in seeds)
+    return [partition.statistics(dataset.labels, len(dataset.classes)) for partition in partitions]

@@ -1,0 +1,178 @@
+"""The whole pipeline under DVC, in a clone of its own: what runs, and what does not run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+TABLE = """\
+title: A table for the end-to-end test
+dataset: digits
+model: cnn_digits
+clients: 8
+schedule: {participation: 0.5, rounds: 2, epochs: 1, batch_size: 32, lr: 0.1}
+settings:
+  dir: "dirichlet:0.5"
+methods:
+- fedavg
+- {method: fedprox, params: {mu: 0.1}}
+seeds: [0, 1]
+evaluation: {every: 1}
+search: {trials: 3, batch: 3}
+"""
+SIMULATIONS_OF_A_CELL = 3 + 2 + 2
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This repository's files as they are, in a repository of their own with a tiny table."""
+    folder = tmp_path_factory.mktemp("clone")
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file() and not name.startswith(("reports/", "results/")) and name != "dvc.lock":
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes((ROOT / name).read_bytes())
+    (folder / "tables/tiny.yaml").write_text(TABLE)
+    (folder / "params.yaml").write_text("tables:\n- tiny\n")
+    for command in (
+        ["git", "init", "--quiet"],
+        ["git", "config", "user.name", "Tests"],
+        ["git", "config", "user.email", "tests@example.org"],
+    ):
+        subprocess.run(command, cwd=folder, check=True)
+    commit(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(clone: Path) -> Run:
+    """Runs a command in the clone, with the clone's code."""
+    environment = {
+        **os.environ,
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(clone),
+        "OMP_NUM_THREADS": "1",
+    }
+    environment.pop("DATA_SOURCE", None)
+
+    def in_clone(*command: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command,
+            cwd=clone,
+            env=environment | more,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0 or not check, done.stdout
+        return done
+
+    return in_clone
+
+
+def commit(folder: Path) -> None:
+    subprocess.run(["git", "add", "--all"], cwd=folder, check=True)
+    subprocess.run(["git", "commit", "--quiet", "--message", "state"], cwd=folder, check=True)
+
+
+def rows(clone: Path) -> dict[str, dict]:
+    """The ledger's rows by key."""
+    lines = (clone / ".sweeps/ledger/tiny.jsonl").read_text().splitlines()
+    return {row["key"]: row for row in map(json.loads, lines)}
+
+
+def results(clone: Path) -> dict:
+    return json.loads((clone / "results/tiny/results.json").read_text())
+
+
+def change(clone: Path, old: str, new: str) -> None:
+    table = clone / "tables/tiny.yaml"
+    table.write_text(table.read_text().replace(old, new))
+
+
+def test_the_life_of_a_table(clone, run):
+    """One test, as each step starts where the last one ended."""
+    run("dvc", "repro")
+    first = rows(clone)
+    selected_pinned = sum(cell["selected"]["trial"] == 0 for cell in results(clone)["cells"])
+    assert len(first) == 2 * SIMULATIONS_OF_A_CELL - 2 * selected_pinned
+    assert not any(row["dirty"] for row in first.values())
+    assert (clone / "reports/tiny/index.html").stat().st_size > 10_000
+    published = clone / "results/ledger/tiny.jsonl"
+    assert len(published.read_text().splitlines()) == len(first)
+    shown = run("dvc", "metrics", "show").stdout
+    assert "fedprox" in shown
+    assert "results/tiny/metrics/dir.json" in shown
+    run("dvc", "plots", "show")
+    run("dvc", "exp", "show", "--csv")
+    commit(clone)
+
+    again = run("dvc", "repro").stdout
+    assert "Stage 'train-sweep@tiny' didn't change, skipping" in again
+    assert rows(clone) == first
+
+    change(clone, "mu: 0.1", "mu: 0.5")
+    run("dvc", "exp", "run", "--name", "second")
+    second = rows(clone)
+    assert first.items() < second.items()
+    assert {second[key]["method"] for key in second.keys() - first.keys()} == {"fedprox"}
+
+    change(clone, "mu: 0.5", "mu: 0.9")
+    run("dvc", "exp", "run", "--name", "third")
+    third = rows(clone)
+    run("dvc", "exp", "apply", "second")
+    assert len(published.read_text().splitlines()) < len(third), "apply was to shorten the published file"
+    change(clone, "mu: 0.5", "mu: 0.9")
+    run("dvc", "repro", "--force")
+    assert rows(clone) == third
+    assert results(clone)["trials_run"] == 0
+    assert {json.loads(line)["key"] for line in published.read_text().splitlines()} == third.keys()
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ("tables: []", "params.yaml: tables: [] is not accepted; expected at least one"),
+        ("tables: [tiyn]", "(did you mean 'tiny'?)"),
+        ("tables: [tiny, broken]", "tables/broken.yaml: title: nothing is not accepted; expected a value"),
+    ],
+)
+def test_dvc_repro_stops_at_bad_tables_before_any_other_stage(clone, run, params, said):
+    (clone / "tables/broken.yaml").write_text("dataset: digits\n")
+    (clone / "params.yaml").write_text(params + "\n")
+    try:
+        done = run("dvc", "repro", check=False)
+    finally:
+        (clone / "tables/broken.yaml").unlink()
+        (clone / "params.yaml").write_text("tables:\n- tiny\n")
+    assert done.returncode != 0
+    assert said in done.stdout
+    assert "Running stage 'download" not in done.stdout
+
+
+def test_dvc_repro_without_the_environment_says_so_in_a_line(run, tmp_path):
+    for name in ("sh", "git"):
+        (tmp_path / name).symlink_to(Path("/usr/bin") / name)
+    done = run(str(BIN / "dvc"), "repro", check=False, PATH=str(tmp_path), SHELL="/bin/sh")
+    assert done.returncode != 0
+    assert "the environment is not activated" in done.stdout
+    assert "Running stage 'download" not in done.stdout
