@@ -38,6 +38,9 @@ class Trial:
         config: `Config.to_dict` of a validated configuration.
         dataset, partition, clients: what `pfl.data` makes the data and the partition from.
         data_checksum, partition_checksum: what they must turn out to be.
+        objective: moment and average, as in ("post_local", "pooled"), that ``bars`` are about.
+        bars: (round, accuracy): a trial below one of them at that evaluation is stopped; no part of the key,
+            since a row that was stopped says so and is no result.
     """
 
     table: str
@@ -52,6 +55,8 @@ class Trial:
     clients: int | None
     data_checksum: str
     partition_checksum: str
+    objective: tuple[str, str] = ("post_aggregation", "pooled")
+    bars: tuple[tuple[int, float], ...] = ()
 
     @property
     def method(self) -> str:
@@ -68,7 +73,23 @@ class Trial:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Trial:
-        return cls(**{**values, "seeds": tuple(values["seeds"])})
+        bars = tuple((round, accuracy) for round, accuracy in values["bars"])
+        return cls(
+            **{
+                **values,
+                "seeds": tuple(values["seeds"]),
+                "objective": tuple(values["objective"]),
+                "bars": bars,
+            }
+        )
+
+    def misses(self, evaluation: Mapping[str, Any] | None) -> bool:
+        """Whether an entry of a simulation's history is below the bar of its round."""
+        if evaluation is None:
+            return False
+        moment, average = self.objective
+        bar = dict(self.bars).get(evaluation["round"])
+        return bar is not None and evaluation[moment][average] < bar
 
 
 def trial_key(config: Mapping[str, Any], data_checksum: str, partition_checksum: str, seed: int) -> str:
@@ -108,8 +129,14 @@ def run_trial(
         if found != expected:
             raise ValueError(f"the {name} has checksum {found[:12]}, the trial was made for {expected[:12]}")
     config = Config.from_dict(trial.config)
+
+    def watch(round: int, rounds: int, newest: dict[str, Any] | None) -> bool:
+        if on_round:
+            on_round(round, rounds, newest)
+        return trial.misses(newest)
+
     began = time.perf_counter()
-    results = simulate(config, dataset, partition, trial.seeds, execution, on_round)
+    results = simulate(config, dataset, partition, trial.seeds, execution, watch)
     seconds = (time.perf_counter() - began) / len(results)
     device = resolve_device(execution.device)
     return [

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from pfl.config import Config
+from pfl.methods import METHODS
 from pfl.trials import Trial
 from pipeline.config import Cell, Table
 from pipeline.ledger import Ledger, Row
-from pipeline.search import WORST, Study, configured
+from pipeline.search import WORST, Stopped, Study, configured
 from pipeline.summary import accuracy, failure
 
 if TYPE_CHECKING:
@@ -68,6 +70,12 @@ class CellAgenda:
             clients=partition.clients,
             data_checksum=partition.data_checksum,
             partition_checksum=partition.checksum,
+            objective=(
+                METHODS[cell.config.method].headline
+                if table.evaluation.moment == "headline"
+                else table.evaluation.moment,
+                table.evaluation.metric,
+            ),
         )
         search = table.search
         self._study = Study(cell.config, search.trials, search.batch, search.seed) if search.trials else None
@@ -117,13 +125,32 @@ class CellAgenda:
                 config = configured(self.cell.config, self._study.asked[best])
                 self.selected = self._attempt("final", config, self._table.seeds, best)
             return True
+        bars = self._bars(outcomes)
         for params in self._study.ask():
             config = configured(self.cell.config, params)
             validated = dataclasses.replace(config, validation=self._table.search.validation)
-            self.searched.append(
-                self._attempt("search", validated, self._table.seeds[:1], len(self.searched))
-            )
+            attempt = self._attempt("search", validated, self._table.seeds[:1], len(self.searched))
+            warm_up = METHODS[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
+            left = tuple((round, bar) for round, bar in bars if round > warm_up)
+            trial = dataclasses.replace(attempt.trial, bars=left)
+            self.searched.append(dataclasses.replace(attempt, trial=trial))
         return True
+
+    def _bars(self, outcomes: Mapping[str, Row]) -> list[tuple[int, float]]:
+        """By round, the median accuracy of the earlier search trials that ran to their end."""
+        if not self._table.search.early_stopping:
+            return []
+        rows = [outcomes[attempt.keys[0]] for attempt in self.searched]
+        whole = [
+            row["metrics"]["rounds"]
+            for row in rows
+            if failure(row) is None and "stopped_at" not in row["metrics"]
+        ]
+        at, average = self._base.objective
+        return [
+            (together[0]["round"], statistics.median(entry[at][average] for entry in together))
+            for together in zip(*whole, strict=True)
+        ]
 
     def result(self, outcomes: Mapping[str, Row]) -> dict[str, Any]:
         """The cell as `results.json` has it."""
@@ -161,17 +188,24 @@ class CellAgenda:
     def _objective(self, row: Row) -> float | None:
         if "error" in row:
             return None
-        return WORST if failure(row) else accuracy(row["metrics"], self._table.evaluation.model_dump())
+        if failure(row):
+            return WORST
+        value = accuracy(row["metrics"], self._table.evaluation.model_dump())
+        return Stopped(value) if "stopped_at" in row["metrics"] else value
 
     def _search_trial(self, attempt: Attempt, row: Row) -> dict[str, Any]:
         config = attempt.trial.config
         error = {"error": failure(row)} if failure(row) else {}
+        stopped = (
+            {"stopped_at": row["metrics"]["stopped_at"]} if "stopped_at" in row.get("metrics", {}) else {}
+        )
         return {
             "trial": attempt.number,
             "params": {**config["hyperparameters"], "lr": config["lr"]},
             "value": None if error else self._objective(row),
             "key": attempt.keys[0],
             **error,
+            **stopped,
         }
 
     def _configuration(self, attempt: Attempt, outcomes: Mapping[str, Row]) -> dict[str, Any]:
@@ -312,6 +346,8 @@ class Agenda:
                     continue
                 if key not in self.outcomes:
                     row = self._ledger.get(key)
+                    if row is None and attempt.trial.bars:
+                        row = self._ledger.stopped(key)
                     if row is None:
                         continue
                     self.outcomes[key] = row

@@ -85,9 +85,13 @@ def pfedsim_table4(
                 Comparison(name, setting, SPREAD, cell.std, [size["std"] for size in sizes]),
             ]
         elif cell.metric == "samples_total":
-            found.append(Comparison(name, "train and test merged", "samples", cell.mean, [len(dataset.labels)]))
+            found.append(
+                Comparison(name, "train and test merged", "samples", cell.mean, [len(dataset.labels)])
+            )
         else:
-            found.append(Comparison(name, "train and test merged", "classes", cell.mean, [len(dataset.classes)]))
+            found.append(
+                Comparison(name, "train and test merged", "classes", cell.mean, [len(dataset.classes)])
+            )
     return found
 
 

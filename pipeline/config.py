@@ -124,7 +124,7 @@ class Evaluation(Strict):
     every: int = Field(default=5, ge=1)
     metric: Literal["pooled", "client_mean", "client_mean_weighted"] = "pooled"
     which: Literal["last", "best"] = "last"
-    moment: Literal["headline", "post_aggregation", "post_local"] = "headline"
+    moment: Literal["headline", "post_aggregation", "post_local", "adapted"] = "headline"
 
 
 class Search(Strict):
@@ -135,6 +135,9 @@ class Search(Strict):
     """Trials that are asked for together: they run side by side, and none sees the others' results."""
     validation: float = Field(default=0.2, gt=0, lt=1)
     seed: int = Field(default=0, ge=0)
+    early_stopping: bool = False
+    """Stop a trial that is below the median of earlier batches at an evaluation after its method's warm-up.
+    Unfair to what starts slowly, hence off."""
 
 
 class Resources(Strict):

@@ -77,14 +77,17 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
         InvalidInput: the folder cannot be written, the printed figures are missing, or CIFAR-10 is neither in
             DATA_SOURCE nor in data/raw. Nothing is downloaded.
     """
+    from pfl.data.dataset import load
     from pfl.data.partition import make_partition
     from pfl.trials import commit
 
+    names = _present()
     write_files(out, {})  # fails before minutes are spent
     printed = {"pfedsim": published_cells("pfedsim.csv"), "spfl": published_cells("spfl.csv")}
-    datasets = _present()
+    datasets = {name: load(name) for name in names}
     dataset = datasets[DRAWN_ON]
     partitions = {name: make_partition(e.spec, dataset, e.clients) for name, e in EXAMPLES.items()}
+    statistics = {name: _columns(partition, dataset) for name, partition in partitions.items()}
     plots = _draw(partitions, dataset)
     compared = {
         "pfedsim": pfedsim_table4(printed["pfedsim"], datasets, seeds),
@@ -98,7 +101,9 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
         "rules": _rules(),
         "examples": EXAMPLES,
         "labels": {name: example.label for name, example in EXAMPLES.items()},
-        "statistics": {name: _columns(partition, dataset) for name, partition in partitions.items()},
+        "statistics": statistics,
+        "figures": {name: _figures(columns) for name, columns in statistics.items()},
+        "remarks": {name: "; ".join((made.spec, *made.notes)) for name, made in partitions.items()},
         "plots": plots,
         "compared": compared,
         "uncapped": [comparison for comparison in uncapped if comparison.quantity == SPREAD],
@@ -120,9 +125,8 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
     write_files(out, files | {f"partition-{name}.svg": svg for name, svg in plots.items()})
 
 
-def _present() -> dict[str, Dataset]:
-    """The data sets that are here, by name, with the one that is drawn."""
-    from pfl.data.dataset import load
+def _present() -> list[str]:
+    """The names of the data sets that are here, the one that is drawn among them."""
     from pfl.data.locate import locate
 
     source = os.environ.get("DATA_SOURCE")
@@ -132,7 +136,7 @@ def _present() -> dict[str, Dataset]:
     if DRAWN_ON not in names:
         place = f"in the folder DATA_SOURCE or in {RAW / DRAWN_ON}"
         raise InvalidInput("data sets", ", ".join(names), f"{DRAWN_ON}, too: put its archive {place}")
-    return {name: load(name) for name in names}
+    return names
 
 
 # ---- partitions ----------------------------------------------------------------------------------------
@@ -157,6 +161,11 @@ def _rules() -> list[dict[str, str]]:
 def _columns(partition: Partition, dataset: Dataset) -> dict[str, str]:
     found = partition.statistics(dataset.labels, len(dataset.classes))
     return statistics_columns({"spec": partition.spec, "notes": partition.notes, **found})
+
+
+def _figures(columns: Mapping[str, str]) -> dict[str, str]:
+    """The columns that hold numbers."""
+    return {title: value for title, value in columns.items() if title not in ("Partition", "Notes")}
 
 
 def _draw(partitions: Mapping[str, Partition], dataset: Dataset) -> dict[str, str]:
@@ -198,26 +207,27 @@ def _load(dataset: Dataset, repeats: int) -> dict[str, str]:
 
 
 def _captions(seeds: int, repeats: int, spfl: Sequence[Comparison]) -> dict[str, str]:
-    sizes = "Classes of unequal sizes make ours depend on the classes that are drawn."
+    sizes = "Where classes differ in size, ours depend on which are drawn."
     if all(found.mean // 100 * 100 == found.printed for found in spfl):
         sizes += " Every printed figure is ours cut to whole hundreds."
     return {
-        "partitions": "Samples are training and test samples together. Label cosine: mean over pairs of clients "
-        "of the cosine of their class counts. Partition seed 0. Splits are the papers'; where a paper does not "
-        "say, ours: FedSimSup's split, and the minima of FedSimSup and pFedSim.",
+        "partitions": "Samples are training and test samples together. Label cosine: mean over pairs of "
+        "clients of the cosine of their class counts. Splits and minima are the papers' or their "
+        "code's; where neither says, ours: FedSimSup's split, and the minima of FedSimSup, pFedSim and SPFL.",
         "plots": "Above, the samples of each client; below, the area of a bubble is the number of samples, "
         "training and test together, of a class at a client.",
-        "comparison": f"A printed figure matches ours if it lies within {DEVIATIONS} standard deviations of our "
-        f"mean over {seeds} partition seeds, or if ours rounds to it. Apart: the printed figure less our mean, "
-        "in those standard deviations.",
-        "pfedsim": "Ours: dirichlet:ALPHA,min=10,test=0.5. Half of a client's samples are its test set.",
+        "comparison": f"A printed figure matches ours if it lies within {DEVIATIONS} standard deviations of "
+        f"our mean over {seeds} partition seeds, or if ours rounds to it. Apart: the printed figure less our "
+        "mean, in those standard deviations (sd).",
+        "pfedsim": "Ours: dirichlet:ALPHA,min=10,test=0.5 of train and test merged.",
         "uncapped": "The same without the cap on sizes, of which the paper does not speak; the code released "
         "with it has one.",
-        "spfl": f"Ours: classes_iid and classes_noniid with test=0.2, mean over the clients. {sizes}",
-        "loading": f"Ranges over {repeats} loads, each in a process of its own with one thread. First load: into "
-        "an empty cache; the archive itself may be in the system's file cache. Cached load: the decoded images "
-        "are mapped, and read when they are used. Peak: resident memory of the whole process, of which Python "
-        "and the libraries take what is said last.",
+        "spfl": "Ours: classes_iid and classes_noniid with test=0.2 of the official training set, mean over "
+        f"the clients. {sizes}",
+        "loading": f"Ranges over {repeats} loads, each in a process of its own with one thread. First load: "
+        "into an empty cache; the archive itself may be in the system's file cache. Cached load: the decoded "
+        "images are mapped, and read when they are used. Peak: resident memory of the process, pages of the "
+        "mapped images among them; before a load, it is that of Python and the libraries.",
     }
 
 

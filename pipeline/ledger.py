@@ -36,18 +36,23 @@ class Ledger:
         self.damaged: list[str] = []
         self._sources = sources
         self._rows: dict[str, Row] = {}
+        self._stopped: dict[str, Row] = {}
         for path in (*sorted(PUBLISHED.glob("*.jsonl")), *sorted(LOCAL.glob("*.jsonl"))):
             for row in _read(path, self.damaged):
                 self._take(row)
 
     def get(self, key: str) -> Row | None:
-        """The result with this key; never a row that holds an error."""
+        """The result with this key; never a row that holds an error, or a trial that was stopped early."""
         return self._rows.get(key)
 
     def speed(self, model: str) -> float | None:
         """Median training samples a second of the simulations of a network; None: there are none."""
         rows = [row for row in self._rows.values() if row["config"]["model"] == model]
         return median(row["measured"]["samples_per_second"] for row in rows) if rows else None
+
+    def stopped(self, key: str) -> Row | None:
+        """The row of a search trial that was stopped early."""
+        return self._stopped.get(key)
 
     def append(self, row: Row) -> Row:
         """Add a row, on disk before this returns, and give it back stamped with the sources."""
@@ -58,7 +63,8 @@ class Ledger:
 
     def _take(self, row: Row) -> None:
         if "error" not in row and self._sources.vouch_for(row):
-            self._rows.setdefault(row["key"], row)
+            rows = self._stopped if "stopped_at" in row["metrics"] else self._rows
+            rows.setdefault(row["key"], row)
 
 
 def publish(table: str) -> None:

@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pipeline.formats import duration
-from pipeline.summary import Score, score
+from pipeline.summary import score
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from pipeline.agenda import Agenda, CellAgenda
+    from pipeline.agenda import Agenda, Attempt, CellAgenda
 
 SECONDS_BETWEEN_LINES = 30
 CELLS_SHOWN = 12
@@ -69,19 +69,36 @@ class Progress:
         text = f"{self._table}: {agenda.done} of {agenda.total} trials"
         if agenda.served:
             text += f", {agenda.served} of them out of the ledger"
-        if agenda.ran:
+        if not agenda.ran:
+            text += ", processes are starting"
+        elif agenda.done < agenda.total:
             left = (agenda.total - agenda.done) * agenda.seconds / agenda.ran / self._slots
             text += f", about {duration(left)} left"
         return text
 
     def _scores(self, cell: CellAgenda) -> str:
-        """For example "pinned 91.20 ± 0.43, selected 93.05 ± 0.51"."""
+        """For example "pinned 91.20 ± 0.43 %, selected 93.05 ± 0.51 %"."""
+        attempts = {"pinned": cell.pinned, "selected": cell.selected}
+        if cell.selected is cell.pinned:
+            del attempts["selected"]
+        return ", ".join(f"{name} {self._score(attempt)}" for name, attempt in attempts.items() if attempt)
+
+    def _so_far(self, cell: CellAgenda) -> str:
+        """For example "pinned 91.20 %, best of the search 93.05 % on validation data"."""
         texts = []
-        for name, attempt in (("pinned", cell.pinned), ("selected", cell.selected)):
-            if attempt and (name == "pinned" or attempt is not cell.pinned):
-                found = score([self._agenda.outcomes[key] for key in attempt.keys], self._evaluation)
-                texts.append(f"{name} {_shown(found)}")
+        if any(key in cell.seen for key in cell.pinned.keys):
+            texts.append(f"pinned {self._score(cell.pinned)}")
+        values = [value for value in cell.values if value is not None]
+        if values:
+            texts.append(f"best of the search {max(values):.2f} % on validation data")
         return ", ".join(texts)
+
+    def _score(self, attempt: Attempt) -> str:
+        outcomes = self._agenda.outcomes
+        found = score([outcomes[key] for key in attempt.keys if key in outcomes], self._evaluation)
+        if found is None:
+            return "failed"
+        return f"{found.mean:.2f} %" if found.std is None else f"{found.mean:.2f} ± {found.std:.2f} %"
 
     def _picture(self) -> Group:
         from rich.console import Group
@@ -91,14 +108,9 @@ class Progress:
         under_way = Table.grid(padding=(0, 2))
         begun = [cell for cell in self._agenda.cells if cell.seen and not cell.finished]
         for cell in begun[:CELLS_SHOWN]:
-            values = [value for value in cell.values if value is not None]
-            best = f"best so far {max(values):.2f} % on validation data" if values else ""
-            under_way.add_row(cell.cell.id, f"{len(cell.seen)} of {cell.total}", best)
-        bar = ProgressBar(total=self._agenda.total, completed=self._agenda.done, width=60)
-        return Group(under_way, bar, self._summary())
-
-
-def _shown(found: Score | None) -> str:
-    if found is None:
-        return "failed"
-    return f"{found.mean:.2f} %" if found.std is None else f"{found.mean:.2f} ± {found.std:.2f} %"
+            under_way.add_row(cell.cell.id, f"{len(cell.seen)} of {cell.total}", self._so_far(cell))
+        total = Table.grid(padding=(0, 2))
+        total.add_row(
+            ProgressBar(total=self._agenda.total, completed=self._agenda.done, width=30), self._summary()
+        )
+        return Group(under_way, total)

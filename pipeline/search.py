@@ -58,6 +58,10 @@ def configured(pinned: Config, params: Mapping[str, Any]) -> Config:
     ).validated()
 
 
+class Stopped(float):
+    """The accuracy at which a trial was stopped early: it can be no selection."""
+
+
 class Study:
     """The search around one pinned configuration, which is trial 0.
 
@@ -116,11 +120,18 @@ class Study:
         return trial.params
 
     def tell(self, values: Sequence[float | None]) -> None:
-        """The objectives of the open batch, in its order: higher is better, None for a trial that failed."""
+        """The objectives of the open batch, in its order: higher is better, None for a trial that failed,
+        `Stopped` for one that was stopped early.
+        """
         from optuna.trial import TrialState
 
         for trial, value in zip(self._open, values, strict=True):
-            if trial is not None:
+            if trial is None:
+                continue
+            if isinstance(value, Stopped):
+                trial.report(float(value), step=0)
+                self._study.tell(trial, state=TrialState.PRUNED)
+            else:
                 self._study.tell(
                     trial, value, state=TrialState.FAIL if value is None else TrialState.COMPLETE
                 )
@@ -129,5 +140,9 @@ class Study:
 
     def best(self) -> int | None:
         """The trial with the highest value, the first of equals; None where all failed."""
-        told = [number for number, value in enumerate(self.values) if value is not None]
+        told = [
+            number
+            for number, value in enumerate(self.values)
+            if value is not None and not isinstance(value, Stopped)
+        ]
         return max(told, key=lambda number: (self.values[number], -number), default=None)

@@ -36,8 +36,9 @@ from pfl.models._network import Network
 
 BYTES_PER_SCALAR = 4
 
-OnRound = Callable[[int, int, dict[str, Any] | None], None]
-"""Called after every round with the round, the number of rounds, and the newest evaluation."""
+OnRound = Callable[[int, int, dict[str, Any] | None], object]
+"""Called after every round with the round, the number of rounds, and the newest evaluation (of the first
+seed); `True` as its answer ends the simulation."""
 
 
 @dataclass
@@ -185,6 +186,7 @@ class Simulation:
         self.seconds = 0.0
         self.training_seconds = 0.0
         self.samples = 0
+        self.stopped_at: int | None = None
 
     def _build(self, server: Server) -> Network:
         with torch.random.fork_rng(devices=[]):
@@ -208,9 +210,11 @@ class Simulation:
             self.seconds = before + time.perf_counter() - began
             if folder and (self.round % execution.checkpoint_every == 0 or self.round == self.config.rounds):
                 checkpoint.save(folder, self._state())
-            if on_round:
-                history = self.runs[0].history
-                on_round(self.round, self.config.rounds, history[-1] if history else None)
+            history = self.runs[0].history
+            newest = history[-1] if history else None
+            if on_round and on_round(self.round, self.config.rounds, newest) is True:
+                self.stopped_at = self.round
+                break
         if execution.save:
             models = {run.server.seed: run.server.bank.tensors for run in self.runs}
             checkpoint.write(Path(execution.save), models)
@@ -321,6 +325,8 @@ class Simulation:
         }
         if run.diverged_at is not None:
             metrics["diverged_at"] = run.diverged_at
+        if self.stopped_at is not None:
+            metrics["stopped_at"] = self.stopped_at
         measured = {
             "wall_seconds": self.seconds / len(self.runs),
             "train_seconds": self.training_seconds / len(self.runs),

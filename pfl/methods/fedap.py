@@ -63,9 +63,12 @@ class FedAP(Method):
             up += server.clients * int(server.state["moments"])
         return down, up
 
+    def warm_up(self, rounds: int) -> int:
+        return math.floor(self.rho * rounds + 1e-9)
+
     def _personalised_rounds(self, server: Server) -> int:
         """Rounds since the warm-up, this one included."""
-        return server.round - math.floor(self.rho * server.rounds + 1e-9)
+        return server.round - self.warm_up(server.rounds)
 
     def _compare(self, server: Server) -> None:
         """Collect the clients' statistics and fill W."""

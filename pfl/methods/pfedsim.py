@@ -65,8 +65,11 @@ class PFedSim(Method):
         whole = len(server.participants) * server.scalars("all")
         return whole, whole
 
+    def warm_up(self, rounds: int) -> int:
+        return math.floor(self.rho * rounds + 1e-9)
+
     def _generalising(self, server: Server) -> bool:
-        return server.round <= math.floor(self.rho * server.rounds + 1e-9)
+        return server.round <= self.warm_up(server.rounds)
 
     def _affinities(self, heads: Tensor) -> Tensor:
         """Head weights (K, classes, d) to affinities (K, K)."""

@@ -6,8 +6,9 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from pipeline.plots import clients, convergence, draw, inline, looks, megabytes
+from pipeline.plots import clients, convergence, draw, inline, looks, megabytes, svg_text
 from pipeline.summary import summarise
 from tests.pipeline.fake_results import cell_of, fake_results
 
@@ -100,6 +101,14 @@ def test_every_reference_inside_a_plot_resolves(drawn):
         wanted = set(re.findall(r'(?:href="#|url\(#)([^")]+)', element))
         assert wanted
         assert wanted <= set(re.findall(r'\bid="([^"]+)"', element))
+
+
+def test_bubbles_of_all_sizes_are_circles_where_they_were():
+    figure = Figure(figsize=(2, 2), dpi=72)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 144), ylim=(144, 0))
+    axes.scatter([30, 100], [40, 90], s=np.square([10, 24]), linewidths=0)
+    circles = re.findall(r'<circle cx="(.+?)" cy="(.+?)" r="(.+?)"', svg_text(figure))
+    assert np.array(circles, float) == pytest.approx(np.array([[30, 40, 5], [100, 90, 12]]), abs=0.02)
 
 
 def test_a_label_is_escaped(drawn):
