@@ -1,7 +1,7 @@
 """Training samples a second of one trial, ours beside the naive loop.
 
-``python -m benchmarks.throughput --help``. Both run in one process, round after round in turn, so that whatever
-else the machine does falls on both alike.
+``python -m benchmarks.throughput --help``. Both run in one process, round after round in turn, so that
+whatever else the machine does falls on both alike.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it looks for log files that nobody writes
         there = ray.cluster_resources()
-        gpus = _gpus(resources, there.get("GPU", 0))
-        slots = _slots(resources.cpus, there.get("CPU", 0), gpus, there.get("GPU", 0))
+        gpus = gpus_of(resources, there.get("GPU", 0))
+        slots = slots_of(resources.cpus, there.get("CPU", 0), gpus, there.get("GPU", 0))
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(
             slots
         )  # a worker that is done finds the next trial waiting
@@ -116,14 +116,19 @@ def _check_answers(address: str) -> None:
         raise InvalidInput("RAY_ADDRESS", address, f"the address of a running cluster ({error})") from None
 
 
-def _gpus(resources: Resources, there: float) -> float:
+def gpus_of(resources: Resources, there: float) -> float:
+    """The share of a GPU that a trial takes, where there are ``there`` GPUs."""
     if resources.gpus == "auto":
         return GPU_SHARE if there else 0
     return resources.gpus
 
 
-def _slots(cpus: int, cpus_there: float, gpus: float, gpus_there: float) -> int:
-    """How many trials run side by side."""
+def slots_of(cpus: int, cpus_there: float, gpus: float, gpus_there: float) -> int:
+    """How many trials run side by side.
+
+    Raises:
+        InvalidInput: one trial asks for more than there is.
+    """
     for name, asked, there in (("cpus", cpus, cpus_there), ("gpus", gpus, gpus_there)):
         if asked > there:
             raise InvalidInput(f"resources.{name}", asked, f"at most the {there:g} that Ray finds")

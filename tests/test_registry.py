@@ -1,8 +1,10 @@
 """Components are found by file, and by entry point of somebody else's package."""
 
+import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -30,38 +32,67 @@ def test_a_summary_is_read_without_importing():
     assert done.stdout.rstrip().endswith("False")
 
 
-def test_a_method_of_another_package_runs(tmp_path):
-    package = tmp_path / "site"
-    info = package / "mymethods-1.0.dist-info"
+def install(folder: Path, group: str, name: str, source: str) -> Path:
+    """Lay out a tiny installed package whose module ``name`` is an entry point of ``group``."""
+    package = folder / "site"
+    info = package / "mine-1.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mymethods\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[pfl.methods]\nhalfway = mymethods.halfway\n")
-    (package / "mymethods").mkdir()
-    (package / "mymethods" / "__init__.py").touch()
-    (package / "mymethods" / "halfway.py").write_text(
-        textwrap.dedent('''
-            """Halfway: averages the head only."""
-
-            from dataclasses import dataclass
-
-            from pfl.engine.method import Method
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{name} = mine.{name}\n")
+    (package / "mine").mkdir()
+    (package / "mine" / "__init__.py").touch()
+    (package / "mine" / f"{name}.py").write_text(textwrap.dedent(source))
+    return package
 
 
-            @dataclass(frozen=True)
-            class Halfway(Method):
-                paper = "a test"
-
-                def aggregate(self, server):
-                    return {"head": server.average()}
-        ''')
-    )
-    arguments = ["run", "--method", "halfway", "--rounds", "2", "--epochs", "1", "--clients", "4"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pfl", *arguments],
+def run_with(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A short `pfl run` that sees ``package``."""
+    return subprocess.run(
+        [sys.executable, "-m", "pfl", "run", "--rounds", "2", "--epochs", "1", "--clients", "4", *arguments],
         capture_output=True,
         text=True,
         check=False,
-        env={"PYTHONPATH": str(package), "PATH": "", "HOME": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": str(package)},
     )
+
+
+def test_a_method_of_another_package_runs(tmp_path):
+    source = '''
+        """Halfway: averages the head only."""
+
+        from dataclasses import dataclass
+
+        from pfl.engine.method import Method
+
+
+        @dataclass(frozen=True)
+        class Halfway(Method):
+            paper = "a test"
+
+            def aggregate(self, server):
+                return {"head": server.average()}
+    '''
+    done = run_with(install(tmp_path, "pfl.methods", "halfway", source), "--method", "halfway")
     assert done.returncode == 0, done.stderr
     assert "halfway on digits" in done.stdout
+
+
+def test_a_network_of_another_package_runs_in_both_backends(tmp_path):
+    source = '''
+        """Shallow: one hidden layer."""
+
+
+        def shallow(shape, classes):
+            from torch import nn
+
+            from pfl.models._network import Network
+
+            channels, height, width = shape
+            extractor = nn.Sequential(nn.Flatten(), nn.Linear(channels * height * width, 16), nn.ReLU())
+            return Network(extractor, nn.Linear(16, classes))
+    '''
+    package = install(tmp_path, "pfl.models", "shallow", source)
+    for backend in ("loop", "stacked"):
+        done = run_with(package, "--model", "shallow", "--backend", backend)
+        assert done.returncode == 0, done.stderr
+        assert "shallow" in done.stdout

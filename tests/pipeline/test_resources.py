@@ -1,0 +1,33 @@
+"""How a trial's resources become shares of a machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from pfl.errors import InvalidInput
+from pipeline.cluster import GPU_SHARE, gpus_of, slots_of
+from pipeline.config import Resources
+
+
+def test_auto_takes_a_share_of_a_gpu_where_there_is_one_and_none_elsewhere():
+    assert gpus_of(Resources(), there=1) == GPU_SHARE
+    assert gpus_of(Resources(), there=0) == 0
+
+
+def test_a_share_that_is_asked_for_is_taken():
+    assert gpus_of(Resources(gpus=0.5), there=1) == 0.5
+    assert gpus_of(Resources(gpus=0), there=1) == 0
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "slots"), [(1, 0, 16), (4, 0, 4), (5, 0, 3), (1, 0.25, 4), (8, 0.25, 2), (1, 1, 1)]
+)
+def test_as_many_trials_run_side_by_side_as_the_scarcer_resource_allows(cpus, gpus, slots):
+    assert slots_of(cpus, 16, gpus, gpus_there=1) == slots
+
+
+def test_more_than_there_is_is_refused():
+    with pytest.raises(InvalidInput, match=r"resources\.cpus: 8 is not accepted; expected at most the 4"):
+        slots_of(8, 4, gpus=0, gpus_there=0)
+    with pytest.raises(InvalidInput, match=r"resources\.gpus: 2\.0"):
+        slots_of(1, 4, gpus=2.0, gpus_there=1)

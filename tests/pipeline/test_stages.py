@@ -1,0 +1,96 @@
+"""The stages before the sweep, and the way over a machine that has neither Ray nor DVC."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pfl.cli import app
+from pfl.data.partition import Partition
+from pfl.errors import InvalidInput
+from pipeline import stages
+from pipeline.cli import add_commands
+
+add_commands(app)  # as the entry point does in a process of its own
+
+
+def pfl(*arguments: str) -> str:
+    """What a command prints."""
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+@pytest.fixture
+def data(project: Path) -> Path:
+    stages.download("small")
+    return project
+
+
+def test_the_manifest_says_what_the_data_are(data):
+    digits = json.loads((data / "data/manifests/small.json").read_text())["datasets"]["digits"]
+    assert (digits["images"], digits["classes"], digits["shape"]) == (1797, 10, [1, 8, 8])
+    assert len(digits["checksum"]) == 64
+
+
+def test_a_setting_gets_its_index_lists_statistics_and_plot(data):
+    stages.partition("small")
+    folder = data / "data/partitions/small"
+    partition = Partition.load(folder / "two.npz")
+    found = json.loads((folder / "two.json").read_text())
+    assert (found["spec"], found["checksum"], found["clients"]) == (partition.spec, partition.checksum, 5)
+    assert (folder / "two.svg").read_text().startswith("<?xml")
+
+
+def test_the_same_partition_gives_the_same_files(data):
+    def contents() -> dict[str, bytes]:
+        stages.partition("small")
+        return {path.name: path.read_bytes() for path in (data / "data/partitions/small").iterdir()}
+
+    assert contents() == contents()
+
+
+def test_data_that_changed_after_the_download_stage_are_noticed(data):
+    manifest = data / "data/manifests/small.json"
+    content = json.loads(manifest.read_text())
+    content["datasets"]["digits"]["checksum"] = "0" * 64
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(InvalidInput, match="the data that the download stage found"):
+        stages.partition("small")
+
+
+@pytest.mark.usefixtures("project")
+def test_a_stage_that_comes_too_early_is_one_line():
+    with pytest.raises(InvalidInput, match=r"dir\.npz"):
+        pfl("trials", "small", "trials.jsonl")
+
+
+def test_trials_go_to_another_machine_and_their_rows_come_back(data, edit):
+    edit("batch: 2", "batch: 4")
+    stages.partition("small")
+    # Of each cell the pinned configuration and the whole search, then what the search has chosen.
+    pfl("trials", "small", "first.jsonl")
+    trials = [json.loads(line) for line in (data / "first.jsonl").read_text().splitlines()]
+    assert len(trials) == 4 * (1 + 4)
+    assert {tuple(trial["seeds"]) for trial in trials if trial["phase"] == "final"} == {(0, 1)}
+    pfl("run", "--trials", "first.jsonl", "--json", "rows.jsonl")
+    assert pfl("ledger", "import", "rows.jsonl") == "24 rows are new\n"
+    pfl("trials", "small", "second.jsonl")
+    second = [json.loads(line) for line in (data / "second.jsonl").read_text().splitlines()]
+    assert {trial["phase"] for trial in second} == {"final"}
+    pfl("run", "--trials", "second.jsonl", "--json", "rows.jsonl")
+    pfl("ledger", "import", "rows.jsonl")
+    assert pfl("trials", "small", "third.jsonl").startswith("0 trials in third.jsonl")
+
+
+@pytest.mark.usefixtures("project")
+def test_tables_are_listed_with_their_size():
+    assert " ".join(pfl("tables").split()) == "small A table for tests (4 cells)"
+
+
+def test_a_check_prints_and_writes_what_it_found(project):
+    said = pfl("check", "--out", "data/check.txt")
+    assert said == "small: 4 cells, at most 32 trials\n" == (project / "data/check.txt").read_text()
