@@ -30,7 +30,7 @@ lint: .venv
 
 # New versions of everything.
 lock: .venv
-	.venv/bin/uv pip compile pyproject.toml --all-extras --upgrade --no-emit-index-url --no-annotate \
+	.venv/bin/uv pip compile pyproject.toml --all-extras --upgrade --no-annotate \
 	    --python-version 3.11 --python-platform x86_64-manylinux_2_28 -o requirements.lock
 
 # The table of methods, from the code.

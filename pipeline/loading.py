@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
+
+from pfl import memory
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,10 @@ def _in_new_process(name: str, cache: str) -> Load:
 def _load_once(name: str) -> Load:
     from pfl.data.dataset import load
 
-    before = _peak()
+    before = memory.peak()
     began = time.perf_counter()
     load(name, progress=False)
-    return Load(time.perf_counter() - began, _peak(), before)
-
-
-def _peak() -> int:
-    # not resource.getrusage, whose ru_maxrss starts at what the parent process had resident
-    (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(kilobytes) * 1024
+    return Load(time.perf_counter() - began, memory.peak(), before)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ def partition(name: str) -> None:
 
     from pfl.data.partition import make_partition
     from pfl.data.plot import plot
+    from pipeline.plots import svg_text
 
     table = load_table(name)
     manifest = json.loads(manifest_file(name).read_text(encoding="utf-8"))["datasets"]
@@ -53,7 +54,7 @@ def partition(name: str) -> None:
         )
         with rc_context({"svg.hashsalt": name}):  # equal partitions give equal files
             figure = plot(made, dataset.labels, dataset.classes, setting.label)
-            figure.savefig(file.with_suffix(".svg"), metadata={"Date": None})
+            file.with_suffix(".svg").write_text(svg_text(figure), encoding="utf-8")
         print(f"{setting_name}: {made.spec}, {made.clients} clients")
 
 

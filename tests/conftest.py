@@ -8,9 +8,22 @@ import numpy as np
 import pytest
 import torch
 
+from pfl.config import Config
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 from pfl.engine.streams import generator
+
+CONFIG = Config(
+    model="lenet5_bn",
+    participation=0.5,
+    rounds=3,
+    epochs=2,
+    batch_size=8,
+    lr=0.1,
+    eval_every=1,
+    dtype="float64",
+)
+"""Three rounds in float64, evaluated after each, on a network with batch norm."""
 
 
 def make_dataset(shape: tuple[int, int, int] = (1, 16, 16), classes: int = 4, samples: int = 240) -> Dataset:

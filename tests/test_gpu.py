@@ -6,22 +6,12 @@ import dataclasses
 
 import pytest
 
-from pfl.config import Config, Execution
+from pfl.config import Execution
 from pfl.engine.simulation import simulate
 from pfl.methods import METHODS
+from tests.conftest import CONFIG
 
 pytestmark = pytest.mark.gpu
-
-CONFIG = Config(
-    model="lenet5_bn",
-    participation=0.5,
-    rounds=4,
-    epochs=2,
-    batch_size=8,
-    lr=0.1,
-    eval_every=1,
-    dtype="float64",
-)
 
 
 @pytest.mark.parametrize("method", list(METHODS))

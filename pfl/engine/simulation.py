@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
+from pfl import memory
 from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
@@ -358,4 +358,4 @@ def _joined(tasks: Sequence[Task]) -> Task:
 def _peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return memory.peak()

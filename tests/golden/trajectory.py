@@ -6,15 +6,15 @@ write the file anew only together with it.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 from pfl import engine
-from pfl.config import Config
 from pfl.engine.simulation import simulate
 from pfl.methods import METHODS
-from tests.conftest import make_clients, make_dataset
+from tests.conftest import CONFIG, make_clients, make_dataset
 
 FILE = Path(__file__).with_name("trajectories.json")
 
@@ -22,17 +22,7 @@ FILE = Path(__file__).with_name("trajectories.json")
 def trajectory(method: str) -> dict[str, Any]:
     """Versions, and losses and accuracies of three rounds."""
     data = make_dataset()
-    config = Config(
-        method=method,
-        model="lenet5_bn",
-        participation=0.5,
-        rounds=3,
-        epochs=2,
-        batch_size=8,
-        lr=0.1,
-        eval_every=1,
-        dtype="float64",
-    )
+    config = dataclasses.replace(CONFIG, method=method)
     metrics = simulate(config, data, make_clients(data, sizes=[20, 9, 14, 5, 16, 12]), (0,))[0].metrics
     return {
         "engine": engine.VERSION,

@@ -7,22 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from pfl.config import Config, Execution
+from pfl.config import Execution
 from pfl.data.partition import Partition
 from pfl.engine.simulation import simulate
 from pfl.methods import METHODS
-from tests.conftest import make_clients
-
-CONFIG = Config(
-    model="lenet5_bn",
-    participation=0.5,
-    rounds=3,
-    epochs=2,
-    batch_size=8,
-    lr=0.1,
-    eval_every=1,
-    dtype="float64",
-)
+from tests.conftest import CONFIG, make_clients
 
 every_method = pytest.mark.parametrize("method", list(METHODS))
 

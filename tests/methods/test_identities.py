@@ -7,25 +7,13 @@ import dataclasses
 import pytest
 import torch
 
-from pfl.config import Config
 from pfl.data.federation import Federation
 from pfl.data.rule import split
 from pfl.engine.groups import bind
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation, simulate
 from pfl.methods.local import Local
-from tests.conftest import make_clients
-
-CONFIG = Config(
-    model="lenet5_bn",
-    participation=0.5,
-    rounds=3,
-    epochs=2,
-    batch_size=8,
-    lr=0.1,
-    eval_every=1,
-    dtype="float64",
-)
+from tests.conftest import CONFIG, make_clients
 
 
 def losses(dataset, partition, method, hyperparameters=None, **changes):
