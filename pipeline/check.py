@@ -33,7 +33,7 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
 
 def _check(name: str, table: Table) -> list[str]:
     file = str(table_file(name))
-    all_cells = cells(name, table)
+    configs = [cell.config for cell in cells(name, table)]
     for setting_name, setting in table.settings.items():
         with located(f"{file}: setting {setting_name}"):
             data = check_dataset(setting.dataset or table.dataset)
@@ -44,17 +44,14 @@ def _check(name: str, table: Table) -> list[str]:
             published_cells(table.published.file)
     with located(file):
         _check_gpu(table)
-    seeds, search = len(table.seeds), table.search.trials
-    trials = len(all_cells) * (seeds + (search + seeds if search else 0))
-    warnings = {f"{name}: {text}": None for cell in all_cells for text in cell.config.warnings()}
-    return [f"{name}: {len(all_cells)} cells, at most {trials} trials", *warnings]
+    warnings = {f"{name}: {text}": None for config in configs for text in config.warnings()}
+    return [f"{name}: {table.size}", *warnings]
 
 
 def _check_gpu(table: Table) -> None:
     gpus = table.resources.gpus
-    if (
-        isinstance(gpus, str) or gpus == 0 or os.environ.get("RAY_ADDRESS")
-    ):  # a cluster's machines are not this one
+    elsewhere = os.environ.get("RAY_ADDRESS")  # a cluster's machines are not this one
+    if isinstance(gpus, str) or gpus == 0 or elsewhere:
         return
     import torch
 

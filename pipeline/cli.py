@@ -45,11 +45,11 @@ def check(
 
 def tables() -> None:
     """List the tables."""
-    from pipeline.config import cells, load_table, table_names
+    from pipeline.config import load_table, table_names
 
     for name in table_names():
         table = load_table(name)
-        print(f"{name:<20} {table.title} ({len(cells(name, table))} cells)")
+        print(f"{name:<20} {table.title} ({table.size})")
 
 
 def trials(

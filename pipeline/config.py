@@ -167,6 +167,12 @@ class Table(Strict):
     published: PublishedTable | None = None
     sources: dict[str, str] = {}
 
+    @property
+    def size(self) -> str:
+        """For example "14 cells, at most 210 trials"; a search may choose a configuration that has run."""
+        cells, seeds, search = len(self.settings) * len(self.methods), len(self.seeds), self.search.trials
+        return f"{cells} cells, at most {cells * (seeds + (search + seeds if search else 0))} trials"
+
     @model_validator(mode="after")
     def _each_once(self) -> Table:
         rows = [row.id for row in self.methods]

@@ -69,6 +69,8 @@ STYLE: dict[Any, Any] = {
     "ytick.labelcolor": MUTED,
 }
 
+WIDTH = 11.0  # of every figure, in inches, so that letters are equally large in all
+
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
@@ -238,7 +240,8 @@ def _panels(
     settings = list(summary.columns)
     across = min(3, len(settings))
     down = -(-len(settings) // across)
-    figure = Figure(figsize=(11 if across > 1 else 7, height * down + 0.4), layout="constrained")
+    alone = 1.0 if across == 1 and not share else 0.0  # a single panel is wide: let it be higher
+    figure = Figure(figsize=(WIDTH, (height + alone) * down + 0.4), layout="constrained")
     grid = figure.subplots(down, across, sharex=share, sharey=share, squeeze=False)
     look = looks(summary.pinned)
     for number, axes in enumerate(grid.flat):
@@ -275,7 +278,11 @@ def _legend(figure: Figure, summary: Summary, curves: bool = True) -> None:
         )
         for line, look in zip(summary.pinned, looks(summary.pinned).values(), strict=True)
     ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 7))
+    longest = max(len(line.label) for line in summary.pinned)
+    columns = min(len(handles), 7, int(WIDTH / (0.7 + 0.08 * longest)))
+    rows = -(-len(handles) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.2 * (rows - 1))
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns)
 
 
 def svg_text(figure: Figure) -> str:

@@ -14,7 +14,8 @@ from pipeline.summary import score
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from pipeline.agenda import Agenda, Attempt, CellAgenda
+    from pipeline.agenda import Agenda
+    from pipeline.cell import Attempt, CellAgenda
 
 SECONDS_BETWEEN_LINES = 30
 CELLS_SHOWN = 12

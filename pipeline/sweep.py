@@ -17,7 +17,8 @@ from types import TracebackType
 from pfl.data.partition import Partition
 from pfl.errors import InvalidInput
 from pipeline import results
-from pipeline.agenda import Agenda, Attempt, CellAgenda
+from pipeline.agenda import Agenda
+from pipeline.cell import Attempt, CellAgenda
 from pipeline.config import Table, cells, load_table, manifest_file, partition_file
 from pipeline.environment import SCRATCH, Sources
 from pipeline.estimate import Estimate
@@ -56,10 +57,10 @@ def sweep(name: str) -> None:
             publish(name)
         found = results.write(name, table, agenda, sources, time.monotonic() - began)
     print(f"{name}: {agenda.ran} trials run, {agenda.served} out of the ledger; see results/{name}/")
-    failed = [cell for cell in found["cells"] if cell["errors"]]
-    for cell in failed:
-        print(f"{cell['cell']}: {cell['status']} ({'; '.join(cell['errors'])})")
-    if failed:
+    for cell in found["cells"]:
+        if cell["errors"]:
+            print(f"{cell['cell']}: {cell['status']} ({'; '.join(cell['errors'])})")
+    if any("error" in row for row in agenda.outcomes.values()):  # a trial that diverged would do so again
         print(f"To try trials again that failed: dvc repro --force --single-item train-sweep@{name}")
 
 

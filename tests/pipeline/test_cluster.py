@@ -103,7 +103,7 @@ def test_a_table_is_run_entered_and_then_served(start):
 
 
 def test_a_trial_whose_process_is_killed_goes_on_from_its_checkpoint(start, edit):
-    edit("rounds: 2", "rounds: 600")
+    edit("rounds: 2", "rounds: 300")
     process = start()
     wait_until(checkpoints)
     victims = workers(process)

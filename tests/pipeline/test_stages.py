@@ -88,7 +88,7 @@ def test_trials_go_to_another_machine_and_their_rows_come_back(data, edit):
 
 @pytest.mark.usefixtures("project")
 def test_tables_are_listed_with_their_size():
-    assert " ".join(pfl("tables").split()) == "small A table for tests (4 cells)"
+    assert " ".join(pfl("tables").split()) == "small A table for tests (4 cells, at most 32 trials)"
 
 
 def test_a_check_prints_and_writes_what_it_found(project):

@@ -1,0 +1,218 @@
+"""One cell of a table under way: which configurations it still tries, and what has come of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pfl.config import Config
+from pfl.methods import METHODS
+from pfl.trials import Trial
+from pipeline.config import Cell, Table
+from pipeline.ledger import Row
+from pipeline.search import WORST, Stopped, Study, configured
+from pipeline.summary import accuracy, failure
+
+if TYPE_CHECKING:
+    from pfl.data.partition import Partition
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """A configuration in a cell, to be run with one or more seeds.
+
+    Attributes:
+        number: of the search trial that the configuration comes from, 0 being the pinned one; None without
+            a search.
+    """
+
+    trial: Trial
+    number: int | None
+    keys: tuple[str, ...] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", tuple(self.trial.keys()))
+
+    def open(self, settled: Callable[[str], bool], together: bool) -> Trial | None:
+        """The trial of the seeds that are not settled, or of the first of them; None where all are."""
+        seeds = [seed for seed, key in zip(self.trial.seeds, self.keys, strict=True) if not settled(key)]
+        return (
+            dataclasses.replace(self.trial, seeds=tuple(seeds if together else seeds[:1])) if seeds else None
+        )
+
+
+class CellAgenda:
+    """One cell: its pinned configuration with all seeds, the search, then the selected configuration.
+
+    Attributes:
+        searched: the search trials so far, the pinned configuration first.
+        selected: what the search chose, which may be `pinned` itself; None before its end and without one.
+        seen: the keys of the rows that the cell has received.
+    """
+
+    def __init__(self, cell: Cell, table: Table, partition: Partition):
+        self.cell = cell
+        self.partition = partition
+        self._table = table
+        self._base = Trial(
+            table=cell.table,
+            cell=cell.id,
+            setting=cell.setting,
+            row=cell.row,
+            phase="final",
+            config=cell.config.to_dict(),
+            seeds=tuple(table.seeds),
+            dataset=cell.dataset,
+            partition=partition.spec,
+            clients=partition.clients,
+            data_checksum=partition.data_checksum,
+            partition_checksum=partition.checksum,
+            objective=(
+                METHODS[cell.config.method].headline
+                if table.evaluation.moment == "headline"
+                else table.evaluation.moment,
+                table.evaluation.metric,
+            ),
+        )
+        search = table.search
+        self._study = Study(cell.config, search.trials, search.batch, search.seed) if search.trials else None
+        self.pinned = Attempt(self._base, 0 if self._study else None)
+        self.searched: list[Attempt] = []
+        self.selected: Attempt | None = None
+        self.seen: set[str] = set()
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        chosen = [self.selected] if self.selected and self.selected is not self.pinned else []
+        return [self.pinned, *self.searched, *chosen]
+
+    @property
+    def total(self) -> int:
+        """Simulations of this cell; fewer in the end if the search chooses the pinned configuration."""
+        known = len({key for attempt in self.attempts for key in attempt.keys})
+        if self._study is None or self._study.complete:
+            return known
+        return known + self._study.trials - len(self.searched) + len(self._table.seeds)
+
+    @property
+    def values(self) -> list[float | None]:
+        """Validation accuracies in percent of the search trials so far; None where one failed."""
+        return self._study.values if self._study else []
+
+    @property
+    def finished(self) -> bool:
+        searched_out = self._study is None or self._study.complete
+        return searched_out and all(key in self.seen for attempt in self.attempts for key in attempt.keys)
+
+    def advance(self, outcomes: Mapping[str, Row]) -> bool:
+        """Tell the search of a batch that is settled, and ask for the next; whether anything is new."""
+        if self._study is None or self._study.complete:
+            return False
+        told = len(self._study.values)
+        batch = [outcomes.get(attempt.keys[0]) for attempt in self.searched[told:]]
+        if None in batch:
+            return False
+        if batch:
+            self._study.tell([self._objective(row) for row in batch if row])
+        if self._study.complete:
+            best = self._study.best()
+            if best == 0:
+                self.selected = self.pinned
+            elif best is not None:
+                config = configured(self.cell.config, self._study.asked[best])
+                self.selected = self._attempt("final", config, self._table.seeds, best)
+            return True
+        bars = self._bars(outcomes)
+        for params in self._study.ask():
+            config = configured(self.cell.config, params)
+            validated = dataclasses.replace(config, validation=self._table.search.validation)
+            attempt = self._attempt("search", validated, self._table.seeds[:1], len(self.searched))
+            warm_up = METHODS[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
+            left = tuple((round, bar) for round, bar in bars if round > warm_up)
+            trial = dataclasses.replace(attempt.trial, bars=left)
+            self.searched.append(dataclasses.replace(attempt, trial=trial))
+        return True
+
+    def _bars(self, outcomes: Mapping[str, Row]) -> list[tuple[int, float]]:
+        """By round, the median accuracy of the earlier search trials that ran to their end."""
+        if not self._table.search.early_stopping:
+            return []
+        rows = [outcomes[attempt.keys[0]] for attempt in self.searched]
+        whole = [
+            row["metrics"]["rounds"]
+            for row in rows
+            if failure(row) is None and "stopped_at" not in row["metrics"]
+        ]
+        at, average = self._base.objective
+        return [
+            (together[0]["round"], statistics.median(entry[at][average] for entry in together))
+            for together in zip(*whole, strict=True)
+        ]
+
+    def result(self, outcomes: Mapping[str, Row]) -> dict[str, Any]:
+        """The cell as `results.json` has it."""
+        pinned = self._configuration(self.pinned, outcomes)
+        selected = self._configuration(self.selected, outcomes) if self.selected else None
+        done = [
+            len(part["rows"]) == len(self._table.seeds) if part else not self._study
+            for part in (pinned, selected)
+        ]
+        rows = [outcomes[key] for attempt in self.attempts for key in attempt.keys if key in outcomes]
+        return {
+            "cell": self.cell.id,
+            "setting": self.cell.setting,
+            "row": self.cell.row,
+            "method": self.cell.config.method,
+            "status": "done" if all(done) else "partial" if pinned["rows"] else "failed",
+            "pinned": pinned,
+            "selected": selected,
+            "search": [
+                self._search_trial(attempt, outcomes[attempt.keys[0]])
+                for attempt in self.searched
+                if attempt.keys[0] in outcomes
+            ],
+            "errors": [
+                f"{row['phase']}, seed {row['seed']}: {cause}" for row in rows if (cause := failure(row))
+            ],
+        }
+
+    def _attempt(
+        self, phase: Literal["search", "final"], config: Config, seeds: Sequence[int], number: int | None
+    ) -> Attempt:
+        trial = dataclasses.replace(self._base, phase=phase, config=config.to_dict(), seeds=tuple(seeds))
+        return Attempt(trial, number)
+
+    def _objective(self, row: Row) -> float | None:
+        if "error" in row:
+            return None
+        if failure(row):
+            return WORST
+        value = accuracy(row["metrics"], self._table.evaluation.model_dump())
+        return Stopped(value) if "stopped_at" in row["metrics"] else value
+
+    def _search_trial(self, attempt: Attempt, row: Row) -> dict[str, Any]:
+        config = attempt.trial.config
+        error = {"error": failure(row)} if failure(row) else {}
+        stopped = (
+            {"stopped_at": row["metrics"]["stopped_at"]} if "stopped_at" in row.get("metrics", {}) else {}
+        )
+        return {
+            "trial": attempt.number,
+            "params": {**config["hyperparameters"], "lr": config["lr"]},
+            "value": None if error else self._objective(row),
+            "key": attempt.keys[0],
+            **error,
+            **stopped,
+        }
+
+    def _configuration(self, attempt: Attempt, outcomes: Mapping[str, Row]) -> dict[str, Any]:
+        config = attempt.trial.config
+        rows = [outcomes[key] for key in attempt.keys if key in outcomes]
+        return {
+            "trial": attempt.number,
+            "params": dict(config["hyperparameters"]),
+            "lr": config["lr"],
+            "rows": [row for row in rows if failure(row) is None],
+        }
