@@ -60,8 +60,6 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.labelcolor": INK,
     "lines.linewidth": 1.6,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "",  # the same plot has the same ids
     "text.color": INK,
     "xtick.color": GRID,
     "xtick.labelcolor": MUTED,
@@ -287,8 +285,12 @@ def _legend(figure: Figure, summary: Summary, curves: bool = True) -> None:
 
 def svg_text(figure: Figure) -> str:
     """A figure as an SVG file: equal figures give equal texts, of as few characters as will do."""
+    from matplotlib import rc_context
+
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    # Letters as text: as paths, rounding would shrink them. The salt makes equal plots have equal ids.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": ""}):
+        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     svg = re.sub(r"<!--.*?-->\s*|<metadata>.*?</metadata>\s*", "", text.getvalue(), flags=re.DOTALL)
     svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)
     svg = _CIRCLE.sub(_circle, svg)

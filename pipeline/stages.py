@@ -29,8 +29,6 @@ def partition(name: str) -> None:
     Raises:
         InvalidInput: a data set has changed since the download stage looked.
     """
-    from matplotlib import rc_context
-
     from pfl.data.partition import make_partition
     from pfl.data.plot import plot
     from pipeline.plots import svg_text
@@ -52,9 +50,8 @@ def partition(name: str) -> None:
             file.with_suffix(".json"),
             {"spec": made.spec, "checksum": made.checksum, "notes": made.notes, **facts},
         )
-        with rc_context({"svg.hashsalt": name}):  # equal partitions give equal files
-            figure = plot(made, dataset.labels, dataset.classes, setting.label)
-            file.with_suffix(".svg").write_text(svg_text(figure), encoding="utf-8")
+        figure = plot(made, dataset.labels, dataset.classes, setting.label)
+        file.with_suffix(".svg").write_text(svg_text(figure), encoding="utf-8")
         print(f"{setting_name}: {made.spec}, {made.clients} clients")
 
 
