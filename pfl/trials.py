@@ -21,6 +21,7 @@ import pfl
 from pfl import engine
 from pfl.config import Config, Execution
 from pfl.methods import METHODS
+from pfl.models import weights_of
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -106,6 +107,8 @@ def trial_key(config: Mapping[str, Any], data_checksum: str, partition_checksum:
         "engine": engine.VERSION,
         "method": METHODS[config["method"]].version,
     }
+    if weights := weights_of(config["model"]):
+        content["weights"] = weights
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

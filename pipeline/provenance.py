@@ -41,6 +41,10 @@ def notices(summary: Summary) -> list[str]:
     said = [summary.table.note] if summary.table.note else []
     datasets = summary.results["manifest"]["datasets"]
     said += not_official({name: dataset["source"] for name, dataset in datasets.items()})
+    scratch = {row["config"]["model"] for row in summary.rows if row["metrics"].get("pretrained") is False}
+    said += [
+        f"{model} started from scratch, as no pretrained weights were at hand." for model in sorted(scratch)
+    ]
     if summary.results["dirty"] or any(row["dirty"] for row in summary.rows):
         said.append("Some numbers were computed by code that is in no commit.")
     counts = Counter(entry.status for entry in summary.entries)

@@ -10,6 +10,7 @@ import pytest
 from pfl import engine
 from pfl.config import Config
 from pfl.methods import METHODS
+from pfl.models.mobilenet_v2 import weights_file
 from pfl.trials import Trial, commit, run_trial, trial_key
 
 CONFIG = Config(
@@ -102,3 +103,12 @@ def test_a_trial_above_its_bar_runs_to_its_end(trial, dataset, partition):
     easy = dataclasses.replace(trial, bars=((1, 0.0), (2, 0.0)))
     assert all("stopped_at" not in row["metrics"] for row in run_trial(easy, dataset, partition))
     assert easy.keys() == trial.keys()
+
+
+def test_pretrained_weights_that_are_at_hand_are_in_the_key(tmp_path, monkeypatch):
+    config = Config(model="mobilenet_v2").validated().to_dict()
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    scratch = trial_key(config, "d", "p", 0)
+    weights_file().parent.mkdir(parents=True)
+    weights_file().touch()
+    assert trial_key(config, "d", "p", 0) != scratch

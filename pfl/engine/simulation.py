@@ -323,6 +323,8 @@ class Simulation:
             "bytes_down": run.bytes_down,
             "bytes_up": run.bytes_up,
         }
+        if self.program.net.pretrained is not None:
+            metrics["pretrained"] = self.program.net.pretrained
         if run.diverged_at is not None:
             metrics["diverged_at"] = run.diverged_at
         if self.stopped_at is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,3 +16,12 @@ Shape = tuple[int, int, int]
 
 MODELS: Registry[Callable[[Shape, int], Network]] = Registry("model", "pfl.models")
 """Each builder takes the images' shape and the number of classes."""
+
+
+def weights_of(model: str) -> str | None:
+    """The file of pretrained weights that a network would start from here; None: it starts from scratch.
+
+    A network that can start from such a file has a function ``weights_file`` beside it, which gives the path.
+    """
+    find = getattr(sys.modules[MODELS[model].__module__], "weights_file", None)
+    return find().name if find and find().exists() else None

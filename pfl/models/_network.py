@@ -17,10 +17,10 @@ class Network(nn.Module):
             "base" and the head the stage "head".
 
     Attributes:
-        pretrained: the extractor starts from weights learnt on other data, not from scratch.
+        pretrained: whether the extractor starts from weights learnt on other data; None: there are none.
     """
 
-    pretrained = False
+    pretrained: bool | None = None
 
     def __init__(
         self, extractor: nn.Module, head: nn.Linear, stages: Mapping[str, list[nn.Module]] | None = None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pfl.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import nn
 
     from pfl.models import Shape
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 WEIGHTS = "mobilenet_v2-7ebf99e0.pth"
 """torchvision's default weights; the name ends in the beginning of the file's SHA-256."""
+
+
+def weights_file() -> Path:
+    """Where torch hub keeps the weights, whether they are there or not."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"))
+    home = Path(os.environ.get("TORCH_HOME", cache / "torch"))
+    return home.expanduser() / "hub" / "checkpoints" / WEIGHTS
 
 
 def mobilenet_v2(shape: Shape, classes: int) -> Network:
@@ -28,9 +35,7 @@ def mobilenet_v2(shape: Shape, classes: int) -> Network:
         InvalidInput: the images do not have three channels, or the weights' file is damaged.
     """
     from collections import OrderedDict
-    from pathlib import Path
 
-    import torch
     from torch import nn
     from torchvision.models import MobileNetV2
 
@@ -49,10 +54,9 @@ def mobilenet_v2(shape: Shape, classes: int) -> Network:
         )
     )
     network = Network(extractor, nn.Linear(body.last_channel, classes))
-    weights = Path(torch.hub.get_dir()) / "checkpoints" / WEIGHTS
-    if weights.exists():
-        _load(body.features, weights)
-        network.pretrained = True
+    network.pretrained = weights_file().exists()
+    if network.pretrained:
+        _load(body.features, weights_file())
     return network
 
 

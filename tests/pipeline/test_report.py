@@ -141,6 +141,16 @@ def test_latex_labels_are_escaped(tmp_path):
 # ---- notices and provenance ----------------------------------------------------------------------------
 
 
+def test_a_network_that_started_from_scratch_for_want_of_weights_is_said_first(tmp_path):
+    results = fake_results(methods=2, settings=1, seeds=1)
+    row = results["cells"][0]["pinned"]["rows"][0]
+    row["metrics"]["pretrained"] = False
+    row["config"]["model"] = "mobilenet_v2"
+    write_results(results, tmp_path)
+    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    assert "mobilenet_v2 started from scratch" in readme.partition("## ")[0]
+
+
 def test_other_data_than_the_official_are_said_first(tmp_path):
     files = [{"name": "copy.zip", "bytes": 7, "sha256": "ab" * 32}]
     source = {"kind": "image-folder", "files": files}
