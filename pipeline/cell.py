@@ -77,7 +77,9 @@ class CellAgenda:
             ),
         )
         search = table.search
-        self._study = Study(cell.config, search.trials, search.batch, search.seed) if search.trials else None
+        self._study = None
+        if search.trials:
+            self._study = Study(cell.config, search.trials, search.batch, search.seed, search.ranges)
         self.pinned = Attempt(self._base, 0 if self._study else None)
         self.searched: list[Attempt] = []
         self.selected: Attempt | None = None

@@ -6,9 +6,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from pfl.config import Config
 from pfl.data.dataset import check_dataset
 from pfl.data.partition import check_partition
-from pfl.errors import InvalidInput
+from pfl.errors import InvalidInput, unknown_name
+from pfl.methods import METHODS
 from pipeline.config import Table, cells, load_table, located, selected_tables, table_file
 from pipeline.environment import SCRATCH
 from pipeline.published import published_cells
@@ -34,6 +36,8 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
 def _check(name: str, table: Table) -> list[str]:
     file = str(table_file(name))
     configs = [cell.config for cell in cells(name, table)]
+    with located(f"{file}: search.ranges"):
+        _check_ranges(table, configs)
     for setting_name, setting in table.settings.items():
         with located(f"{file}: setting {setting_name}"):
             data = check_dataset(setting.dataset or table.dataset)
@@ -46,6 +50,24 @@ def _check(name: str, table: Table) -> list[str]:
         _check_gpu(table)
     warnings = {f"{name}: {text}": None for config in configs for text in config.warnings()}
     return [f"{name}: {table.size}", *warnings]
+
+
+def _check_ranges(table: Table, configs: Sequence[Config]) -> None:
+    """Each of a searched number that some row has, its ends in order and in the method's domain."""
+    searched = {
+        name: (declared, method.__dataclass_fields__[name].default)
+        for method in {METHODS[config.method] for config in configs}
+        for name, declared in method.declarations().items()
+        if declared.search is not None and declared.choices is None
+    }
+    for name, (low, high) in table.search.ranges.items():
+        if name not in searched:
+            raise unknown_name("hyperparameter", name, searched)
+        declared, default = searched[name]
+        for end in (low, high):
+            declared.check(name, int(end) if isinstance(default, int) else end, default)
+        if low >= high:
+            raise InvalidInput(name, [low, high], "the lower end first")
 
 
 def _check_gpu(table: Table) -> None:

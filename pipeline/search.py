@@ -25,8 +25,12 @@ WORST = 0.0
 """The value of a trial that diverged: no accuracy is lower, and the sampler learns to stay away."""
 
 
-def space(config: Config) -> dict[str, BaseDistribution]:
-    """What is searched around a pinned configuration; ranges are widened to hold the pinned values."""
+def space(config: Config, ranges: Mapping[str, Sequence[float]] | None = None) -> dict[str, BaseDistribution]:
+    """What is searched around a pinned configuration; ranges are widened to hold the pinned values.
+
+    Args:
+        ranges: of a table, in place of the methods' own.
+    """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     found: dict[str, BaseDistribution] = {}
@@ -40,7 +44,7 @@ def space(config: Config) -> dict[str, BaseDistribution]:
         if declared.choices is not None:
             found[name] = CategoricalDistribution(tuple(dict.fromkeys((*declared.search, pinned))))
         else:
-            low, high = declared.search
+            low, high = (ranges or {}).get(name, declared.search)
             if not (declared.log and pinned <= 0):
                 low, high = min(low, pinned), max(high, pinned)
             if isinstance(method.__dataclass_fields__[name].default, int):
@@ -70,13 +74,21 @@ class Study:
         trials: how many, the pinned one included.
         batch: how many are asked for together.
         seed: of the sampler, with the method's name.
+        ranges: as in `space`.
 
     Attributes:
         asked: the parameters of every trial so far.
         values: what was told of them, None for one that failed.
     """
 
-    def __init__(self, pinned: Config, trials: int, batch: int, seed: int):
+    def __init__(
+        self,
+        pinned: Config,
+        trials: int,
+        batch: int,
+        seed: int,
+        ranges: Mapping[str, Sequence[float]] | None = None,
+    ):
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -84,7 +96,7 @@ class Study:
         self.asked: list[dict[str, Any]] = []
         self.values: list[float | None] = []
         self._batch = batch
-        self._space = space(pinned)
+        self._space = space(pinned, ranges)
         sampler = optuna.samplers.TPESampler(
             seed=integer_seed(seed, f"search {pinned.method}") % 2**32,
             n_startup_trials=max(1, trials // 3),

@@ -46,6 +46,13 @@ def test_all_selected_tables_are_checked(project):
         ("dirichlet:0.5", "dirichlet:-1", "setting dir: alpha: -1"),
         ("pathological:2", "pathological:12", "setting two: classes: 12 * at most 10"),
         ("clients: 5", "clients: 400", "setting dir: min: 10 is not accepted; expected at most 4"),
+        ("batch: 2}", "batch: 2, ranges: {nu: [0, 1]}}", "search.ranges: hyperparameter: nu * one of mu"),
+        ("batch: 2}", "batch: 2, ranges: {mu: [-1, 1]}}", "search.ranges: mu: -1.0 * at least 0"),
+        (
+            "batch: 2}",
+            "batch: 2, ranges: {mu: [1, 0.5]}}",
+            "search.ranges: mu: [1.0, 0.5] * the lower end first",
+        ),
         ("clients: 5", "resources: {gpus: 1}\nclients: 5", "resources.gpus: 1 * auto or 0"),
         ("clients: 5", "published: {file: nobody.csv, table: '1'}\nclients: 5", "published file: nobody.csv"),
     ],

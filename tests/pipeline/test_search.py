@@ -80,3 +80,8 @@ def test_a_search_in_which_everything_failed_selects_nothing():
     study.ask()
     study.tell([None, None])
     assert study.best() is None
+
+
+def test_a_table_narrows_a_range_but_never_below_the_pinned_value():
+    found = space(pinned(mu=0.3), {"mu": [0.01, 0.1]})["mu"]
+    assert (found.low, found.high) == (0.01, 0.3)
