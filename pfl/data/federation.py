@@ -27,6 +27,7 @@ class Federation:
         self.labels = torch.from_numpy(dataset.labels).to(device)
         self.classes = len(dataset.classes)
         self.shape = dataset.shape
+        self.partition = partition
         self.train = partition.train
         self.test = partition.test
         self.device = device

@@ -216,9 +216,8 @@ class Server:
     def begin_round(self, dispatch: Mixing) -> None:
         """Give every participant what it starts from."""
         self.received = self.bank.rows(self.participants)
-        self.matrices: dict[str, Matrix] = self.groups.resolve(dispatch, self.config.bn_stats)
+        self.matrices = self._resolved(dispatch)
         for name, matrix in self.matrices.items():
-            check_rows(matrix)
             if isinstance(matrix, Dense | Masked):
                 self.received[name] = mixed(self.bank[name], matrix)
 
@@ -230,9 +229,7 @@ class Server:
 
     def end_round(self, aggregate: Mixing) -> None:
         """Put the uploads into the bank and mix its rows."""
-        matrices = self.groups.resolve(aggregate, self.config.bn_stats)
-        for name, matrix in matrices.items():
-            check_rows(matrix)
+        for name, matrix in self._resolved(aggregate).items():
             upload = self.uploads[name]
             if name in self.local or not isinstance(matrix, Identity):
                 if name not in self.local:
@@ -258,6 +255,13 @@ class Server:
             self.local.tensors.setdefault(name, self.bank.tensors[name])
             self.bank.tensors[name] = tensor.unsqueeze(0)
             self.matrices[name] = Replaced()
+
+    def _resolved(self, mixing: Mixing) -> dict[str, Matrix]:
+        """Tensor name to matrix; a matrix that many tensors share is checked once."""
+        matrices = self.groups.resolve(mixing, self.config.bn_stats)
+        for matrix in {id(matrix): matrix for matrix in matrices.values()}.values():
+            check_rows(matrix)
+        return matrices
 
     def _averaged(self, name: str, matrix: Average) -> Tensor:
         """The new value (1, *shape) of a tensor that all clients share."""

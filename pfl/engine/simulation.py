@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -275,16 +276,17 @@ class Simulation:
 
     # ---- checkpoints and results -----------------------------------------------------------------------
 
+    @cached_property
     def _fingerprint(self) -> str:
-        federation = self.federation
-        parts = [np_hash(index) for part in (federation.train, federation.test) for index in part]
+        """Of what the simulation computes; one checkpoint after another carries it."""
         seeds = [run.server.seed for run in self.runs]
-        text = json.dumps([self.config.to_dict(), seeds, VERSION, self.method.version, parts])
+        divided = self.federation.partition.checksum
+        text = json.dumps([self.config.to_dict(), seeds, VERSION, self.method.version, divided])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _state(self) -> dict[str, Any]:
         return {
-            "fingerprint": self._fingerprint(),
+            "fingerprint": self._fingerprint,
             "runs": [run.state() for run in self.runs],
             "seconds": self.seconds,
             "training_seconds": self.training_seconds,
@@ -295,7 +297,7 @@ class Simulation:
         state = checkpoint.load(folder, self.federation.device)
         if state is None:
             return
-        if state["fingerprint"] != self._fingerprint():
+        if state["fingerprint"] != self._fingerprint:
             raise InvalidInput(
                 "checkpoint", str(folder), "a folder without the checkpoint of another simulation"
             )
@@ -336,10 +338,6 @@ class Simulation:
             "peak_memory_bytes": _peak_memory(self.federation.device),
         }
         return Result(server.seed, metrics, measured)
-
-
-def np_hash(index: Any) -> str:
-    return hashlib.sha256(index.tobytes()).hexdigest()
 
 
 def _joined(tasks: Sequence[Task]) -> Task:
