@@ -97,10 +97,10 @@ def trial_key(config: Mapping[str, Any], data_checksum: str, partition_checksum:
     """The identity of a result: everything that decides its numbers, and nothing else.
 
     The numerics versions of engine and method stand for the code, so that an edit that moves no number makes
-    no result stale.
+    no result stale. What is at its default is left out, so that a new option makes none stale either.
     """
     content = {
-        "config": dict(config),
+        "config": _departures(config),
         "data": data_checksum,
         "partition": partition_checksum,
         "seed": seed,
@@ -111,6 +111,17 @@ def trial_key(config: Mapping[str, Any], data_checksum: str, partition_checksum:
         content["weights"] = weights
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _departures(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The method, and what is not at its default."""
+    usual = Config(method=config["method"]).validated().to_dict()
+    departures = {name: value for name, value in config.items() if value != usual[name]}
+    own = usual["hyperparameters"]
+    departures["hyperparameters"] = {
+        name: value for name, value in config["hyperparameters"].items() if value != own[name]
+    }
+    return {"method": config["method"], **departures}
 
 
 def run_trial(

@@ -64,6 +64,13 @@ def test_defaults_written_out_and_left_out_have_one_key():
     assert trial_key(short.to_dict(), "d", "p", 0) == trial_key(long.to_dict(), "d", "p", 0)
 
 
+def test_a_new_option_at_its_default_makes_no_result_stale():
+    config = Config(method="fedprox", lr=0.1).validated().to_dict()
+    before = {**config, "hyperparameters": {}}
+    del before["bn_stats"]
+    assert trial_key(before, "d", "p", 0) == trial_key(config, "d", "p", 0)
+
+
 @pytest.mark.parametrize(
     "changed",
     [

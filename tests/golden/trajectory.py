@@ -1,7 +1,7 @@
-"""Golden trajectories: three rounds of every method in float64.
+"""Golden trajectories: three rounds of every method in float64, and every default.
 
-``make golden`` writes them. Numbers that move mean a new numerics version, of the method or of the engine:
-write the file anew only together with it.
+``make golden`` writes them. What moves means a new numerics version, of the method or of the engine: write the
+file anew only together with it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl import engine
+from pfl.config import Config
 from pfl.engine.simulation import simulate
 from pfl.methods import METHODS
 from tests.conftest import CONFIG, make_clients, make_dataset
@@ -20,13 +21,14 @@ FILE = Path(__file__).with_name("trajectories.json")
 
 
 def trajectory(method: str) -> dict[str, Any]:
-    """Versions, and losses and accuracies of three rounds."""
+    """Versions, defaults, and losses and accuracies of three rounds."""
     data = make_dataset()
     config = dataclasses.replace(CONFIG, method=method)
     metrics = simulate(config, data, make_clients(data, sizes=[20, 9, 14, 5, 16, 12]), (0,))[0].metrics
     return {
         "engine": engine.VERSION,
         "method": METHODS[method].version,
+        "defaults": Config(method=method).validated().to_dict(),
         "rounds": [
             {
                 "post_aggregation": entry["post_aggregation"],
