@@ -1,7 +1,7 @@
 """Golden trajectories: three rounds of every method in float64, and every default.
 
-``make golden`` writes them. What moves means a new numerics version, of the method or of the engine: write the
-file anew only together with it.
+``make golden`` writes them. What moves means a new numerics version, of the method or of the engine: write
+the file anew only together with it.
 """
 
 from __future__ import annotations
