@@ -6,49 +6,79 @@ A PyTorch module a client, a DataLoader, one client after another, state dicts c
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+
+from pfl.data.dataset import Dataset
+from pfl.data.partition import Partition
 
 
 class NaiveFedAvg:
-    """FedAvg on normalised float images.
+    """FedAvg on normalised float images, which stay in main memory; batches go to the model's device.
 
     Args:
         model: the global model.
-        images: float (N, C, H, W), normalised.
-        labels: int64 (N,).
-        clients: indices of each client's training samples.
+        dataset: the images.
+        partition: which of them are whose, for training and for testing.
+        batch_size: images a step, in training and in evaluation.
     """
 
-    def __init__(
-        self, model: nn.Module, images: torch.Tensor, labels: torch.Tensor, clients: list[np.ndarray]
-    ):
-        self.model = model
-        self.sets = [TensorDataset(images[index], labels[index]) for index in clients]
+    def __init__(self, model: nn.Module, dataset: Dataset, partition: Partition, batch_size: int):
+        mean, std = (torch.tensor(value).view(-1, 1, 1) for value in (dataset.mean, dataset.std))
+        images = torch.from_numpy(dataset.images).float().div_(255).sub_(mean).div_(std)
+        labels = torch.from_numpy(dataset.labels)
 
-    def round(self, participants: list[int], epochs: int, batch_size: int, lr: float) -> int:
-        """One round; returns the number of samples trained on."""
-        states, sizes = [], []
+        def sets(clients: Sequence[np.ndarray]) -> list[TensorDataset]:
+            return [TensorDataset(images[index], labels[index]) for index in clients]
+
+        self.model = model
+        self.device = next(model.parameters()).device
+        self.batch_size = batch_size
+        self.train_sets, self.test_sets = sets(partition.train), sets(partition.test)
+
+    def train(
+        self, participants: Sequence[int], epochs: int, lr: float
+    ) -> tuple[int, list[dict[str, Tensor]]]:
+        """Local training of a round; returns the number of samples trained on, and the clients' state dicts."""
+        states, samples = [], 0
         for client in participants:
             model = copy.deepcopy(self.model)
             model.train()
             optimiser = torch.optim.SGD(model.parameters(), lr=lr)
             for _ in range(epochs):
-                for x, y in DataLoader(self.sets[client], batch_size, shuffle=True):
+                for x, y in DataLoader(self.train_sets[client], self.batch_size, shuffle=True):
+                    x, y = x.to(self.device), y.to(self.device)
                     optimiser.zero_grad()
                     F.cross_entropy(model(x), y).backward()
                     optimiser.step()
+                    samples += len(y)
             states.append(model.state_dict())
-            sizes.append(len(self.sets[client]))
-        total = sum(sizes)
+        return samples, states
+
+    def aggregate(self, participants: Sequence[int], states: Sequence[dict[str, Tensor]]) -> None:
+        """Average the clients' models by their numbers of training samples."""
+        sizes = [len(self.train_sets[client]) for client in participants]
         self.model.load_state_dict(
             {
-                name: sum(size / total * state[name] for size, state in zip(sizes, states, strict=True))
+                name: sum(size / sum(sizes) * state[name] for size, state in zip(sizes, states, strict=True))
                 for name in states[0]
             }
         )
-        return epochs * total
+
+    @torch.no_grad()
+    def evaluate(self) -> list[float]:
+        """Accuracy of the global model on each client's test set."""
+        self.model.eval()
+        accuracies = []
+        for data in self.test_sets:
+            correct = 0
+            for x, y in DataLoader(data, self.batch_size):
+                x, y = x.to(self.device), y.to(self.device)
+                correct += (self.model(x).argmax(1) == y).sum().item()
+            accuracies.append(correct / max(len(data), 1))
+        return accuracies

@@ -1,99 +1,108 @@
 """Training samples a second of one trial, ours beside the naive loop.
 
-``python -m benchmarks.throughput --help``. Both run in one process, round after round in turn, so that
-whatever else the machine does falls on both alike.
+``python -m benchmarks.throughput --help``. Both run in one process, round after round in turn with the same
+participants, so that whatever else the machine does falls on both alike.
 """
 
 from __future__ import annotations
 
-import json
+import copy
+import dataclasses
 import statistics
 import time
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import torch
 import typer
 
 from benchmarks.naive import NaiveFedAvg
-from pfl.config import Config, Execution
-from pfl.data.dataset import load
-from pfl.data.federation import Federation
-from pfl.data.partition import make_partition
-from pfl.engine.simulation import Simulation, backend_for, resolve_device
-from pfl.models import MODELS
-from pfl.trials import commit, hardware
+from benchmarks.workload import Device, JsonFile, Repeats, Threads, Workload, ratio, write
+from pfl.engine.simulation import resolve_device
+
+DEFAULT = Workload(eval_every=1)
 
 
 def main(
-    dataset: Annotated[str, typer.Option(help="A name of `pfl datasets`, or a path.")] = "digits",
-    partition: Annotated[str, typer.Option(help="See `pfl partitions`.")] = "dirichlet:0.1",
-    clients: Annotated[int, typer.Option(help="Number of clients.")] = 20,
-    model: Annotated[str, typer.Option(help="See `pfl models`.")] = "cnn_digits",
-    participation: Annotated[float, typer.Option(help="Share of the clients in a round.")] = 0.5,
-    epochs: Annotated[int, typer.Option(help="Local epochs.")] = 5,
-    batch_size: Annotated[int, typer.Option(help="Images a step.")] = 32,
-    repeats: Annotated[int, typer.Option(help="Rounds of each, in turn.")] = 5,
+    model: Annotated[list[str] | None, typer.Option(help="See `pfl models`; may be repeated.")] = None,
+    dataset: Annotated[str, typer.Option(help="A name of `pfl datasets`, or a path.")] = DEFAULT.dataset,
+    partition: Annotated[str, typer.Option(help="See `pfl partitions`.")] = DEFAULT.partition,
+    clients: Annotated[int, typer.Option(help="Number of clients.")] = DEFAULT.clients,
+    participation: Annotated[float, typer.Option(help="Share of the clients in a round.")] = 0.1,
+    epochs: Annotated[int, typer.Option(help="Local epochs.")] = DEFAULT.epochs,
+    batch_size: Annotated[int, typer.Option(help="Images a step.")] = DEFAULT.batch_size,
+    repeats: Repeats = 7,
     backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
-    threads: Annotated[int, typer.Option(help="Threads on a CPU.")] = 1,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    device: Device = "cpu",
+    threads: Threads = 1,
+    json_file: JsonFile = None,
 ) -> None:
-    """Print the medians of samples a second of the naive loop and of the engine, and their ratio."""
+    """Print samples a second of the naive loop and of the engine, local training alone and whole rounds."""
     torch.set_num_threads(threads)
-    place = resolve_device(device)
-    data = load(dataset)
-    split = make_partition(partition, data, clients)
-    federation = Federation(data, split, place, torch.float32)
-    config = Config(
-        method="fedavg",
-        model=model,
+    workload = dataclasses.replace(
+        DEFAULT,
+        dataset=dataset,
+        partition=partition,
+        clients=clients,
         participation=participation,
-        rounds=2 * repeats + 2,
         epochs=epochs,
         batch_size=batch_size,
-        lr=0.01,
-        eval_every=10**6,
-    ).validated()
-    simulation = Simulation(config, federation, (0,), backend_for(backend, place))
+    )
+    models = {}
+    for name in model or ("lenet5_bn", "cnn4", "resnet8"):
+        models[name] = measure(dataclasses.replace(workload, model=name), repeats, backend, device)
+        print(f"{name}, {threads} thread{'s' * (threads > 1)}, {device}")
+        for part, figures in models[name].items():
+            print(
+                f"  {part:<12} naive {statistics.median(figures['naive']):>9,.0f} samples/s, "
+                f"ours {statistics.median(figures['engine']):>9,.0f}, ratio {figures['ratio']:.2f}"
+            )
+    write(json_file, workload, {"threads": threads, "device": device, "models": models}, threads)
 
-    pool = torch.arange(len(data.labels), device=place)
-    x, y = federation.batch(pool)
-    network = MODELS[model](data.shape, len(data.classes)).to(place)
-    naive = NaiveFedAvg(network, x, y, list(split.train))
 
-    rates: dict[str, list[float]] = {"naive": [], "engine": []}
+def measure(workload: Workload, repeats: int, backend: str, device: str) -> dict[str, Any]:
+    """Samples a second of ``repeats`` rounds.
+
+    Returns:
+        For ``training`` (local training alone) and ``round`` (aggregation and an evaluation of every client
+        included): lists ``naive`` and ``engine``, and the median ``ratio``.
+    """
+    simulation = workload.simulation(device, backend)
+    network = copy.deepcopy(simulation.program.net).to(resolve_device(device))
+    naive = NaiveFedAvg(network, workload.data, workload.split, workload.batch_size)
+    rates: dict[str, dict[str, Any]] = {part: {"naive": [], "engine": []} for part in ("training", "round")}
     for repeat in range(repeats + 1):
-        before = simulation.samples
-        began = time.perf_counter()
-        simulation.advance()
-        engine = (simulation.samples - before) / (time.perf_counter() - began)
+        samples, trained = simulation.samples, simulation.training_seconds
+        seconds = timed(simulation.advance)
+        samples, trained = simulation.samples - samples, simulation.training_seconds - trained
         participants = simulation.runs[0].server.participants.tolist()
-        began = time.perf_counter()
-        samples = naive.round(participants, epochs, batch_size, config.lr)
-        if place.type == "cuda":
-            torch.cuda.synchronize()
-        reference = samples / (time.perf_counter() - began)
-        if repeat:  # the first round of each warms up
-            rates["engine"].append(engine)
-            rates["naive"].append(reference)
-    medians = {name: statistics.median(values) for name, values in rates.items()}
-    ratio = statistics.median(a / b for a, b in zip(rates["engine"], rates["naive"], strict=True))
-    print(f"{model}, batch {batch_size}, {threads} threads, {place.type}")
-    print(f"  naive  {medians['naive']:>10,.0f} samples/s\n  engine {medians['engine']:>10,.0f} samples/s")
-    print(f"  ratio  {ratio:>10.2f}")
-    if json_file:
-        execution = Execution(device=place.type, backend=backend, threads=threads)  # type: ignore[arg-type]
-        document = {
-            "model": model,
-            "batch_size": batch_size,
-            "samples_per_second": medians,
-            "ratio": ratio,
-            "rates": rates,
-            "hardware": hardware(execution, place),
-            **commit(),
-        }
-        json_file.write_text(json.dumps(document, indent=2) + "\n")
+        theirs = naive_round(naive, participants, workload)
+        if repeat:
+            rates["training"]["engine"].append(samples / trained)
+            rates["round"]["engine"].append(samples / seconds)
+            for part, rate in theirs.items():
+                rates[part]["naive"].append(rate)
+    for figures in rates.values():
+        figures["ratio"] = ratio(figures["engine"], figures["naive"])
+    return rates
+
+
+def naive_round(naive: NaiveFedAvg, participants: list[int], workload: Workload) -> dict[str, float]:
+    """Samples a second of a round of the naive loop, without and with aggregation and evaluation."""
+    found: list[Any] = []
+    trained = timed(lambda: found.extend(naive.train(participants, workload.epochs, workload.lr)))
+    samples, states = found
+    rest = timed(lambda: (naive.aggregate(participants, states), naive.evaluate()))
+    return {"training": samples / trained, "round": samples / (trained + rest)}
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that ``work`` takes, until the device has done it."""
+    began = time.perf_counter()
+    work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
 
 
 if __name__ == "__main__":
