@@ -44,15 +44,15 @@ class NaiveFedAvg:
     def train(
         self, participants: Sequence[int], epochs: int, lr: float
     ) -> tuple[int, list[dict[str, Tensor]]]:
-        """Local training of a round; returns the number of samples trained on, and the clients' state dicts."""
+        """Local training of a round; returns how many samples were trained on, and the clients' state dicts."""
         states, samples = [], 0
         for client in participants:
             model = copy.deepcopy(self.model)
             model.train()
             optimiser = torch.optim.SGD(model.parameters(), lr=lr)
             for _ in range(epochs):
-                for x, y in DataLoader(self.train_sets[client], self.batch_size, shuffle=True):
-                    x, y = x.to(self.device), y.to(self.device)
+                for images, labels in DataLoader(self.train_sets[client], self.batch_size, shuffle=True):
+                    x, y = images.to(self.device), labels.to(self.device)
                     optimiser.zero_grad()
                     F.cross_entropy(model(x), y).backward()
                     optimiser.step()
@@ -77,8 +77,8 @@ class NaiveFedAvg:
         accuracies = []
         for data in self.test_sets:
             correct = 0
-            for x, y in DataLoader(data, self.batch_size):
-                x, y = x.to(self.device), y.to(self.device)
+            for images, labels in DataLoader(data, self.batch_size):
+                x, y = images.to(self.device), labels.to(self.device)
                 correct += (self.model(x).argmax(1) == y).sum().item()
             accuracies.append(correct / max(len(data), 1))
         return accuracies
