@@ -11,9 +11,11 @@ from pfl.data.dataset import check_dataset
 from pfl.data.partition import check_partition
 from pfl.errors import InvalidInput, unknown_name
 from pfl.methods import METHODS
-from pipeline.config import Table, cells, load_table, located, selected_tables, table_file
+from pipeline.config import Table, cells, table_file
 from pipeline.environment import SCRATCH
+from pipeline.params import load_part, selected_tables
 from pipeline.published import published_cells
+from pipeline.yaml import located
 
 WRITTEN = ("data/manifests", "data/partitions", "reports", "results")
 
@@ -21,11 +23,13 @@ WRITTEN = ("data/manifests", "data/partitions", "reports", "results")
 def check_tables(names: Sequence[str] | None = None) -> list[str]:
     """Check all tables, by default those that `params.yaml` selects; a line for each and one a warning.
 
+    Of a table, the part that `params.yaml` selects.
+
     Raises:
         InvalidInput: the first thing that is wrong.
     """
     chosen = list(names) if names else selected_tables()
-    found = [_check(name, load_table(name)) for name in chosen]
+    found = [_check(name, load_part(name)) for name in chosen]
     _check_writable(SCRATCH)
     for folder in WRITTEN:
         for name in chosen:

@@ -60,12 +60,12 @@ def trials(
 
     Give the rows that it writes to `pfl ledger import`, and ask again until no trial is left.
     """
-    from pipeline.config import load_table
     from pipeline.environment import Sources
     from pipeline.ledger import Ledger
+    from pipeline.params import load_part
     from pipeline.sweep import agenda_of
 
-    agenda = agenda_of(table, load_table(table), Ledger(Sources.current()))
+    agenda = agenda_of(table, load_part(table), Ledger(Sources.current()))
     agenda.stack_seeds = True
     found = [json.dumps(trial.to_dict()) + "\n" for trial in agenda.open()]
     file.write_text("".join(found), encoding="utf-8")

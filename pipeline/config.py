@@ -1,32 +1,20 @@
-"""What `params.yaml` and `tables/*.yaml` may say, and the cells that a table consists of.
+"""What `tables/*.yaml` may say, and the cells that a table consists of.
 
 All paths are relative to the root of the project, where `dvc` and `pfl` are run.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 
 from pfl.config import Config
 from pfl.errors import InvalidInput, unknown_name
+from pipeline.yaml import load, located
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-PARAMS = Path("params.yaml")
 TABLES = Path("tables")
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Of a table, a setting and a row: they name folders and files."""
@@ -59,7 +47,8 @@ def _gpus(value: Any) -> float | str:
 
 
 Name = Annotated[str, Field(pattern=NAME)]
-M = TypeVar("M", bound="Strict")
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Schedule(Strict):
@@ -150,6 +139,14 @@ class Resources(Strict):
     """A fraction lets as many trials share one; auto: a quarter where there is a GPU."""
 
 
+class Subset(Strict):
+    """A part of a table: some of its settings, rows and seeds; an empty list stands for all."""
+
+    settings: list[str] = []
+    methods: list[str] = []
+    seeds: list[int] = []
+
+
 class Table(Strict):
     """A table of results: settings are its columns, methods its rows."""
 
@@ -175,6 +172,25 @@ class Table(Strict):
         cells, seeds, search = len(self.settings) * len(self.methods), len(self.seeds), self.search.trials
         return f"{cells} cells, at most {cells * (seeds + (search + seeds if search else 0))} trials"
 
+    def part(self, subset: Subset) -> Table:
+        """This table without what ``subset`` leaves out.
+
+        Raises:
+            InvalidInput: ``subset`` names a setting, a row or a seed that the table does not have, or
+                leaves out the seed that the search runs on.
+        """
+        if self.search.trials and self.seeds[0] not in (subset.seeds or self.seeds):
+            first = f"{self.seeds[0]} among them: the search runs on it"
+            raise InvalidInput("subset.seeds", subset.seeds, first)
+        rows = {row.id: row for row in self.methods}
+        return self.model_copy(
+            update={
+                "settings": _chosen("settings", subset.settings, self.settings),
+                "methods": list(_chosen("methods", subset.methods, rows).values()),
+                "seeds": list(_chosen("seeds", subset.seeds, dict.fromkeys(self.seeds))),
+            }
+        )
+
     @model_validator(mode="after")
     def _each_once(self) -> Table:
         rows = [row.id for row in self.methods]
@@ -185,6 +201,14 @@ class Table(Strict):
             if self.seeds.count(seed) > 1:
                 raise InvalidInput("seeds", seed, "each seed once")
         return self
+
+
+def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
+    """What ``names`` names of ``known``, in its order; all of it for no names."""
+    for name in names:
+        if name not in known:
+            raise unknown_name(f"subset.{key}", str(name), map(str, known))
+    return {name: known[name] for name in known if name in names or not names}
 
 
 @dataclass(frozen=True)
@@ -270,73 +294,4 @@ def load_table(name: str) -> Table:
     """
     if name not in table_names():
         raise unknown_name("table", name, table_names())
-    return _load(table_file(name), Table)
-
-
-def selected_tables() -> list[str]:
-    """The tables that `params.yaml` selects.
-
-    Raises:
-        InvalidInput: it selects none, or one that does not exist.
-    """
-    names = _load(PARAMS, Params).tables
-    for name in names:
-        if name not in table_names():
-            raise unknown_name(f"{PARAMS}: table", name, table_names())
-    return names
-
-
-class Params(Strict):
-    """All of `params.yaml`."""
-
-    tables: list[str] = Field(min_length=1)
-
-
-@contextmanager
-def located(where: str) -> Iterator[None]:
-    """Puts ``where`` in front of the message of an `InvalidInput` that passes through."""
-    try:
-        yield
-    except InvalidInput as error:
-        error.args = (f"{where}: {error}",)
-        raise
-
-
-def _load(path: Path, model: type[M]) -> M:
-    from ruamel.yaml import YAML, YAMLError
-
-    if not path.is_file():
-        raise InvalidInput(str(path), "no such file", "to be run in the root of the project")
-    try:
-        values = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (YAMLError, UnicodeDecodeError) as error:
-        line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
-        cause = getattr(error, "problem", None) or error
-        raise InvalidInput(f"{path}:{line}" if line else str(path), str(cause), "YAML") from None
-    try:
-        return model.model_validate({} if values is None else values)
-    except ValidationError as error:
-        raise _first(path, error) from None
-
-
-_ACCEPTED = {
-    "missing": "a value",
-    "model_type": "a mapping",
-    "string_pattern_mismatch": "a name of letters, digits, '.', '_' and '-'",
-    "too_short": "at least one",
-}
-"""In the place of pydantic's own words."""
-
-
-def _first(path: Path, error: ValidationError) -> InvalidInput:
-    """The first of pydantic's errors as one line: file, key, value, what is accepted."""
-    found = error.errors(include_url=False)[0]
-    keys = ".".join(str(part) for part in found["loc"] if part != "[key]")
-    where = f"{path}: {keys}" if keys else str(path)
-    cause = found.get("ctx", {}).get("error")
-    if isinstance(cause, InvalidInput):
-        cause.args = (f"{where}: {cause}",)
-        return cause
-    accepted = _ACCEPTED.get(found["type"], found["msg"].removeprefix("Input should be "))
-    value = "nothing" if found["type"] == "missing" else found["input"]
-    return InvalidInput(where, value, accepted)
+    return load(table_file(name), Table)

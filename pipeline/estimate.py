@@ -66,9 +66,8 @@ class Estimate:
         )
         if self.core_hours > LARGE_CORE_HOURS:
             text += (
-                f"\nTo run a part of it, copy tables/{table}.yaml to another name, leave out settings, "
-                "methods, seeds or search trials, and select that: dvc exp run -S 'tables=[NAME]'. "
-                "Trials that two tables share are run once."
+                f"\nTo run a part of it: dvc exp run -S 'tables=[{table}]' -S 'subset.settings=[...]' "
+                "-S 'subset.methods=[...]' -S 'subset.seeds=[...]'. What has run is not run again."
             )
         return text
 

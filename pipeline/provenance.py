@@ -151,8 +151,16 @@ def commands(summary: Summary) -> list[str]:
     return [
         *([f"git checkout {commit}"] if commit != "unknown" else []),
         "make .venv && . .venv/bin/activate",
-        f"{source}dvc exp run -S 'tables=[{summary.id}]'",
+        f"{source}dvc exp run -S 'tables=[{summary.id}]'{_subset_options(summary)}",
     ]
+
+
+def _subset_options(summary: Summary) -> str:
+    return "".join(
+        f" -S 'subset.{key}=[{','.join(map(str, names))}]'"
+        for key, names in summary.results["subset"].items()
+        if names
+    )
 
 
 def costs(summary: Summary) -> list[dict[str, str]]:

@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.agenda import Agenda
-from pipeline.config import Table, manifest_file
+from pipeline.config import Subset, Table, manifest_file
 from pipeline.environment import Sources
 from pipeline.summary import moment, score
 
 FOLDER = Path("results")
 
 
-def write(name: str, table: Table, agenda: Agenda, sources: Sources, seconds: float) -> dict[str, Any]:
+def write(
+    name: str, table: Table, subset: Subset, agenda: Agenda, sources: Sources, seconds: float
+) -> dict[str, Any]:
     """Write `results/<table>/` and return the content of its `results.json`.
 
     Args:
+        table: the whole of it.
+        subset: the part that ``agenda`` consists of.
         seconds: that the sweep took.
     """
     cells = [cell.result(agenda.outcomes) for cell in agenda.cells]
@@ -28,6 +32,7 @@ def write(name: str, table: Table, agenda: Agenda, sources: Sources, seconds: fl
         "table": name,
         "title": table.title,
         "config": table.model_dump(by_alias=True),
+        "subset": subset.model_dump(),
         "manifest": json.loads(manifest_file(name).read_text(encoding="utf-8")),
         "cells": cells,
         "wall_seconds": seconds,
@@ -40,7 +45,7 @@ def write(name: str, table: Table, agenda: Agenda, sources: Sources, seconds: fl
     folder = FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "results.json", results)
-    for setting in table.settings:
+    for setting in table.part(subset).settings:
         column = [cell for cell in cells if cell["setting"] == setting]
         found = {cell["row"]: score(cell["pinned"]["rows"], evaluation) for cell in column}
         _write(

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl.errors import InvalidInput
-from pipeline.config import Setting, Table, load_table, manifest_file, partition_file
+from pipeline.config import Setting, Table, manifest_file, partition_file
+from pipeline.params import load_part
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def download(name: str) -> None:
     """Fetch and decode a table's data sets, and write what they are to `data/manifests/<table>.json`."""
-    table = load_table(name)
+    table = load_part(name)
     names = dict.fromkeys(_dataset_name(table, setting) for setting in table.settings.values())
     datasets = {dataset: _described(_load(dataset)) for dataset in names}
     _write(manifest_file(name), {"table": name, "datasets": datasets})
@@ -33,7 +34,7 @@ def partition(name: str) -> None:
     from pfl.data.plot import plot
     from pipeline.plots import svg_text
 
-    table = load_table(name)
+    table = load_part(name)
     manifest = json.loads(manifest_file(name).read_text(encoding="utf-8"))["datasets"]
     for setting_name, setting in table.settings.items():
         dataset_name = _dataset_name(table, setting)

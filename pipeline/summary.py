@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.config import Table
+from pipeline.config import Subset, Table
 from pipeline.published import FOLDER, Published, find, published_cells
 
 Row = Mapping[str, Any]
@@ -110,6 +110,7 @@ class Summary:
     """What a report prints.
 
     Attributes:
+        table: with the seeds that were asked for; all settings and rows, of whatever part was run.
         columns: label by setting, in the table's order.
         pinned, selected: a line a method, in the table's order; selected is empty without a search.
         results: the whole of ``results.json``.
@@ -154,7 +155,8 @@ def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
     Raises:
         InvalidInput: the table names a published file or cell that there is not.
     """
-    table = Table.model_validate(results["config"])
+    whole = Table.model_validate(results["config"])
+    table = whole.part(Subset(seeds=results["subset"]["seeds"]))
     cells = {cell["cell"]: cell for cell in results["cells"]}
     printed = published_cells(table.published.file, published) if table.published else []
 

@@ -23,6 +23,7 @@ from pipeline.config import Table, cells, load_table, manifest_file, partition_f
 from pipeline.environment import SCRATCH, Sources
 from pipeline.estimate import Estimate
 from pipeline.ledger import Ledger, Row, publish
+from pipeline.params import selected_subset
 from pipeline.progress import Progress
 from pipeline.tracking import Tracker
 
@@ -37,7 +38,8 @@ def sweep(name: str) -> None:
         InvalidInput: the table, a stage before this one that has not run, or another sweep of the table.
     """
     began = time.monotonic()
-    table = load_table(name)
+    whole, subset = load_table(name), selected_subset()
+    table = whole.part(subset)
     with _alone(name):
         sources = Sources.current()
         ledger = Ledger(sources)
@@ -55,7 +57,7 @@ def sweep(name: str) -> None:
             raise
         finally:
             publish(name)
-        found = results.write(name, table, agenda, sources, time.monotonic() - began)
+        found = results.write(name, whole, subset, agenda, sources, time.monotonic() - began)
     print(f"{name}: {agenda.ran} trials run, {agenda.served} out of the ledger; see results/{name}/")
     for cell in found["cells"]:
         if cell["errors"]:

@@ -256,6 +256,7 @@ def fake_results(
             "table": table,
             "datasets": {"digits": {"checksum": "5f70bf18a0860070" * 4, "images": 1797, "source": SOURCE}},
         },
+        "subset": {"settings": [], "methods": [], "seeds": []},
         "cells": cells,
         "wall_seconds": 153.2,
         "trials_run": len(cells) * (seeds + search),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pfl.errors import InvalidInput
-from pipeline.config import cells, load_table, selected_tables
+from pipeline.config import cells, load_table
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -101,26 +101,3 @@ def test_a_mistake_is_one_line_that_names_file_key_and_value(edit, old, new, sai
 
 def test_an_unknown_table_is_answered_with_the_nearest():
     assert "did you mean 'small'?" in message("smal")
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("tables: []", "params.yaml: tables: [] is not accepted; expected at least one"),
-        (
-            "tables: [smal]",
-            "params.yaml: table: smal is not accepted; expected one of small (did you mean 'small'?)",
-        ),
-        (
-            "tabels: [small]",
-            "params.yaml: key: tabels is not accepted; expected one of tables (did you mean *",
-        ),
-        ("tables: small", "params.yaml: tables: small is not accepted; expected a valid list"),
-    ],
-)
-def test_params_yaml_is_held_to_the_same(project, content, said):
-    (project / "params.yaml").write_text(content)
-    with pytest.raises(InvalidInput) as caught:
-        selected_tables()
-    for part in said.split("*"):
-        assert part in str(caught.value)

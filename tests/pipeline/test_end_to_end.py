@@ -31,6 +31,7 @@ seeds: [0, 1]
 evaluation: {every: 1}
 search: {trials: 3, batch: 3}
 """
+PARAMS = "tables: [tiny]\nsubset: {settings: [], methods: [], seeds: []}\n"
 SIMULATIONS_OF_A_CELL = 3 + 2 + 2
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -51,7 +52,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes((ROOT / name).read_bytes())
     (folder / "tables/tiny.yaml").write_text(TABLE)
-    (folder / "params.yaml").write_text("tables:\n- tiny\n")
+    (folder / "params.yaml").write_text(PARAMS)
     for command in (
         ["git", "init", "--quiet"],
         ["git", "config", "user.name", "Tests"],
@@ -147,23 +148,27 @@ def test_the_life_of_a_table(clone, run):
     assert results(clone)["trials_run"] == 0
     assert {json.loads(line)["key"] for line in published.read_text().splitlines()} == third.keys()
 
+    run("dvc", "exp", "run", "--name", "part", "-S", "subset.methods=[fedprox]", "-S", "subset.seeds=[0]")
+    assert [cell["cell"] for cell in results(clone)["cells"]] == ["dir/fedprox"]
+    assert rows(clone) == third
+
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("selected", "said"),
     [
-        ("tables: []", "params.yaml: tables: [] is not accepted; expected at least one"),
-        ("tables: [tiyn]", "(did you mean 'tiny'?)"),
-        ("tables: [tiny, broken]", "tables/broken.yaml: title: nothing is not accepted; expected a value"),
+        ("[]", "params.yaml: tables: [] is not accepted; expected at least one"),
+        ("[tiyn]", "(did you mean 'tiny'?)"),
+        ("[tiny, broken]", "tables/broken.yaml: title: nothing is not accepted; expected a value"),
     ],
 )
-def test_dvc_repro_stops_at_bad_tables_before_any_other_stage(clone, run, params, said):
+def test_dvc_repro_stops_at_bad_tables_before_any_other_stage(clone, run, selected, said):
     (clone / "tables/broken.yaml").write_text("dataset: digits\n")
-    (clone / "params.yaml").write_text(params + "\n")
+    (clone / "params.yaml").write_text(PARAMS.replace("[tiny]", selected))
     try:
         done = run("dvc", "repro", check=False)
     finally:
         (clone / "tables/broken.yaml").unlink()
-        (clone / "params.yaml").write_text("tables:\n- tiny\n")
+        (clone / "params.yaml").write_text(PARAMS)
     assert done.returncode != 0
     assert said in done.stdout
     assert "Running stage 'download" not in done.stdout

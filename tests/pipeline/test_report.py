@@ -194,6 +194,18 @@ def test_provenance_is_complete(readme, page):
         assert fact in page
 
 
+def test_a_part_of_a_table_is_said_to_be_one_and_how_it_is_made_again(tmp_path):
+    results = fake_results(methods=2, settings=2, seeds=1)
+    results["config"]["seeds"] = [0, 1]
+    results["subset"] |= {"settings": ["cifar10-0.1"], "seeds": [0]}
+    results["cells"] = [cell for cell in results["cells"] if cell["setting"] == "cifar10-0.1"]
+    write_results(results, tmp_path)
+    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    assert "Of 4 entries: 2 not run." in readme
+    assert "-S 'subset.settings=[cifar10-0.1]' -S 'subset.seeds=[0]'" in readme
+    assert "seed 1" not in readme
+
+
 # ---- the files -----------------------------------------------------------------------------------------
 
 

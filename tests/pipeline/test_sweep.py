@@ -11,7 +11,7 @@ import pytest
 
 from pfl.errors import InvalidInput
 from pipeline.agenda import Agenda
-from pipeline.config import Resources, load_table
+from pipeline.config import Resources, Subset, load_table
 from pipeline.environment import Sources
 from pipeline.ledger import Ledger
 from pipeline.results import write
@@ -95,7 +95,7 @@ def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
 def test_a_long_sweep_says_how_to_run_a_part_of_it(edit, capsys):
     edit("rounds: 2", "rounds: 1000000")
     sweep("small")
-    assert "To run a part of it, copy tables/small.yaml" in capsys.readouterr().out
+    assert "To run a part of it: dvc exp run -S 'tables=[small]'" in capsys.readouterr().out
 
 
 def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(ready, monkeypatch, capsys):
@@ -156,5 +156,5 @@ def test_a_cell_without_any_result_has_no_metric(ledger):
         agenda.fail(trial, "ValueError: no")
     Path("data/manifests").mkdir(parents=True)
     Path("data/manifests/small.json").write_text("{}")
-    write("small", load_table("small"), agenda, SOURCES, seconds=1.0)
+    write("small", load_table("small"), Subset(), agenda, SOURCES, seconds=1.0)
     assert json.loads(Path("results/small/metrics/dir.json").read_text()) == {}

@@ -1,0 +1,70 @@
+"""YAML files that are held to a pydantic model; what is wrong with one is a single line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from pfl.errors import InvalidInput
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def load(file: str | Path, model: type[M]) -> M:
+    """The content of a YAML file.
+
+    Raises:
+        InvalidInput: there is no such file, or it says what it may not; the message is one line.
+    """
+    from ruamel.yaml import YAML, YAMLError
+
+    path = Path(file)
+    if not path.is_file():
+        raise InvalidInput(str(path), "no such file", "to be run in the root of the project")
+    try:
+        values = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (YAMLError, UnicodeDecodeError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
+        cause = getattr(error, "problem", None) or error
+        raise InvalidInput(f"{path}:{line}" if line else str(path), str(cause), "YAML") from None
+    try:
+        return model.model_validate({} if values is None else values)
+    except ValidationError as error:
+        raise _first(path, error) from None
+
+
+_ACCEPTED = {
+    "missing": "a value",
+    "model_type": "a mapping",
+    "string_pattern_mismatch": "a name of letters, digits, '.', '_' and '-'",
+    "too_short": "at least one",
+}
+"""In the place of pydantic's own words."""
+
+
+def _first(path: Path, error: ValidationError) -> InvalidInput:
+    """The first of pydantic's errors as one line: file, key, value, what is accepted."""
+    found = error.errors(include_url=False)[0]
+    keys = ".".join(str(part) for part in found["loc"] if part != "[key]")
+    where = f"{path}: {keys}" if keys else str(path)
+    cause = found.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidInput):
+        cause.args = (f"{where}: {cause}",)
+        return cause
+    accepted = _ACCEPTED.get(found["type"], found["msg"].removeprefix("Input should be "))
+    value = "nothing" if found["type"] == "missing" else found["input"]
+    return InvalidInput(where, value, accepted)
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Puts ``where`` in front of the message of an `InvalidInput` that passes through."""
+    try:
+        yield
+    except InvalidInput as error:
+        error.args = (f"{where}: {error}",)
+        raise

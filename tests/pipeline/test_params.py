@@ -1,0 +1,83 @@
+"""The tables that are made, and the part of them that is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pfl.errors import InvalidInput
+from pipeline.check import check_tables
+from pipeline.config import Subset, cells, load_table
+from pipeline.params import load_part, selected_tables
+
+pytestmark = pytest.mark.usefixtures("project")
+
+
+def select(**subset: list) -> None:
+    Path("params.yaml").write_text(f"tables: [small]\nsubset: {subset}\n")
+
+
+def test_without_a_subset_a_table_is_run_whole():
+    assert load_part("small") == load_table("small")
+
+
+def test_a_subset_is_of_settings_rows_and_seeds_in_the_table_s_own_order():
+    select(settings=["two"], methods=["fedprox", "fedavg"], seeds=[0])
+    part = load_part("small")
+    assert [cell.id for cell in cells("small", part)] == ["two/fedavg", "two/fedprox"]
+    assert part.seeds == [0]
+
+
+def test_data_of_columns_outside_the_subset_need_not_be_there(edit):
+    edit('two: "pathological:2"', 'two: {partition: "pathological:2", dataset: nowhere/photos.zip}')
+    with pytest.raises(InvalidInput, match=r"nowhere/photos\.zip"):
+        check_tables()
+    select(settings=["dir"])
+    assert check_tables() == ["small: 2 cells, at most 16 trials"]
+
+
+@pytest.mark.parametrize(
+    ("subset", "said"),
+    [
+        ({"settings": ["too"]}, "subset.settings: too is not accepted; expected one of dir, two (did you"),
+        ({"methods": ["fedper"]}, "subset.methods: fedper is not accepted; expected one of fedavg, fedprox"),
+        ({"seeds": [0, 7]}, "subset.seeds: 7 is not accepted; expected one of 0, 1"),
+        ({"seeds": [1]}, "subset.seeds: [1] is not accepted; expected 0 among them: the search runs on it"),
+        ({"setting": ["dir"]}, "params.yaml: subset: key: setting is not accepted; expected one of methods"),
+    ],
+)
+def test_a_name_that_the_table_does_not_have_is_one_line(subset, said):
+    select(**subset)
+    with pytest.raises(InvalidInput) as caught:
+        check_tables()
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_a_search_any_seed_may_be_left_out(edit):
+    edit("search: {trials: 4, batch: 2}\n", "")
+    assert load_table("small").part(Subset(seeds=[1])).seeds == [1]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("tables: []", "params.yaml: tables: [] is not accepted; expected at least one"),
+        (
+            "tables: [smal]",
+            "params.yaml: table: smal is not accepted; expected one of small (did you mean 'small'?)",
+        ),
+        (
+            "tabels: [small]",
+            "params.yaml: key: tabels is not accepted; expected one of subset, tables (did you *",
+        ),
+        ("tables: small", "params.yaml: tables: small is not accepted; expected a valid list"),
+    ],
+)
+def test_params_yaml_is_held_to_the_same(project, content, said):
+    (project / "params.yaml").write_text(content)
+    with pytest.raises(InvalidInput) as caught:
+        selected_tables()
+    for part in said.split("*"):
+        assert part in str(caught.value)
