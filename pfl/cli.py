@@ -83,6 +83,10 @@ def run(
     lr: Annotated[float, typer.Option(help="Learning rate of SGD.")] = DEFAULT.lr,
     momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = DEFAULT.momentum,
     weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = DEFAULT.weight_decay,
+    batch_order: Annotated[
+        str, typer.Option(help="Minibatches: shuffled, or a class_stream.")
+    ] = DEFAULT.batch_order,
+    input_scale: Annotated[str, typer.Option(help="Images: normalised or raw255.")] = DEFAULT.input_scale,
     bn_stats: Annotated[
         str, typer.Option(help="Batch norm's statistics: mixed or local.")
     ] = DEFAULT.bn_stats,
@@ -137,6 +141,8 @@ def run(
         lr=lr,
         momentum=momentum,
         weight_decay=weight_decay,
+        batch_order=batch_order,  # type: ignore[arg-type]
+        input_scale=input_scale,  # type: ignore[arg-type]
         bn_stats=bn_stats,  # type: ignore[arg-type]
         validation=validation,
         eval_every=eval_every,

@@ -18,6 +18,12 @@ _RATES: dict[str, tuple[Callable[[float], bool], str]] = {
     "weight_decay": (lambda rate: 0 <= rate < math.inf, "a number of at least 0"),
     "validation": (lambda share: 0 <= share < 1, "a number in [0, 1)"),
 }
+_CHOICES: dict[str, tuple[str, str]] = {
+    "batch_order": ("shuffled", "class_stream"),
+    "input_scale": ("normalised", "raw255"),
+    "bn_stats": ("mixed", "local"),
+    "dtype": ("float32", "float64"),
+}
 DEVICES = r"auto|cpu|cuda(:\d+)?"
 
 
@@ -41,6 +47,11 @@ class Config:
     lr: float = 0.05
     momentum: float = 0.0
     weight_decay: float = 0.0
+    batch_order: Literal["shuffled", "class_stream"] = "shuffled"
+    """Minibatches drawn anew in every epoch, or one endless pass over the client's samples class by class,
+    taken up by a local training where the last one left it (the asynchronous code of LGA and PLGA)."""
+    input_scale: Literal["normalised", "raw255"] = "normalised"
+    """Images by the data set's mean and standard deviation, or as they are, 0 to 255 (the same code)."""
     bn_stats: Literal["mixed", "local"] = "mixed"
     """Batch norm's running statistics: mixed like the weights beside them, or each client's own."""
     validation: float = 0.0
@@ -64,8 +75,9 @@ class Config:
         for name, (holds, accepted) in _RATES.items():
             value = getattr(self, name)
             _check(name, value, type(value) in (int, float) and holds(value), accepted)
-        _check("bn_stats", self.bn_stats, self.bn_stats in ("mixed", "local"), "mixed or local")
-        _check("dtype", self.dtype, self.dtype in ("float32", "float64"), "float32 or float64")
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            _check(name, value, value in choices, " or ".join(choices))
         if self.model not in MODELS:  # the name only: importing a network imports torch
             raise unknown_name("model", self.model, MODELS)
         method = METHODS[self.method].from_dict(self.hyperparameters)
@@ -94,6 +106,20 @@ class Config:
             if name not in fields:
                 raise unknown_name("configuration", name, fields)
         return cls(**values)
+
+
+def departures(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The method, and what is not at its default, of `Config.to_dict` of a validated configuration.
+
+    It stays the same when an option is added.
+    """
+    usual = Config(method=config["method"]).validated().to_dict()
+    found = {name: value for name, value in config.items() if value != usual[name]}
+    own = usual["hyperparameters"]
+    found["hyperparameters"] = {
+        name: value for name, value in config["hyperparameters"].items() if value != own[name]
+    }
+    return {"method": config["method"], **found}
 
 
 @dataclass(frozen=True)

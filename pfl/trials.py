@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pfl
 from pfl import engine
-from pfl.config import Config, Execution
+from pfl.config import Config, Execution, departures
 from pfl.methods import METHODS
 from pfl.models import weights_of
 
@@ -100,7 +100,7 @@ def trial_key(config: Mapping[str, Any], data_checksum: str, partition_checksum:
     no result stale. What is at its default is left out, so that a new option makes none stale either.
     """
     content = {
-        "config": _departures(config),
+        "config": departures(config),
         "data": data_checksum,
         "partition": partition_checksum,
         "seed": seed,
@@ -111,17 +111,6 @@ def trial_key(config: Mapping[str, Any], data_checksum: str, partition_checksum:
         content["weights"] = weights
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _departures(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The method, and what is not at its default."""
-    usual = Config(method=config["method"]).validated().to_dict()
-    departures = {name: value for name, value in config.items() if value != usual[name]}
-    own = usual["hyperparameters"]
-    departures["hyperparameters"] = {
-        name: value for name, value in config["hyperparameters"].items() if value != own[name]
-    }
-    return {"method": config["method"], **departures}
 
 
 def run_trial(

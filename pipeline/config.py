@@ -61,6 +61,8 @@ class Schedule(Strict):
     lr: float | None = None
     momentum: float | None = None
     weight_decay: float | None = None
+    batch_order: Literal["shuffled", "class_stream"] | None = None
+    input_scale: Literal["normalised", "raw255"] | None = None
     bn_stats: Literal["mixed", "local"] | None = None
 
 

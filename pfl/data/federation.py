@@ -20,9 +20,17 @@ class Federation:
         partition: which of them are whose, for training and for testing.
         device: where everything lives.
         dtype: of the normalised images.
+        raw: images are drawn as they are, 0 to 255, and not normalised.
     """
 
-    def __init__(self, dataset: Dataset, partition: Partition, device: torch.device, dtype: torch.dtype):
+    def __init__(
+        self,
+        dataset: Dataset,
+        partition: Partition,
+        device: torch.device,
+        dtype: torch.dtype,
+        raw: bool = False,
+    ):
         self.images = torch.from_numpy(dataset.images).to(device)
         self.labels = torch.from_numpy(dataset.labels).to(device)
         self.classes = len(dataset.classes)
@@ -35,8 +43,8 @@ class Federation:
         mean = torch.tensor(dataset.mean, dtype=dtype, device=device).view(-1, 1, 1)
         std = torch.tensor(dataset.std, dtype=dtype, device=device).view(-1, 1, 1)
         std = torch.where(std > 0, std, 1.0)  # a constant channel stays constant
-        self._scale = 1 / (255 * std)
-        self._shift = -mean / std
+        self._scale = torch.ones_like(std) if raw else 1 / (255 * std)
+        self._shift = torch.zeros_like(mean) if raw else -mean / std
 
     @property
     def clients(self) -> int:
@@ -56,6 +64,6 @@ class Federation:
         return torch.tensor(np.stack(counts), dtype=torch.float64, device=self.device)
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Normalised images (..., C, H, W) and labels (...) of the pooled indices ``index`` (...)."""
+        """Images (..., C, H, W) and labels (...) of the pooled indices ``index`` (...)."""
         images = self.images[index].to(self.dtype)
         return images.mul_(self._scale).add_(self._shift), self.labels[index]

@@ -40,6 +40,7 @@ def server_state(server: Server) -> dict[str, Any]:
     """Everything of ``server`` that training changes."""
     return {
         "round": server.round,
+        "positions": server.positions,
         "bank": server.bank.tensors,
         "local": server.local.tensors,
         "state": server.state,
@@ -50,6 +51,7 @@ def server_state(server: Server) -> dict[str, Any]:
 def restore_server(server: Server, state: dict[str, Any]) -> None:
     """Put back what `server_state` returned."""
     server.round = state["round"]
+    server.positions = state["positions"].cpu()
     server.bank = Bank(state["bank"], server.clients)
     server.local = Bank(state["local"], server.clients)
     server.state = state["state"]

@@ -21,7 +21,7 @@ class Batch:
     """A minibatch.
 
     Attributes:
-        x: images (B, C, H, W), normalised.
+        x: images (B, C, H, W), scaled as the configuration says.
         y: labels (B,).
         rows: (B,), 1 for a real row and 0 for padding; None: all are real.
         noise: uniform random numbers of the step, as many as its phase asks for.

@@ -91,7 +91,8 @@ class Task:
         purpose, round: of the random streams.
         clients: (K,) client ids.
         seeds: (K,) the seed of each.
-        samples: K arrays of pooled indices, what each trains on.
+        samples: K arrays of pooled indices, what each trains on; class by class in a class stream.
+        positions: K minibatches that each has drawn from its class stream so far.
         start: name to (K, *shape), what each starts from.
         state: name to (K, *shape), each one's rows of the client state, and what the server sent.
     """
@@ -101,6 +102,7 @@ class Task:
     clients: Sequence[int]
     seeds: Sequence[int]
     samples: Sequence[np.ndarray]
+    positions: Sequence[int]
     phases: Sequence[Phase]
     start: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
@@ -109,14 +111,27 @@ class Task:
         """For each client and phase, its steps."""
         return [
             list(self._plans(config, *client))
-            for client in zip(self.seeds, self.clients, self.samples, strict=True)
+            for client in zip(self.seeds, self.clients, self.samples, self.positions, strict=True)
         ]
 
-    def _plans(self, config: Config, seed: int, client: int, samples: np.ndarray) -> Iterator[list[Plan]]:
+    def drawn(self, config: Config) -> list[int]:
+        """How many minibatches each client draws."""
+        return [
+            sum(minibatch_count(phase, config, len(samples)) for phase in self.phases)
+            for samples in self.samples
+        ]
+
+    def _plans(
+        self, config: Config, seed: int, client: int, samples: np.ndarray, position: int
+    ) -> Iterator[list[Plan]]:
         stream = generator(seed, self.purpose, self.round, client)
         key = integer_seed(seed, f"{self.purpose} keys", self.round, client) >> 1
         for phase in self.phases:
-            batches = _minibatches(phase, config, samples, stream)
+            if config.batch_order == "class_stream":
+                batches = _stream(phase, config, samples, position)
+                position += len(batches)
+            else:
+                batches = _shuffled(phase, config, samples, stream)
             if 0 < len(batches) < phase.batches:
                 batches = [batches[i % len(batches)] for i in range(phase.batches)]
             plans = []
@@ -126,22 +141,40 @@ class Task:
             yield plans
 
 
-def _minibatches(
-    phase: Phase, config: Config, samples: np.ndarray, stream: np.random.Generator
-) -> list[np.ndarray]:
-    """Batches of a phase, shuffled every epoch.
+def minibatch_count(phase: Phase, config: Config, samples: int) -> int:
+    """How many minibatches a client with so many ``samples`` draws in a phase."""
+    _, each = _cut(phase, config, samples)
+    epochs = config.epochs if phase.epochs is None else phase.epochs
+    return each * epochs if phase.steps is None or not each else phase.steps * phase.batches
+
+
+def _cut(phase: Phase, config: Config, samples: int) -> tuple[int, int]:
+    """The size of a minibatch, and how many make up an epoch.
 
     A batch of one sample has no batch-norm statistics and is left out; larger remainders are kept.
     """
-    size = config.batch_size
-    each = len(samples) // size + (len(samples) % size > 1)
-    epochs = config.epochs if phase.epochs is None else phase.epochs
-    wanted = each * epochs if phase.steps is None else phase.steps * phase.batches
+    size = phase.batch_size or config.batch_size
+    return size, samples // size + (samples % size > 1)
+
+
+def _shuffled(
+    phase: Phase, config: Config, samples: np.ndarray, stream: np.random.Generator
+) -> list[np.ndarray]:
+    """Minibatches of a phase, shuffled every epoch."""
+    size, each = _cut(phase, config, len(samples))
+    wanted = minibatch_count(phase, config, len(samples))
     batches: list[np.ndarray] = []
-    while each and len(batches) < wanted:
+    while len(batches) < wanted:
         order = samples[stream.permutation(len(samples))]
         batches += [order[i * size : (i + 1) * size] for i in range(each)]
     return batches[:wanted]
+
+
+def _stream(phase: Phase, config: Config, samples: np.ndarray, position: int) -> list[np.ndarray]:
+    """Minibatches of a phase: those of the samples as they stand, again and again, from ``position`` on."""
+    size, each = _cut(phase, config, len(samples))
+    wanted = minibatch_count(phase, config, len(samples))
+    return [samples[i % each * size :][:size] for i in range(position, position + wanted)]
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class Phase:
     Attributes:
         epochs: passes over the client's training samples; None: the configuration's.
         steps: minibatch steps in place of epochs.
+        batch_size: None: the configuration's.
         trains: the groups that move; everything else is frozen, its batch norm in evaluation mode.
         lr: learning rate as a multiple of the configuration's.
         loss: in place of `Method.loss`.
@@ -57,6 +58,7 @@ class Phase:
 
     epochs: int | None = None
     steps: int | None = None
+    batch_size: int | None = None
     trains: tuple[str, ...] = ("all",)
     lr: float = 1.0
     loss: Loss | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from pfl.config import Config
 from pfl.data.federation import Federation
 from pfl.data.rule import split
 from pfl.engine.groups import Groups
-from pfl.engine.local import Backend, Program, Statistic, Task, Trained
+from pfl.engine.local import Backend, Program, Statistic, Task, Trained, minibatch_count
 from pfl.engine.method import Phase
 from pfl.engine.mixing import (
     Average,
@@ -40,6 +41,7 @@ class Server:
         federation: the clients' data.
         samples: n arrays of pooled indices, what each client trains on.
         held_out: n arrays of what `hold_out` took from them.
+        positions: (n,) minibatches that each client has drawn from its class stream.
         groups: parameter groups of a client's networks.
         bank: the last value of every client's tensors, mixed as the method says.
         local: the tensors that mixing changes, as each client's last local training left them.
@@ -58,6 +60,7 @@ class Server:
         self.federation = federation
         self.samples: Sequence[np.ndarray] = federation.train
         self.held_out: Sequence[np.ndarray] = ()
+        self.positions = torch.zeros(federation.clients, dtype=torch.int64)
         self.seed = seed
         self.rounds = config.rounds
         self.round = 0
@@ -86,6 +89,11 @@ class Server:
         for tensors in (self.state, self.client_state):
             for name, tensor in tensors.items():
                 tensors[name] = tensor.to(self.federation.device)
+
+    @cached_property
+    def _labels(self) -> np.ndarray:
+        """(N,) of all pooled images."""
+        return self.federation.labels.cpu().numpy()
 
     # ---- what the server knows -------------------------------------------------------------------------
 
@@ -117,8 +125,15 @@ class Server:
 
         To be called in `Method.initialise`: the split is fixed by a stream of the seed.
         """
-        labels = self.federation.labels.cpu().numpy()
-        self.samples, self.held_out = split(list(self.samples), labels, share, self.seed, "held out")
+        split_up = split(list(self.samples), self._labels, share, self.seed, "held out")
+        self.samples, self.held_out = split_up
+
+    def steps(self, clients: Tensor, phase: Phase) -> Tensor:
+        """(K,) minibatches that each of ``clients`` draws in a phase, float64."""
+        counts = [
+            minibatch_count(phase, self.config, len(self.samples[client])) for client in clients.tolist()
+        ]
+        return torch.tensor(counts, dtype=torch.float64, device=self.federation.device)
 
     def scalars(self, *groups: str) -> int:
         """Scalars of one client in ``groups``, statistics only where they are mixed."""
@@ -179,12 +194,16 @@ class Server:
         ids = clients.tolist()
         rows = {name: stack[clients] for name, stack in self.client_state.items()}
         received = {name: stack.expand(len(ids), *stack.shape[1:]) for name, stack in sent.items()}
+        samples = [self.samples[client] for client in ids]
+        if self.config.batch_order == "class_stream":
+            samples = [own[np.argsort(self._labels[own], kind="stable")] for own in samples]
         return Task(
             purpose,
             self.round,
             ids,
             [self.seed] * len(ids),
-            [self.samples[client] for client in ids],
+            samples,
+            self.positions[ids].tolist(),
             phases,
             tensors,
             {**rows, **received},
@@ -221,8 +240,9 @@ class Server:
             if isinstance(matrix, Dense | Masked):
                 self.received[name] = mixed(self.bank[name], matrix)
 
-    def receive(self, trained: Trained) -> None:
-        """Take in what the participants trained."""
+    def receive(self, task: Task, trained: Trained) -> None:
+        """Take in what the participants trained. Only this moves their class streams on."""
+        self.positions[task.clients] += torch.tensor(task.drawn(self.config))
         self.uploads = trained.tensors
         for name, stack in self.client_state.items():
             stack[self.participants] = trained.state[name]

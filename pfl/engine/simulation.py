@@ -18,7 +18,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from pfl import memory
-from pfl.config import Config, Execution
+from pfl.config import Config, Execution, departures
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
@@ -114,7 +114,8 @@ def simulate(
         partition = partition.with_validation(config.validation, dataset.labels)
     deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
     with deterministic, threads(execution.threads):
-        federation = Federation(dataset, partition, device, getattr(torch, config.dtype))
+        raw = config.input_scale == "raw255"
+        federation = Federation(dataset, partition, device, getattr(torch, config.dtype), raw)
         simulation = Simulation(config, federation, seeds, backend_for(execution.backend, device))
         return simulation.run(execution, on_round)
 
@@ -234,7 +235,7 @@ class Simulation:
         for run, task in zip(runs, tasks, strict=True):
             part = slice(first, first + len(task.clients))
             first = part.stop
-            run.server.receive(trained.part(part))
+            run.server.receive(task, trained.part(part))
             self._end(run, losses[part])
 
     def _begin(self, server: Server) -> Task:
@@ -281,7 +282,8 @@ class Simulation:
         """Of what the simulation computes; one checkpoint after another carries it."""
         seeds = [run.server.seed for run in self.runs]
         divided = self.federation.partition.checksum
-        text = json.dumps([self.config.to_dict(), seeds, VERSION, self.method.version, divided])
+        content = [departures(self.config.to_dict()), seeds, VERSION, self.method.version, divided]
+        text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _state(self) -> dict[str, Any]:
@@ -350,6 +352,7 @@ def _joined(tasks: Sequence[Task]) -> Task:
         clients=[client for task in tasks for client in task.clients],
         seeds=[seed for task in tasks for seed in task.seeds],
         samples=[samples for task in tasks for samples in task.samples],
+        positions=[position for task in tasks for position in task.positions],
         start={name: torch.cat([task.start[name] for task in tasks]) for name in first.start},
         state={name: torch.cat([task.state[name] for task in tasks]) for name in first.state},
     )

@@ -33,13 +33,20 @@ class LGA(Clocked):
 
     Ours: Eq. 11; S~ of a stage in the Taylor term (authors' code: the raw cosine of a tensor); c = 1 as
     printed, where the derivation gives a minus. The term is cubic in changes and too small to be seen.
+    ``coefficient: consistent`` has -lambda / (lr E) for c S~, with E the client's steps, which is what delay
+    compensation gives where D stands for -lr E times a gradient; the value of ``taylor`` is then lambda.
     ``server.state["past.NAME"]`` is a ring of the global models that late arrivals still refer to.
     """
 
     paper = "LGA/PLGA, Algorithm 2, Eq. 8-11"
 
     equation: int = hyper(11, "which equation predicts the late model", choices=(10, 11))
-    taylor: float = hyper(1.0, "c, coefficient of the Taylor term")
+    taylor: float = hyper(1.0, "c of the Taylor term, or lambda where its coefficient is consistent")
+    coefficient: str = hyper(
+        "printed",
+        "of the Taylor term: as printed, or of the dimension that it should have",
+        choices=("printed", "consistent"),
+    )
     stages: str = hyper(
         "network",
         "the network's stages (extractor, head), one in all, or every tensor",
@@ -81,9 +88,17 @@ class LGA(Clocked):
         predicted = {}
         for name, model in trained.items():
             change = model - start[name]
-            term = self.taylor * similarity[name] * change**2 * (now[name] - first[name])
+            term = self._coefficient(server, late, similarity[name]) * change**2 * (now[name] - first[name])
             predicted[name] = (model if self.equation == 10 else now[name] + change) + term
         return predicted, similarity
+
+    def _coefficient(self, server: Server, late: Tensor, similarity: Tensor) -> Tensor:
+        """Of the Taylor term, for the models of ``late`` clients; broadcasts like ``similarity``."""
+        if self.coefficient == "printed":
+            return self.taylor * similarity
+        (phase,) = self.phases(server)
+        travelled = server.config.lr * server.steps(late, phase).clamp(min=1)
+        return (-self.taylor / travelled).to(similarity.dtype).view(similarity.shape)
 
     def _past(self, server: Server, rounds: Tensor) -> Tensors:
         """The global models at the beginning of so many ``rounds`` (L,) ago, (L, *shape) by name."""
@@ -101,6 +116,10 @@ class LGA(Clocked):
             changes = ({name: end[name] - start[name] for name in names} for end in (reference, trained))
             cosine = cosines(*changes).diagonal()
             for name in names:
-                ours = torch.sigmoid(cosine - 1).to(trained[name].dtype)  # e^S / (e + e^S)
+                ours = self._soften(cosine).to(trained[name].dtype)
                 softened[name] = ours.view(-1, *[1] * (trained[name].dim() - 1))
         return softened
+
+    def _soften(self, cosine: Tensor) -> Tensor:
+        """S~ of S: e^S / (e + e^S)."""
+        return torch.sigmoid(cosine - 1)

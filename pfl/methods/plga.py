@@ -28,14 +28,24 @@ class PLGA(LGA):
     trained model, S~ of the cosine between its own change and the global model's, and the new global model
     (authors' code; the paper leaves it open). It is kept until the next arrival.
 
+    With a ``temperature`` T, S~ is ``e^(S/T) / (e^(1/T) + e^(S/T))``: the lower it is, the less of the global
+    model gets a client whose change points elsewhere.
+
     Personal models are evaluated ("post_local"). They train nothing, unless ``personal_start``: then local
-    training starts from them, and they stand in for w^t0. Without it the global model is LGA's.
-    ``server.state["personal.NAME"]`` holds them.
+    training starts from them, and they stand in for w^t0. Without it, and at temperature 1, the global model
+    is LGA's. ``server.state["personal.NAME"]`` holds them.
     """
 
     paper = "LGA/PLGA, Algorithm 2, Eq. 8-14"
     headline = "post_local"
 
+    temperature: float = hyper(
+        1.0,
+        "the cosines are divided by it (ours)",
+        low=1e-3,
+        search=(0.05, 5.0),
+        log=True,
+    )
     personal_start: bool = hyper(False, "local training starts from the personal model")
 
     def initialise(self, server: Server) -> None:
@@ -78,6 +88,9 @@ class PLGA(LGA):
             return tensors
         own = {name: server.state[f"personal.{name}"] for name in server.groups.trainable}
         return {**tensors, **own}
+
+    def _soften(self, cosine: Tensor) -> Tensor:
+        return torch.sigmoid((cosine - 1) / self.temperature)
 
     def traffic(self, server: Server) -> tuple[int, int]:
         down, up = super().traffic(server)

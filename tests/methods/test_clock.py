@@ -74,6 +74,12 @@ def test_fedavg_async_weighs_by_size():
     assert models(simulation)[0] == pytest.approx((10 * 1 + 12 * (first - 2) + 30 * (first + 3)) / 52)
 
 
+def test_per_fedavg_of_the_authors_code_takes_two_steps_on_each_batch():
+    simulation = scripted("fedavg_async", change, [12, 12, 12], repeat=2)
+    (phase,) = simulation.method.phases(simulation.runs[0].server)
+    assert phase.repeat == 2
+
+
 @pytest.mark.parametrize(
     ("schedule", "expected"), [("text", [3, 6, 9, 12]), ("code", [3, 6, (7 + 9) / 2, (6 + 11) / 2])]
 )

@@ -40,6 +40,16 @@ def test_equation_10_leaves_late_models_where_they_are():
     assert seen == pytest.approx([3, second, (late + second + 3) / 2])
 
 
+def test_the_consistent_coefficient_is_minus_lambda_over_rate_and_steps():
+    # 12 samples are one batch of 16, so an epoch is a step; Config's rate is 0.05 and its epochs are 2.
+    _, seen = run("lga", 3, coefficient="consistent", taylor=0.02)
+    late = 5 - 2 - 0.02 / (0.05 * 2) * 4 * (5 - 3)
+    assert seen[2] == pytest.approx((late + 5 + 3) / 2)
+    _, seen = run("lga", 3, coefficient="consistent", taylor=0.02, steps=20)
+    late = 5 - 2 - 0.02 / (0.05 * 20) * 4 * (5 - 3)
+    assert seen[2] == pytest.approx((late + 5 + 3) / 2)
+
+
 @pytest.mark.parametrize("equation", [10, 11])
 def test_the_taylor_term_is_zero_after_one_missed_aggregation(equation):
     for rounds in (1, 2):
@@ -68,6 +78,15 @@ def test_personal_models_lie_between_the_prediction_and_the_global_model():
 
 def test_the_global_model_of_plga_is_that_of_lga():
     assert run("plga", 6)[1] == run("lga", 6)[1]
+
+
+def test_a_low_temperature_leaves_a_client_that_goes_elsewhere_its_own_model():
+    cold = 1 / (1 + math.exp(2 / 0.1))  # of S = -1; that of S = 1 is one half at any temperature
+    simulation, seen = run("plga", 3, temperature=0.1)
+    late = 5 - 2 + cold * 4 * 2
+    assert personal(simulation) == pytest.approx(
+        [(4 + 3) / 2, (1 - cold) * late + cold * 5, (8 + seen[2]) / 2]
+    )
 
 
 def test_training_may_start_from_the_personal_model():

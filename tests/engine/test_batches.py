@@ -1,0 +1,148 @@
+"""Which minibatches a client trains on, and on what scale it sees them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from pfl.config import Config, Execution
+from pfl.data.federation import Federation
+from pfl.engine.local import minibatch_count
+from pfl.engine.loop import LoopBackend
+from pfl.engine.method import Phase
+from pfl.engine.simulation import Simulation, simulate
+from pfl.errors import InvalidInput
+from tests.conftest import CONFIG
+
+STREAM = dataclasses.replace(
+    CONFIG,
+    method="fedavg_async",
+    hyperparameters={"steps": 2, "stragglers": 2},
+    participation=1.0,
+    batch_order="class_stream",
+)
+
+
+def batches(simulation):
+    """The batches of this round's local training, client by client, as lists of pooled indices."""
+    server = simulation.runs[0].server
+    task = simulation._begin(server)
+    server.round -= 1
+    found = [
+        [index.tolist() for plan in plans for index in plan.batches]
+        for (plans,) in task.schedules(server.config)
+    ]
+    simulation.advance()
+    return dict(zip(task.clients, found, strict=True))
+
+
+def federated(config, dataset, partition):
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
+    return Simulation(config.validated(), federation, (0,), LoopBackend())
+
+
+def test_a_class_stream_goes_through_the_samples_class_by_class(dataset, partition):
+    own = partition.train[0]  # 20 samples of two classes
+    ordered = np.concatenate([own[dataset.labels[own] == c] for c in np.unique(dataset.labels[own])]).tolist()
+    whole = dataclasses.replace(STREAM, method="fedavg", hyperparameters={}, epochs=1)
+    found = batches(federated(whole, dataset, partition))[0]
+    assert [index for batch in found for index in batch] == ordered
+
+
+def test_a_class_stream_goes_on_where_the_last_local_training_ended(dataset, partition):
+    simulation = federated(STREAM, dataset, partition)
+    whole = dataclasses.replace(STREAM, method="fedavg", hyperparameters={}, epochs=1)
+    epoch = batches(federated(whole, dataset, partition))
+    # Client 2 is punctual and has two batches of 8 and 6; client 0 has three, and trains every other round.
+    rounds = [batches(simulation) for _ in range(5)]
+    assert [seen[2] for seen in rounds] == [epoch[2]] * 5
+    assert [sorted(seen) for seen in rounds[:3]] == [[0, 1, 2, 3, 4, 5], [2, 3, 4, 5], [0, 2, 3, 4, 5]]
+    first, second, third = epoch[0]
+    assert [rounds[r][0] for r in (0, 2, 4)] == [[first, second], [third, first], [second, third]]
+
+
+def test_only_the_rounds_own_training_moves_a_class_stream(dataset, partition):
+    config = dataclasses.replace(STREAM, method="spfl", hyperparameters={"refresh": 1}, epochs=1)
+    simulation = federated(config, dataset, partition)
+    for _ in range(2):
+        simulation.advance()
+    server = simulation.runs[0].server
+    assert server.positions.tolist() == [2 * n for n in (3, 1, 2, 1, 2, 2)]
+
+
+def test_a_class_stream_of_whole_epochs_in_one_batch_is_no_other_order(dataset, partition):
+    config = dataclasses.replace(CONFIG, model="lenet5", batch_size=64)
+    streamed = dataclasses.replace(config, batch_order="class_stream")
+    first, second = (simulate(c, dataset, partition, (0,))[0].metrics["rounds"] for c in (config, streamed))
+    for ours, theirs in zip(first, second, strict=True):
+        assert ours["post_aggregation"] == pytest.approx(theirs["post_aggregation"], abs=1e-9)
+
+
+def test_an_interrupted_class_stream_goes_on_bit_identically(dataset, partition, tmp_path):
+    whole = simulate(STREAM, dataset, partition, (0, 1))
+
+    def interrupt(round, *_):
+        if round == 2:
+            raise KeyboardInterrupt
+
+    execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=1)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(STREAM, dataset, partition, (0, 1), execution, interrupt)
+    resumed = simulate(STREAM, dataset, partition, (0, 1), execution)
+    assert [run.metrics for run in resumed] == [run.metrics for run in whole]
+
+
+def test_both_backends_draw_the_same_class_stream(dataset, partition):
+    loop, stacked = (
+        simulate(STREAM, dataset, partition, (0,), Execution(backend=backend))[0].metrics["rounds"]
+        for backend in ("loop", "stacked")
+    )
+    for ours, theirs in zip(loop, stacked, strict=True):
+        assert ours["post_local"] == pytest.approx(theirs["post_local"], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("phase", "samples", "count"),
+    [
+        (Phase(), 20, 6),
+        (Phase(epochs=1), 17, 2),  # a last batch of one is left out
+        (Phase(steps=5), 20, 5),
+        (Phase(steps=5, batches=3), 20, 15),
+        (Phase(steps=5), 1, 0),
+        (Phase(epochs=1, batch_size=20), 20, 1),
+    ],
+)
+def test_minibatches_by_epochs_or_steps(phase, samples, count):
+    assert minibatch_count(phase, CONFIG, samples) == count
+
+
+def test_raw_images_are_their_own_bytes(dataset, partition):
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float32, raw=True)
+    index = torch.arange(5)
+    x, _ = federation.batch(index)
+    assert x.dtype == torch.float32
+    assert torch.equal(x, torch.from_numpy(dataset.images[:5]).float())
+
+
+def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset, partition):
+    plain = dataclasses.replace(dataset, mean=(0.0,), std=(1 / 255,))
+    config = dataclasses.replace(CONFIG, lr=1e-6, rounds=1)
+    raw = simulate(dataclasses.replace(config, input_scale="raw255"), dataset, partition, (0,))[0].metrics
+    assert raw["rounds"][0]["post_local"] == pytest.approx(
+        simulate(config, plain, partition, (0,))[0].metrics["rounds"][0]["post_local"], abs=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("batch_order", "sorted", "shuffled or class_stream"),
+        ("input_scale", "raw", "normalised or raw255"),
+    ],
+)
+def test_another_order_or_scale_is_one_clear_line(name, value, accepted):
+    with pytest.raises(InvalidInput, match=f"^{name}: {value} is not accepted; expected {accepted}$"):
+        Config(**{name: value}).validated()
