@@ -66,14 +66,27 @@ class Schedule(Strict):
     bn_stats: Literal["mixed", "local"] | None = None
 
 
-class PublishedSetting(Strict):
-    """How the published results of `tables/published/*.csv` name a setting."""
+class PublishedCell(Strict):
+    """How `tables/published/*.csv` name a printed cell, as far as a setting or a row can tell."""
 
-    dataset: str
-    partition: str
-    partition_arg: str = ""
+    dataset: str | None = None
+    partition: str | None = None
+    partition_arg: str | None = None
     clients: int | None = None
-    variant: str = ""
+    variant: str | None = None
+    """Of several things that the CSV joins by semicolons, those that matter."""
+    method: str | None = None
+    """None: the row's name."""
+    metric: str | None = None
+    """None: accuracy."""
+
+    def narrowed(self, by: PublishedCell | None) -> PublishedCell:
+        """What both say: variants are joined, otherwise ``by`` goes first."""
+        if by is None:
+            return self
+        variants = ";".join(part.variant for part in (self, by) if part.variant)
+        said = by.model_dump(exclude_none=True) | {"variant": variants or None}
+        return self.model_copy(update=said)
 
 
 class PublishedTable(Strict):
@@ -92,7 +105,14 @@ class Setting(Strict):
     dataset: str | None = None
     model: str | None = None
     schedule: Schedule = Schedule()
-    published: PublishedSetting | None = None
+    published: PublishedCell | None = None
+
+
+class Departure(Strict):
+    """What a row does differently in one setting."""
+
+    params: dict[str, Any] = {}
+    schedule: Schedule = Schedule()
 
 
 class Row(Strict):
@@ -103,6 +123,9 @@ class Row(Strict):
     label: str | None = None
     params: dict[str, Any] = {}
     schedule: Schedule = Schedule()
+    settings: dict[str, Departure] = {}
+    """By setting, where the row departs from the above."""
+    published: PublishedCell | None = None
 
     @property
     def id(self) -> str:
@@ -202,6 +225,10 @@ class Table(Strict):
         for seed in self.seeds:
             if self.seeds.count(seed) > 1:
                 raise InvalidInput("seeds", seed, "each seed once")
+        for departing in self.methods:
+            for setting in departing.settings:
+                if setting not in self.settings:
+                    raise unknown_name(f"setting of {departing.id}", setting, self.settings)
         return self
 
 
@@ -211,6 +238,15 @@ def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
         if name not in known:
             raise unknown_name(f"subset.{key}", str(name), map(str, known))
     return {name: known[name] for name in known if name in names or not names}
+
+
+def target(setting: Setting, row: Row) -> PublishedCell | None:
+    """What a cell is held against; None: nothing."""
+    if setting.published is None:
+        return None
+    wanted = setting.published.narrowed(row.published)
+    usual = {"method": wanted.method or row.id, "metric": wanted.metric or "accuracy"}
+    return wanted.model_copy(update=usual)
 
 
 @dataclass(frozen=True)
@@ -246,13 +282,14 @@ def cells(name: str, table: Table) -> tuple[Cell, ...]:
 
 
 def _cell(name: str, table: Table, setting_name: str, setting: Setting, row: Row) -> Cell:
+    departure = row.settings.get(setting_name, Departure())
     schedule: dict[str, Any] = {}
-    for part in (table.schedule, setting.schedule, row.schedule):
+    for part in (table.schedule, setting.schedule, row.schedule, departure.schedule):
         schedule |= part.model_dump(exclude_none=True)
     with located(f"{table_file(name)}: cell {setting_name}/{row.id}"):
         config = Config(
             method=row.method,
-            hyperparameters=row.params,
+            hyperparameters=row.params | departure.params,
             model=setting.model or table.model,
             eval_every=table.evaluation.every,
             **schedule,

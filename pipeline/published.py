@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pfl.errors import InvalidInput, unknown_name
 
 if TYPE_CHECKING:
-    from pipeline.config import PublishedSetting
+    from pipeline.config import PublishedCell
 
 FOLDER = Path("tables/published")
 
@@ -56,30 +56,37 @@ def published_cells(file: str, folder: Path = FOLDER) -> list[Published]:
         return [_cell(row) for row in csv.DictReader(lines)]
 
 
-def find(
-    cells: Sequence[Published], table: str, setting: PublishedSetting, method: str, metric: str = "accuracy"
-) -> Published | None:
-    """The cell of ``table`` that a setting and a row are held against; None where the paper prints none.
+def find(cells: Sequence[Published], table: str, wanted: PublishedCell) -> Published | None:
+    """The cell of ``table`` that ``wanted`` describes; None where the paper prints none.
 
     Raises:
-        InvalidInput: the setting fits several cells.
+        InvalidInput: several fit.
     """
+    plain = wanted.model_dump(exclude={"variant"}, exclude_none=True)
+    variant = _things(wanted.variant or "")
     found = [
         cell
         for cell in cells
-        if (cell.table, cell.method, cell.metric) == (table, method, metric)
-        and (cell.dataset, cell.partition) == (setting.dataset, setting.partition)
-        and (cell.partition_arg, cell.variant) == (setting.partition_arg, setting.variant)
-        and setting.clients in (None, cell.clients)
+        if cell.table == table
+        and all(getattr(cell, name) == value for name, value in plain.items())
+        and variant <= _things(cell.variant)
     ]
     if len(found) > 1:
-        clients = ", ".join(str(cell.clients) for cell in found)
-        raise InvalidInput(
-            f"published setting of table {table}, {method}",
-            f"{setting.dataset} {setting.partition}:{setting.partition_arg}",
-            f"a setting that names one printed cell; give 'clients', one of {clients}",
-        )
+        apart = {
+            name: values
+            for name in type(wanted).model_fields
+            if len(values := list(dict.fromkeys(str(getattr(cell, name)) for cell in found))) > 1
+        }
+        name, values = next(iter(apart.items()))
+        shown = ", ".join(f"{key} {value}" for key, value in wanted.model_dump(exclude_none=True).items())
+        accepted = f"one that names a single printed cell; give '{name}', one of {', '.join(values)}"
+        raise InvalidInput(f"published cell of table {table}", shown, accepted)
     return found[0] if found else None
+
+
+def _things(variant: str) -> set[str]:
+    """What a variant joins by semicolons."""
+    return set(variant.split(";")) - {""}
 
 
 def _cell(row: dict[str, str]) -> Published:

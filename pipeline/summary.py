@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.config import Subset, Table
+from pipeline.config import Subset, Table, target
 from pipeline.published import FOLDER, Published, find, published_cells
 
 Row = Mapping[str, Any]
@@ -164,8 +164,8 @@ def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
         entries = {}
         for name, setting in table.settings.items():
             entry = _entry(cells.get(f"{name}/{row.id}"), name, row.id, configuration, table)
-            if configuration == "pinned" and table.published and setting.published:
-                held_against = find(printed, table.published.table, setting.published, row.id)
+            if configuration == "pinned" and table.published and (wanted := target(setting, row)):
+                held_against = find(printed, table.published.table, wanted)
                 entry = dataclasses.replace(entry, published=held_against)
             entries[name] = entry
         return Line(row.id, row.label or row.id, row.method, configuration, entries)

@@ -54,6 +54,7 @@ def test_all_selected_tables_are_checked(project):
             "search.ranges: mu: [1.0, 0.5] * the lower end first",
         ),
         ("clients: 5", "resources: {gpus: 1}\nclients: 5", "resources.gpus: 1 * auto or 0"),
+        ("mu: 0.1}", "mu: 0.1}, settings: {too: {}}", "setting of fedprox: too * (did you mean 'two'?)"),
         ("clients: 5", "published: {file: nobody.csv, table: '1'}\nclients: 5", "published file: nobody.csv"),
     ],
 )

@@ -101,3 +101,10 @@ def test_a_mistake_is_one_line_that_names_file_key_and_value(edit, old, new, sai
 
 def test_an_unknown_table_is_answered_with_the_nearest():
     assert "did you mean 'small'?" in message("smal")
+
+
+def test_a_row_may_depart_from_itself_in_one_setting(edit):
+    edit("params: {mu: 0.1}", "params: {mu: 0.1}, settings: {two: {params: {mu: 1}, schedule: {rounds: 3}}}")
+    in_dir, in_two = (cell.config for cell in cells("small", load_table("small")) if cell.row == "fedprox")
+    assert (in_dir.hyperparameters, in_dir.rounds) == ({"mu": 0.1}, 2)
+    assert (in_two.hyperparameters, in_two.rounds) == ({"mu": 1.0}, 3)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pfl.errors import InvalidInput
-from pipeline.config import PublishedSetting
+from pipeline.config import PublishedCell, Row, Setting, target
 from pipeline.published import FOLDER, find, published_cells
 
-DIRICHLET = PublishedSetting(dataset="cifar10", partition="dirichlet", partition_arg="alpha=0.1", clients=100)
+DIRICHLET = PublishedCell(dataset="cifar10", partition="dirichlet", partition_arg="alpha=0.1", clients=100)
+
+
+def of(method: str, setting: PublishedCell = DIRICHLET, **words) -> PublishedCell:
+    return setting.narrowed(PublishedCell(**{"method": method, "metric": "accuracy", **words}))
 
 
 def test_all_printed_cells_are_there():
@@ -17,7 +21,7 @@ def test_all_printed_cells_are_there():
 
 
 def test_a_number_keeps_its_value_its_deviation_and_its_note():
-    cell = find(published_cells("pfedsim.csv"), "3", DIRICHLET, "local")
+    cell = find(published_cells("pfedsim.csv"), "3", of("local"))
     assert cell is not None
     assert (cell.mean, cell.std, cell.note) == (84.30, 0.81, "")
 
@@ -27,22 +31,43 @@ def test_a_paper_without_deviations_has_none():
 
 
 def test_a_method_that_the_paper_does_not_print_has_no_number():
-    assert find(published_cells("pfedsim.csv"), "3", DIRICHLET, "fedsimsup") is None
+    assert find(published_cells("pfedsim.csv"), "3", of("fedsimsup")) is None
 
 
 def test_only_accuracies_are_held_against_accuracies():
-    setting = PublishedSetting(
-        dataset="emnist", partition="dirichlet", partition_arg="alpha=0.1", clients=100, variant="T=20"
-    )
     cells = published_cells("pfedsim.csv")
-    assert find(cells, "7", setting, "fedavg") is None
-    assert find(cells, "7", setting, "fedavg", metric="seconds_per_sample") is not None
+    emnist = of("fedavg", dataset="emnist")
+    assert find(cells, "7", emnist) is None
+    assert find(cells, "7", of("fedavg", emnist, metric="seconds_per_sample")) is not None
 
 
-def test_a_setting_that_fits_several_printed_cells_is_refused():
-    either = PublishedSetting(dataset="cifar10", partition="dirichlet", partition_arg="alpha=0.1")
+def test_words_that_fit_several_printed_cells_are_refused():
+    either = PublishedCell(dataset="cifar10", partition="dirichlet", partition_arg="alpha=0.1")
     with pytest.raises(InvalidInput, match="give 'clients', one of 100, 50"):
-        find(published_cells("fedsimsup.csv"), "1", either, "local")
+        find(published_cells("fedsimsup.csv"), "1", of("local", either))
+    with pytest.raises(InvalidInput, match=r"give 'variant', one of rho=0, rho=0\.1"):
+        find(published_cells("pfedsim.csv"), "6", of("pfedsim"))
+
+
+def test_a_row_says_which_variant_and_which_method_the_paper_prints():
+    words = {"method": "pfedsim", "variant": "rho=0.3"}
+    row = Row.model_validate({"method": "pfedsim", "as": "rho-0.3", "published": words})
+    wanted = target(Setting(partition="dirichlet", published=DIRICHLET), row)
+    assert wanted is not None
+    cell = find(published_cells("pfedsim.csv"), "6", wanted)
+    assert cell is not None
+    assert (cell.mean, cell.variant) == (85.89, "rho=0.3")
+
+
+def test_the_variants_of_a_setting_and_a_row_are_joined():
+    setting = PublishedCell(dataset="mnist", variant="exp=3-1-1")
+    cell = find(published_cells("spfl.csv"), "6", of("local", setting, variant="client=4"))
+    assert cell is not None
+    assert cell.variant == "exp=3-1-1;client=4"
+
+
+def test_a_setting_that_no_paper_prints_has_no_target():
+    assert target(Setting(partition="dirichlet"), Row(method="local")) is None
 
 
 def test_an_unknown_file_is_named_with_the_nearest():
