@@ -44,7 +44,7 @@ class NaiveFedAvg:
     def train(
         self, participants: Sequence[int], epochs: int, lr: float
     ) -> tuple[int, list[dict[str, Tensor]]]:
-        """Local training of a round; returns how many samples were trained on, and the clients' state dicts."""
+        """Local training of a round; returns how many samples were trained on, and the state dicts."""
         states, samples = [], 0
         for client in participants:
             model = copy.deepcopy(self.model)
