@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,16 @@ def moments(method: Method, server: Server) -> tuple[Moment, ...]:
     return (*standard, "adapted") if method.adaptation(server) else standard
 
 
-def evaluate(server: Server, method: Method) -> tuple[dict[str, Any], Tensor]:
+Known = dict[str, tuple[float, float]]
+"""Correct predictions and summed cross-entropy of one client's model, by the checksum of both."""
+
+
+def evaluate(server: Server, method: Method, known: Known) -> tuple[dict[str, Any], Tensor]:
     """Evaluate one federation at all moments.
+
+    Args:
+        known: of the last evaluation, and changed to that of this one: most clients take no part between two
+            evaluations, and many models are at one moment what they are at another.
 
     Returns:
         Moment to accuracies in percent (``pooled``, ``client_mean``, ``client_mean_weighted``) and mean
@@ -41,17 +50,28 @@ def evaluate(server: Server, method: Method) -> tuple[dict[str, Any], Tensor]:
         return {"correct": batch.sum(correct.to(entropy.dtype)), "loss": batch.sum(entropy)}
 
     everybody = torch.arange(server.clients, device=server.federation.device)
+    tested = [client for client, index in enumerate(server.federation.test) if len(index)]
     sums: dict[Moment, dict[str, Tensor]] = {}
+    met: Known = {}
     for moment in moments(method, server):
-        if moment == "post_local" and not server.local.tensors:
-            # Nothing has been mixed, so the bank still holds what the clients trained.
-            sums[moment] = sums["post_aggregation"]
-            continue
         tensors: Mapping[str, Tensor] = method.personal(server, moment)
         if moment == "adapted":
             tensors = server.train("adaptation", everybody, tensors, method.adaptation(server)).tensors
-        found = server.collect(score, everybody, tensors, server.federation.test)
-        sums[moment] = {name: values.cpu() for name, values in found.items()}
+        keys = _checksums(server, tensors, tested)
+        new = {client: key for client, key in keys.items() if key not in known}
+        if new:
+            ids = everybody[list(new)]
+            rows = {name: _rows(stack, ids) for name, stack in tensors.items()}
+            found = server.collect(score, ids, rows, [server.federation.test[client] for client in new])
+            pairs = zip(found["correct"].tolist(), found["loss"].tolist(), strict=True)
+            known.update(zip(new.values(), pairs, strict=True))
+        met.update({key: known[key] for key in keys.values()})
+        values = torch.zeros(server.clients, 2, dtype=torch.float64)
+        if tested:
+            values[tested] = torch.tensor([known[key] for key in keys.values()], dtype=torch.float64)
+        sums[moment] = {"correct": values[:, 0], "loss": values[:, 1]}
+    known.clear()
+    known.update(met)
 
     tests = torch.tensor([len(index) for index in server.federation.test], dtype=torch.float64)
     sizes = server.sizes.cpu()
@@ -66,6 +86,23 @@ def evaluate(server: Server, method: Method) -> tuple[dict[str, Any], Tensor]:
     if groups:
         evaluated["groups"] = {name: averages(members) for name, members in groups.items() if members.any()}
     return evaluated, 100 * sums[method.headline]["correct"] / tests
+
+
+def _checksums(server: Server, tensors: Mapping[str, Tensor], clients: Sequence[int]) -> dict[int, str]:
+    """For each of ``clients`` a checksum of everything that its scores depend on."""
+    digests = {client: hashlib.sha256(str(client).encode()) for client in clients}
+    for stacks in (tensors, server.client_state):
+        for _, stack in sorted(stacks.items()):
+            rows = stack.cpu()
+            for client, digest in digests.items():
+                digest.update(rows[client].contiguous().numpy().data)
+    return {client: digest.hexdigest() for client, digest in digests.items()}
+
+
+def _rows(stack: Tensor, ids: Tensor) -> Tensor:
+    """The rows ``ids`` of a stack (n, *shape); what all clients share is not copied for each."""
+    shared = stack.stride(0) == 0
+    return stack[:1].expand(len(ids), *stack.shape[1:]) if shared else stack[ids]
 
 
 def _averages(

@@ -23,7 +23,7 @@ from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
 from pfl.engine import VERSION, checkpoint
-from pfl.engine.evaluation import evaluate, moments, summarise
+from pfl.engine.evaluation import Known, evaluate, moments, summarise
 from pfl.engine.local import Backend, Program, Task
 from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Method
@@ -68,6 +68,7 @@ class _Run:
     bytes_up: int = 0
     losses: list[float] = field(default_factory=list)  # of the rounds since the last evaluation
     diverged_at: int | None = None
+    known: Known = field(default_factory=dict)
 
     def state(self) -> dict[str, Any]:
         return {**checkpoint.server_state(self.server), **{name: getattr(self, name) for name in _PLAIN}}
@@ -78,7 +79,7 @@ class _Run:
             setattr(self, name, state[name])
 
 
-_PLAIN = ("history", "per_client", "bytes_down", "bytes_up", "losses", "diverged_at")
+_PLAIN = ("history", "per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known")
 
 
 def simulate(
@@ -261,7 +262,7 @@ class Simulation:
             run.diverged_at = server.round
         last = server.round == self.config.rounds or run.diverged_at is not None
         if last or server.round % self.config.eval_every == 0:
-            scores, run.per_client = evaluate(server, self.method)
+            scores, run.per_client = evaluate(server, self.method, run.known)
             entry = {
                 "round": server.round,
                 **scores,

@@ -146,7 +146,7 @@ def test_a_transformer_s_gradient_is_scaled_by_its_rate(mixed):
 
 def test_accuracies_by_kind_make_up_the_whole(mixed):
     simulation, server = mixed
-    scores, per_client = evaluate(server, simulation.method)
+    scores, per_client = evaluate(server, simulation.method, {})
     assert set(scores["groups"]) == set(MIXED)
     kinds = server.client_state["kind"]
     for number, kind in enumerate(MIXED):

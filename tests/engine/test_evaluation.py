@@ -1,0 +1,62 @@
+"""Every client's model is evaluated on its own test set; one that is known already is not evaluated again."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from pfl.data.federation import Federation
+from pfl.engine.evaluation import evaluate
+from pfl.engine.loop import LoopBackend
+from pfl.engine.simulation import Simulation
+from tests.conftest import CONFIG
+
+
+def simulation(method: str, dataset, partition) -> Simulation:
+    config = dataclasses.replace(CONFIG, method=method, participation=0.34, rounds=4).validated()
+    return Simulation(
+        config, Federation(dataset, partition, torch.device("cpu"), torch.float64), (0,), Counting()
+    )
+
+
+class Counting(LoopBackend):
+    """Takes note of how many models each evaluation saw."""
+
+    def __init__(self):
+        self.seen = []
+
+    def collect(self, program, statistic, tensors, state, samples):
+        self.seen.append(len(samples))
+        return super().collect(program, statistic, tensors, state, samples)
+
+
+def test_a_client_that_took_no_part_is_not_evaluated_again(dataset, partition):
+    run = simulation("local", dataset, partition)
+    run.advance()
+    run.advance()
+    assert run.backend.seen == [6, 2]  # two of six clients take part in a round
+
+
+def test_a_global_model_is_evaluated_at_every_client(dataset, partition):
+    run = simulation("fedavg", dataset, partition)
+    run.advance()
+    run.advance()
+    assert run.backend.seen == [6, 6, 6, 2]  # after aggregation, and as local training left them
+
+
+@pytest.mark.parametrize("method", ["fedavg", "pfedsim", "fedproto", "perfedavg"])
+def test_what_is_known_changes_no_number(method, dataset, partition):
+    run = simulation(method, dataset, partition)
+    for _ in range(4):
+        run.advance()
+        server = run.runs[0].server
+        assert run.runs[0].history[-1].items() >= evaluate(server, run.method, {})[0].items()
+
+
+def test_a_client_without_test_samples_has_no_accuracy(dataset, partition):
+    empty = dataclasses.replace(partition, test=(*partition.test[:-1], partition.test[0][:0]))
+    run = simulation("fedavg", dataset, empty)
+    run.advance()
+    assert run.runs[0].per_client.isnan().tolist() == [False] * 5 + [True]
