@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
 from pfl.engine.method import Method, Mixing
-from pfl.engine.mixing import Dense, Masked, normalised
+from pfl.engine.mixing import Dense, Masked, Matrix, normalised
 from pfl.engine.streams import generator
 from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pfl.config import Config
     from pfl.engine.server import Server
 
 TOLERANCE = 1e-12  # of an overlap that should equal the threshold
+NO_SENSITIVITY, NO_VALUE = 1e-10, 1e-20  # what the authors' code takes for 0 at the threshold, and elsewhere
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ class FedCAC(Method):
 
     Ours: the overlap is the share of common marks (authors' code), as the printed formula (``literal``) grows
     with the difference; exactly the ``floor(tau * elements)`` largest, ties by index; batch norm's statistics
-    stay local (authors' code). Figure 3, on the selection, has ``collab: none``.
+    stay local (authors' code; critical in the paper). With ``fling_zero_rule``, as in the authors' code, a
+    tensor whose last marked sensitivity is 0 has all elements of another one marked, and none of 0.
+    Figure 3, on the selection, has ``collab: none``.
     """
 
     paper = "Wu et al., ICCV 2023, Algorithm 1"
@@ -59,19 +63,33 @@ class FedCAC(Method):
     overlap: str = hyper(
         "shared", "share of common marks, or the printed formula", choices=("shared", "literal")
     )
+    fling_zero_rule: bool = hyper(False, "where the last marked sensitivity is 0, all others are critical")
+    statistics: str = hyper(
+        "local",
+        "batch norm's statistics: the client's own, or critical (paper)",
+        choices=("local", "critical"),
+    )
 
     def aggregate(self, server: Server) -> Mixing:
         present = server.participants
         masks = {name: self._critical(server, name) for name in server.groups.trainable}
         inside = Dense(normalised(self._collaborators(server, masks)), rows=present, sources=present)
+        mixing: dict[str, Matrix] = {"bn_stats": inside} if self.statistics == "critical" else {}
         if self.noncritical == "as_critical":
-            return dict.fromkeys(masks, inside)
+            return {**mixing, **dict.fromkeys(masks, inside)}
         outside = Dense(normalised(torch.ones_like(inside.matrix[:1])), sources=present)
-        return {name: Masked(mask, inside, outside) for name, mask in masks.items()}
+        return {**mixing, **{name: Masked(mask, inside, outside) for name, mask in masks.items()}}
 
     def traffic(self, server: Server) -> tuple[int, int]:
         clients, elements = len(server.participants), server.scalars(*server.groups.trainable)
-        return clients * elements, clients * (elements + math.ceil(elements / 32))
+        statistics = server.scalars("bn_stats") if self.statistics == "critical" else 0
+        down = elements + statistics
+        return clients * down, clients * (down + math.ceil(elements / 32))
+
+    def warnings(self, config: Config) -> tuple[str, ...]:
+        if self.statistics == "critical" and config.bn_stats == "local":
+            return ("fedcac: bn_stats is local, so that critical statistics are not averaged",)
+        return ()
 
     def _critical(self, server: Server, name: str) -> Tensor:
         """The mask (K, *shape) of one tensor."""
@@ -84,6 +102,9 @@ class FedCAC(Method):
         ranked = order.flatten(1).argsort(stable=True, dim=1, descending=self.selection == "sensitivity")
         count = math.floor(self.tau * ranked.shape[1] + 1e-9)
         mask = torch.zeros_like(ranked, dtype=torch.bool).scatter_(1, ranked[:, :count], True)
+        if self.fling_zero_rule and count and self.selection == "sensitivity":
+            last = order.flatten(1).gather(1, ranked[:, count - 1 : count])
+            mask = torch.where(last <= NO_SENSITIVITY, order.flatten(1) > NO_VALUE, mask)
         return mask.view_as(end)
 
     def _collaborators(self, server: Server, masks: dict[str, Tensor]) -> Tensor:
@@ -105,12 +126,15 @@ class FedCAC(Method):
         return itself.scatter_(1, ranked[:, :count], 1.0)
 
     def _overlaps(self, masks: dict[str, Tensor]) -> Tensor:
-        """(K, K) overlaps of the clients' masks, which have equally many marks."""
+        """(K, K) overlaps of the clients' masks; 0 for a client without marks."""
         common = torch.stack([_products(mask.flatten(1).double()) for mask in masks.values()]).sum(0)
-        marks = common[0, 0]
+        marks = common.diagonal()
+        different = marks[:, None] + marks - 2 * common
         if self.overlap == "literal":
-            return (marks - common) / sum(mask[0].numel() for mask in masks.values())
-        return common / marks
+            return different / (2 * sum(mask[0].numel() for mask in masks.values()))
+        # 1 - different / (2 marks), which is common / marks where all have equally many.
+        twice = 2 * marks[:, None]
+        return torch.where(twice > 0, (twice - different) / twice.clamp(min=1), 0.0)
 
 
 def _products(rows: Tensor) -> Tensor:

@@ -40,7 +40,9 @@ class PFedCS(Method):
 
     Ours: A includes k in every sum, so that p sums to 1 (as printed, up to 1.6); the first term is 1 / |A|
     where D_max = D_avg; fewer than three distinct distances are one cluster; whoever is nearer than a member
-    of the nearer cluster belongs to it; all, random and none know neither clusters nor threshold.
+    of the nearer cluster belongs to it; all, random and none know neither clusters nor threshold. Options
+    are other readings: the largest distance of all rows in place of each row's; classes' weights of length 1,
+    as the head's "Normalization" may mean; D_max of the row, which leaves the farthest member a share.
     """
 
     paper = "PFedCS, Eq. 4-13"
@@ -61,13 +63,20 @@ class PFedCS(Method):
     )
     select: str = hyper(
         "similar",
-        "collaborators: similar clients, all, 3 random ones in each round, or none (FedPer)",
-        choices=("similar", "all", "random", "none"),
+        "collaborators: similar clients, all, 3 random ones (of each round, or fixed), or none (FedPer)",
+        choices=("similar", "all", "random", "random_fixed", "none"),
     )
     cluster: str = hyper(
         "GMM",
         "Gaussian mixture, k-means, average linkage, or all within distance 0.5",
         choices=("GMM", "KM", "HIER", "FIX"),
+    )
+    maximum: str = hyper(
+        "row", "distances are over the largest of their row, or of all rows", choices=("row", "global")
+    )
+    unit_rows: bool = hyper(False, "a head's weights of each class have length 1 in the distance")
+    farthest: str = hyper(
+        "member", "D_max of p: of the members, or of the whole row", choices=("member", "row")
     )
 
     def client_network(self, network: Network, server: Server) -> Network:
@@ -114,8 +123,10 @@ class PFedCS(Method):
     def _shares(self, server: Server) -> Tensor:
         """(K, n): p of each participant's teacher."""
         heads = server.bank["head.weight"]
+        if self.unit_rows:
+            heads = torch.nn.functional.normalize(heads.double(), dim=2)
         distances = squared_distances({"weight": heads[server.participants]}, {"weight": heads})
-        largest = distances.max(1, keepdim=True).values
+        largest = distances.max(1, keepdim=True).values if self.maximum == "row" else distances.max()
         distances /= torch.where(largest > 0, largest, 1.0)
         chosen = torch.zeros_like(distances, dtype=torch.bool)
         for row, client, apart in zip(chosen, server.participants.tolist(), distances.tolist(), strict=True):
@@ -126,7 +137,8 @@ class PFedCS(Method):
     def _weights(self, distances: Tensor, chosen: Tensor, sizes: Tensor) -> Tensor:
         """p (K, n) out of D (K, n), membership of A (K, n) and N (n,)."""
         members = chosen.sum(1, keepdim=True)
-        largest = distances.masked_fill(~chosen, 0).max(1, keepdim=True).values
+        seen = distances.masked_fill(~chosen, 0) if self.farthest == "member" else distances
+        largest = seen.max(1, keepdim=True).values
         spread = largest - (distances * chosen).sum(1, keepdim=True) / members
         near = (largest - distances) / torch.where(spread > TOLERANCE, spread, 1.0)
         near = torch.where(spread > TOLERANCE, near, 1.0) / members
@@ -137,8 +149,9 @@ class PFedCS(Method):
         others = [other for other in range(server.clients) if other != client]
         if self.select == "all" or not others:
             return others
-        if self.select == "random":
-            stream = generator(server.seed, "pfedcs collaborators", server.round, client)
+        if self.select in ("random", "random_fixed"):
+            round = server.round if self.select == "random" else 0
+            stream = generator(server.seed, "pfedcs collaborators", round, client)
             return stream.choice(others, size=min(3, len(others)), replace=False).tolist()
         apart = [distances[other] for other in others]
         mean = sum(apart) / len(apart)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
 from pfl.engine.method import Method, Mixing, Moment, Phase
+from pfl.engine.mixing import Average, normalised
 from pfl.lazy import torch
 
 if TYPE_CHECKING:
@@ -29,9 +30,11 @@ class PFedMe(Method):
     server sets w^(t+1) = (1 - beta) w^t + beta times the size-weighted mean of w_i; batch norm's statistics
     are averaged.
 
+    With ``all_train`` everybody trains and the server averages those that are drawn, as the authors do;
+    without it only those train.
+
     theta_i (``server.client_state["theta.NAME"]``), the last of each client, is evaluated after local
-    training, with the client's own batch-norm statistics; w after aggregation. Only participants train; the
-    authors train everybody.
+    training, with the client's own batch-norm statistics; w after aggregation.
     """
 
     paper = "Dinh et al., NeurIPS 2020, Algorithm 1"
@@ -42,10 +45,15 @@ class PFedMe(Method):
     personal_lr: float = hyper(0.03, "eta_p: rate of theta", low=0.0, search=(1e-3, 0.2), log=True)
     mu: float = hyper(0.001, "weight decay of theta", low=0.0)
     beta: float = hyper(1.0, "step of the server to the mean", low=0.0, search=(0.5, 4.0))
+    all_train: bool = hyper(False, "clients that are not drawn train as well and are not averaged")
 
     def initialise(self, server: Server) -> None:
         for name in server.groups.trainable:
             server.client_state[f"theta.{name}"] = server.bank[name].clone()
+
+    def participants(self, server: Server) -> Tensor:
+        drawn = super().participants(server)
+        return torch.arange(server.clients, device=drawn.device) if self.all_train else drawn
 
     def prepare(self, server: Server) -> None:
         for name in server.groups.trainable:
@@ -55,12 +63,19 @@ class PFedMe(Method):
         return (Phase(step=self._step),)
 
     def aggregate(self, server: Server) -> Mixing:
-        return {"all": server.average()}
+        drawn = server.drawn()
+        return {"all": Average(normalised(server.sizes[drawn]), sources=drawn)}
 
     def finish(self, server: Server) -> None:
         # All participants received w^t, so it is in the first row.
         step = {n: (server.received[n][0], server.bank.tensors[n][0]) for n in server.groups.trainable}
         server.replace({n: torch.lerp(before, mean, self.beta) for n, (before, mean) in step.items()})
+
+    def traffic(self, server: Server) -> tuple[int, int]:
+        if not self.all_train:
+            return super().traffic(server)
+        model = server.scalars("all")
+        return len(server.participants) * model, len(server.drawn()) * model
 
     def personal(self, server: Server, moment: Moment) -> Mapping[str, Tensor]:
         tensors = server.personal(moment)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 
+LAYER_SHARES = {3: [0.5, 0.3, 0.2], 4: [0.4, 0.2, 0.2, 0.2]}
+"""Of the layers' cosines in the authors' code: conv1, conv2, fc1; and fc2, the head."""
+
+
 @dataclass(frozen=True)
 class SPFL(Method):
     """A participant trains with two SGD steps on each batch, w_i to w'_i; then every stage q of its model is
@@ -32,6 +36,11 @@ class SPFL(Method):
     Ours: normalised rows and alpha 1, as Eq. 7 as printed (``literal`` with alpha 0.01) hardly moves; the
     refresh comes before the next round, so that no evaluation sees the mean; absent clients keep their
     models; batch norm's statistics stay local. In the authors' code the head is local between refreshes.
+
+    ``similarity: layers`` is what that code compares: a weighted mean of the cosines of the stage's layers,
+    without biases, with weights 0.5, 0.3, 0.2 for three layers and 0.4, 0.2, 0.2, 0.2 for four (others, ours:
+    equal). Its SPFL-w is that with ``mix: weights``, ``stages: whole`` and ``head_stage: average``; the
+    smoothing between refreshes is left out, as its constant is not defined there.
     """
 
     paper = "SPFL, Algorithm 1, Eq. 2-7"
@@ -52,12 +61,18 @@ class SPFL(Method):
     )
     head_stage: str = hyper(
         "mixed",
-        "the head is mixed (paper) or local between refreshes (authors' code)",
-        choices=("mixed", "local"),
+        "the head is mixed (paper), local between refreshes, or averaged (authors' code of SPFL and SPFL-w)",
+        choices=("mixed", "local", "average"),
+    )
+    similarity: str = hyper(
+        "stage",
+        "the cosine of a stage's changes (paper), or a weighted mean of its layers' (authors' code)",
+        choices=("stage", "layers"),
     )
     literal: bool = hyper(False, "Eq. 7 as printed: weights |D_j| / |D| S(i, j), which sum to about 1 / n")
     finetune_steps: int = hyper(0, 'SGD steps before the evaluation "adapted"', low=0)
     finetune_lr: float = hyper(1.0, "their learning rate over the configuration's", low=0.0)
+    finetune_batch_size: int = hyper(0, "their batch size; 0: the configuration's", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,7 +96,7 @@ class SPFL(Method):
         copies = server.train("refresh", everybody, start, self.phases(server)).tensors
         for q, names in enumerate(stages(server.groups, self.stages)):
             changes = {name: start[name] - copies[name] for name in names}
-            alike = cosines(changes, changes).fill_diagonal_(1.0)
+            alike = self._alike(changes).fill_diagonal_(1.0)
             server.state["similarity"][q] = (alike / self.temperature).softmax(1)
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
@@ -95,10 +110,15 @@ class SPFL(Method):
             mixing.update(dict.fromkeys(names, self._matrix(server, similarity)))
         if self.head_stage == "local":
             mixing["head"] = Identity()
+        if self.head_stage == "average":
+            mixing["head"] = self._matrix(server, torch.ones_like(server.state["similarity"][0]))
         return mixing
 
     def adaptation(self, server: Server) -> tuple[Phase, ...]:
-        return (Phase(steps=self.finetune_steps, lr=self.finetune_lr),) if self.finetune_steps else ()
+        if not self.finetune_steps:
+            return ()
+        batch_size = self.finetune_batch_size or None
+        return (Phase(steps=self.finetune_steps, batch_size=batch_size, lr=self.finetune_lr),)
 
     def traffic(self, server: Server) -> tuple[int, int]:
         down, up = super().traffic(server)
@@ -108,6 +128,18 @@ class SPFL(Method):
 
     def _refreshing(self, server: Server) -> bool:
         return (server.round - 1) % self.refresh == 0
+
+    def _alike(self, changes: dict[str, Tensor]) -> Tensor:
+        """(n, n) similarities of the clients' changes (n, *shape) in one stage."""
+        if self.similarity == "stage":
+            return cosines(changes, changes)
+        layers = [name for name, stack in changes.items() if stack.dim() > 2]  # no bias, no batch norm
+        shares = LAYER_SHARES.get(len(layers), [1 / len(layers)] * len(layers))
+        parts = [
+            share * cosines({name: changes[name]}, {name: changes[name]})
+            for share, name in zip(shares, layers, strict=True)
+        ]
+        return torch.stack(parts).sum(0)
 
     def _matrix(self, server: Server, similarity: Tensor) -> Matrix:
         """W of one stage, out of its S (n, n)."""

@@ -1,13 +1,16 @@
 """FedCAC's masks, overlaps, threshold and merge, by hand."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from pfl.config import Config
 from pfl.engine.mixing import mixed
 from pfl.methods.fedcac import FedCAC
 from tests.methods.scripted import models, scripted
+from tests.methods.toy import after_rounds
 
 
 def tensor(values):
@@ -57,6 +60,48 @@ def test_random_masks_are_as_large_and_fresh_in_every_round():
     assert masks[0].equal(masks[1])
     assert not masks[0].equal(masks[2])
     assert not masks[0][0].equal(masks[0][1])
+
+
+def test_the_authors_zero_rule_marks_all_but_the_zeros_where_the_last_marked_is_zero():
+    # Half of four elements: the second largest sensitivity is 0 for the first client, 4 for the second.
+    federation = server([[0, 1, 1, 1], [0, 0, 0, 0]], [[3, 1, 1, 1], [1, 2, 3, 0]])
+    assert FedCAC(tau=0.5, fling_zero_rule=True)._critical(federation, "w").tolist() == [
+        [True, False, False, False],
+        [False, True, True, False],
+    ]
+    # A quarter of eight: both marked ones are tiny, and so is a third that only the rule marks.
+    tiny = [[1e-12**0.5, 1e-12**0.5, 1e-14**0.5, 0, 0, 0, 0, 0]]
+    federation = server([[0] * 8], tiny)
+    assert FedCAC(tau=0.25)._critical(federation, "w").sum() == 2
+    assert FedCAC(tau=0.25, fling_zero_rule=True)._critical(federation, "w").sum() == 3
+
+
+def test_the_overlap_of_unequal_masks_is_one_minus_half_the_difference_over_the_own_marks():
+    masks = marks({0, 1}, {1, 2, 3, 4}, set(), elements=6)
+    assert FedCAC()._overlaps(masks).tolist() == [
+        [1, 1 - 4 / 4, 1 - 2 / 4],
+        [1 - 4 / 8, 1, 1 - 4 / 8],
+        [0, 0, 0],
+    ]
+
+
+def test_critical_statistics_are_averaged_like_critical_elements(dataset, partition):
+    def means(**hyper):
+        hyper = {"tau": 1.0, "collab": "top1", **hyper}
+        _, server = after_rounds("fedcac", dataset, partition, 1, participation=1.0, hyperparameters=hyper)
+        return server, server.bank[server.groups["bn_stats"][0]]
+
+    _, own = means()
+    server, averaged = means(statistics="critical")
+    collaborators = server.matrices["head.weight"].inside.matrix
+    assert not collaborators.equal(torch.eye(6, dtype=torch.float64))
+    torch.testing.assert_close(averaged, collaborators @ own)
+
+
+def test_critical_statistics_that_stay_local_are_a_warning():
+    config = Config(method="fedcac", hyperparameters={"statistics": "critical"}, bn_stats="local").validated()
+    assert config.warnings() == ("fedcac: bn_stats is local, so that critical statistics are not averaged",)
+    assert dataclasses.replace(config, bn_stats="mixed").warnings() == ()
 
 
 def test_the_overlap_is_the_share_of_common_marks():

@@ -65,6 +65,20 @@ def test_fedcac_without_critical_elements_is_fedavg(dataset, equal):
     )
 
 
+def test_local_training_of_all_clients_is_that_of_full_participation(dataset, partition):
+    everybody = losses(dataset, partition, "local", {"all_train": True}, participation=0.2)
+    assert_equal(everybody, losses(dataset, partition, "local", participation=1.0))
+    some = losses(dataset, partition, "local", participation=0.2)
+    assert some[-1] != pytest.approx(everybody[-1], abs=1e-3)
+
+
+def test_pfedme_at_full_participation_is_pfedme_in_which_everybody_trains(dataset, partition):
+    assert_equal(
+        losses(dataset, partition, "pfedme", {"all_train": True}, participation=1.0),
+        losses(dataset, partition, "pfedme", participation=1.0),
+    )
+
+
 def test_fedcac_with_nothing_but_critical_elements_and_nobody_to_share_with_is_local(dataset, partition):
     assert_equal(
         losses(dataset, partition, "fedcac", {"tau": 1.0, "collab": "none"}, **EVERYBODY),

@@ -63,6 +63,41 @@ def test_distances_are_relative_to_the_farthest_of_the_row():
     assert shares[1].tolist() == pytest.approx(second)
 
 
+def test_distances_may_be_relative_to_the_farthest_pair():
+    # Squared distances of client 0: 6, 9, 9 and 9; of the farthest pair: 36. Only 6/36 is within 0.5.
+    federation = server(heads=[[0.0], [6**0.5], [3.0], [3.0], [-3.0]], round=0)
+    members = {
+        maximum: PFedCS(cluster="FIX", similarity=0.0, maximum=maximum)._shares(federation)[0].nonzero()
+        for maximum in ("row", "global")
+    }
+    assert members["row"].flatten().tolist() == [0]
+    assert members["global"].flatten().tolist() == [0, 1]
+
+
+def test_heads_of_one_direction_are_at_no_distance_when_rows_have_length_one():
+    # Two classes in two dimensions: client 1 has twice the head of client 0, client 2 another class weight.
+    heads = [[[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, 2.0]], [[1.0, 0.0], [0.6, 0.8]]]
+    shares = PFedCS(select="all", similarity=1.0, unit_rows=True)._shares(server(heads=heads))
+    assert shares[0].tolist() == pytest.approx([0.5, 0.5, 0])
+
+
+def test_the_farthest_member_has_a_share_where_d_max_is_the_rows():
+    weights = PFedCS(similarity=1.0, farthest="row")._weights(
+        tensor([[0, 0.2, 0.5, 1.0]]), torch.tensor([[True, True, True, False]]), tensor([1, 1, 1, 1])
+    )
+    assert weights[0].tolist() == pytest.approx([1 / 2.3, 0.8 / 2.3, 0.5 / 2.3, 0])
+
+
+def test_fixed_random_collaborators_are_the_same_in_every_round():
+    def chosen(select, round):
+        federation = server(heads=[[float(k)] for k in range(12)], round=round)
+        return (PFedCS(select=select, similarity=0.0)._shares(federation) > 0).tolist()
+
+    assert chosen("random_fixed", 1) == chosen("random_fixed", 2)
+    assert chosen("random", 1) != chosen("random", 2)
+    assert all(sum(row) == 4 for row in chosen("random_fixed", 1))
+
+
 def test_only_participants_get_a_teacher_out_of_all_stored_heads():
     federation = server(participants=[1])
     PFedCS(select="all", similarity=0.0).prepare(federation)

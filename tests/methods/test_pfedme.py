@@ -38,6 +38,20 @@ def test_the_server_steps_beta_times_to_the_size_weighted_mean():
     assert models(simulation) == pytest.approx([12.0, 12.0])
 
 
+def test_everybody_may_train_while_only_those_drawn_are_averaged():
+    simulation = scripted(
+        "pfedme", lambda _purpose, _round, client: float(client), [12] * 4, participation=0.5, all_train=True
+    )
+    simulation.advance()
+    server = simulation.runs[0].server
+    assert server.participants.tolist() == [0, 1, 2, 3]
+    drawn = server.drawn().tolist()
+    assert len(drawn) == 2
+    assert models(simulation) == pytest.approx([sum(drawn) / 2] * 4)
+    model = 4 * server.scalars("all")
+    assert (simulation.runs[0].bytes_down, simulation.runs[0].bytes_up) == (4 * model, 2 * model)
+
+
 @pytest.fixture
 def server(dataset, partition):
     config = Config(method="pfedme", model="lenet5_bn", rounds=9, epochs=1, batch_size=8, lr=0.05)

@@ -60,6 +60,19 @@ def test_the_temperature_sharpens_the_softmax():
     assert base[0].tolist() == pytest.approx(row(10, 10 / math.sqrt(2)))
 
 
+def of_layers(count):
+    """Changes of two clients in so many layers: alike in the first, apart in the others; biases opposed."""
+    here, there = [[1.0, 0.0]], [[0.0, 1.0]]
+    weights = {f"{k}.weight": tensor([here, there if k else here]) for k in range(count)}
+    return {**weights, **{f"{k}.bias": tensor([[1.0], [-1.0]]) for k in range(count)}}
+
+
+@pytest.mark.parametrize(("count", "first"), [(1, 1.0), (2, 1 / 2), (3, 0.5), (4, 0.4), (5, 1 / 5)])
+def test_the_authors_similarity_is_a_weighted_mean_of_the_layers_cosines(count, first):
+    alike = SPFL(similarity="layers")._alike(of_layers(count))
+    assert alike[0].tolist() == pytest.approx([1, first])
+
+
 def test_a_refresh_sets_everybody_to_the_mean():
     server = refreshed(COPIES)
     assert server.bank["base.weight"].tolist() == [[1, 1], [1, 1]]
@@ -136,6 +149,29 @@ def test_a_local_head_keeps_the_clients_own_change():
     assert isinstance(mixing["head"], Identity)
     for matrix in mixing.values():
         check_rows(matrix)
+
+
+@pytest.mark.parametrize("mix", ["deltas", "weights"])
+def test_an_averaged_head_is_the_plain_mean(mix):
+    simulation = scripted(
+        "spfl", lambda _, __, client: [1.0, -1.0][client], [12] * 2, head_stage="average", mix=mix
+    )
+    simulation.advance()
+    server, initial = simulation.runs[0].server, simulation.backend.initial
+    moved = {name: (server.bank[name] - initial[name]).flatten(1)[:, 0] for name in initial}
+    assert moved["head.bias"].tolist() == moved["head.weight"].tolist() == pytest.approx([0, 0])
+    own = (ALIKE - OPPOSITE) / (ALIKE + OPPOSITE)
+    assert moved[next(iter(initial))].tolist() == pytest.approx([own, -own])
+
+
+def test_fine_tuning_may_have_another_batch_size():
+    def phases(**hyper):
+        return SPFL(**hyper).adaptation(SimpleNamespace())
+
+    assert phases() == ()
+    assert phases(finetune_steps=10)[0].batch_size is None
+    (phase,) = phases(finetune_steps=10, finetune_batch_size=64)
+    assert (phase.steps, phase.batch_size) == (10, 64)
 
 
 def test_equation_7_as_printed_hardly_moves():
