@@ -9,30 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
 from pfl.config import Config
 from pfl.errors import InvalidInput, unknown_name
-from pipeline.yaml import load, located
+from pipeline.claims import Claim
+from pipeline.yaml import Strict, load, located
 
 TABLES = Path("tables")
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Of a table, a setting and a row: they name folders and files."""
-
-
-class Strict(BaseModel):
-    """A mapping that accepts its own keys and types and no others."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_by_alias=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, values: Any) -> Any:
-        known = [field.alias or name for name, field in cls.model_fields.items()]
-        for key in values if isinstance(values, dict) else ():
-            if key not in known:
-                raise unknown_name("key", str(key), known)
-        return values
 
 
 def _short_form(key: str) -> BeforeValidator:
@@ -94,6 +80,8 @@ class PublishedTable(Strict):
 
     file: str
     table: str
+    seeds: int | None = None
+    """Repetitions behind each printed number; None: the paper does not say."""
 
 
 class Setting(Strict):
@@ -189,6 +177,7 @@ class Table(Strict):
     search: Search = Search()
     resources: Resources = Resources()
     published: PublishedTable | None = None
+    claims: list[Claim] = []
     sources: dict[str, str] = {}
 
     @property
@@ -225,6 +214,8 @@ class Table(Strict):
         for seed in self.seeds:
             if self.seeds.count(seed) > 1:
                 raise InvalidInput("seeds", seed, "each seed once")
+        for claim in self.claims:
+            claim.check(list(self.settings), rows)
         for departing in self.methods:
             for setting in departing.settings:
                 if setting not in self.settings:

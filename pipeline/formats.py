@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pipeline.agreement import Ranking, Tested
 from pipeline.plots import megabytes, seconds
 from pipeline.summary import Entry, Line, Summary
 
 COLUMNS = (
     *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
-    *("published_mean", "published_std", "difference", "rank", "parameters", "megabytes", "seconds", "cause"),
+    *("published_mean", "published_std", "metric", "difference", "verdict", "provisional"),
+    *("rank", "parameters", "megabytes", "seconds", "cause"),
 )
 
 
@@ -71,7 +73,7 @@ def parameters(values: Mapping[str, Any]) -> str:
 
 
 def markdown(entry: Entry) -> str:
-    """An entry as GitHub prints it: the best bold, the second underlined, the published number below."""
+    """An entry as GitHub prints it: the best bold, the second underlined, below it the published number."""
     if entry.score is None:
         text = f"*{entry.status}*"
     else:
@@ -79,12 +81,22 @@ def markdown(entry: Entry) -> str:
         text = {1: f"**{mean}**", 2: f"<ins>{mean}</ins>"}.get(entry.rank or 0, mean) + _spread(entry)
     if entry.published is None:
         return text
-    return f"{text}<br><sub>{_published(entry, '±', signed)}</sub>"
+    symbol = f"{entry.verdict.symbol} " if entry.verdict and entry.verdict.symbol else ""
+    return f"{text}<br><sub>{symbol}{_published(entry, '±', signed)}</sub>"
 
 
 def plain(entry: Entry) -> str:
     """A score without rank."""
     return points(entry.score.mean) + _spread(entry) if entry.score else entry.status
+
+
+def ranking(found: Ranking) -> str:
+    """Kendall's tau, and how many methods it is over.
+
+    >>> ranking(Ranking(0.6061, 12))
+    '0.61 (12 methods)'
+    """
+    return "–" if found.tau is None else f"{signed(found.tau).removeprefix('+')} ({found.methods} methods)"
 
 
 def tex(summary: Summary, protocol: str) -> str:
@@ -109,7 +121,7 @@ def comma_separated(summary: Summary) -> str:
     writer.writerow(COLUMNS)
     for line in summary.lines:
         for entry in line.entries.values():
-            score, printed = entry.score, entry.published
+            score, printed, verdict = entry.score, entry.published, entry.verdict
             writer.writerow(
                 [
                     summary.id,
@@ -119,8 +131,9 @@ def comma_separated(summary: Summary) -> str:
                     line.configuration,
                     entry.status,
                     *([f"{score.mean:.4f}", _decimals(score.std), score.seeds] if score else ["", "", 0]),
-                    *([printed.mean, printed.std] if printed else ["", ""]),
+                    *([printed.mean, printed.std, printed.metric] if printed else ["", "", ""]),
                     _decimals(entry.difference),
+                    *([verdict.name, verdict.provisional] if verdict else ["", ""]),
                     entry.rank,
                     json.dumps(entry.parameters),
                     f"{megabytes(entry)[1]:.3f}" if entry.rows else "",
@@ -128,6 +141,17 @@ def comma_separated(summary: Summary) -> str:
                     entry.cause,
                 ]
             )
+    return text.getvalue()
+
+
+def claims(tested: Sequence[Tested]) -> str:
+    """A line a claim."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("claim", "place", "published", "published_shown", "ours", "ours_shown", "provisional"))
+    for one in tested:
+        findings = (one.published.answer, one.published.shown, one.ours.answer, one.ours.shown)
+        writer.writerow((one.claim.says, one.claim.place, *findings, one.provisional))
     return text.getvalue()
 
 
@@ -142,10 +166,12 @@ def _spread(entry: Entry, sign: str = "±") -> str:
 
 
 def _published(entry: Entry, sign: str, difference: Any) -> str:
-    """The published number and, in brackets, ours less it."""
+    """The published number and, in brackets, ours less it, or by it where it is no accuracy."""
     assert entry.published is not None
     std = "" if entry.published.std is None else f" {sign} {points(entry.published.std)}"
     gap = "" if entry.difference is None else f" ({difference(entry.difference)})"
+    if entry.ratio is not None and not entry.published.is_accuracy:
+        gap = f" (×{entry.ratio:.2f})"
     return f"{points(entry.published.mean)}{std}{gap}"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from pfl.errors import unknown_name
-from pipeline.config import Strict, Subset, Table, load_table, table_names
-from pipeline.yaml import load
+from pipeline.config import Subset, Table, load_table, table_names
+from pipeline.yaml import Strict, load
 
 PARAMS = "params.yaml"
 

@@ -124,7 +124,7 @@ def convergence(summary: Summary) -> Figure:
             std = values.std(axis=0, ddof=1)
             axes.fill_between(rounds, mean - std, mean + std, color=look.colour, alpha=0.15, linewidth=0)
 
-    figure = _panels(summary, panel, "Round", "Accuracy (%)")
+    figure = panels(summary, panel, "Round", "Accuracy (%)")
     _legend(figure, summary)
     return figure
 
@@ -144,7 +144,7 @@ def clients(summary: Summary) -> Figure:
         axes.plot([low, high], [place, place], color=look.colour, linewidth=5, solid_capstyle="butt")
         axes.plot(median, place, "o", color=PAPER, markeredgecolor=look.colour, markersize=5.5)
 
-    figure = _panels(
+    figure = panels(
         summary, panel, "Accuracy of a client (%)", "", height=0.55 + 0.22 * len(places), share=True
     )
     for axes in figure.axes:
@@ -177,7 +177,7 @@ def search(summary: Summary) -> Figure:
         axes.step(numbers, np.maximum.accumulate(values), where="post", color=look.colour, ls=look.dash)
         axes.plot(numbers, values, look.marker, color=look.colour, markersize=3, alpha=0.55)
 
-    figure = _panels(summary, panel, "Trial", "Validation accuracy (%)")
+    figure = panels(summary, panel, "Trial", "Validation accuracy (%)")
     for axes in figure.axes:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _legend(figure, summary)
@@ -218,12 +218,12 @@ def _accuracy_against(summary: Summary, name: str, quantity: Callable[[Entry], f
         axes.update_datalim([(0, y)])
         axes.autoscale_view()
 
-    figure = _panels(summary, panel, name, "Accuracy (%)")
+    figure = panels(summary, panel, name, "Accuracy (%)")
     _legend(figure, summary, curves=False)
     return figure
 
 
-def _panels(
+def panels(
     summary: Summary,
     panel: Callable[[Axes, Entry, Look], None],
     x: str,
@@ -231,8 +231,16 @@ def _panels(
     *,
     height: float = 2.4,
     share: bool = False,
+    drawn: Callable[[Entry], bool] = lambda entry: bool(entry.rows),
 ) -> Figure:
-    """A panel a setting; ``panel`` draws one entry of the pinned configuration into it."""
+    """A panel a setting; ``panel`` draws one entry of the pinned configuration into it.
+
+    Args:
+        x, y: labels of the axes.
+        height: of a panel, in inches.
+        share: the axes' ranges.
+        drawn: which entries are drawn; by default those with a result.
+    """
     from matplotlib.figure import Figure
 
     settings = list(summary.columns)
@@ -249,9 +257,9 @@ def _panels(
         axes.set_title(summary.columns[settings[number]])
         entries = [line.entries[settings[number]] for line in summary.pinned]
         for entry in entries:
-            if entry.rows:
+            if drawn(entry):
                 panel(axes, entry, look[entry.row])
-        if not any(entry.rows for entry in entries):
+        if not any(map(drawn, entries)):
             axes.text(0.5, 0.5, "no results", transform=axes.transAxes, ha="center", color=MUTED)
         if number + across >= len(settings):
             axes.set_xlabel(x)

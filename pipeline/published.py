@@ -42,6 +42,10 @@ class Published:
     std: float | None
     note: str
 
+    @property
+    def is_accuracy(self) -> bool:
+        return self.metric.startswith("accuracy")
+
 
 def published_cells(file: str, folder: Path = FOLDER) -> list[Published]:
     """All printed cells of one paper.

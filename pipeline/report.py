@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from pfl.errors import InvalidInput
-from pipeline import formats, plots
+from pipeline import agreement, formats, plots, verdict_plots
+from pipeline.config import TABLES
 from pipeline.provenance import commands, costs, notices, partition_statistics, protocol, provenance, run_ids
 from pipeline.published import FOLDER
 from pipeline.summary import Summary, summarise
+from pipeline.verdicts import RULE
 
 CAPTIONS = {
+    "side_by_side": "By method, the published number (a bar, in a band of 2 points to either side) and ours "
+    "(a marker, with its standard deviation).",
     "convergence": "Accuracy by round of the pinned configurations: mean over the seeds, and a band of one "
     "standard deviation.",
     "clients": "Accuracy of every client's own model on its own test set, at the last round: a tick a client "
@@ -43,14 +47,25 @@ def write_report(table: str, root: Path) -> Path:
     path = root / "results" / table / "results.json"
     if not path.exists():
         raise InvalidInput("table", table, "a table with results; run its sweep first")
-    summary = summarise(json.loads(path.read_text(encoding="utf-8")), root / FOLDER)
+    whole = summarise(json.loads(path.read_text(encoding="utf-8")), root / FOLDER)
+    summary = whole.without(whole.empty)
     drawn = plots.draw(summary)
+    if summary.compared:
+        drawn["side_by_side"] = verdict_plots.side_by_side(summary)
+    counted, tested = agreement.tally(whole), agreement.claims(whole)
     partitions = _partition_plots(summary, root)
     templates = environment()
     context: dict[str, Any] = {
         "summary": summary,
+        "empty": whole.empty,
         "protocol": protocol(summary),
-        "notices": notices(summary),
+        "notices": notices(whole),
+        "counted": counted,
+        "headline": agreement.headline(counted, tested) if counted.total else "",
+        "rule": RULE,
+        "rankings": agreement.rankings(summary),
+        "claims": tested,
+        "findings": _findings(table, root),
         "captions": CAPTIONS,
         "plots": drawn,
         "partitions": partitions,
@@ -65,8 +80,9 @@ def write_report(table: str, root: Path) -> Path:
     files = {
         "README.md": templates.get_template("README.md.j2").render(context),
         "index.html": templates.get_template("index.html.j2").render(context),
-        "table.csv": formats.comma_separated(summary),
+        "table.csv": formats.comma_separated(whole),
         "table.tex": formats.tex(summary, context["protocol"]),
+        **({"claims.csv": formats.claims(tested)} if tested else {}),
         **{f"{name}.svg": svg for name, svg in drawn.items()},
         **{f"partition-{name}.svg": svg for name, svg in partitions.items()},
     }
@@ -115,8 +131,23 @@ def environment() -> Any:
         "plain": formats.plain,
         "markdown": formats.markdown,
         "inline": plots.inline,
+        "html": _html,
+        "ranking": formats.ranking,
     }
     return templates
+
+
+def _findings(table: str, root: Path) -> str:
+    """What ``tables/<table>.md`` says: prose that is written by hand."""
+    path = root / TABLES / f"{table}.md"
+    return path.read_text(encoding="utf-8").strip() if path.exists() else ""
+
+
+def _html(text: str) -> str:
+    """Markdown as HTML; tags in it stay text."""
+    from markdown_it import MarkdownIt
+
+    return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
 
 
 def _searched(summary: Summary) -> list[dict[str, Any]]:

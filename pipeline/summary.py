@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.config import Subset, Table, target
 from pipeline.published import FOLDER, Published, find, published_cells
+from pipeline.verdicts import Verdict, judge
 
 Row = Mapping[str, Any]
 """A line of the ledger."""
@@ -72,6 +73,7 @@ class Entry:
         parameters: the configuration's hyperparameters and learning rate.
         rows: the ledger rows, one a seed that gave a result.
         published: what the paper prints here; only the pinned configuration is held against it.
+        verdict: how it stands to that; None where nothing is printed.
         rank: 1 for the best of its column, 2 for the second, among complete entries; ties share a rank.
     """
 
@@ -84,6 +86,7 @@ class Entry:
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rows: tuple[Row, ...] = ()
     published: Published | None = None
+    verdict: Verdict | None = None
     rank: int | None = None
 
     @property
@@ -92,6 +95,13 @@ class Entry:
         if self.score is None or self.published is None:
             return None
         return self.score.mean - self.published.mean
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours by the published mean."""
+        if self.score is None or self.published is None or not self.published.mean:
+            return None
+        return self.score.mean / self.published.mean
 
 
 @dataclass(frozen=True)
@@ -141,6 +151,33 @@ class Summary:
         """Every ledger row that a printed number rests on, once."""
         return tuple({row["key"]: row for entry in self.entries for row in entry.rows}.values())
 
+    @property
+    def compared(self) -> tuple[Entry, ...]:
+        """The entries that a printed number stands beside."""
+        return tuple(entry for entry in self.entries if entry.published)
+
+    @property
+    def empty(self) -> dict[str, str]:
+        """The columns in which nothing has been tried, unless that is so in all."""
+        tried = {entry.setting for entry in self.entries if entry.status != "not run"}
+        return {name: label for name, label in self.columns.items() if tried and name not in tried}
+
+    def without(self, settings: Collection[str]) -> Summary:
+        """This summary with fewer columns."""
+
+        def fewer(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+            return tuple(
+                dataclasses.replace(
+                    line, entries={name: e for name, e in line.entries.items() if name not in settings}
+                )
+                for line in lines
+            )
+
+        columns = {name: label for name, label in self.columns.items() if name not in settings}
+        return dataclasses.replace(
+            self, columns=columns, pinned=fewer(self.pinned), selected=fewer(self.selected)
+        )
+
     def evaluation(self) -> dict[str, Any]:
         return self.table.evaluation.model_dump()
 
@@ -166,7 +203,9 @@ def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
             entry = _entry(cells.get(f"{name}/{row.id}"), name, row.id, configuration, table)
             if configuration == "pinned" and table.published and (wanted := target(setting, row)):
                 held_against = find(printed, table.published.table, wanted)
-                entry = dataclasses.replace(entry, published=held_against)
+                if held_against:
+                    verdict = judge(entry.score, entry.status, held_against, table.published.seeds)
+                    entry = dataclasses.replace(entry, published=held_against, verdict=verdict)
             entries[name] = entry
         return Line(row.id, row.label or row.id, row.method, configuration, entries)
 

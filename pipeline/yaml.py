@@ -1,17 +1,33 @@
-"""YAML files that are held to a pydantic model; what is wrong with one is a single line."""
+"""YAML files that are held to a model; what is wrong with one is a single line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from pfl.errors import InvalidInput
+from pfl.errors import InvalidInput, unknown_name
 
-M = TypeVar("M", bound=BaseModel)
+
+class Strict(BaseModel):
+    """A mapping that accepts its own keys and types and no others."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_by_alias=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, values: Any) -> Any:
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        for key in values if isinstance(values, dict) else ():
+            if key not in known:
+                raise unknown_name("key", str(key), known)
+        return values
+
+
+M = TypeVar("M", bound=Strict)
 
 
 def load(file: str | Path, model: type[M]) -> M:

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shutil
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -25,6 +26,12 @@ def realistic() -> dict:
         methods=4, seeds=2, search=3, published={"file": "pfedsim.csv", "table": "3"}, table="paper-table3"
     )
     results["config"]["title"] = "A table of <Tan> & al."
+    results["config"]["claims"] = [
+        {"says": "highest in all cases", "place": "Section 5", "kind": "best", "row": "pfedsim"}
+        | {"settings": ["cifar10-0.1"]},
+        {"says": "by 1.5 points", "place": "Section 5", "kind": "margin", "row": "pfedsim", "at_least": 1.5}
+        | {"settings": ["cifar10-0.5"]},
+    ]
     results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
     cell_of(results, "cifar10-0.1/local")["pinned"]["rows"] = [
         ledger_row("cifar10-0.1/local", seed, accuracy=accuracy) for seed, accuracy in enumerate((80, 82))
@@ -82,9 +89,7 @@ def small(tmp_path: Path, **changes: object) -> str:
 
 
 def test_the_published_number_and_the_difference_are_beside_ours(readme):
-    assert line_of(readme, "Local")[0] == "81.00 ± 1.41<br><sub>84.30 ± 0.81 (−3.30)</sub>".replace(
-        "81.00", "**81.00**"
-    )
+    assert line_of(readme, "Local")[0] == "**81.00** ± 1.41<br><sub>▽ 84.30 ± 0.81 (−3.30)</sub>"
 
 
 def test_the_best_is_bold_and_the_second_underlined(readme, page):
@@ -119,6 +124,7 @@ def test_the_csv_has_a_line_an_entry(folder):
     local = entries[0]
     assert (local["row"], local["mean"], local["seeds"]) == ("local", "81.0000", "2")
     assert (local["published_mean"], local["difference"]) == ("84.3", "-3.3000")
+    assert (local["verdict"], local["provisional"]) == ("lower", "True")
     assert {entry["status"] for entry in entries} == {"done", "partial", "failed", "not run"}
 
 
@@ -136,6 +142,50 @@ def test_latex_labels_are_escaped(tmp_path):
     results["config"]["methods"][0]["label"] = "50%_&"
     write_results(results, tmp_path)
     assert r"50\%\_\&" in (write_report("fake", tmp_path) / "table.tex").read_text()
+
+
+# ---- what the paper says -------------------------------------------------------------------------------
+
+
+def test_the_outcome_is_said_before_the_table(readme, page):
+    said = "4 cells have a published number: 2 higher, 2 lower. All verdicts are provisional."
+    assert said in readme.partition("| Method |")[0]
+    assert said in unescape(page).partition("<table")[0]
+
+
+def test_the_agreement_of_the_rankings_is_below_each_column(readme):
+    # Of the six pairs, one is the other way round: pFedSim is above Local in the paper.
+    assert line_of(readme, "*Ranking: Kendall's τ*") == ["0.67 (4 methods)", ""]
+
+
+def test_a_claim_stands_beside_what_it_is_worth_on_either_numbers(readme, folder):
+    first, second = [line for line in readme.splitlines() if line.startswith("| “")]
+    assert "“highest in all cases” (Section 5)" in first
+    assert "**holds**" in first
+    assert "**does not hold** (provisional): not in 1 of 1 column: in CIFAR-10, Dir(0.1), Local is" in first
+    assert second.count("cannot be said") == 2
+    with (folder / "claims.csv").open() as lines:
+        answers = [(claim["published"], claim["ours"]) for claim in csv.DictReader(lines)]
+    assert answers == [("holds", "does not hold"), ("cannot be said", "cannot be said")]
+
+
+def test_findings_written_by_hand_are_part_of_the_report(tmp_path):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/fake.md").write_text("FedAvg is *far* above, <b>and</b> this is why.\n")
+    assert "## Findings\n\nFedAvg is *far* above" in small(tmp_path)
+    page = (tmp_path / "reports/fake/index.html").read_text()
+    assert "<p>FedAvg is <em>far</em> above, &lt;b&gt;and&lt;/b&gt; this is why.</p>" in page
+
+
+def test_columns_that_have_not_been_tried_are_named_and_not_printed(tmp_path):
+    results = fake_results(methods=2, settings=2, seeds=1)
+    results["cells"] = [cell for cell in results["cells"] if cell["setting"] == "cifar10-0.1"]
+    write_results(results, tmp_path)
+    folder = write_report("fake", tmp_path)
+    readme = (folder / "README.md").read_text()
+    assert "| Method | CIFAR-10, Dir(0.1) |" in readme
+    assert "Not run: CIFAR-10, Dir(0.5)." in readme
+    assert "cifar10-0.5" in (folder / "table.csv").read_text()
 
 
 # ---- notices and provenance ----------------------------------------------------------------------------

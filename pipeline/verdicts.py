@@ -1,0 +1,94 @@
+"""How our numbers stand to the printed ones: a verdict a cell, and how far two rankings of methods agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pipeline.published import Published
+
+if TYPE_CHECKING:
+    from pipeline.summary import Score, Status
+
+POINTS = 2.0
+"""An accuracy this near to the printed one is reproduced."""
+
+ERRORS = 2.0
+"""Or one this many standard errors of the difference near, where both sides have `SEEDS` seeds."""
+
+SEEDS = 3
+"""With fewer of ours a verdict is provisional."""
+
+RULE = (
+    f"Reproduced: within {POINTS:g} points of the published mean, or within {ERRORS:g} standard errors of "
+    f"the difference where both sides have at least {SEEDS} seeds; otherwise higher or lower. Provisional: "
+    f"ours has fewer than {SEEDS} seeds. What is no accuracy is shown as a ratio, without a verdict."
+)
+
+Name = Literal["reproduced", "higher", "lower", "ratio", "failed", "not run"]
+NAMES: tuple[Name, ...] = ("reproduced", "higher", "lower", "ratio", "failed", "not run")
+
+SYMBOLS = {
+    ("reproduced", False): "●",
+    ("reproduced", True): "○",
+    ("higher", False): "▲",
+    ("higher", True): "△",
+    ("lower", False): "▼",
+    ("lower", True): "▽",
+}
+"""By name and whether provisional; the other verdicts need none."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a cell stands to the printed one.
+
+    Attributes:
+        provisional: rests on fewer seeds than `SEEDS`.
+    """
+
+    name: Name
+    provisional: bool = False
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOLS.get((self.name, self.provisional), "")
+
+
+def judge(score: Score | None, status: Status, published: Published, seeds: int | None) -> Verdict:
+    """The verdict on a cell, by `RULE`.
+
+    Args:
+        score: ours; None without any result.
+        seeds: behind the printed number; None: the paper does not say.
+    """
+    if score is None:
+        return Verdict("failed" if status == "failed" else "not run")
+    if not published.is_accuracy:
+        return Verdict("ratio")
+    provisional = score.seeds < SEEDS
+    # Both are printed to hundredths: a difference of 2.00 as it is printed is within 2 points.
+    difference = round(score.mean - published.mean, 2)
+    if abs(difference) <= max(POINTS, ERRORS * _standard_error(score, published, seeds)):
+        return Verdict("reproduced", provisional)
+    return Verdict("higher" if difference > 0 else "lower", provisional)
+
+
+def _standard_error(score: Score, published: Published, seeds: int | None) -> float:
+    """Of the difference of two means; 0 where one side has too few seeds to tell."""
+    if score.std is None or published.std is None or min(score.seeds, seeds or 0) < SEEDS:
+        return 0.0
+    assert seeds is not None
+    return math.sqrt(score.std**2 / score.seeds + published.std**2 / seeds)
+
+
+def kendall(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """Kendall's tau-b of two rankings of the same methods; None for fewer than three, or a level one."""
+    from scipy.stats import kendalltau
+
+    if len(ours) < 3:
+        return None
+    tau = float(kendalltau(ours, theirs).statistic)
+    return None if math.isnan(tau) else tau
