@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pfl
-from pfl import engine
+from pfl import engine, kernels
 from pfl.config import Config, Execution, departures
 from pfl.methods import METHODS
 from pfl.models import weights_of
@@ -202,6 +202,7 @@ def versions(method: str) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "compiler": kernels.compiler_version(),
         "pfl": pfl.__version__,
         "engine": engine.VERSION,
         "method": METHODS[method].version,
@@ -223,7 +224,7 @@ def commit() -> dict[str, Any]:
         ).stdout.strip()
 
     digest = hashlib.sha256()
-    for path in sorted((root / "pfl").rglob("*.py")):
+    for path in sorted(path for path in (root / "pfl").rglob("*") if path.suffix in (".py", ".cpp")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     sources = digest.hexdigest()
     try:

@@ -94,6 +94,11 @@ class ArrayWriter:
         self._bar.close()
 
 
+def cache_root() -> Path:
+    """The folder PFL_CACHE, by default ~/.cache/pfl-repro."""
+    return Path(os.environ.get("PFL_CACHE", "~/.cache/pfl-repro")).expanduser()
+
+
 def entry(name: str, key: str, write: Callable[[Path], None]) -> Path:
     """The folder of a cache entry, made by ``write`` unless it is there.
 
@@ -103,7 +108,7 @@ def entry(name: str, key: str, write: Callable[[Path], None]) -> Path:
     Raises:
         InvalidInput: the cache folder cannot be written, or is full.
     """
-    root = Path(os.environ.get("PFL_CACHE", "~/.cache/pfl-repro")).expanduser()
+    root = cache_root()
     folder = root / f"{name}-{key[:16]}"
     if folder.is_dir():
         return folder

@@ -18,6 +18,7 @@ from pfl.engine.client import Batch, Client
 from pfl.engine.groups import Groups
 from pfl.engine.method import Method, Phase
 from pfl.engine.streams import generator, integer_seed
+from pfl.models._convnet import Layers
 from pfl.models._layers import BatchNorm2d, Dropout
 from pfl.models._network import Network
 
@@ -41,6 +42,12 @@ class Program:
     @cached_property
     def norms(self) -> tuple[BatchNorm2d, ...]:
         return tuple(module for module in self.net.modules() if isinstance(module, BatchNorm2d))
+
+    def alone(self) -> None:
+        """Tell ``net`` that it will compute one client at a time."""
+        for module in self.net.modules():
+            if isinstance(module, Layers):
+                module.alone = True
 
     @cached_property
     def dropouts(self) -> tuple[Dropout, ...]:

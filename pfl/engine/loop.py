@@ -21,6 +21,7 @@ class LoopBackend:
     """See `pfl.engine.local.Backend`."""
 
     def train(self, program: Program, task: Task) -> Trained:
+        program.alone()
         tensors = {name: stack.clone() for name, stack in task.start.items()}
         state = {name: stack.clone() for name, stack in task.state.items()}
         losses = torch.zeros(len(task.clients), dtype=torch.float64, device=program.federation.device)
@@ -45,6 +46,7 @@ class LoopBackend:
         state: Mapping[str, Tensor],
         samples: Sequence[np.ndarray],
     ) -> dict[str, Tensor]:
+        program.alone()
         program.net.eval()
         sums: dict[str, Tensor] = {}
         for k, indices in enumerate(samples):

@@ -7,9 +7,10 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from torch import nn
+from torch import Tensor, nn
 
 from pfl.errors import InvalidInput
+from pfl.kernels.conv_block import conv_block
 from pfl.models import Shape
 from pfl.models._layers import BatchNorm2d
 from pfl.models._network import Network
@@ -78,6 +79,45 @@ class Plan:
         return min(plans, key=lambda plan: abs(plan.parameters - share * self.parameters))
 
 
+class Layers(nn.Sequential):
+    """The layers of an extractor, blocks of convolution, perhaps batch norm, ReLU and pooling first.
+
+    Attributes:
+        alone: the tensors are those of one client, not of a stack: a block may be one operation.
+    """
+
+    alone: bool = False
+
+    def __init__(self, layers: OrderedDict[str, nn.Module]):
+        super().__init__(layers)
+        self._blocks: list[list[nn.Module]] = []
+        self._rest: list[nn.Module] = []
+        for layer in layers.values():
+            self._rest.append(layer)
+            if isinstance(layer, nn.MaxPool2d):
+                self._blocks.append(self._rest)
+                self._rest = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.alone:
+            return super().forward(x)
+        for block in self._blocks:
+            fused = None if any(map(_watched, block)) else conv_block(x, *block[:-2])
+            if fused is None:
+                for layer in block:
+                    x = layer(x)
+            else:
+                x = fused
+        for layer in self._rest:
+            x = layer(x)
+        return x
+
+
+def _watched(layer: nn.Module) -> bool:
+    """Whether somebody wants to see what goes in or comes out."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks)
+
+
 class ConvNet(Network):
     """Blocks of convolution, ReLU and 2x2 max pooling, then linear layers with ReLU, then the head."""
 
@@ -93,5 +133,5 @@ class ConvNet(Network):
         for i, (before, after) in enumerate(pairwise((plan.flat, *plan.hidden)), start=1):
             layers[f"fc{i}"] = nn.Linear(before, after)
             layers[f"fc{i}_relu"] = nn.ReLU()
-        super().__init__(nn.Sequential(layers), nn.Linear(plan.hidden[-1], plan.classes))
+        super().__init__(Layers(layers), nn.Linear(plan.hidden[-1], plan.classes))
         self.plan = plan

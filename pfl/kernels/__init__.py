@@ -1,0 +1,73 @@
+"""Fused CPU kernels in C++, compiled for a network's shapes when they are first used.
+
+They take one thread, as a sweep's trials do. Without a compiler (``CXX``, by default c++, g++ or clang++)
+torch's own operations are used, which agree to rounding.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from pfl.data.cache import cache_root
+
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
+
+
+@cache
+def compiler() -> str | None:
+    """The C++ compiler; None where there is none."""
+    candidates = [os.environ["CXX"]] if "CXX" in os.environ else ["c++", "g++", "clang++"]
+    return next((path for name in candidates if name and (path := shutil.which(name))), None)
+
+
+@cache
+def compiler_version() -> str | None:
+    """The first line of what the compiler says of itself; None where there is none."""
+    found = compiler()
+    if found is None:
+        return None
+    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    return said.partition("\n")[0]
+
+
+@cache
+def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
+    """The library of ``<name>.cpp`` with ``constants`` defined, kept in the cache folder for later.
+
+    None where it cannot be had: there is no compiler, it fails, or the folder cannot be written.
+    """
+    found = compiler()
+    if found is None:
+        return None
+    source = Path(__file__).with_name(f"{name}.cpp")
+    defined = [f"-D{key}={value}" for key, value in constants.items()]
+    content = (source.read_text(), *FLAGS, *defined, str(compiler_version()), _processor())
+    key = hashlib.sha256("\0".join(content).encode()).hexdigest()[:20]
+    library = cache_root() / "kernels" / f"{name}-{key}.so"
+    try:
+        if not library.exists():
+            library.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+                made = Path(folder) / library.name
+                command = [found, *FLAGS, *defined, str(source), "-o", str(made)]
+                subprocess.run(command, check=True, capture_output=True)
+                made.replace(library)  # whole or not at all: another process may be making the same
+        return ctypes.CDLL(str(library))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+@cache
+def _processor() -> str:
+    """What -march=native stands for: a cache folder may be shared by machines of several kinds."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags"))})) or lines[0]
