@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from functools import cached_property
 
 import numpy as np
@@ -32,6 +33,7 @@ class Federation:
         raw: bool = False,
     ):
         self.images = torch.from_numpy(dataset.images).to(device)
+        self._file = dataset.images.base
         self.labels = torch.from_numpy(dataset.labels).to(device)
         self.classes = len(dataset.classes)
         self.shape = dataset.shape
@@ -62,6 +64,11 @@ class Federation:
         labels = self.labels.cpu().numpy()
         counts = [np.bincount(labels[index], minlength=self.classes) for index in self.train]
         return torch.tensor(np.stack(counts), dtype=torch.float64, device=self.device)
+
+    def release(self) -> None:
+        """Give memory-mapped images back to the page cache, from where the next batch maps its own again."""
+        if isinstance(self._file, mmap.mmap):
+            self._file.madvise(mmap.MADV_DONTNEED)
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Images (..., C, H, W) and labels (...) of the pooled indices ``index`` (...)."""

@@ -14,7 +14,7 @@ from pfl.engine.groups import bind
 from pfl.engine.local import SGD, Plan, Program, Statistic, Task, Trained
 from pfl.engine.method import Phase
 
-COLLECTION_BATCH = 512  # images at once; bounds the memory of an evaluation
+COLLECTION_BATCH = 128  # images at once; bounds the memory of an evaluation
 
 
 class LoopBackend:
@@ -35,6 +35,7 @@ class LoopBackend:
                 losses[k] += run(program, phase, plans, Client(program.net, params, start, rows))
                 samples += phase.repeat * sum(len(batch) for plan in plans for batch in plan.batches)
             losses[k] /= max(sum(map(len, schedule)), 1)
+            program.federation.release()
         return Trained(tensors, state, losses, samples)
 
     @torch.no_grad()
@@ -59,6 +60,7 @@ class LoopBackend:
                     if name not in sums:
                         sums[name] = value.new_zeros((len(samples), *value.shape), dtype=torch.float64)
                     sums[name][k] += value
+            program.federation.release()
         return sums
 
 
