@@ -38,7 +38,7 @@ class Agenda:
         on_row: Callable[[CellAgenda, Attempt, Row, bool], None] = lambda *_: None,
         on_cell: Callable[[CellAgenda], None] = lambda _: None,
     ):
-        self.cells = [CellAgenda(cell, table, partitions[cell.setting]) for cell in cells]
+        self.cells = [CellAgenda(cell, table, partitions[cell.partition_name]) for cell in cells]
         self.outcomes: dict[str, Row] = {}
         self.ran = 0
         self.seconds = 0.0

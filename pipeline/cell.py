@@ -12,8 +12,9 @@ from pfl.methods import METHODS
 from pfl.trials import Trial
 from pipeline.config import Cell, Table
 from pipeline.ledger import Row
+from pipeline.protocol import moment, reported
 from pipeline.search import WORST, Stopped, Study, configured
-from pipeline.summary import accuracy, failure
+from pipeline.summary import failure
 
 if TYPE_CHECKING:
     from pfl.data.partition import Partition
@@ -59,7 +60,7 @@ class CellAgenda:
         self._base = Trial(
             table=cell.table,
             cell=cell.id,
-            setting=cell.setting,
+            setting=cell.partition_name,
             row=cell.row,
             phase="final",
             config=cell.config.to_dict(),
@@ -70,10 +71,8 @@ class CellAgenda:
             data_checksum=partition.data_checksum,
             partition_checksum=partition.checksum,
             objective=(
-                METHODS[cell.config.method].headline
-                if table.evaluation.moment == "headline"
-                else table.evaluation.moment,
-                table.evaluation.metric,
+                moment({"headline": METHODS[cell.config.method].headline}, cell.evaluation),
+                cell.evaluation.metric,
             ),
         )
         search = table.search
@@ -191,7 +190,7 @@ class CellAgenda:
             return None
         if failure(row):
             return WORST
-        value = accuracy(row["metrics"], self._table.evaluation.model_dump())
+        value = reported(row, self.cell.evaluation)
         return Stopped(value) if "stopped_at" in row["metrics"] else value
 
     def _search_trial(self, attempt: Attempt, row: Row) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from pfl.data.dataset import check_dataset
 from pfl.data.partition import check_partition
 from pfl.errors import InvalidInput, unknown_name
 from pfl.methods import METHODS
-from pipeline.config import Table, cells, table_file
+from pipeline.config import Table, cells, table_file, target
 from pipeline.environment import SCRATCH
 from pipeline.params import load_part, selected_tables
-from pipeline.published import published_cells
+from pipeline.published import find, published_cells
 from pipeline.yaml import located
 
 WRITTEN = ("data/manifests", "data/partitions", "reports", "results")
@@ -39,21 +39,32 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
 
 def _check(name: str, table: Table) -> list[str]:
     file = str(table_file(name))
-    configs = [cell.config for cell in cells(name, table)]
+    found = cells(name, table)
+    configs = [cell.config for cell in found]
     with located(f"{file}: search.ranges"):
         _check_ranges(table, configs)
-    for setting_name, setting in table.settings.items():
-        with located(f"{file}: setting {setting_name}"):
-            data = check_dataset(setting.dataset or table.dataset)
+    for cell in {cell.partition_name: cell for cell in found}.values():
+        own = cell.partition_name != cell.setting
+        with located(f"{file}: cell {cell.id}" if own else f"{file}: setting {cell.setting}"):
+            data = check_dataset(cell.dataset)
             known = (data.samples, data.classes) if data else (None, None)
-            check_partition(setting.partition, setting.clients or table.clients, *known)
-    if table.published:
-        with located(file):
-            published_cells(table.published.file)
+            check_partition(cell.partition, cell.clients, *known)
+    with located(file):
+        _check_published(table)
     with located(file):
         _check_gpu(table)
     warnings = {f"{name}: {text}": None for config in configs for text in config.warnings()}
     return [f"{name}: {table.size}", *warnings]
+
+
+def _check_published(table: Table) -> None:
+    """What the cells are held against is unambiguous."""
+    if table.published:
+        printed = published_cells(table.published.file)
+        for setting in table.settings.values():
+            for row in table.methods:
+                if wanted := target(setting, row):
+                    find(printed, table.published.table, wanted)
 
 
 def _check_ranges(table: Table, configs: Sequence[Config]) -> None:

@@ -14,6 +14,8 @@ from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 from pfl.config import Config
 from pfl.errors import InvalidInput, unknown_name
 from pipeline.claims import Claim
+from pipeline.protocol import Evaluation, Reading
+from pipeline.published import PublishedCell
 from pipeline.yaml import Strict, load, located
 
 TABLES = Path("tables")
@@ -52,29 +54,6 @@ class Schedule(Strict):
     bn_stats: Literal["mixed", "local"] | None = None
 
 
-class PublishedCell(Strict):
-    """How `tables/published/*.csv` name a printed cell, as far as a setting or a row can tell."""
-
-    dataset: str | None = None
-    partition: str | None = None
-    partition_arg: str | None = None
-    clients: int | None = None
-    variant: str | None = None
-    """Of several things that the CSV joins by semicolons, those that matter."""
-    method: str | None = None
-    """None: the row's name."""
-    metric: str | None = None
-    """None: accuracy."""
-
-    def narrowed(self, by: PublishedCell | None) -> PublishedCell:
-        """What both say: variants are joined, otherwise ``by`` goes first."""
-        if by is None:
-            return self
-        variants = ";".join(part.variant for part in (self, by) if part.variant)
-        said = by.model_dump(exclude_none=True) | {"variant": variants or None}
-        return self.model_copy(update=said)
-
-
 class PublishedTable(Strict):
     """Where the published numbers are: a file of `tables/published/` and its column "table"."""
 
@@ -93,12 +72,14 @@ class Setting(Strict):
     dataset: str | None = None
     model: str | None = None
     schedule: Schedule = Schedule()
+    evaluation: Reading = Reading()
     published: PublishedCell | None = None
 
 
 class Departure(Strict):
     """What a row does differently in one setting."""
 
+    partition: str | None = None
     params: dict[str, Any] = {}
     schedule: Schedule = Schedule()
 
@@ -109,24 +90,17 @@ class Row(Strict):
     method: str
     name: Name | None = Field(default=None, alias="as")
     label: str | None = None
+    clients: int | None = Field(default=None, ge=1)
     params: dict[str, Any] = {}
     schedule: Schedule = Schedule()
     settings: dict[str, Departure] = {}
     """By setting, where the row departs from the above."""
+    evaluation: Reading = Reading()
     published: PublishedCell | None = None
 
     @property
     def id(self) -> str:
         return self.name or self.method
-
-
-class Evaluation(Strict):
-    """Which of a simulation's accuracies the table reports, and a search maximises on validation data."""
-
-    every: int = Field(default=5, ge=1)
-    metric: Literal["pooled", "client_mean", "client_mean_weighted"] = "pooled"
-    which: Literal["last", "best"] = "last"
-    moment: Literal["headline", "post_aggregation", "post_local", "adapted"] = "headline"
 
 
 class Search(Strict):
@@ -253,6 +227,9 @@ class Cell:
     clients: int | None
     config: Config
     """Validated, the method's defaults filled in."""
+    evaluation: Evaluation
+    partition_name: str
+    """The setting, and the row after it where that divides the data its own way."""
 
     @property
     def id(self) -> str:
@@ -285,15 +262,18 @@ def _cell(name: str, table: Table, setting_name: str, setting: Setting, row: Row
             eval_every=table.evaluation.every,
             **schedule,
         ).validated()
+        evaluation = table.evaluation.narrowed(setting.evaluation, row.evaluation)
     return Cell(
         table=name,
         setting=setting_name,
         row=row.id,
         label=row.label or row.id,
         dataset=setting.dataset or table.dataset,
-        partition=setting.partition,
-        clients=setting.clients or table.clients,
+        partition=departure.partition or setting.partition,
+        clients=row.clients or setting.clients or table.clients,
         config=config,
+        evaluation=evaluation,
+        partition_name=f"{setting_name}.{row.id}" if row.clients or departure.partition else setting_name,
     )
 
 
@@ -306,9 +286,9 @@ def manifest_file(table: str) -> Path:
     return Path("data/manifests") / f"{table}.json"
 
 
-def partition_file(table: str, setting: str) -> Path:
+def partition_file(table: str, partition_name: str) -> Path:
     """What the partition stage writes, beside its statistics (.json) and its plot (.svg)."""
-    return Path("data/partitions") / table / f"{setting}.npz"
+    return Path("data/partitions") / table / f"{partition_name}.npz"
 
 
 def table_names() -> list[str]:

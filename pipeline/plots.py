@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.summary import Entry, Line, Summary, moment
+from pipeline.protocol import curve
+from pipeline.summary import Entry, Line, Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,15 +110,12 @@ def draw(summary: Summary) -> dict[str, str]:
 
 def convergence(summary: Summary) -> Figure:
     """Accuracy by round: mean over the seeds, and a band of one standard deviation around it."""
-    evaluation = summary.evaluation()
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        curves = [
-            [evaluated[moment(row["metrics"], evaluation)] for evaluated in row["metrics"]["rounds"]]
-            for row in entry.rows
-        ]
-        values = np.array([[evaluated[evaluation["metric"]] for evaluated in curve] for curve in curves])
-        rounds = [evaluated["round"] for evaluated in entry.rows[0]["metrics"]["rounds"]]
+        curves = np.array([curve(row, entry.evaluation) for row in entry.rows])
+        if not curves.size:
+            return
+        rounds, values = curves[0, :, 0], curves[:, :, 1]
         mean = values.mean(axis=0)
         axes.plot(rounds, mean, look.marker, ls=look.dash, color=look.colour, markersize=4, markevery=[-1])
         if len(values) > 1:

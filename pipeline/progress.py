@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.formats import duration
 from pipeline.summary import score
@@ -24,10 +23,9 @@ CELLS_SHOWN = 12
 class Progress:
     """A live display on a terminal; elsewhere a line a cell, and one every half minute."""
 
-    def __init__(self, table: str, agenda: Agenda, evaluation: Mapping[str, Any]):
+    def __init__(self, table: str, agenda: Agenda):
         self._table = table
         self._agenda = agenda
-        self._evaluation = evaluation
         self._slots = 1
         self._told = {id(cell) for cell in agenda.cells if cell.finished}
         self._last_line = time.monotonic()
@@ -82,24 +80,27 @@ class Progress:
         attempts = {"pinned": cell.pinned, "selected": cell.selected}
         if cell.selected is cell.pinned:
             del attempts["selected"]
-        return ", ".join(f"{name} {self._score(attempt)}" for name, attempt in attempts.items() if attempt)
+        return ", ".join(
+            f"{name} {self._score(cell, attempt)}" for name, attempt in attempts.items() if attempt
+        )
 
     def _so_far(self, cell: CellAgenda) -> str:
         """For example "pinned 91.20 %, best of the search 93.05 % on validation data"."""
         texts = []
         if any(key in cell.seen for key in cell.pinned.keys):
-            texts.append(f"pinned {self._score(cell.pinned)}")
+            texts.append(f"pinned {self._score(cell, cell.pinned)}")
         values = [value for value in cell.values if value is not None]
         if values:
             texts.append(f"best of the search {max(values):.2f} % on validation data")
         return ", ".join(texts)
 
-    def _score(self, attempt: Attempt) -> str:
-        outcomes = self._agenda.outcomes
-        found = score([outcomes[key] for key in attempt.keys if key in outcomes], self._evaluation)
+    def _score(self, cell: CellAgenda, attempt: Attempt) -> str:
+        outcomes, evaluation = self._agenda.outcomes, cell.cell.evaluation
+        found = score([outcomes[key] for key in attempt.keys if key in outcomes], evaluation)
         if found is None:
             return "failed"
-        return f"{found.mean:.2f} %" if found.std is None else f"{found.mean:.2f} ± {found.std:.2f} %"
+        spread = "" if found.std is None else f" ± {found.std:.2f}"
+        return f"{found.mean:.2f}{spread} {evaluation.unit}"
 
     def _picture(self) -> Group:
         from rich.console import Group

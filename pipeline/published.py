@@ -6,12 +6,10 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pfl.errors import InvalidInput, unknown_name
-
-if TYPE_CHECKING:
-    from pipeline.config import PublishedCell
+from pipeline.yaml import Strict
 
 FOLDER = Path("tables/published")
 
@@ -45,6 +43,29 @@ class Published:
     @property
     def is_accuracy(self) -> bool:
         return self.metric.startswith("accuracy")
+
+
+class PublishedCell(Strict):
+    """How `tables/published/*.csv` name a printed cell, as far as a setting or a row can tell."""
+
+    dataset: str | None = None
+    partition: str | None = None
+    partition_arg: str | None = None
+    clients: int | None = None
+    variant: str | None = None
+    """Of several things that the CSV joins by semicolons, those that matter."""
+    method: str | None = None
+    """None: the row's name."""
+    metric: str | None = None
+    """None: accuracy."""
+
+    def narrowed(self, by: PublishedCell | None) -> PublishedCell:
+        """What both say: variants are joined, otherwise ``by`` goes first."""
+        if by is None:
+            return self
+        variants = ";".join(part.variant for part in (self, by) if part.variant)
+        said = by.model_dump(exclude_none=True) | {"variant": variants or None}
+        return self.model_copy(update=said)
 
 
 def published_cells(file: str, folder: Path = FOLDER) -> list[Published]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.agenda import Agenda
 from pipeline.config import Subset, Table, manifest_file
 from pipeline.environment import Sources
-from pipeline.summary import moment, score
+from pipeline.protocol import Evaluation, Row, curve
+from pipeline.summary import score
 
 FOLDER = Path("results")
 
@@ -41,34 +42,29 @@ def write(
         "commit": sources.commit,
         "dirty": sources.dirty,
     }
-    evaluation = results["config"]["evaluation"]
+    pinned = [(cell.cell, found["pinned"]["rows"]) for cell, found in zip(agenda.cells, cells, strict=True)]
     folder = FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "results.json", results)
     for setting in table.part(subset).settings:
-        column = [cell for cell in cells if cell["setting"] == setting]
-        found = {cell["row"]: score(cell["pinned"]["rows"], evaluation) for cell in column}
+        found = {cell.row: score(rows, cell.evaluation) for cell, rows in pinned if cell.setting == setting}
         _write(
             folder / "metrics" / f"{setting}.json", {row: round(s.mean, 2) for row, s in found.items() if s}
         )
     with (folder / "curves.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["setting", "method", "round", "accuracy"])
-        for cell in cells:
-            for number, accuracy in _curve(cell, evaluation):
-                writer.writerow([cell["setting"], cell["row"], number, round(accuracy, 3)])
+        for cell, rows in pinned:
+            for number, accuracy in _curve(rows, cell.evaluation):
+                writer.writerow([cell.setting, cell.row, number, round(accuracy, 3)])
     return results
 
 
-def _curve(cell: Mapping[str, Any], evaluation: Mapping[str, Any]) -> list[tuple[int, float]]:
-    """Accuracy by round of the pinned configuration, the mean over its seeds."""
-    runs = [row["metrics"] for row in cell["pinned"]["rows"]]
-    if not runs:
-        return []
-    at = moment(runs[0], evaluation)
+def _curve(rows: Sequence[Row], evaluation: Evaluation) -> list[tuple[int, float]]:
+    """Accuracy by round, the mean over the seeds."""
     return [
-        (together[0]["round"], statistics.fmean(entry[at][evaluation["metric"]] for entry in together))
-        for together in zip(*(run["rounds"] for run in runs), strict=True)
+        (together[0][0], statistics.fmean(accuracy for _, accuracy in together))
+        for together in zip(*(curve(row, evaluation) for row in rows), strict=True)
     ]
 
 

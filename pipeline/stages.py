@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl.errors import InvalidInput
-from pipeline.config import Setting, Table, manifest_file, partition_file
+from pipeline.config import cells, manifest_file, partition_file
 from pipeline.params import load_part
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def download(name: str) -> None:
     """Fetch and decode a table's data sets, and write what they are to `data/manifests/<table>.json`."""
     table = load_part(name)
-    names = dict.fromkeys(_dataset_name(table, setting) for setting in table.settings.values())
+    names = dict.fromkeys(setting.dataset or table.dataset for setting in table.settings.values())
     datasets = {dataset: _described(_load(dataset)) for dataset in names}
     _write(manifest_file(name), {"table": name, "datasets": datasets})
     for dataset, found in datasets.items():
@@ -36,28 +36,24 @@ def partition(name: str) -> None:
 
     table = load_part(name)
     manifest = json.loads(manifest_file(name).read_text(encoding="utf-8"))["datasets"]
-    for setting_name, setting in table.settings.items():
-        dataset_name = _dataset_name(table, setting)
-        dataset = _load(dataset_name)
-        if dataset.checksum != manifest[dataset_name]["checksum"]:
+    divisions = {cell.partition_name: cell for cell in cells(name, table)}
+    for division, cell in divisions.items():
+        dataset = _load(cell.dataset)
+        if dataset.checksum != manifest[cell.dataset]["checksum"]:
             raise InvalidInput(
-                "dataset", dataset_name, "the data that the download stage found (run `dvc repro` again)"
+                "dataset", cell.dataset, "the data that the download stage found (run `dvc repro` again)"
             )
-        made = make_partition(setting.partition, dataset, setting.clients or table.clients)
-        file = partition_file(name, setting_name)
+        made = make_partition(cell.partition, dataset, cell.clients)
+        file = partition_file(name, division)
         made.save(file)
         facts = made.statistics(dataset.labels, len(dataset.classes))
         _write(
             file.with_suffix(".json"),
             {"spec": made.spec, "checksum": made.checksum, "notes": made.notes, **facts},
         )
-        figure = plot(made, dataset.labels, dataset.classes, setting.label)
+        figure = plot(made, dataset.labels, dataset.classes, table.settings[cell.setting].label)
         file.with_suffix(".svg").write_text(svg_text(figure), encoding="utf-8")
-        print(f"{setting_name}: {made.spec}, {made.clients} clients")
-
-
-def _dataset_name(table: Table, setting: Setting) -> str:
-    return setting.dataset or table.dataset
+        print(f"{division}: {made.spec}, {made.clients} clients")
 
 
 def _load(name: str) -> Dataset:

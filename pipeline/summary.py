@@ -9,27 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline.config import Row as TableRow
 from pipeline.config import Subset, Table, target
+from pipeline.protocol import Evaluation, Row, reported
 from pipeline.published import FOLDER, Published, find, published_cells
 from pipeline.verdicts import Verdict, judge
 
-Row = Mapping[str, Any]
-"""A line of the ledger."""
-
 Configuration = Literal["pinned", "selected"]
 Status = Literal["done", "partial", "failed", "not run"]
-
-
-def accuracy(metrics: Mapping[str, Any], evaluation: Mapping[str, Any]) -> float:
-    """The accuracy in percent that a table's ``evaluation`` protocol asks for, out of a row's ``metrics``."""
-    at = moment(metrics, evaluation)
-    return float(metrics["moments"][at][evaluation["metric"]][evaluation["which"]])
-
-
-def moment(metrics: Mapping[str, Any], evaluation: Mapping[str, Any]) -> str:
-    """When clients are evaluated: "post_aggregation" or "post_local"; "headline" is the method's own."""
-    asked = evaluation["moment"]
-    return str(metrics["headline"] if asked == "headline" else asked)
 
 
 def failure(row: Row) -> str | None:
@@ -42,11 +29,11 @@ def failure(row: Row) -> str | None:
 
 @dataclass(frozen=True)
 class Score:
-    """Accuracy over the seeds of one configuration.
+    """What is reported of one configuration, over its seeds.
 
     Attributes:
-        mean: percent.
-        std: sample standard deviation (n - 1) in points; None for one seed.
+        mean: percent, or in the unit of another metric.
+        std: sample standard deviation (n - 1); None for one seed.
         seeds: n.
     """
 
@@ -55,9 +42,9 @@ class Score:
     seeds: int
 
 
-def score(rows: Sequence[Row], evaluation: Mapping[str, Any]) -> Score | None:
+def score(rows: Sequence[Row], evaluation: Evaluation) -> Score | None:
     """The score of one configuration's valid rows, one a seed; None without any."""
-    values = [accuracy(row["metrics"], evaluation) for row in rows]
+    values = [reported(row, evaluation) for row in rows]
     if not values:
         return None
     return Score(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
@@ -72,6 +59,7 @@ class Entry:
         score: None unless at least one seed gave a result.
         parameters: the configuration's hyperparameters and learning rate.
         rows: the ledger rows, one a seed that gave a result.
+        evaluation: what is reported here.
         published: what the paper prints here; only the pinned configuration is held against it.
         verdict: how it stands to that; None where nothing is printed.
         rank: 1 for the best of its column, 2 for the second, among complete entries; ties share a rank.
@@ -80,7 +68,8 @@ class Entry:
     setting: str
     row: str
     configuration: Configuration
-    status: Status
+    evaluation: Evaluation
+    status: Status = "not run"
     cause: str = ""
     score: Score | None = None
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -91,8 +80,8 @@ class Entry:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the published mean, in points."""
-        if self.score is None or self.published is None:
+        """Ours less the published mean, in points; None of what is no accuracy."""
+        if self.score is None or self.published is None or not self.evaluation.is_accuracy:
             return None
         return self.score.mean - self.published.mean
 
@@ -178,9 +167,6 @@ class Summary:
             self, columns=columns, pinned=fewer(self.pinned), selected=fewer(self.selected)
         )
 
-    def evaluation(self) -> dict[str, Any]:
-        return self.table.evaluation.model_dump()
-
 
 def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
     """Arrange the content of a ``results.json`` as the table that its configuration declares.
@@ -197,10 +183,13 @@ def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
     cells = {cell["cell"]: cell for cell in results["cells"]}
     printed = published_cells(table.published.file, published) if table.published else []
 
-    def line(row: Any, configuration: Configuration) -> Line:
+    def line(row: TableRow, configuration: Configuration) -> Line:
         entries = {}
         for name, setting in table.settings.items():
-            entry = _entry(cells.get(f"{name}/{row.id}"), name, row.id, configuration, table)
+            evaluation = table.evaluation.narrowed(setting.evaluation, row.evaluation)
+            entry = Entry(name, row.id, configuration, evaluation)
+            if cell := cells.get(f"{name}/{row.id}"):
+                entry = _filled(entry, cell, len(table.seeds))
             if configuration == "pinned" and table.published and (wanted := target(setting, row)):
                 held_against = find(printed, table.published.table, wanted)
                 if held_against:
@@ -221,25 +210,21 @@ def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
     )
 
 
-def _entry(
-    cell: Mapping[str, Any] | None, setting: str, row: str, configuration: Configuration, table: Table
-) -> Entry:
-    entry = Entry(setting, row, configuration, "not run")
-    if cell is None:
-        return entry
-    tried = cell[configuration]
+def _filled(entry: Entry, cell: Mapping[str, Any], seeds: int) -> Entry:
+    """The entry with what came of ``cell``, which was asked for so many seeds."""
+    tried = cell[entry.configuration]
     rows = tuple(tried["rows"]) if tried else ()
-    missing = len(table.seeds) - len(rows)
+    missing = seeds - len(rows)
     # A search trial that failed is no flaw of a configuration that was run, but why none was selected.
     causes = [error for error in cell["errors"] if tried is None or not error.startswith("search")]
     if rows and not causes:
-        causes = [f"{missing} of {len(table.seeds)} seeds not run"]
+        causes = [f"{missing} of {seeds} seeds not run"]
     status: Status = "done" if not missing else "partial" if rows else "failed" if causes else "not run"
     return dataclasses.replace(
         entry,
         status=status,
         cause=causes[0].removeprefix("final, ") if status in ("partial", "failed") else "",
-        score=score(rows, table.evaluation.model_dump()),
+        score=score(rows, entry.evaluation),
         parameters={**tried["params"], "lr": tried["lr"]} if tried else {},
         rows=rows,
     )
@@ -250,7 +235,8 @@ def _ranked(lines: Iterable[Line]) -> tuple[Line, ...]:
     lines = tuple(lines)
     leaders = {}
     for setting in lines[0].entries if lines else ():
-        complete = [line.entries[setting] for line in lines if line.entries[setting].status == "done"]
+        column = [line.entries[setting] for line in lines]
+        complete = [entry for entry in column if entry.status == "done" and entry.evaluation.is_accuracy]
         distinct = sorted({round(entry.score.mean, 2) for entry in complete if entry.score}, reverse=True)
         leaders[setting] = distinct[:2] if len(complete) > 1 else []
 

@@ -72,9 +72,13 @@ def agenda_of(name: str, table: Table, ledger: Ledger, watch: Tracking | None = 
     Raises:
         InvalidInput: the partition stage has not run.
     """
-    partitions = {setting: Partition.load(partition_file(name, setting)) for setting in table.settings}
+    wanted = cells(name, table)
+    partitions = {
+        division: Partition.load(partition_file(name, division))
+        for division in dict.fromkeys(cell.partition_name for cell in wanted)
+    }
     callbacks = (watch.row, watch.cell) if watch else ()
-    return Agenda(cells(name, table), table, partitions, ledger, *callbacks)
+    return Agenda(wanted, table, partitions, ledger, *callbacks)
 
 
 def _run(name: str, table: Table, agenda: Agenda, ledger: Ledger) -> None:
@@ -86,7 +90,7 @@ def _run(name: str, table: Table, agenda: Agenda, ledger: Ledger) -> None:
     datasets = json.loads(manifest_file(name).read_text(encoding="utf-8"))["datasets"]
     slots = max(1, cpu_count() // table.resources.cpus)
     print(Estimate.of(agenda, ledger, datasets, slots).text(name, slots), flush=True)
-    with Progress(name, agenda, table.evaluation.model_dump()) as progress:
+    with Progress(name, agenda) as progress:
         cluster.run(agenda, table.resources, progress.update)
 
 
@@ -95,7 +99,6 @@ class Tracking:
 
     def __init__(self, name: str, table: Table):
         self._tracker = Tracker(Path.cwd(), name)
-        self._evaluation = table.evaluation.model_dump()
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._outcomes: dict[str, Row] = {}
 
@@ -104,7 +107,7 @@ class Tracking:
         self._thread.submit(self._tracker.trial, cell.cell.id, row, attempt.number, from_ledger)
 
     def cell(self, cell: CellAgenda) -> None:
-        self._thread.submit(self._tracker.cell, cell.result(self._outcomes), self._evaluation)
+        self._thread.submit(self._tracker.cell, cell.result(self._outcomes), cell.cell.evaluation)
 
     def __enter__(self) -> Tracking:
         return self

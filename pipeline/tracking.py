@@ -20,7 +20,9 @@ from urllib.parse import urlsplit
 
 from pfl.errors import InvalidInput
 from pipeline import entries
+from pipeline.config import Table, cells
 from pipeline.entries import Measure, Row
+from pipeline.protocol import Evaluation
 from pipeline.summary import score
 
 if TYPE_CHECKING:
@@ -120,12 +122,12 @@ class Tracker:
         (self._unsettled if "error" in row else self._trials)[found] = run
 
     @_harmless
-    def cell(self, entry: Mapping[str, Any], evaluation: Mapping[str, Any]) -> None:
+    def cell(self, entry: Mapping[str, Any], evaluation: Evaluation) -> None:
         """Conclude a cell: its scores over the seeds onto the parent run.
 
         Args:
             entry: the cell as ``results.json`` has it.
-            evaluation: the table's evaluation protocol.
+            evaluation: what is reported of the cell.
         """
         client = self._connect()
         parent = self._parents.get(entry["cell"])
@@ -138,8 +140,8 @@ class Tracker:
                 rows += configuration["rows"]
                 reached = score(configuration["rows"], evaluation)
                 if reached:
-                    measures.append((f"{prefix}accuracy", reached.mean, 0))
-                    measures.append((f"{prefix}accuracy_std", reached.std, 0))
+                    name = prefix + ("accuracy" if evaluation.is_accuracy else evaluation.metric)
+                    measures += [(name, reached.mean, 0), (f"{name}_std", reached.std, 0)]
         measures.append(("wall_seconds", math.fsum(row["seconds"] for row in rows), 0))
         tags = entries.tags(self.table, entry["cell"], rows[0]) if rows else {}
         tags["seeds"] = ",".join(map(str, sorted({row["seed"] for row in rows})))
@@ -233,13 +235,14 @@ def rebuild(root: Path, table: str, find: Callable[[str], Row | None]) -> int:
     if not path.exists():
         raise InvalidInput("table", table, "a table with results; run its sweep first")
     results = json.loads(path.read_text(encoding="utf-8"))
+    evaluations = {cell.id: cell.evaluation for cell in cells(table, Table.model_validate(results["config"]))}
     tracker = Tracker(root, table)
     entered = 0
     for entry in results["cells"]:
         for row, trial_number in _rows_of(entry, find):
             tracker.trial(entry["cell"], row, trial_number, from_ledger=True)
             entered += 1
-        tracker.cell(entry, results["config"]["evaluation"])
+        tracker.cell(entry, evaluations[entry["cell"]])
     if tracker.lost:
         raise InvalidInput(
             "MLFLOW_TRACKING_URI", tracker.store, f"a store that can be written: {tracker.lost}"

@@ -81,7 +81,7 @@ def test_numbers_in_exponent_notation_are_numbers(edit):
         (
             "every: 1",
             "every: 1, metric: mean",
-            "evaluation.metric: mean * expected 'pooled', 'client_mean' or *",
+            "evaluation.metric: mean * expected 'pooled', 'client_mean', *",
         ),
         ("clients: 5", "resources: {gpus: two}", "resources.gpus: * auto or a number of at least 0"),
         ("dataset: digits", "", "dataset: nothing is not accepted; expected a value"),

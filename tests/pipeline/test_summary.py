@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.protocol import Evaluation
 from pipeline.summary import Entry, Score, failure, score, summarise
 from tests.pipeline.fake_results import cell_of, fake_results, ledger_row
 
-EVALUATION = {"metric": "pooled", "which": "last", "moment": "headline"}
+EVALUATION = Evaluation(metric="pooled", which="last", moment="headline")
 
 
 def entry_of(results: dict, cell: str, configuration: str = "pinned") -> Entry:
@@ -39,7 +40,7 @@ def test_no_rows_have_no_score():
 def test_the_protocol_chooses_average_moment_and_round():
     metrics = ledger_row(accuracy=50.0)["metrics"]
     metrics["moments"]["post_local"]["client_mean"]["best"] = 71.0
-    protocol = {"metric": "client_mean", "which": "best", "moment": "post_local"}
+    protocol = Evaluation(metric="client_mean", which="best", moment="post_local")
     assert score([{"metrics": metrics}], protocol) == Score(71.0, None, 1)
 
 

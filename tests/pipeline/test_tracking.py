@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from pfl.errors import InvalidInput
+from pipeline.protocol import Evaluation
 from pipeline.tracking import Tracker, rebuild
 from tests.pipeline.fake_results import cell_of, failed_row, fake_results, ledger_row, write_results
 
@@ -60,7 +61,7 @@ def enter(results: dict, root: Path) -> Tracker:
         for configuration in filter(None, (entry["pinned"], entry["selected"])):
             for row in configuration["rows"]:
                 tracker.trial(entry["cell"], row, configuration["trial"])
-        tracker.cell(entry, results["config"]["evaluation"])
+        tracker.cell(entry, Evaluation())
     tracker.save()
     return tracker
 
@@ -274,7 +275,7 @@ def test_a_failed_cell_is_a_failed_run(root):
     tracker = Tracker(root, "fake")
     tracker.trial(entry["cell"], failed_row(entry["pinned"]["rows"][0], "out of memory"))
     entry["pinned"]["rows"], entry["status"] = [], "failed"
-    tracker.cell(entry, results["config"]["evaluation"])
+    tracker.cell(entry, Evaluation())
     assert parent_of(root).info.status == "FAILED"
 
 

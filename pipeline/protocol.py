@@ -1,0 +1,108 @@
+"""Which of a simulation's numbers a cell reports, and these numbers out of a row of the ledger."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from pfl.errors import InvalidInput
+from pipeline.yaml import Strict
+
+Row = Mapping[str, Any]
+"""A line of the ledger."""
+
+Metric = Literal["pooled", "client_mean", "client_mean_weighted", "seconds_per_sample"]
+Which = Literal["last", "best"]
+At = Literal["headline", "post_aggregation", "post_local", "adapted"]
+FirstAndLast = Annotated[list[int], Field(min_length=2, max_length=2)]
+
+
+class Reading(Strict):
+    """Where a setting or a row reports other numbers than its table; what is left out is the table's."""
+
+    metric: Metric | None = None
+    which: Which | None = None
+    moment: At | None = None
+    group: str | None = None
+    clients: FirstAndLast | None = None
+
+
+class Evaluation(Strict):
+    """Which of a simulation's numbers are reported, and on validation data maximised by a search."""
+
+    every: int = Field(default=5, ge=1)
+    metric: Metric = "pooled"
+    """An average of accuracies in percent, or the time of local training in 10^-4 s a sample."""
+    which: Which = "last"
+    moment: At = "headline"
+    group: str | None = None
+    """A group of clients that the method names; None: all."""
+    clients: FirstAndLast | None = None
+    """The first and the last client that count, from 0; None: all. Only of the last round's headline."""
+
+    def narrowed(self, *readings: Reading) -> Evaluation:
+        """With what each of ``readings`` says, later ones first.
+
+        Raises:
+            InvalidInput: some clients' best round, or another moment than the headline, which no run keeps.
+        """
+        said: dict[str, Any] = {}
+        for reading in readings:
+            said |= reading.model_dump(exclude_none=True)
+        found = self.model_copy(update=said)
+        asked = (found.which, found.moment, found.group)
+        if found.clients and asked != ("last", "headline", None):
+            accepted = "last, headline and no group beside clients"
+            raise InvalidInput("evaluation", ", ".join(map(str, asked)), accepted)
+        return found
+
+    @property
+    def is_accuracy(self) -> bool:
+        return self.metric != "seconds_per_sample"
+
+    @property
+    def unit(self) -> str:
+        return "%" if self.is_accuracy else "· 10⁻⁴ s"
+
+
+def reported(row: Row, evaluation: Evaluation) -> float:
+    """What ``evaluation`` asks for of one simulation."""
+    if not evaluation.is_accuracy:
+        return 1e4 / float(row["measured"]["samples_per_second"])
+    if evaluation.clients:
+        return _over_clients(row["metrics"]["per_client"], evaluation)
+    metrics = _of_group(row["metrics"], evaluation)
+    at = moment(row["metrics"], evaluation)
+    return float(metrics["moments"][at][evaluation.metric][evaluation.which])
+
+
+def curve(row: Row, evaluation: Evaluation) -> list[tuple[int, float]]:
+    """(round, accuracy) at every evaluation; empty where there is no such curve."""
+    if not evaluation.is_accuracy or evaluation.clients:
+        return []
+    at = moment(row["metrics"], evaluation)
+    return [
+        (entry["round"], float(_of_group(entry, evaluation)[at][evaluation.metric]))
+        for entry in row["metrics"]["rounds"]
+    ]
+
+
+def moment(metrics: Mapping[str, Any], evaluation: Evaluation) -> str:
+    """When clients are evaluated: "post_aggregation" or "post_local"; "headline" is the method's own."""
+    return str(metrics["headline"]) if evaluation.moment == "headline" else evaluation.moment
+
+
+def _of_group(metrics: Mapping[str, Any], evaluation: Evaluation) -> Mapping[str, Any]:
+    return metrics["groups"][evaluation.group] if evaluation.group else metrics
+
+
+def _over_clients(per_client: Sequence[Mapping[str, Any]], evaluation: Evaluation) -> float:
+    assert evaluation.clients is not None
+    first, last = evaluation.clients
+    counted = [c for c in per_client if first <= c["client"] <= last and c["accuracy"] is not None]
+    weigh = {"pooled": "test", "client_mean_weighted": "train"}.get(evaluation.metric)
+    weights = [c[weigh] if weigh else 1 for c in counted]
+    return statistics.fmean((c["accuracy"] for c in counted), weights)

@@ -1,0 +1,94 @@
+"""Which of a simulation's numbers a cell reports."""
+
+from __future__ import annotations
+
+import pytest
+
+from pfl.errors import InvalidInput
+from pipeline.protocol import Evaluation, Reading, curve, reported
+
+
+def averages(value: float) -> dict[str, float]:
+    return {"pooled": value, "client_mean": value + 1, "client_mean_weighted": value + 2}
+
+
+def metrics(value: float) -> dict:
+    """Of a run that was evaluated in rounds 5 and 10, and was better in round 5 by 3 points."""
+    moments = {
+        moment: {
+            name: {"last": last, "best": last + 3} for name, last in averages(value - 10 * number).items()
+        }
+        for number, moment in enumerate(("post_aggregation", "post_local"))
+    }
+    rounds = [
+        {"round": 5, "post_aggregation": averages(value + 3), "post_local": averages(value - 7)},
+        {"round": 10, "post_aggregation": averages(value), "post_local": averages(value - 10)},
+    ]
+    return {"headline": "post_aggregation", "moments": moments, "rounds": rounds}
+
+
+ROW = {
+    "metrics": {
+        **metrics(70.0),
+        "groups": {"T": metrics(40.0)},
+        "per_client": [
+            {"client": 0, "train": 300, "test": 100, "accuracy": 50.0},
+            {"client": 1, "train": 100, "test": 300, "accuracy": 70.0},
+            {"client": 2, "train": 100, "test": 0, "accuracy": None},
+            {"client": 3, "train": 100, "test": 100, "accuracy": 10.0},
+        ],
+    },
+    "measured": {"samples_per_second": 8000.0},
+}
+for entry in ROW["metrics"]["rounds"]:
+    entry["groups"] = {
+        "T": {moment: averages(entry["round"]) for moment in ("post_aggregation", "post_local")}
+    }
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "expected"),
+    [
+        (Evaluation(), 70),
+        (Evaluation(which="best"), 73),
+        (Evaluation(metric="client_mean"), 71),
+        (Evaluation(moment="post_local"), 60),
+        (Evaluation(group="T", metric="client_mean_weighted"), 42),
+        (Evaluation(metric="seconds_per_sample"), 1.25),
+    ],
+)
+def test_a_number_is_the_one_asked_for(evaluation, expected):
+    assert reported(ROW, evaluation) == expected
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [("client_mean", 60), ("pooled", 65), ("client_mean_weighted", 55)],
+)
+def test_some_clients_are_averaged_as_all_are(metric, expected):
+    assert reported(ROW, Evaluation(metric=metric, clients=[0, 2])) == expected
+
+
+def test_a_curve_is_that_of_the_number():
+    assert curve(ROW, Evaluation(which="best")) == [(5, 73), (10, 70)]
+    assert curve(ROW, Evaluation(group="T")) == [(5, 5), (10, 10)]
+
+
+@pytest.mark.parametrize(
+    "evaluation",
+    [Evaluation(metric="seconds_per_sample"), Evaluation(clients=[0, 1])],
+    ids=["time", "clients"],
+)
+def test_what_is_measured_once_has_no_curve(evaluation):
+    assert curve(ROW, evaluation) == []
+
+
+def test_a_row_goes_before_a_setting_and_a_setting_before_the_table():
+    table = Evaluation(every=10, metric="client_mean")
+    found = table.narrowed(Reading(metric="pooled", moment="post_local"), Reading(moment="post_aggregation"))
+    assert (found.every, found.metric, found.moment) == (10, "pooled", "post_aggregation")
+
+
+def test_the_best_round_of_some_clients_is_refused():
+    with pytest.raises(InvalidInput, match="evaluation: best, headline, None"):
+        Evaluation(which="best").narrowed(Reading(clients=[0, 1]))
