@@ -32,6 +32,9 @@ class Tally:
             sum(verdict.provisional for verdict in verdicts),
         )
 
+    def count(self, name: Name) -> int:
+        return self.counts.get(name, 0)
+
     @property
     def total(self) -> int:
         return sum(self.counts.values())
@@ -39,7 +42,7 @@ class Tally:
     @property
     def run(self) -> int:
         """Cells that have a number of ours."""
-        return self.total - self.counts.get("not run", 0) - self.counts.get("failed", 0)
+        return self.total - self.count("not run") - self.count("failed")
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def headline(counted: Tally, tested: Sequence[Tested]) -> str:
     """
     verdicts = ", ".join(f"{count} {name}" for name, count in counted.counts.items())
     text = f"{counted.total} cells have a published number: {verdicts}."
-    judged = sum(counted.counts.get(name, 0) for name in ("reproduced", "higher", "lower"))
+    judged = counted.count("reproduced") + counted.count("higher") + counted.count("lower")
     if counted.provisional:
         share = "All" if counted.provisional == judged else counted.provisional
         text += f" {share} verdicts are provisional."

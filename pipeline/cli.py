@@ -18,6 +18,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command()(trials)
     app.command()(track)
     app.command()(data_report)
+    app.command()(overview)
     ledger = typer.Typer(help="The ledger of finished simulations.", no_args_is_help=True)
     ledger.command("import")(import_)
     app.add_typer(ledger, name="ledger")
@@ -101,6 +102,13 @@ def data_report(
     print(f"report: {out}/README.md and index.html")
 
 
+def overview() -> None:
+    """Write the overview of all papers' tables out of their reports."""
+    from pipeline.overview import write_overview
+
+    print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
+
+
 def download(table: TableName) -> None:
     """Fetch and decode the data sets."""
     from pipeline import stages
@@ -123,8 +131,10 @@ def sweep(table: TableName) -> None:
 
 
 def report(table: TableName) -> None:
-    """Write the report."""
+    """Write the report, and the overview of all."""
+    from pipeline.overview import write_overview
     from pipeline.report import write_report
 
     folder = write_report(table, Path.cwd())
+    write_overview(Path.cwd())
     print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html")

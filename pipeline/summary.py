@@ -210,6 +210,12 @@ def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
     )
 
 
+def blank(name: str, table: Table, published: Path = FOLDER) -> Summary:
+    """A table of which nothing has been run: what it pins, and the printed numbers."""
+    nothing = {"config": table.model_dump(by_alias=True), "subset": Subset().model_dump(), "cells": []}
+    return summarise({"table": name, **nothing}, published)
+
+
 def _filled(entry: Entry, cell: Mapping[str, Any], seeds: int) -> Entry:
     """The entry with what came of ``cell``, which was asked for so many seeds."""
     tried = cell[entry.configuration]

@@ -31,6 +31,7 @@ class Point:
 def side_by_side(summary: Summary) -> str:
     """A panel a setting, a line a method: the printed number, and ours, as SVG text."""
     from matplotlib import rc_context
+    from matplotlib.lines import Line2D
 
     places = {line.row: -place for place, line in enumerate(summary.pinned)}
 
@@ -61,7 +62,8 @@ def side_by_side(summary: Summary) -> str:
             first = number % 3 == 0
             axes.set_yticks(list(places.values()), [line.label if first else "" for line in summary.pinned])
             axes.tick_params(axis="y", length=0, labelcolor=INK)
-        _legend(figure, [entry.verdict for entry in summary.compared if entry.verdict])
+        printed = Line2D([], [], color=INK, marker="|", linestyle="none", markersize=9)
+        _legend(figure, printed, "published", [e.verdict for e in summary.compared if e.verdict])
         return svg_text(figure)
 
 
@@ -69,6 +71,7 @@ def scatter(papers: Mapping[str, Sequence[Point]]) -> str:
     """A panel a paper: ours against the printed number of every cell that was run, as SVG text."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     with rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, WIDTH / max(3, len(papers)) + 0.7), layout="constrained")
@@ -82,7 +85,8 @@ def scatter(papers: Mapping[str, Sequence[Point]]) -> str:
         grid[0].set_ylabel("Ours (%)")
         for axes in grid[len(papers) :]:
             axes.remove()
-        _legend(figure, [point.verdict for points in papers.values() for point in points])
+        level = Line2D([], [], color=GRID, linewidth=7)
+        _legend(figure, level, "equal", [point.verdict for points in papers.values() for point in points])
         return svg_text(figure)
 
 
@@ -99,16 +103,15 @@ def _marker(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _legend(figure: Figure, verdicts: Sequence[Verdict]) -> None:
-    """What the markers that occur mean."""
+def _legend(figure: Figure, printed: Line2D, name: str, verdicts: Sequence[Verdict]) -> None:
+    """What the markers that occur mean, after how the printed numbers are drawn."""
     from matplotlib.lines import Line2D
 
     order = list(COLOURS)
     drawn = {verdict for verdict in verdicts if verdict.name in COLOURS}
     shown = sorted(drawn, key=lambda verdict: (order.index(verdict.name), verdict.provisional))
-    handles: list[Line2D] = [
-        Line2D([], [], color=INK, marker="|", linestyle="none", markersize=9, label="published, ± 2 points")
-    ]
+    printed.set_label(f"{name}, ± {POINTS:g} points")
+    handles = [printed]
     for verdict in shown:
         label = f"ours, {verdict.name}" + (" (provisional)" if verdict.provisional else "")
         handles.append(Line2D([], [], **_marker(verdict), label=label))

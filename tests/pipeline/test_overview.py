@@ -1,0 +1,103 @@
+"""The overview of all papers' tables."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.overview import write_overview
+from pipeline.published import FOLDER
+from pipeline.report import write_report
+from tests.pipeline.fake_results import fake_results, write_results
+
+HERE = Path(__file__).parents[2]
+
+TABLE = """\
+title: pFedSim, Table 3
+dataset: digits
+model: cnn_digits
+clients: 100
+settings:
+  cifar10-0.1:
+    partition: "dirichlet:0.1"
+    published: {dataset: cifar10, partition: dirichlet, partition_arg: alpha=0.1, clients: 100}
+  cifar10-0.5:
+    partition: "dirichlet:0.5"
+    published: {dataset: cifar10, partition: dirichlet, partition_arg: alpha=0.5, clients: 100}
+methods: [local, fedavg, pfedsim]
+seeds: [0]
+published: {file: pfedsim.csv, table: "3"}
+"""
+
+
+@pytest.fixture
+def root(project: Path) -> Path:
+    """A project with a paper's table of six cells, of which three have been run, and two of its own."""
+    shutil.copytree(HERE / FOLDER, project / FOLDER)
+    (project / "tables/pfedsim-table3.yaml").write_text(TABLE)
+    again = TABLE.replace("Table 3", "Table 3, again").replace("[local, fedavg, pfedsim]", "[fedavg]")
+    (project / "tables/pfedsim-table3-again.yaml").write_text(again)
+    for table, methods in (("pfedsim-table3", 3), ("small", 2)):
+        published = {"file": "pfedsim.csv", "table": "3"} if table != "small" else None
+        results = fake_results(methods, 1, seeds=1, table=table, published=published)
+        if published:
+            setting = results["config"]["settings"]["cifar10-0.1"]
+            setting["published"] = {"dataset": "cifar10", "partition": "dirichlet"} | {
+                "partition_arg": "alpha=0.1",
+                "clients": 100,
+            }
+            results["config"]["claims"] = [
+                {"says": "best", "place": "Section 5", "kind": "best", "row": "pfedsim"}
+            ]
+        write_results(results, project)
+        write_report(table, project)
+    return project
+
+
+def line_of(text: str, start: str) -> list[str]:
+    """The cells of a table's line, after the first."""
+    line = next(line for line in text.splitlines() if line.startswith(f"| {start}"))
+    return [cell.strip() for cell in line.split("|")[2:-1]]
+
+
+def test_a_table_is_counted_by_what_its_file_pins_and_what_its_report_says(root):
+    text = write_overview(root).read_text()
+    # Ours are 35 (local), 40 (fedavg) and 45 (pfedsim) by and large; printed are 84.30, 24.77 and 86.76.
+    found = line_of(text, "[pFedSim, Table 3](pfedsim-table3/README.md)")
+    assert found == ["6", "3", "", "1", "2", "", "", "3", "1 of 1"]
+    assert line_of(text, "pFedSim, Table 3, again") == ["2", "0", *[""] * 7]
+
+
+def test_a_printed_cell_that_two_tables_pin_counts_once_for_the_paper(root):
+    text = write_overview(root).read_text()
+    assert line_of(text, "[pFedSim](#pfedsim)") == ["294", "6", "3", "", "1", "2", "", ""]
+    assert line_of(text, "**All**") == ["294", "6", "3", "", "1", "2", "", ""]
+
+
+def test_tables_without_published_numbers_are_no_part_of_it(root):
+    assert "small" not in write_overview(root).read_text()
+
+
+def test_what_was_run_is_drawn_against_what_is_printed(root):
+    text = write_overview(root).read_text()
+    assert "(overview.svg)" in text
+    plot = (root / "reports/overview.svg").read_text()
+    assert "ours, lower (provisional)" in plot
+    assert "SPFL" not in plot
+
+
+def test_every_link_leads_somewhere(root):
+    text = write_overview(root).read_text()
+    headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.+)$", text, re.MULTILINE)}
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        assert target[1:] in headings if target.startswith("#") else (root / "reports" / target).is_file()
+
+
+def test_without_any_report_nothing_is_run_and_nothing_drawn(root):
+    shutil.rmtree(root / "reports")
+    text = write_overview(root).read_text()
+    assert line_of(text, "pFedSim, Table 3 ")[:2] == ["6", "0"]
+    assert "overview.svg" not in text
