@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import typer
 
 from pfl.config import Config, Execution
 from pfl.errors import InvalidInput
+from pfl.files import append_lines, check_writable, read_lines, write_text
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -129,7 +131,12 @@ def run(
     )
     execution.validate()
     if trials:
-        _run_trials(trials, json_file or trials.with_suffix(".rows.jsonl"), execution)
+        json_file = json_file or trials.with_suffix(".rows.jsonl")
+    for written in (json_file, save, checkpoint and checkpoint / "checkpoint.pt"):
+        if written:
+            check_writable(written)
+    if trials and json_file:
+        _run_trials(trials, json_file, execution)
         return
     config = Config(
         method=method,
@@ -181,9 +188,8 @@ def run(
         documents.append(json_ready(document))
         _show(result.seed, document)
     if json_file:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
         content = documents[0] if len(documents) == 1 else documents
-        json_file.write_text(json.dumps(content, indent=2) + "\n")
+        write_text(json_file, json.dumps(content, indent=2) + "\n")
 
 
 @app.command()
@@ -298,27 +304,42 @@ def _data(dataset: str, spec: str, clients: int | None) -> tuple[Dataset, Partit
 
 
 def _run_trials(file: Path, rows: Path, execution: Execution) -> None:
-    """Run one trial after another and add its rows to ``rows`` as it ends; those already there stay."""
+    """Run one trial after another and add its rows to ``rows`` as it ends; those already there stay.
+
+    A trial that fails is told and passed over; one that was interrupted goes on from its checkpoint.
+    """
     from pfl.data.dataset import load
     from pfl.data.partition import make_partition
-    from pfl.trials import Trial, run_trial
+    from pfl.trials import Trial, cause_of, run_trial
 
     if not file.exists():
         raise InvalidInput("trials", str(file), "a file that `pfl trials` wrote")
-    done = {json.loads(line)["key"] for line in rows.read_text().splitlines()} if rows.exists() else set()
+    checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
+    done = {row["key"] for row in read_lines(rows)}
     pending = [Trial.from_dict(json.loads(line)) for line in file.read_text().splitlines()]
     pending = [trial for trial in pending if not done.issuperset(trial.keys())]
     datasets: dict[str, Dataset] = {}
+    failed = 0
     for number, trial in enumerate(pending, start=1):
         if trial.dataset not in datasets:
             datasets[trial.dataset] = load(trial.dataset)
         data = datasets[trial.dataset]
         split = make_partition(trial.partition, data, trial.clients)
-        with _progress(trial.config["rounds"], f"{number}/{len(pending)} {trial.cell}") as on_round:
-            finished = run_trial(trial, data, split, execution, on_round)
-        with rows.open("a") as out:
-            out.writelines(json.dumps(row) + "\n" for row in finished)
-    print(f"{len(pending)} trials run; rows in {rows}")
+        folder = checkpoints and checkpoints / trial.folder
+        own = dataclasses.replace(execution, checkpoint_dir=str(folder) if folder else None)
+        try:
+            with _progress(trial.config["rounds"], f"{number}/{len(pending)} {trial.cell}") as on_round:
+                finished = run_trial(trial, data, split, own, on_round)
+        except Exception as error:
+            failed += 1
+            print(f"pfl: {trial.cell}, seeds {trial.seeds}: {cause_of(error)}", file=sys.stderr)
+            continue
+        append_lines(rows, finished)
+        if folder:
+            shutil.rmtree(folder)
+    print(f"{len(pending) - failed} trials run; rows in {rows}")
+    if failed:
+        print(f"{failed} trials failed; the same command tries them again")
 
 
 def _assignments(texts: list[str]) -> dict[str, Any]:

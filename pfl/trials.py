@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import math
 import os
 import platform
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pfl
-from pfl import engine, kernels
+from pfl import engine, kernels, memory
 from pfl.config import Config, Execution, departures
 from pfl.methods import METHODS
 from pfl.models import weights_of
@@ -26,7 +27,9 @@ from pfl.models import weights_of
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Partition
-    from pfl.engine.simulation import OnRound
+    from pfl.engine.simulation import OnRound, Result
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,11 @@ class Trial:
         return [
             trial_key(self.config, self.data_checksum, self.partition_checksum, seed) for seed in self.seeds
         ]
+
+    @property
+    def folder(self) -> str:
+        """The name of a folder for what is under way, another for every set of seeds."""
+        return hashlib.sha256("".join(self.keys()).encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "config": dict(self.config), "seeds": list(self.seeds)}
@@ -125,7 +133,7 @@ def run_trial(
     Raises:
         ValueError: data or partition are not those that the trial names.
     """
-    from pfl.engine.simulation import resolve_device, simulate
+    from pfl.engine.simulation import resolve_device
 
     for name, found in (("data", dataset.checksum), ("partition", partition.checksum)):
         expected = getattr(trial, f"{name}_checksum")
@@ -139,7 +147,7 @@ def run_trial(
         return trial.misses(newest)
 
     began = time.perf_counter()
-    results = simulate(config, dataset, partition, trial.seeds, execution, watch)
+    results = _simulate(config, dataset, partition, trial.seeds, execution, watch)
     seconds = (time.perf_counter() - began) / len(results)
     device = resolve_device(execution.device)
     return [
@@ -168,6 +176,40 @@ def run_trial(
         }
         for key, result in zip(trial.keys(), results, strict=True)
     ]
+
+
+def _simulate(
+    config: Config,
+    dataset: Dataset,
+    partition: Partition,
+    seeds: tuple[int, ...],
+    execution: Execution,
+    on_round: OnRound,
+) -> list[Result]:
+    """`pfl.engine.simulation.simulate`; one seed after another where memory does not suffice for all."""
+    from pfl.engine.simulation import simulate
+
+    try:
+        return simulate(config, dataset, partition, seeds, execution, on_round)
+    except Exception as error:
+        if len(seeds) == 1 or not memory.ran_out(error):
+            raise
+    log.warning("out of memory: going on with one seed at a time")
+    results = []
+    for seed in seeds:
+        folder, models = (
+            path and str(Path(path).with_name(f"seed-{seed}-{Path(path).name}"))
+            for path in (execution.checkpoint_dir, execution.save)
+        )
+        alone = dataclasses.replace(execution, checkpoint_dir=folder, save=models)
+        results += simulate(config, dataset, partition, (seed,), alone, on_round)
+    return results
+
+
+def cause_of(error: Exception) -> str:
+    """Why a trial failed, in a line."""
+    text = str(error).strip().partition("\n")[0]
+    return f"out of memory ({text})" if memory.ran_out(error) else f"{type(error).__name__}: {text}"
 
 
 def json_ready(value: Any) -> Any:

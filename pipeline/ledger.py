@@ -8,13 +8,13 @@ that two tables share is run once.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from pfl.errors import InvalidInput, unknown_name
+from pfl.files import append_lines, read_lines
 from pfl.trials import trial_key
 from pipeline.config import table_names
 from pipeline.environment import SCRATCH, Sources
@@ -57,7 +57,7 @@ class Ledger:
     def append(self, row: Row) -> Row:
         """Add a row, on disk before this returns, and give it back stamped with the sources."""
         row = self._sources.stamp(row)
-        _append(LOCAL / f"{row['table']}.jsonl", [row])
+        append_lines(LOCAL / f"{row['table']}.jsonl", [row])
         self._take(row)
         return row
 
@@ -77,7 +77,7 @@ def publish(table: str) -> None:
         if row["key"] not in known and not row["dirty"] and "error" not in row
     }
     if fresh:
-        _append(published, fresh.values())
+        append_lines(published, fresh.values())
 
 
 def import_rows(file: Path, sources: Sources) -> int:
@@ -94,7 +94,7 @@ def import_rows(file: Path, sources: Sources) -> int:
     ledger = Ledger(sources)
     fresh = {row["key"]: row for row in rows if ledger.get(row["key"]) is None}
     for table in sorted({row["table"] for row in fresh.values()}):
-        _append(LOCAL / f"{table}.jsonl", [row for row in fresh.values() if row["table"] == table])
+        append_lines(LOCAL / f"{table}.jsonl", [row for row in fresh.values() if row["table"] == table])
         publish(table)
     return len(fresh)
 
@@ -124,32 +124,9 @@ def _checked(line: str, where: str, sources: Sources) -> Row:
     return sources.stamp(row) if dirty else row
 
 
-def _append(path: Path, rows: Iterable[Row]) -> None:
-    """Add lines to a file and wait for the disk; a line that was cut off is ended first."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
-        if file.tell() and not _ends_with_newline(file):
-            file.write(b"\n")
-        for row in rows:
-            file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _ends_with_newline(file: Any) -> bool:
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) == b"\n"
-
-
 def _read(path: Path, damaged: list[str] | None = None) -> Iterator[Row]:
-    if not path.exists():
-        return
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        try:
-            row = json.loads(line)
-            row["key"], row["dirty"], row["sources"]
-        except (ValueError, KeyError, TypeError):
-            if line.strip() and damaged is not None:
-                damaged.append(f"{path}:{number}")
-        else:
+    for row in read_lines(path, damaged):
+        if {"dirty", "sources"} <= row.keys() and ("error" in row or "metrics" in row):
             yield row
+        elif damaged is not None:
+            damaged.append(f"{path}: key {row['key']}")

@@ -2,38 +2,68 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
+import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from pfl.engine.mixing import Bank
 from pfl.engine.server import Server
+from pfl.files import replacing
+
+log = logging.getLogger(__name__)
 
 FILE = "checkpoint.pt"
+DIGEST_BYTES = 32  # after torch's own
+BLOCK_BYTES = 2**20
 
 
 def write(path: Path, content: Any) -> None:
-    """Write tensors, numbers, strings, lists and dictionaries to ``path``, all or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
+    """Write tensors, numbers, strings, lists and dictionaries to ``path``, all or nothing.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with replacing(path) as file:
         torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def save(folder: Path, content: dict[str, Any]) -> None:
-    """Replace the checkpoint in ``folder``."""
-    write(folder / FILE, content)
+    """Replace the checkpoint in ``folder``. Where it cannot be written, a warning is all: a simulation does
+    not need it to go on."""
+    try:
+        with replacing(folder / FILE) as file:
+            torch.save(content, file)
+            file.write(_digest(file, file.tell()))
+    except OSError as error:
+        log.warning("%s: no checkpoint could be written (%s)", folder, error.strerror)
 
 
 def load(folder: Path, device: torch.device) -> dict[str, Any] | None:
-    """The checkpoint in ``folder``, or None where there is none."""
+    """The checkpoint in ``folder``; None where there is none, or a damaged one, which is renamed."""
     path = folder / FILE
-    return torch.load(path, map_location=device, weights_only=True) if path.exists() else None
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        length = path.stat().st_size - DIGEST_BYTES
+        if length > 0 and _digest(file, length) == file.read():
+            file.seek(0)
+            return torch.load(file, map_location=device, weights_only=True)
+    aside = path.replace(path.with_suffix(".damaged"))
+    log.warning("%s: the checkpoint is damaged, now %s; starting from the beginning", folder, aside.name)
+    return None
+
+
+def _digest(file: BinaryIO, length: int) -> bytes:
+    """SHA-256 of the first ``length`` bytes; torch itself loads wrong numbers out of a damaged file."""
+    file.seek(0)
+    digest = hashlib.sha256()
+    while length and (block := file.read(min(length, BLOCK_BYTES))):
+        digest.update(block)
+        length -= len(block)
+    return digest.digest()
 
 
 def server_state(server: Server) -> dict[str, Any]:

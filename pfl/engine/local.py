@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -114,6 +115,18 @@ class Task:
     start: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
 
+    def part(self, rows: slice) -> Task:
+        """The training of some of the clients."""
+        return dataclasses.replace(
+            self,
+            clients=self.clients[rows],
+            seeds=self.seeds[rows],
+            samples=self.samples[rows],
+            positions=self.positions[rows],
+            start={name: stack[rows] for name, stack in self.start.items()},
+            state={name: stack[rows] for name, stack in self.state.items()},
+        )
+
     def schedules(self, config: Config) -> list[list[list[Plan]]]:
         """For each client and phase, its steps."""
         return [
@@ -200,6 +213,18 @@ class Trained:
             {name: stack[rows] for name, stack in self.state.items()},
             self.losses[rows],
             self.samples,
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Trained]) -> Trained:
+        """What came back from all clients, out of what came back from some of them after the others."""
+        if len(parts) == 1:
+            return parts[0]
+        return Trained(
+            {name: torch.cat([part.tensors[name] for part in parts]) for name in parts[0].tensors},
+            {name: torch.cat([part.state[name] for part in parts]) for name in parts[0].state},
+            torch.cat([part.losses for part in parts]),
+            sum(part.samples for part in parts),
         )
 
 

@@ -211,13 +211,14 @@ class Simulation:
         while self.round < self.config.rounds and self._alive():
             self.advance()
             self.seconds = before + time.perf_counter() - began
-            if folder and (self.round % execution.checkpoint_every == 0 or self.round == self.config.rounds):
-                checkpoint.save(folder, self._state())
             history = self.runs[0].history
             newest = history[-1] if history else None
             if on_round and on_round(self.round, self.config.rounds, newest) is True:
                 self.stopped_at = self.round
                 break
+            # After `on_round`: what goes on from this checkpoint was not stopped at its round.
+            if folder and (self.round % execution.checkpoint_every == 0 or self.round == self.config.rounds):
+                checkpoint.save(folder, self._state())
         if execution.save:
             models = {run.server.seed: run.server.bank.tensors for run in self.runs}
             checkpoint.write(Path(execution.save), models)

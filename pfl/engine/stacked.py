@@ -2,56 +2,58 @@
 
 The fast way on a GPU. Clients are ordered by their number of steps, so that those still training are a prefix
 of the stack and nobody is padded to the largest; only a batch that is smaller than the others of its step is
-padded, with rows that neither the loss nor batch norm sees.
+padded, with rows that neither the loss nor batch norm sees. Where memory does not suffice for all clients at
+once, they are stacked in chunks; the numbers are then the same to rounding.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pfl import memory
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import bind
 from pfl.engine.local import SGD, Plan, Program, Statistic, Task, Trained
 from pfl.engine.method import Phase
 
-COLLECTION_IMAGES = 8192  # images at once over all stacked models; bounds the memory of an evaluation
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Stacks = Mapping[str, Tensor]
 
 
 class StackedBackend:
-    """See `pfl.engine.local.Backend`."""
+    """See `pfl.engine.local.Backend`.
+
+    Attributes:
+        clients: most that are trained at once; None: all. Halved whenever memory does not suffice.
+        images: most at once over all models of an evaluation. Likewise.
+    """
+
+    def __init__(self) -> None:
+        self.clients: int | None = None
+        self.images = 8192
 
     def train(self, program: Program, task: Task) -> Trained:
-        schedules = task.schedules(program.config)
-        device = program.federation.device
-        steps = np.array([sum(map(len, schedule)) for schedule in schedules])
-        order = torch.from_numpy(np.argsort(-steps, kind="stable")).to(device)
-        params = {name: stack[order] for name, stack in task.start.items()}
-        start = {name: stack[order] for name, stack in task.start.items()}
-        state = {name: stack[order] for name, stack in task.state.items()}
-        losses = torch.zeros(len(steps), dtype=torch.float64, device=device)
-        samples = 0
-        for i, phase in enumerate(task.phases):
-            plans = [schedules[k][i] for k in order.tolist()]
-            losses += _train_phase(program, phase, plans, params, start, state)
-            samples += phase.repeat * sum(
-                len(batch) for mine in plans for plan in mine for batch in plan.batches
-            )
-        inverse = torch.argsort(order)
-        return Trained(
-            {name: stack[inverse] for name, stack in params.items()},
-            {name: stack[inverse] for name, stack in state.items()},
-            losses[inverse] / torch.from_numpy(np.maximum(steps, 1)).to(device),
-            samples,
-        )
+        count = len(task.clients)
 
-    @torch.no_grad()
+        def in_chunks(size: int) -> Trained:
+            starts = range(0, count, size)
+            return Trained.joined([_train(program, task.part(slice(i, i + size))) for i in starts])
+
+        asked = min(self.clients or count, count)
+        trained, sufficed = _halving(in_chunks, asked, "clients")
+        if sufficed < asked:
+            self.clients = sufficed
+        return trained
+
     def collect(
         self,
         program: Program,
@@ -60,35 +62,91 @@ class StackedBackend:
         state: Mapping[str, Tensor],
         samples: Sequence[np.ndarray],
     ) -> dict[str, Tensor]:
-        federation, net = program.federation, program.net
-        net.eval()
+        def with_images(size: int) -> dict[str, Tensor]:
+            return _collect(program, statistic, tensors, state, samples, size)
 
-        def sums_of(params: Stacks, state: Stacks, x: Tensor, y: Tensor, rows: Tensor) -> Stacks:
-            bind(net, params)
-            return statistic(Client(net, params, params, state), Batch(x, y, rows))
-
-        sums: dict[str, Tensor] = {}
-        order = np.argsort([-len(indices) for indices in samples], kind="stable")
-        together = max(1, COLLECTION_IMAGES // max(len(samples[order[0]]), 1))
-        for first in range(0, len(order), together):
-            models = order[first : first + together]
-            index, rows = _padded([samples[k] for k in models], federation.device)
-            at = torch.from_numpy(models).to(federation.device)
-            for column in range(0, index.shape[1], COLLECTION_IMAGES):
-                part = slice(column, column + COLLECTION_IMAGES)
-                x, y = federation.batch(index[:, part])
-                found = torch.vmap(sums_of)(
-                    {name: stack[at] for name, stack in tensors.items()},
-                    {name: stack[at] for name, stack in state.items()},
-                    x,
-                    y,
-                    rows[:, part].to(x),
-                )
-                for name, value in found.items():
-                    if name not in sums:
-                        sums[name] = value.new_zeros((len(samples), *value.shape[1:]), dtype=torch.float64)
-                    sums[name][at] += value
+        sums, self.images = _halving(with_images, self.images, "images")
         return sums
+
+
+def _halving(run: Callable[[int], T], size: int, what: str) -> tuple[T, int]:
+    """``run(size)``, of half the size as often as memory does not suffice, and the size that did."""
+    while True:
+        try:
+            return run(size), size
+        except Exception as error:
+            if size == 1 or not memory.ran_out(error):
+                raise
+        # Outside of the handler, since the error's traceback holds on to what did not fit.
+        size //= 2
+        log.warning("out of memory: going on with %d %s at once", size, what)
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+
+def _train(program: Program, task: Task) -> Trained:
+    """Train all clients of ``task`` at once."""
+    schedules = task.schedules(program.config)
+    device = program.federation.device
+    steps = np.array([sum(map(len, schedule)) for schedule in schedules])
+    order = torch.from_numpy(np.argsort(-steps, kind="stable")).to(device)
+    params = {name: stack[order] for name, stack in task.start.items()}
+    start = {name: stack[order] for name, stack in task.start.items()}
+    state = {name: stack[order] for name, stack in task.state.items()}
+    losses = torch.zeros(len(steps), dtype=torch.float64, device=device)
+    samples = 0
+    for i, phase in enumerate(task.phases):
+        plans = [schedules[k][i] for k in order.tolist()]
+        losses += _train_phase(program, phase, plans, params, start, state)
+        samples += phase.repeat * sum(len(batch) for mine in plans for plan in mine for batch in plan.batches)
+    inverse = torch.argsort(order)
+    return Trained(
+        {name: stack[inverse] for name, stack in params.items()},
+        {name: stack[inverse] for name, stack in state.items()},
+        losses[inverse] / torch.from_numpy(np.maximum(steps, 1)).to(device),
+        samples,
+    )
+
+
+@torch.no_grad()
+def _collect(
+    program: Program,
+    statistic: Statistic,
+    tensors: Mapping[str, Tensor],
+    state: Mapping[str, Tensor],
+    samples: Sequence[np.ndarray],
+    images: int,
+) -> dict[str, Tensor]:
+    """See `pfl.engine.local.Backend.collect`; at most ``images`` at once."""
+    federation, net = program.federation, program.net
+    net.eval()
+
+    def sums_of(params: Stacks, state: Stacks, x: Tensor, y: Tensor, rows: Tensor) -> Stacks:
+        bind(net, params)
+        return statistic(Client(net, params, params, state), Batch(x, y, rows))
+
+    sums: dict[str, Tensor] = {}
+    order = np.argsort([-len(indices) for indices in samples], kind="stable")
+    together = max(1, images // max(len(samples[order[0]]), 1))
+    for first in range(0, len(order), together):
+        models = order[first : first + together]
+        index, rows = _padded([samples[k] for k in models], federation.device)
+        at = torch.from_numpy(models).to(federation.device)
+        for column in range(0, index.shape[1], images):
+            part = slice(column, column + images)
+            x, y = federation.batch(index[:, part])
+            found = torch.vmap(sums_of)(
+                {name: stack[at] for name, stack in tensors.items()},
+                {name: stack[at] for name, stack in state.items()},
+                x,
+                y,
+                rows[:, part].to(x),
+            )
+            for name, value in found.items():
+                if name not in sums:
+                    sums[name] = value.new_zeros((len(samples), *value.shape[1:]), dtype=torch.float64)
+                sums[name][at] += value
+    return sums
 
 
 def _train_phase(

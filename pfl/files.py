@@ -1,0 +1,106 @@
+"""Files that are whole or not there, and lists that lose no line, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pfl.errors import InvalidInput
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which takes the place of ``path`` once all of it is on the disk.
+
+    Raises:
+        OSError: it cannot be written; then ``path`` is what it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the content of ``path``, all or nothing.
+
+    Raises:
+        InvalidInput: it cannot be written.
+    """
+    with writing(path), replacing(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Inside, an operating system's refusal to write ``path`` is an `InvalidInput`."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInput("file", str(path), f"one that can be written ({error.strerror})") from None
+
+
+def check_writable(path: Path) -> None:
+    """Find out now what would else be found out after hours of compute.
+
+    Raises:
+        InvalidInput: no file can be written at ``path``.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        there = path.exists()
+        path.open("ab").close()
+        if not there:
+            path.unlink()
+
+
+def append_lines(path: Path, rows: Iterable[Any]) -> None:
+    """Add a line of JSON for each of ``rows`` and wait for the disk; a line that was cut off is ended first.
+
+    Raises:
+        InvalidInput: the file cannot be written.
+    """
+    lines = b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            if file.tell() and not _ends_with_newline(file):
+                file.write(b"\n")
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _ends_with_newline(file: BinaryIO) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def read_lines(path: Path, damaged: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The lines of a file that hold a JSON object with a "key"; none where there is no file.
+
+    Args:
+        damaged: receives "path:line" of every other line that is not empty.
+    """
+    if not path.exists():
+        return
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            row["key"]
+        except (ValueError, KeyError, TypeError):
+            if line.strip() and damaged is not None:
+                damaged.append(f"{path}:{number}")
+        else:
+            yield row

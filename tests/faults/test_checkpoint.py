@@ -1,0 +1,126 @@
+"""Checkpoints that are cut, flipped, forged or cannot be written cost time at most, never a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from pickle import UnpicklingError
+
+import pytest
+import torch
+
+from pfl.config import Config, Execution
+from pfl.engine import checkpoint
+from pfl.engine.simulation import Result, simulate
+
+CONFIG = Config(
+    method="pfedsim", model="lenet5_bn", participation=0.5, rounds=4, epochs=1, batch_size=8, eval_every=1
+)
+
+
+class Interrupted(Exception):  # noqa: N818
+    pass
+
+
+@pytest.fixture
+def run(dataset, partition, tmp_path) -> Callable[..., Result]:
+    """Runs a simulation with a checkpoint every two rounds in ``tmp_path``."""
+
+    def simulation(until: int = CONFIG.rounds, on_round=lambda *_: None) -> Result:
+        def watch(round, rounds, newest):
+            if round > until:
+                raise Interrupted
+            return on_round(round, rounds, newest)
+
+        execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=2)
+        return simulate(CONFIG, dataset, partition, (0,), execution, watch)[0]
+
+    return simulation
+
+
+@pytest.fixture
+def interrupted(run, tmp_path) -> Path:
+    """The checkpoint of a simulation that was interrupted after half of its rounds."""
+    with pytest.raises(Interrupted):
+        run(until=2)
+    return tmp_path / checkpoint.FILE
+
+
+@pytest.fixture(scope="module")
+def whole(dataset, partition) -> Result:
+    return simulate(CONFIG, dataset, partition)[0]
+
+
+def flipped(content: bytes) -> bytes:
+    """One bit of a tensor: torch itself would load this without a word."""
+    place = len(content) // 2
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [flipped, lambda content: content[:-100], lambda _: b"", lambda content: bytes(len(content))],
+    ids=["a bit flipped", "the end cut off", "empty", "zeros"],
+)
+def test_a_damaged_checkpoint_is_set_aside_and_the_simulation_starts_again(
+    damage, interrupted, run, whole, caplog
+):
+    content = damage(interrupted.read_bytes())
+    interrupted.write_bytes(content)
+    rounds = []
+    assert run(on_round=lambda round, *_: rounds.append(round)).metrics == whole.metrics
+    assert rounds == [1, 2, 3, 4]
+    assert "the checkpoint is damaged, now checkpoint.damaged; starting from the beginning" in caplog.text
+    assert interrupted.with_suffix(".damaged").read_bytes() == content
+
+
+def test_a_flipped_byte_is_noticed_wherever_it_is(tmp_path):
+    checkpoint.save(tmp_path, {"fingerprint": "abc", "round": 3, "bank": {"weight": torch.arange(4.0)}})
+    file = tmp_path / checkpoint.FILE
+    whole = file.read_bytes()
+    assert checkpoint.load(tmp_path, torch.device("cpu"))
+    for place in range(len(whole)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        assert checkpoint.load(tmp_path, torch.device("cpu")) is None
+
+
+def test_a_checkpoint_runs_no_code(tmp_path):
+    class Malicious:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "harm",)
+
+    checkpoint.save(tmp_path, {"fingerprint": Malicious()})
+    with pytest.raises(UnpicklingError, match="Weights only load failed"):
+        checkpoint.load(tmp_path, torch.device("cpu"))
+    assert not (tmp_path / "harm").exists()
+
+
+def test_a_full_disk_costs_the_checkpoint_and_nothing_else(run, whole, tmp_path, caplog):
+    (tmp_path / f"{checkpoint.FILE}.partial").symlink_to("/dev/full")
+    assert run().metrics == whole.metrics
+    assert "no checkpoint could be written (No space left on device)" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written_costs_the_checkpoint_and_nothing_else(
+    dataset, partition, whole, tmp_path, caplog
+):
+    (tmp_path / "file").touch()
+    execution = Execution(checkpoint_dir=str(tmp_path / "file/folder"), checkpoint_every=2)
+    assert simulate(CONFIG, dataset, partition, (0,), execution)[0].metrics == whole.metrics
+    assert "no checkpoint could be written (Not a directory)" in caplog.text
+
+
+def test_a_checkpoint_that_fails_halfway_leaves_the_one_before(tmp_path):
+    checkpoint.save(tmp_path, {"round": 1})
+    with pytest.raises(TypeError, match="cannot pickle"):
+        checkpoint.save(tmp_path, {"round": 2, "thread": (_ for _ in ())})
+    assert checkpoint.load(tmp_path, torch.device("cpu")) == {"round": 1}
+    assert [file.name for file in tmp_path.iterdir()] == [checkpoint.FILE]
+
+
+def test_a_simulation_that_is_stopped_early_stops_there_after_an_interruption_too(run):
+    def stop(round, *_):
+        return round == 2
+
+    assert run(on_round=stop).metrics["stopped_at"] == 2
+    assert run(on_round=stop).metrics["stopped_at"] == 2

@@ -1,0 +1,122 @@
+"""Memory that does not suffice: smaller stacks, the same numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from pfl import memory
+from pfl.config import Config, Execution
+from pfl.engine import stacked
+from pfl.engine.simulation import simulate
+from pfl.trials import Trial, run_trial
+from tests.conftest import CONFIG
+
+STACKED = Execution(backend="stacked")
+
+
+@pytest.fixture
+def scarce(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A device with memory for two clients in training and forty images in an evaluation.
+
+    Collects the sizes of the stacks that were tried in training.
+    """
+    tried = []
+    train, collect = stacked._train, stacked._collect
+
+    def train_two(program, task):
+        tried.append(len(task.clients))
+        if len(task.clients) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return train(program, task)
+
+    def collect_forty(program, statistic, tensors, state, samples, images):
+        if images > 40:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return collect(program, statistic, tensors, state, samples, images)
+
+    monkeypatch.setattr(stacked, "_train", train_two)
+    monkeypatch.setattr(stacked, "_collect", collect_forty)
+    return tried
+
+
+@pytest.mark.parametrize("method", ["fedavg", "pfedsim", "fedbabu", "fedcac", "fedproto", "perfedavg"])
+def test_a_smaller_stack_gives_the_same_numbers(method, dataset, partition, request):
+    config = dataclasses.replace(CONFIG, method=method, participation=1.0)
+    whole = simulate(config, dataset, partition, (0, 1), STACKED)
+    request.getfixturevalue("scarce")
+    chunked = simulate(config, dataset, partition, (0, 1), STACKED)
+    for ours, theirs in zip(whole, chunked, strict=True):
+        for one, other in zip(ours.metrics["rounds"], theirs.metrics["rounds"], strict=True):
+            assert one["post_local"] == pytest.approx(other["post_local"], abs=1e-9)
+            assert one["post_aggregation"] == pytest.approx(other["post_aggregation"], abs=1e-9)
+            assert one["train_loss"] == pytest.approx(other["train_loss"], abs=1e-9)
+
+
+def test_what_did_not_fit_once_is_not_tried_again(scarce, dataset, partition, caplog):
+    config = dataclasses.replace(CONFIG, method="fedavg", participation=1.0, rounds=2)
+    simulate(config, dataset, partition, (0,), STACKED)
+    assert scarce == [6, 3, 1, 1, 1, 1, 1, 1] + [1] * 6
+    assert "out of memory: going on with 3 clients at once" in caplog.text
+
+
+def test_memory_that_does_not_suffice_for_one_client_ends_the_simulation(dataset, partition, monkeypatch):
+    def exhausted(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(stacked, "_train", exhausted)
+    with pytest.raises(torch.OutOfMemoryError):
+        simulate(dataclasses.replace(CONFIG, method="fedavg"), dataset, partition, (0,), STACKED)
+
+
+def test_another_error_is_not_taken_for_want_of_memory():
+    assert not memory.ran_out(RuntimeError("shape mismatch"))
+    assert memory.ran_out(MemoryError())
+
+
+def test_a_process_that_may_not_have_more_memory_goes_on_with_smaller_stacks():
+    def evaluated(*megabytes: str) -> tuple[dict, str]:
+        command = [sys.executable, "-m", "tests.faults.limited_memory", *megabytes]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)[0], done.stderr
+
+    whole, silent = evaluated()
+    limited, said = evaluated("40")
+    assert "out of memory: going on with 20 clients at once" in said
+    assert "out of memory" not in silent
+    assert limited["post_local"] == pytest.approx(whole["post_local"], rel=1e-3)
+    assert limited["train_loss"] == pytest.approx(whole["train_loss"], rel=1e-5)
+
+
+def test_seeds_that_do_not_fit_together_run_one_after_another(dataset, partition, monkeypatch, tmp_path):
+    def too_many(config, dataset, partition, seeds, *more):
+        if len(seeds) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return simulate(config, dataset, partition, seeds, *more)
+
+    config = Config(model="lenet5_bn", rounds=2, batch_size=8, eval_every=1).validated()
+    trial = Trial(
+        table="tests",
+        cell="setting/fedavg",
+        setting="setting",
+        row="fedavg",
+        phase="final",
+        config=config.to_dict(),
+        seeds=(0, 1),
+        dataset="tiny",
+        partition=partition.spec,
+        clients=None,
+        data_checksum=dataset.checksum,
+        partition_checksum=partition.checksum,
+    )
+    together = run_trial(trial, dataset, partition)
+    monkeypatch.setattr("pfl.engine.simulation.simulate", too_many)
+    execution = Execution(checkpoint_dir=str(tmp_path / "trial"))
+    alone = run_trial(trial, dataset, partition, execution)
+    assert [row["key"] for row in alone] == trial.keys()
+    assert [row["metrics"] for row in alone] == [row["metrics"] for row in together]

@@ -1,0 +1,87 @@
+"""`pfl run` that is killed, that cannot write, and of trials that fail."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pfl.config import Config
+from pfl.data.dataset import load
+from pfl.data.partition import make_partition
+from pfl.trials import Trial
+
+PFL = (sys.executable, "-m", "pfl", "run")
+
+
+@pytest.fixture(scope="module")
+def trial() -> Trial:
+    data = load("digits")
+    split = make_partition("pathological:2", data, 6)
+    return Trial(
+        table="digits",
+        cell="two/fedavg",
+        setting="two",
+        row="fedavg",
+        phase="final",
+        config=Config(rounds=400, epochs=1, eval_every=100).validated().to_dict(),
+        seeds=(0,),
+        dataset="digits",
+        partition=split.spec,
+        clients=6,
+        data_checksum=data.checksum,
+        partition_checksum=split.checksum,
+    )
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PFL, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def rows(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_trials_that_are_killed_go_on_from_their_checkpoint_to_the_same_numbers(trial, tmp_path):
+    file, whole, resumed = tmp_path / "trials.jsonl", tmp_path / "whole.jsonl", tmp_path / "resumed.jsonl"
+    file.write_text(json.dumps(trial.to_dict()) + "\n")
+    run("--trials", file, "--json", whole)
+    command = [*PFL, "--trials", file, "--json", resumed, "--checkpoint", tmp_path / "under-way"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while not list(tmp_path.glob("under-way/*/checkpoint.pt")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not resumed.exists()
+    resumed.write_text('{"key": "cut off, as a full disk leaves a line')
+    assert "1 trials run" in run(*command[len(PFL) :]).stdout
+    assert rows(whole)[0]["metrics"] == json.loads(resumed.read_text().splitlines()[1])["metrics"]
+    assert not list((tmp_path / "under-way").iterdir())
+
+
+def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(trial, tmp_path):
+    stale = dataclasses.replace(trial, partition_checksum="0" * 64)
+    quick = dataclasses.replace(trial, config=Config(rounds=1, epochs=1).validated().to_dict())
+    file = tmp_path / "trials.jsonl"
+    file.write_text("".join(json.dumps(one.to_dict()) + "\n" for one in (stale, quick)))
+    done = run("--trials", file)
+    assert "two/fedavg, seeds (0,): ValueError: the partition has checksum" in done.stderr
+    assert "1 trials run" in done.stdout
+    assert "1 trials failed; the same command tries them again" in done.stdout
+    assert [row["key"] for row in rows(tmp_path / "trials.rows.jsonl")] == quick.keys()
+
+
+@pytest.mark.parametrize("option", ["--json", "--save", "--checkpoint"])
+def test_what_could_not_be_written_in_the_end_is_refused_in_the_beginning(option, tmp_path):
+    (tmp_path / "file").touch()
+    done = run(option, tmp_path / "file/result", "--rounds", "1000000")
+    assert done.returncode == 2
+    assert "expected one that can be written" in done.stderr
+    assert "Traceback" not in done.stderr
