@@ -9,15 +9,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 import statistics
-import time
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
 import typer
 
 from benchmarks.naive import NaiveFedAvg
-from benchmarks.workload import Device, JsonFile, Repeats, Threads, Workload, ratio, write
+from benchmarks.workload import Device, JsonFile, Repeats, Threads, Workload, ratio, timed, write
 from pfl.engine.simulation import resolve_device
 
 DEFAULT = Workload(eval_every=1)
@@ -94,15 +92,6 @@ def naive_round(naive: NaiveFedAvg, participants: list[int], workload: Workload)
     samples, states = found
     rest = timed(lambda: (naive.aggregate(participants, states), naive.evaluate()))
     return {"training": samples / trained, "round": samples / (trained + rest)}
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Seconds that ``work`` takes, until the device has done it."""
-    began = time.perf_counter()
-    work()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter() - began
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,3 +105,18 @@ def write(json_file: Path | None, workload: Workload, figures: dict[str, Any], t
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """The median over the repeats of ours by theirs, each pair measured one after the other."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that ``work`` takes, until the device has done it."""
+    began = time.perf_counter()
+    work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def alone(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What ``work`` returns in a process of its own, whose memory is nobody else's."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(work, *arguments).result()

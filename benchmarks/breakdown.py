@@ -1,0 +1,144 @@
+"""Where the time of a training step goes, and how far it is from the core's peak.
+
+``python -m benchmarks.breakdown``. Operations are timed by torch's profiler; what a step takes without the
+profiler and is in no operation is Python and dispatch. FLOP are counted on the plain network, a
+multiply-add as two; the peak is that of a large matrix product on one thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import torch
+import torch.nn.functional as F
+import typer
+from torch.profiler import ProfilerActivity, profile, record_function
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.workload import JsonFile, Repeats, Workload, timed, write
+from pfl.engine import loop
+from pfl.engine.local import SGD
+from pfl.models import MODELS
+
+KINDS = {
+    "loading": "loading",
+    "optimiser": "optimiser",
+    "fused block": "(?i)block",
+    "convolution": "conv",
+    "pooling": "pool",
+    "batch norm": "batch_norm",
+    "ReLU": "relu|threshold|clamp_min",
+    "linear": r"linear|addmm|::mm$|::t$",
+    "loss": "softmax|nll|cross_entropy",
+}
+"""Kind of operation to a pattern of its name, or of the name of an operation that it is a part of."""
+
+
+def main(
+    model: Annotated[list[str] | None, typer.Option(help="See `pfl models`; may be repeated.")] = None,
+    repeats: Repeats = 5,
+    json_file: JsonFile = None,
+) -> None:
+    """Print milliseconds by kind of operation in a step, FLOP, and the share of the core's peak."""
+    torch.set_num_threads(1)
+    workload = Workload(epochs=1)
+    peak = peak_rate()
+    print(f"one core's peak: {peak / 1e9:.0f} GFLOP/s in a matrix product")
+    models = {}
+    for name in model or ("lenet5_bn", "cnn4", "resnet8"):
+        models[name] = found = measure(dataclasses.replace(workload, model=name), repeats)
+        step = found["step_seconds"]
+        found["share_of_peak"] = found["flop"] * workload.batch_size / step / peak
+        print(
+            f"{name}: {1e3 * step:.2f} ms a step of {workload.batch_size} images, "
+            f"{found['flop'] / 1e6:.1f} MFLOP an image, {found['share_of_peak']:.0%} of the peak"
+        )
+        for kind, seconds in sorted(found["parts"].items(), key=lambda part: -part[1]):
+            print(f"  {kind:<20} {1e3 * seconds:6.3f} ms  {seconds / step:4.0%}")
+    write(json_file, workload, {"peak_flop_per_second": peak, "models": models})
+
+
+def peak_rate(size: int = 2048, repeats: int = 5) -> float:
+    """FLOP a second of the best of a few products of square float32 matrices."""
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    return max(2 * size**3 / timed(lambda: torch.mm(a, b)) for _ in range(repeats + 1))
+
+
+def measure(workload: Workload, repeats: int) -> dict[str, Any]:
+    """Seconds of a step and of its parts, and FLOP of an image, forward and backward."""
+    simulation = workload.simulation()
+    simulation.advance()
+
+    def round_seconds() -> float:
+        """Seconds of local training for one batch."""
+        samples, seconds = simulation.samples, simulation.training_seconds
+        simulation.advance()
+        trained = simulation.samples - samples
+        return (simulation.training_seconds - seconds) * workload.batch_size / trained
+
+    step = sorted(round_seconds() for _ in range(repeats))[repeats // 2]
+    samples = simulation.samples
+    with _marked(), profile(activities=[ProfilerActivity.CPU]) as profiled:
+        simulation.advance()
+    parts: Counter[str] = Counter()
+    for event in profiled.events():
+        parts[_kind(event)] += event.self_cpu_time_total / 1e6
+    steps = (simulation.samples - samples) / workload.batch_size
+    seconds = {kind: parts[kind] / steps for kind in (*KINDS, "other operations") if parts[kind]}
+    seconds["Python and dispatch"] = max(step - sum(seconds.values()), 0.0)
+    return {"step_seconds": step, "parts": seconds, "flop": flop(workload)}
+
+
+def flop(workload: Workload) -> float:
+    """Of one image in a training step."""
+    data = workload.data
+    network = MODELS[workload.model](data.shape, len(data.classes))
+    x, y = torch.zeros(workload.batch_size, *data.shape), torch.zeros(workload.batch_size, dtype=torch.int64)
+    with FlopCounterMode(display=False) as counter:
+        F.cross_entropy(network(x), y).backward()
+    return counter.get_total_flops() / workload.batch_size
+
+
+@contextmanager
+def _marked() -> Iterator[None]:
+    """Inside, loading and the optimiser's steps are marked for the profiler."""
+    before = (loop._batch, SGD.step)
+    loop._batch, SGD.step = _under("loading", loop._batch), _under("optimiser", SGD.step)
+    try:
+        yield
+    finally:
+        loop._batch, SGD.step = before
+
+
+def _under(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+    def marked(*arguments: Any) -> Any:
+        with record_function(name):
+            return work(*arguments)
+
+    return marked
+
+
+def _kind(event: Any) -> str:
+    """The kind of an event, its own or that of what it is a part of; marks decide before names do."""
+    names = []
+    place = event
+    while place is not None:
+        names.append(place.name)
+        place = place.cpu_parent
+    for mark in ("loading", "optimiser"):
+        if mark in names:
+            return mark
+    for name in names:
+        for kind, pattern in KINDS.items():
+            if re.search(pattern, name):
+                return kind
+    return "other operations"
+
+
+if __name__ == "__main__":
+    typer.run(main)

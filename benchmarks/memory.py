@@ -1,0 +1,67 @@
+"""Peak memory of one trial on CIFAR-10, a process each: what the kernel counts as resident at its highest.
+
+``python -m benchmarks.memory``. Beside ours the naive loop, and what a bare ``import torch`` takes.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Annotated
+
+import torch
+import typer
+
+from benchmarks.naive import NaiveFedAvg
+from benchmarks.workload import JsonFile, Workload, alone, write
+from pfl import memory
+
+
+def main(
+    model: Annotated[list[str] | None, typer.Option(help="See `pfl models`; may be repeated.")] = None,
+    method: Annotated[str, typer.Option(help="See `pfl methods`.")] = "pfedsim",
+    rounds: Annotated[int, typer.Option(help="Rounds of the trial.")] = 6,
+    json_file: JsonFile = None,
+) -> None:
+    """Print megabytes: importing torch, and trials of several networks, ours and naive."""
+    workload = Workload(method=method, rounds=rounds, eval_every=2)
+    baseline = alone(imported)
+    print(f"import torch: {baseline / 1e6:.0f} MB")
+    models = {}
+    for name in model or ("lenet5_bn", "cnn4", "resnet8"):
+        trial = dataclasses.replace(workload, model=name)
+        models[name] = {"engine": alone(engine, trial), "naive": alone(naive, trial)}
+        print(f"{name}: {models[name]['engine'] / 1e6:.0f} MB, naive {models[name]['naive'] / 1e6:.0f} MB")
+    write(json_file, workload, {"import_torch": baseline, "models": models})
+
+
+def imported() -> int:
+    """Bytes of a process that has imported torch."""
+    return memory.peak()
+
+
+def engine(workload: Workload) -> int:
+    """Peak bytes of a trial of ours, evaluations included."""
+    torch.set_num_threads(1)
+    simulation = workload.simulation()
+    for _ in range(workload.rounds):
+        simulation.advance()
+    return memory.peak()
+
+
+def naive(workload: Workload) -> int:
+    """Peak bytes of as many rounds of the naive loop."""
+    torch.set_num_threads(1)
+    simulation = workload.simulation()
+    network = copy.deepcopy(simulation.program.net)
+    loop = NaiveFedAvg(network, workload.data, workload.split, workload.batch_size)
+    for round in range(workload.rounds):
+        participants = [client + 10 * round for client in range(10)]
+        _, states = loop.train(participants, workload.epochs, workload.lr)
+        loop.aggregate(participants, states)
+        loop.evaluate()
+    return memory.peak()
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,60 @@
+"""What every method costs beside FedAvg: seconds of a whole simulation without its evaluations.
+
+``python -m benchmarks.methods``. Each method's simulation runs round by round in turn with one of FedAvg, so
+that whatever else the machine does falls on both alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from benchmarks.workload import JsonFile, Workload, timed, write
+from pfl.methods import METHODS
+
+
+def main(
+    method: Annotated[list[str] | None, typer.Option(help="See `pfl methods`; by default all.")] = None,
+    model: Annotated[str, typer.Option(help="See `pfl models`.")] = "lenet5_bn",
+    dataset: Annotated[str, typer.Option(help="A name of `pfl datasets`, or a path.")] = "cifar10",
+    rounds: Annotated[int, typer.Option(help="Rounds of a simulation.")] = 6,
+    epochs: Annotated[int, typer.Option(help="Local epochs.")] = 5,
+    json_file: JsonFile = None,
+) -> None:
+    """Print each method's seconds a round and its cost relative to FedAvg."""
+    torch.set_num_threads(1)
+    # One evaluation, after the last round, is not measured: warm-up shares are those of a whole simulation.
+    workload = Workload(dataset=dataset, model=model, rounds=rounds + 1, epochs=epochs, participation=0.05)
+    workload.simulation().advance()
+    methods: dict[str, dict[str, Any]] = {}
+    for name in method or METHODS:
+        methods[name] = found = measure(dataclasses.replace(workload, method=name), rounds)
+        print(
+            f"{name:<14} {found['seconds']:7.2f} s a round, {found['relative']:5.2f} times fedavg, "
+            f"{found['relative_by_sample']:5.2f} times a training sample"
+        )
+    write(json_file, workload, {"methods": methods})
+
+
+def measure(workload: Workload, rounds: int) -> dict[str, float]:
+    """Seconds a round in the mean over a simulation, relative to FedAvg's, and the same for a training sample:
+    a method may train more clients, or more often, than FedAvg."""
+    theirs = workload.simulation()
+    fedavg = dataclasses.replace(workload, method="fedavg").simulation()
+    seconds = [0.0, 0.0]
+    for _ in range(rounds):
+        for place, simulation in enumerate((theirs, fedavg)):
+            seconds[place] += timed(simulation.advance)
+    relative = seconds[0] / seconds[1]
+    return {
+        "seconds": seconds[0] / rounds,
+        "relative": relative,
+        "relative_by_sample": relative * fedavg.samples / theirs.samples,
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)
