@@ -61,9 +61,9 @@ def _check_published(table: Table) -> None:
     """What the cells are held against is unambiguous."""
     if table.published:
         printed = published_cells(table.published.file)
-        for setting in table.settings.values():
+        for column in table.columns.values():
             for row in table.methods:
-                if wanted := target(setting, row):
+                if wanted := target(column, row):
                     find(printed, table.published.table, wanted)
 
 

@@ -21,6 +21,8 @@ from pipeline.yaml import Strict, load, located
 TABLES = Path("tables")
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Of a table, a setting and a row: they name folders and files."""
+AVERAGE = "average"
+"""Names the column of `Table.average`."""
 
 
 def _short_form(key: str) -> BeforeValidator:
@@ -73,6 +75,13 @@ class Setting(Strict):
     model: str | None = None
     schedule: Schedule = Schedule()
     evaluation: Reading = Reading()
+    published: PublishedCell | None = None
+
+
+class Average(Strict):
+    """A last column: each row's mean over the settings."""
+
+    label: str = "Average"
     published: PublishedCell | None = None
 
 
@@ -146,6 +155,7 @@ class Table(Strict):
     schedule: Schedule = Schedule()
     settings: dict[Name, Annotated[Setting, _short_form("partition")]] = Field(min_length=1)
     methods: list[Annotated[Row, _short_form("method")]] = Field(min_length=1)
+    average: Average | None = None
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
     evaluation: Evaluation = Evaluation()
     search: Search = Search()
@@ -153,6 +163,11 @@ class Table(Strict):
     published: PublishedTable | None = None
     claims: list[Claim] = []
     sources: dict[str, str] = {}
+
+    @property
+    def columns(self) -> dict[str, Setting | Average]:
+        """The settings, and the average where there is one."""
+        return {**self.settings, AVERAGE: self.average} if self.average else dict(self.settings)
 
     @property
     def size(self) -> str:
@@ -188,6 +203,8 @@ class Table(Strict):
         for seed in self.seeds:
             if self.seeds.count(seed) > 1:
                 raise InvalidInput("seeds", seed, "each seed once")
+        if self.average and AVERAGE in self.settings:
+            raise InvalidInput("settings", AVERAGE, "another name, as that column is the average's")
         for claim in self.claims:
             claim.check(list(self.settings), rows)
         for departing in self.methods:
@@ -205,11 +222,11 @@ def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
     return {name: known[name] for name in known if name in names or not names}
 
 
-def target(setting: Setting, row: Row) -> PublishedCell | None:
+def target(column: Setting | Average, row: Row) -> PublishedCell | None:
     """What a cell is held against; None: nothing."""
-    if setting.published is None:
+    if column.published is None:
         return None
-    wanted = setting.published.narrowed(row.published)
+    wanted = column.published.narrowed(row.published)
     usual = {"method": wanted.method or row.id, "metric": wanted.metric or "accuracy"}
     return wanted.model_copy(update=usual)
 

@@ -98,7 +98,7 @@ def draw(summary: Summary) -> dict[str, str]:
     """The plots that the results allow, SVG text by name."""
     from matplotlib import rc_context
 
-    finished = any(line.entries[name].rows for line in summary.pinned for name in summary.columns)
+    finished = any(line.entries[name].rows for line in summary.pinned for name in line.entries)
     plots: dict[str, Callable[[Summary], Figure]] = {}
     if finished:
         plots = {"convergence": convergence, "clients": clients, "communication": communication, "time": time}
@@ -241,7 +241,7 @@ def panels(
     """
     from matplotlib.figure import Figure
 
-    settings = list(summary.columns)
+    settings = [name for name in summary.columns if name in summary.table.settings]
     across = min(3, len(settings))
     down = -(-len(settings) // across)
     alone = 1.0 if across == 1 and not share else 0.0  # a single panel is wide: let it be higher

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline.config import Average, Subset, Table, target
 from pipeline.config import Row as TableRow
-from pipeline.config import Subset, Table, target
 from pipeline.protocol import Evaluation, Row, reported
 from pipeline.published import FOLDER, Published, find, published_cells
 from pipeline.verdicts import Verdict, judge
@@ -184,13 +184,16 @@ def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
     printed = published_cells(table.published.file, published) if table.published else []
 
     def line(row: TableRow, configuration: Configuration) -> Line:
-        entries = {}
-        for name, setting in table.settings.items():
-            evaluation = table.evaluation.narrowed(setting.evaluation, row.evaluation)
-            entry = Entry(name, row.id, configuration, evaluation)
-            if cell := cells.get(f"{name}/{row.id}"):
-                entry = _filled(entry, cell, len(table.seeds))
-            if configuration == "pinned" and table.published and (wanted := target(setting, row)):
+        entries: dict[str, Entry] = {}
+        for name, column in table.columns.items():
+            if isinstance(column, Average):
+                entry = _averaged(name, list(entries.values()))
+            else:
+                evaluation = table.evaluation.narrowed(column.evaluation, row.evaluation)
+                entry = Entry(name, row.id, configuration, evaluation)
+                if cell := cells.get(f"{name}/{row.id}"):
+                    entry = _filled(entry, cell, len(table.seeds))
+            if configuration == "pinned" and table.published and (wanted := target(column, row)):
                 held_against = find(printed, table.published.table, wanted)
                 if held_against:
                     verdict = judge(entry.score, entry.status, held_against, table.published.seeds)
@@ -203,7 +206,7 @@ def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
     return Summary(
         id=results["table"],
         table=table,
-        columns={name: setting.label or name for name, setting in table.settings.items()},
+        columns={name: column.label or name for name, column in table.columns.items()},
         pinned=_ranked(pinned),
         selected=_ranked(selected),
         results=results,
@@ -234,6 +237,17 @@ def _filled(entry: Entry, cell: Mapping[str, Any], seeds: int) -> Entry:
         parameters={**tried["params"], "lr": tried["lr"]} if tried else {},
         rows=rows,
     )
+
+
+def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
+    """The mean of a row's entries, once all are done; seeds of different settings are no repetitions."""
+    entry = dataclasses.replace(entries[0], setting=name, published=None, verdict=None)
+    empty = dataclasses.replace(entry, status="not run", cause="", score=None, parameters={}, rows=())
+    scores = [entry.score for entry in entries if entry.status == "done" and entry.score]
+    if len(scores) < len(entries):
+        return empty
+    mean = statistics.fmean(score.mean for score in scores)
+    return dataclasses.replace(empty, status="done", score=Score(mean, None, scores[0].seeds))
 
 
 def _ranked(lines: Iterable[Line]) -> tuple[Line, ...]:

@@ -108,3 +108,21 @@ def test_a_row_may_depart_from_itself_in_one_setting(edit):
     in_dir, in_two = (cell.config for cell in cells("small", load_table("small")) if cell.row == "fedprox")
     assert (in_dir.hyperparameters, in_dir.rounds) == ({"mu": 0.1}, 2)
     assert (in_two.hyperparameters, in_two.rounds) == ({"mu": 1.0}, 3)
+
+
+def test_a_row_may_divide_the_data_its_own_way(edit):
+    edit("params: {mu: 0.1}", 'clients: 6, settings: {two: {partition: "pathological:3"}}')
+    found = {
+        cell.id: (cell.partition, cell.clients, cell.partition_name)
+        for cell in cells("small", load_table("small"))
+    }
+    assert found["two/fedavg"] == ("pathological:2", 5, "two")
+    assert found["two/fedprox"] == ("pathological:3", 6, "two.fedprox")
+    assert found["dir/fedprox"] == ("dirichlet:0.5", 6, "dir.fedprox")
+
+
+def test_a_row_may_report_other_numbers_than_its_table(edit):
+    edit("params: {mu: 0.1}", "evaluation: {moment: post_local}")
+    fedavg, fedprox = (cell.evaluation for cell in cells("small", load_table("small"))[:2])
+    assert (fedavg.moment, fedprox.moment) == ("headline", "post_local")
+    assert fedprox.every == fedavg.every

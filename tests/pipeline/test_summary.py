@@ -44,6 +44,26 @@ def test_the_protocol_chooses_average_moment_and_round():
     assert score([{"metrics": metrics}], protocol) == Score(71.0, None, 1)
 
 
+def test_an_average_is_that_of_a_row_whose_cells_are_all_done():
+    results = fake_results(methods=3, settings=2)
+    results["config"]["average"] = {"label": "Mean"}
+    for setting, value in {"cifar10-0.1": 60.0, "cifar10-0.5": 40.0}.items():
+        reach(results, f"{setting}/fedavg", value, value, value)
+    reach(results, "cifar10-0.5/local", 50.0)
+    summary = summarise(results)
+    assert list(summary.columns.values())[-1] == "Mean"
+    assert entry_of(results, "average/fedavg").score == Score(50.0, None, 3)
+    assert entry_of(results, "average/local").score is None
+
+
+def test_a_time_has_no_rank():
+    results = fake_results(methods=3, settings=1)
+    results["config"]["evaluation"]["metric"] = "seconds_per_sample"
+    entries = [line.entries["cifar10-0.1"] for line in summarise(results).pinned]
+    assert all(entry.score for entry in entries)
+    assert {entry.rank for entry in entries} == {None}
+
+
 def test_a_diverged_simulation_is_a_failure():
     row = ledger_row()
     assert failure(row) is None

@@ -1,0 +1,31 @@
+"""Every printed cell of the five papers is pinned, or it is said why not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.tables.conftest import read
+
+
+def test_every_printed_cell_is_the_target_of_one_pinned_cell_or_listed(pins, printed):
+    targets = Counter(pin.printed for pin in pins if pin.printed)
+    listed = read("not_runs.yaml")
+    every = [cell for of_paper in printed.values() for cell in of_paper]
+    wrong = {
+        cell: targets[cell]
+        for cell in every
+        if targets[cell] != (0 if cell.table in listed.get(cell.paper, {}) else 1)
+    }
+    assert not wrong
+    assert len(every) == 1365
+
+
+def test_every_pinned_cell_has_a_printed_one(pins):
+    assert [str(pin) for pin in pins if pin.printed is None] == []
+
+
+def test_what_is_listed_as_no_run_is_printed_and_has_a_reason(printed):
+    for paper, tables in read("not_runs.yaml").items():
+        for table, reason in tables.items():
+            assert any(cell.table == table for cell in printed[paper])
+            assert reason
