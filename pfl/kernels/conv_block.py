@@ -16,8 +16,11 @@ from torch.autograd.function import once_differentiable
 from pfl.kernels import compiled
 from pfl.models._layers import BatchNorm2d
 
-MOST_CHANNELS = 16
-"""Output channels up to which our convolution is the faster one."""
+MOST_CHANNELS = 24
+"""Input channels up to which our convolution is the faster one: at 20 it is, at 32 no more."""
+
+SLACK = 128
+"""Numbers behind the convolution that the kernel may read: two vectors, at most."""
 
 _REAL = {torch.float32: "float", torch.float64: "double"}
 
@@ -39,7 +42,7 @@ def conv_block(x: Tensor, conv: Any, norm: Any = None) -> Tensor | None:
 def _kernel(x: Tensor, conv: nn.Conv2d, norm: BatchNorm2d | None) -> ctypes.CDLL | None:
     (_, channels, height, width), size = x.shape, conv.kernel_size[0]
     if (
-        conv.out_channels > MOST_CHANNELS
+        channels > MOST_CHANNELS
         or x.device.type != "cpu"
         or x.dtype not in _REAL
         or min(height, width) <= size
@@ -75,7 +78,8 @@ class _ConvBlock(torch.autograd.Function):
         n, _, height, width = x.shape
         outputs, size = len(bias), weight.shape[-1]
         x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
-        convolved = x.new_empty((n, outputs, height - size + 1, width))  # rows as long as the input's
+        # Its rows are as long as the input's.
+        convolved = x.new_empty(n * outputs * (height - size + 1) * width + SLACK)
         moments = x.new_empty((2, outputs))
         out = x.new_empty((n, outputs, (height - size + 1) // 2, (width - size + 1) // 2))
         training = norm is not None and norm.training
