@@ -135,6 +135,25 @@ class Resources(Strict):
     """A fraction lets as many trials share one; auto: a quarter where there is a GPU."""
 
 
+class Choice(Strict):
+    """One of two choices, as the report names it, and why it should matter."""
+
+    label: str
+    why: str = ""
+
+
+class Choices(Strict):
+    """Two choices of which the report says how much of the distance to the published numbers they explain.
+
+    Each of their combinations is a setting.
+    """
+
+    neither: str
+    alone: dict[str, Choice] = Field(min_length=2, max_length=2)
+    """By the setting that makes this choice and not the other."""
+    both: str
+
+
 class Subset(Strict):
     """A part of a table: some of its settings, rows and seeds; an empty list stands for all."""
 
@@ -162,6 +181,7 @@ class Table(Strict):
     resources: Resources = Resources()
     published: PublishedTable | None = None
     claims: list[Claim] = []
+    choices: Choices | None = None
     sources: dict[str, str] = {}
 
     @property
@@ -211,6 +231,10 @@ class Table(Strict):
             for setting in departing.settings:
                 if setting not in self.settings:
                     raise unknown_name(f"setting of {departing.id}", setting, self.settings)
+        if self.choices:
+            for setting in (self.choices.neither, *self.choices.alone, self.choices.both):
+                if setting not in self.settings:
+                    raise unknown_name("setting of choices", setting, self.settings)
         return self
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.errors import InvalidInput
-from pipeline import agreement, formats, plots, verdict_plots
+from pipeline import agreement, formats, gaps, plots, verdict_plots
 from pipeline.config import TABLES
 from pipeline.provenance import commands, costs, notices, partition_statistics, protocol, provenance, run_ids
 from pipeline.published import FOLDER
@@ -22,6 +22,7 @@ from pipeline.verdicts import RULE
 CAPTIONS = {
     "side_by_side": "By method, the published number (a bar, in a band of 2 points to either side) and ours "
     "(a marker, with its standard deviation).",
+    "gaps": "From neither choice (circle) to both (dot), by the effect of each; the tick is as printed.",
     "convergence": "Accuracy by round of the pinned configurations: mean over the seeds, and a band of one "
     "standard deviation.",
     "clients": "Accuracy of every client's own model on its own test set, at the last round: a tick a client "
@@ -52,6 +53,8 @@ def write_report(table: str, root: Path) -> Path:
     drawn = plots.draw(summary)
     if summary.compared:
         drawn["side_by_side"] = verdict_plots.side_by_side(summary)
+    if explanation := gaps.explain(whole):
+        drawn["gaps"] = gaps.plot(explanation)
     counted, tested = agreement.tally(whole), agreement.claims(whole)
     partitions = _partition_plots(summary, root)
     templates = environment()
@@ -68,6 +71,8 @@ def write_report(table: str, root: Path) -> Path:
         "findings": _findings(table, root),
         "captions": CAPTIONS,
         "plots": drawn,
+        "explanation": explanation,
+        "explained": gaps.findings(explanation) if explanation else [],
         "partitions": partitions,
         "statistics": partition_statistics(summary, root),
         "costs": costs(summary),
