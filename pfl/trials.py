@@ -27,7 +27,7 @@ from pfl.models import weights_of
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Partition
-    from pfl.engine.simulation import OnRound, Result
+    from pfl.engine.simulation import Observe, OnRound, Result
 
 log = logging.getLogger(__name__)
 
@@ -127,8 +127,9 @@ def run_trial(
     partition: Partition,
     execution: Execution = Execution(),
     on_round: OnRound | None = None,
+    observe: Observe | None = None,
 ) -> list[dict[str, Any]]:
-    """Run ``trial`` and return its ledger rows, one a seed.
+    """Run ``trial`` and return its ledger rows, one a seed; with ``observe``, with what that answered.
 
     Raises:
         ValueError: data or partition are not those that the trial names.
@@ -147,7 +148,7 @@ def run_trial(
         return trial.misses(newest)
 
     began = time.perf_counter()
-    results = _simulate(config, dataset, partition, trial.seeds, execution, watch)
+    results = _simulate(config, dataset, partition, trial.seeds, execution, watch, observe)
     seconds = (time.perf_counter() - began) / len(results)
     device = resolve_device(execution.device)
     return [
@@ -167,6 +168,7 @@ def run_trial(
             "data_checksum": trial.data_checksum,
             "partition_checksum": trial.partition_checksum,
             "metrics": json_ready(result.metrics),
+            **({"observations": json_ready(result.observations)} if observe else {}),
             "seconds": seconds,
             "measured": result.measured,
             "hardware": hardware(execution, device),
@@ -185,12 +187,13 @@ def _simulate(
     seeds: tuple[int, ...],
     execution: Execution,
     on_round: OnRound,
+    observe: Observe | None,
 ) -> list[Result]:
     """`pfl.engine.simulation.simulate`; one seed after another where memory does not suffice for all."""
     from pfl.engine.simulation import simulate
 
     try:
-        return simulate(config, dataset, partition, seeds, execution, on_round)
+        return simulate(config, dataset, partition, seeds, execution, on_round, observe)
     except Exception as error:
         if len(seeds) == 1 or not memory.ran_out(error):
             raise
@@ -202,7 +205,7 @@ def _simulate(
             for path in (execution.checkpoint_dir, execution.save)
         )
         alone = dataclasses.replace(execution, checkpoint_dir=folder, save=models)
-        results += simulate(config, dataset, partition, (seed,), alone, on_round)
+        results += simulate(config, dataset, partition, (seed,), alone, on_round, observe)
     return results
 
 

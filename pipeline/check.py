@@ -37,7 +37,12 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
     return [line for lines in found for line in lines]
 
 
-def _check(name: str, table: Table) -> list[str]:
+def check_runs(name: str, table: Table) -> list[str]:
+    """Check what a table or a figure runs, as far as that needs no data; the warnings.
+
+    Raises:
+        InvalidInput: the first thing that is wrong.
+    """
     file = str(table_file(name))
     found = cells(name, table)
     configs = [cell.config for cell in found]
@@ -50,11 +55,15 @@ def _check(name: str, table: Table) -> list[str]:
             known = (data.samples, data.classes) if data else (None, None)
             check_partition(cell.partition, cell.clients, *known)
     with located(file):
-        _check_published(table)
-    with located(file):
         _check_gpu(table)
-    warnings = {f"{name}: {text}": None for config in configs for text in config.warnings()}
-    return [f"{name}: {table.size}", *warnings]
+    return [*{text: None for config in configs for text in config.warnings()}]
+
+
+def _check(name: str, table: Table) -> list[str]:
+    warnings = check_runs(name, table)
+    with located(str(table_file(name))):
+        _check_published(table)
+    return [f"{name}: {table.size}", *(f"{name}: {text}" for text in warnings)]
 
 
 def _check_published(table: Table) -> None:

@@ -19,6 +19,8 @@ def add_commands(app: typer.Typer) -> None:
     app.command()(track)
     app.command()(data_report)
     app.command()(overview)
+    app.command()(figures)
+    app.command()(figure)
     ledger = typer.Typer(help="The ledger of finished simulations.", no_args_is_help=True)
     ledger.command("import")(import_)
     app.add_typer(ledger, name="ledger")
@@ -107,6 +109,54 @@ def overview() -> None:
     from pipeline.overview import write_overview
 
     print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
+
+
+def figures() -> None:
+    """List the papers' figures, and what each runs."""
+    from pipeline.figures.config import figure_names, load_figure
+    from pipeline.figures.drawings import DRAWINGS
+
+    for name in figure_names():
+        found = load_figure(name)
+        runs = found.size if DRAWINGS[found.draw].simulates else "nothing to run"
+        print(f"{name:<20} {found.title} ({runs})")
+
+
+def figure(
+    name: Annotated[str, typer.Argument(metavar="FIGURE", help="See `pfl figures`.")],
+    rounds: Annotated[int | None, typer.Option(help="Rounds, in the place of the paper's.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Local epochs a round.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="See `pfl datasets`; or a path.")] = None,
+    model: Annotated[str | None, typer.Option(help="See `pfl models`.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
+    settings: Annotated[str | None, typer.Option(metavar="A,B", help="Some of its settings.")] = None,
+    methods: Annotated[str | None, typer.Option(metavar="A,B", help="Some of its rows.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder that is written.")] = Path("reports/figures"),
+) -> None:
+    """Make a figure of a paper: run what is not in the ledger, draw it, hold it against what the paper says.
+
+    With options it runs less than the paper did, and says so.
+    """
+    from pipeline.config import Subset
+    from pipeline.figures.config import Changes
+    from pipeline.figures.make import make
+
+    def names(text: str | None) -> list[str]:
+        return text.split(",") if text else []
+
+    asked = {
+        "rounds": rounds,
+        "epochs": epochs,
+        "dataset": dataset,
+        "model": model,
+        "clients": clients,
+        "settings": settings,
+        "methods": methods,
+    }
+    options = "".join(f" --{key} {value}" for key, value in asked.items() if value is not None)
+    subset = Subset(settings=names(settings), methods=names(methods))
+    changes = Changes(rounds, epochs, clients, dataset, model, subset)
+    print("\n".join(make(name, changes, out, options)))
 
 
 def download(table: TableName) -> None:

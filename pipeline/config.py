@@ -19,6 +19,7 @@ from pipeline.published import PublishedCell
 from pipeline.yaml import Strict, load, located
 
 TABLES = Path("tables")
+FIGURES = Path("figures")
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Of a table, a setting and a row: they name folders and files."""
 AVERAGE = "average"
@@ -319,6 +320,10 @@ def _cell(name: str, table: Table, setting_name: str, setting: Setting, row: Row
 
 
 def table_file(name: str) -> Path:
+    """Of a table, or of a figure, which is a table of runs and what is drawn of them."""
+    figure = FIGURES / f"{name}.yaml"
+    if figure.exists():
+        return figure
     return TABLES / f"{name}.yaml"
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pipeline.formats import duration
-from pipeline.summary import score
+from pipeline.summary import failure, score
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -96,7 +96,8 @@ class Progress:
 
     def _score(self, cell: CellAgenda, attempt: Attempt) -> str:
         outcomes, evaluation = self._agenda.outcomes, cell.cell.evaluation
-        found = score([outcomes[key] for key in attempt.keys if key in outcomes], evaluation)
+        rows = [outcomes[key] for key in attempt.keys if key in outcomes]
+        found = score([row for row in rows if failure(row) is None], evaluation)
         if found is None:
             return "failed"
         spread = "" if found.std is None else f" ± {found.std:.2f}"

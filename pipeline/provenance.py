@@ -84,7 +84,7 @@ def provenance(summary: Summary, root: Path) -> dict[str, list[str]]:
             f"numerics: engine {_distinct(row['versions']['engine'] for row in rows)}, "
             + _distinct(f"{row['method']} {row['versions']['method']}" for row in rows),
         ],
-        "Hardware": sorted({_machine(row["hardware"]) for row in rows}),
+        "Hardware": sorted({machine(row["hardware"]) for row in rows}),
         "Time": [
             f"{duration(results['wall_seconds'])} of wall time for the sweep",
             f"{results['trials_run']} trials run, {results['trials_from_ledger']} taken from the ledger",
@@ -198,7 +198,8 @@ def _distinct(values: Iterable[Any]) -> str:
     return ", ".join(sorted({str(value) for value in values}))
 
 
-def _machine(hardware: Mapping[str, Any]) -> str:
+def machine(hardware: Mapping[str, Any]) -> str:
+    """What a row's simulation ran on, in a line."""
     processors = ", ".join(name for name in (hardware["gpu"], hardware["cpu"]) if name)
     threads = f"{hardware['threads']} thread{'s' if hardware['threads'] != 1 else ''} a trial"
     backend = f"{hardware['backend']} backend on {hardware['device']}"

@@ -1,0 +1,1 @@
+"""Looking at models and updates: how alike clients and layers are, what is sensitive, where networks look."""

@@ -41,6 +41,10 @@ OnRound = Callable[[int, int, dict[str, Any] | None], object]
 """Called after every round with the round, the number of rounds, and the newest evaluation (of the first
 seed); `True` as its answer ends the simulation."""
 
+Observe = Callable[[Server, Network], Any]
+"""Called after every round with the state of a seed's federation and with the clients' network, to which a
+client's tensors can be bound; its answers other than None are kept: numbers, strings, lists, dictionaries."""
+
 
 @dataclass
 class Result:
@@ -50,11 +54,13 @@ class Result:
         metrics: accuracies in percent, curves, per-client accuracies and traffic; nothing that depends on
             clock or machine.
         measured: seconds, training samples a second, peak memory.
+        observations: what the observer answered, round after round.
     """
 
     seed: int
     metrics: dict[str, Any]
     measured: dict[str, float]
+    observations: list[Any] = field(default_factory=list)
 
 
 @dataclass
@@ -69,6 +75,7 @@ class _Run:
     losses: list[float] = field(default_factory=list)  # of the rounds since the last evaluation
     diverged_at: int | None = None
     known: Known = field(default_factory=dict)
+    observations: list[Any] = field(default_factory=list)
 
     def state(self) -> dict[str, Any]:
         return {**checkpoint.server_state(self.server), **{name: getattr(self, name) for name in _PLAIN}}
@@ -76,10 +83,10 @@ class _Run:
     def restore(self, state: dict[str, Any]) -> None:
         checkpoint.restore_server(self.server, state)
         for name in _PLAIN:
-            setattr(self, name, state[name])
+            setattr(self, name, state.get(name, getattr(self, name)))
 
 
-_PLAIN = ("history", "per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known")
+_PLAIN = ("history", "per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "observations")
 
 
 def simulate(
@@ -89,6 +96,7 @@ def simulate(
     seeds: Sequence[int] = (0,),
     execution: Execution = Execution(),
     on_round: OnRound | None = None,
+    observe: Observe | None = None,
 ) -> list[Result]:
     """Simulate a federation once for every seed, all seeds in lockstep.
 
@@ -102,6 +110,7 @@ def simulate(
         seeds: each drives initialisation, participants and batches of one simulation.
         execution: device, backend, threads, checkpoints.
         on_round: told of every round.
+        observe: looks at every seed's federation after every round, and moves nothing in it.
 
     Returns:
         One result a seed.
@@ -117,7 +126,8 @@ def simulate(
     with deterministic, threads(execution.threads):
         raw = config.input_scale == "raw255"
         federation = Federation(dataset, partition, device, getattr(torch, config.dtype), raw)
-        simulation = Simulation(config, federation, seeds, backend_for(execution.backend, device))
+        backend = backend_for(execution.backend, device)
+        simulation = Simulation(config, federation, seeds, backend, observe)
         return simulation.run(execution, on_round)
 
 
@@ -167,10 +177,19 @@ class Simulation:
         federation: the clients' data.
         seeds: one federation under way for each.
         backend: runs local programs and evaluations.
+        observe: as in `simulate`.
     """
 
-    def __init__(self, config: Config, federation: Federation, seeds: Sequence[int], backend: Backend):
+    def __init__(
+        self,
+        config: Config,
+        federation: Federation,
+        seeds: Sequence[int],
+        backend: Backend,
+        observe: Observe | None = None,
+    ):
         self.config = config
+        self.observe = observe
         self.federation = federation
         self.backend = backend
         self.method: Method = METHODS[config.method].from_dict(config.hyperparameters)
@@ -255,6 +274,9 @@ class Simulation:
         self.method.update(server)
         server.end_round(self.method.aggregate(server))
         self.method.finish(server)
+        if self.observe:
+            seen = self.observe(server, self.program.net)
+            run.observations += [] if seen is None else [seen]
         down, up = self.method.traffic(server)
         run.bytes_down += BYTES_PER_SCALAR * down
         run.bytes_up += BYTES_PER_SCALAR * up
@@ -341,7 +363,7 @@ class Simulation:
             "samples_per_second": self.samples / self.training_seconds if self.training_seconds else 0.0,
             "peak_memory_bytes": _peak_memory(self.federation.device),
         }
-        return Result(server.seed, metrics, measured)
+        return Result(server.seed, metrics, measured, run.observations)
 
 
 def _joined(tasks: Sequence[Task]) -> Task:

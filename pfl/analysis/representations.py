@@ -1,0 +1,44 @@
+"""What the layers of a network make of images."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from pfl.models._network import Network
+
+
+def layers(net: Network) -> dict[str, nn.Module]:
+    """The convolutions and linear layers of extractor and head, by name, in order."""
+    kinds = (torch.nn.Conv2d, torch.nn.Linear)
+    parts = {"extractor": net.extractor, "head": net.head}
+    found = {
+        f"{part}.{name}".strip("."): layer
+        for part, module in parts.items()
+        for name, layer in module.named_modules()
+        if isinstance(layer, kinds)
+    }
+    return {name.removeprefix("extractor."): layer for name, layer in found.items()}
+
+
+def outputs(net: Network, images: Tensor) -> dict[str, Tensor]:
+    """What every layer of `layers` answers to ``images`` (B, C, H, W), in evaluation mode: (B, d) each."""
+    found: dict[str, Tensor] = {}
+    hooks = [
+        layer.register_forward_hook(
+            lambda _layer, _inputs, output, name=name: found.update({name: output.detach().flatten(1)})
+        )
+        for name, layer in layers(net).items()
+    ]
+    net.eval()
+    try:
+        with torch.no_grad():
+            net(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found

@@ -1,0 +1,14 @@
+"""How much parameters matter to what a client has learnt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def sensitivity(start: Tensor, end: Tensor) -> Tensor:
+    """|(end - start) end|, element by element: the first-order change of the loss if the element were 0,
+    with the update in the place of the gradient (FedCAC, Eq. 5)."""
+    return ((end - start) * end).abs()

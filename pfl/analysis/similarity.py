@@ -1,0 +1,96 @@
+"""How alike data sets, models, updates and representations are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pfl.lazy import torch
+from pfl.methods._similarity import cosines, squared_distances
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def data_similarity(counts: Tensor) -> Tensor:
+    """The share of two clients' samples that belong to classes which both have (pFedSim, 1 - Eq. 1).
+
+    Args:
+        counts: (n, classes) samples by class.
+
+    Returns:
+        (n, n), in [0, 1].
+    """
+    has = (counts > 0).to(counts.dtype)
+    common = (counts * has) @ has.T  # of the row's client, in classes that the column's has
+    sizes = counts.sum(1)
+    return (common + common.T) / (sizes[:, None] + sizes)
+
+
+def class_cosines(heads: Tensor) -> Tensor:
+    """Cosines of the clients' rows of the head, class by class (pFedSim, the terms of Eq. 2).
+
+    Args:
+        heads: (n, classes, d) weights.
+
+    Returns:
+        (classes, n, n); 0 where a row is 0.
+    """
+    return torch.stack([cosines({"row": rows}, {"row": rows}) for rows in heads.unbind(1)])
+
+
+def update_cosines(updates: Mapping[str, Tensor]) -> Tensor:
+    """Cosines (n, n) between the clients' updates, name to (n, *shape), over all names together."""
+    return cosines(updates, updates)
+
+
+def angles(updates: Mapping[str, Tensor]) -> Tensor:
+    """Angles (n, n) in degrees between the clients' updates, name to (n, *shape)."""
+    return torch.rad2deg(torch.acos(update_cosines(updates)))
+
+
+def head_distances(heads: Tensor) -> Tensor:
+    """Squared distances of the clients' heads, each row over its largest (PFedCS, D).
+
+    Args:
+        heads: (n, classes, d) weights.
+
+    Returns:
+        (n, n), in [0, 1]; 0 where all heads are one.
+    """
+    apart = squared_distances({"head": heads}, {"head": heads})
+    largest = apart.max(1, keepdim=True).values
+    return apart / torch.where(largest > 0, largest, 1.0)
+
+
+def pairwise_cka(representations: Sequence[Tensor]) -> Tensor:
+    """Centred kernel alignment with linear kernels (Kornblith et al., 2019): the cosine of the centred Gram
+    matrices of two models' representations of the same samples.
+
+    Args:
+        representations: of n models, (samples, d) each; d may differ.
+
+    Returns:
+        (n, n), in [0, 1]; 1 for equal up to rotation and scale, 0 where one is the same for all samples.
+    """
+    centred = [each.double() - each.double().mean(0) for each in representations]
+    grams = {"gram": torch.stack([each @ each.T for each in centred])}
+    return cosines(grams, grams)
+
+
+def statistics_distances(means: Sequence[Tensor], variances: Sequence[Tensor]) -> Tensor:
+    """Wasserstein distances of the clients' batch-norm statistics, taken as Gaussians (FedAP).
+
+    d_ij = sum over layers of sqrt(||mean_i - mean_j||^2 + ||std_i - std_j||^2).
+
+    Args:
+        means, variances: of each layer, (n, channels).
+
+    Returns:
+        (n, n).
+    """
+    layers = [
+        torch.cat([mean, variance.clamp(min=0).sqrt()], 1).double()
+        for mean, variance in zip(means, variances, strict=True)
+    ]
+    return torch.stack([squared_distances({"": layer}, {"": layer}).sqrt() for layer in layers]).sum(0)

@@ -1,0 +1,79 @@
+"""The classes of every client by name, for toy studies; no image has two owners."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pfl.data.rule import Draw, PoolingRule
+from pfl.engine.hyper import hyper
+from pfl.errors import InvalidInput
+
+CLASS = re.compile(r"(\d+)(?:-(\d+))?(?:x(\d+))?")
+
+
+@dataclass(frozen=True)
+class ClassSets(PoolingRule):
+    """``0-4/2-6/0x4+9x4+3`` are three sets: classes 0 to 4, 2 to 6, and 0, 9 and 3 as 4:4:1.
+
+    The clients have the sets in turn. A class is cut into equal parts, one for each client that has it. A
+    client takes its parts whole, or where its set has weights, as much of them as keeps the proportions.
+    """
+
+    argument: ClassVar[str | None] = "sets"
+    clients_from_data: ClassVar[bool] = True
+
+    sets: str = "0-4/5-9"
+    size: int = hyper(0, "samples of a client at most, before the split; 0: all", low=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.weights()
+
+    def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
+        super().check(clients, samples, classes)
+        largest = max(max(of_set) for of_set in self.weights())
+        if classes is not None and largest >= classes:
+            raise InvalidInput("sets", self.sets, f"classes of at most {classes - 1}")
+
+    def default_clients(self, dataset: object) -> int:
+        return len(self.weights())
+
+    def weights(self) -> list[dict[int, int]]:
+        """The classes of every set with their weights, which are 0 in a set without weights."""
+        return [self._weights(text) for text in self.sets.split("/")]
+
+    def assign(self, draw: Draw) -> list[np.ndarray]:
+        sets = self.weights()
+        weights = [sets[client % len(sets)] for client in range(draw.clients)]
+        members = draw.shuffled_classes()
+        parts = [
+            iter(np.array_split(members[c], max(1, sum(c in of for of in weights))))
+            for c in range(draw.classes)
+        ]
+        return [self._take({c: next(parts[c]) for c in of}, of) for of in weights]
+
+    def _take(self, own: dict[int, np.ndarray], weights: dict[int, int]) -> np.ndarray:
+        """A client's samples, out of its parts of its classes."""
+        wanted = {c: weights[c] or len(own[c]) for c in own}
+        unit = min(len(own[c]) / wanted[c] for c in own)
+        if self.size:
+            unit = min(unit, self.size / sum(wanted.values()))
+        return np.concatenate([own[c][: int(unit * wanted[c] + 1e-9)] for c in own])
+
+    def _weights(self, text: str) -> dict[int, int]:
+        weights: dict[int, int] = {}
+        for part in text.split("+"):
+            found = CLASS.fullmatch(part)
+            if not found:
+                raise InvalidInput("sets", self.sets, "classes as in 0-4/2-6/0x4+9x4+3")
+            first, last, weight = found.groups()
+            alone = 1 if "x" in text else 0
+            chosen = range(int(first), int(last or first) + 1)
+            weights |= dict.fromkeys(chosen, alone if weight is None else int(weight))
+            if not chosen or weight == "0":
+                raise InvalidInput("sets", self.sets, "weights of at least 1 and ranges that go upwards")
+        return weights

@@ -1,0 +1,131 @@
+"""What `figures/*.yaml` may say: the runs, as a table says them, how they are drawn, what the paper says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pfl.errors import InvalidInput, unknown_name
+from pipeline.config import FIGURES, Subset, Table, table_file
+from pipeline.yaml import Strict, load
+
+
+class Statement(Strict):
+    """Something that the paper says about the figure, and how it shows in the numbers.
+
+    Checked in every panel by itself, on series of values by x:
+
+    * highest: the first series has the highest value, at the last x or, ``everywhere``, at each;
+    * order: the series' means over x come in this order, the highest first;
+    * rises, falls: the last tenth of each series (of all, where none is named) lies above, below the first;
+    * peak: the highest value of each series is at an x in ``between``;
+    * above: the mean of each series is at least ``least``.
+    """
+
+    text: str
+    check: Literal["highest", "order", "rises", "falls", "peak", "above"]
+    series: list[str] = Field(default_factory=list)
+    panels: list[str] = Field(default_factory=list)
+    """Empty: all of them."""
+    everywhere: bool = False
+    between: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    least: float | None = None
+
+
+class Figure(Table):
+    """A figure: a table of runs, and what is drawn of them."""
+
+    draw: str
+    """The name of a file in `pipeline/figures/drawings`."""
+    shows: str
+    """What is to be seen, for a caption."""
+    x: str | None = None
+    """What a sweep is over: a hyperparameter, or clients."""
+    at: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+    """Rounds that are looked at; by default the last, or all of them, as the drawing says."""
+    says: list[Statement] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is to run in the place of what a figure pins, to make it with less; None: as pinned."""
+
+    rounds: int | None = None
+    epochs: int | None = None
+    clients: int | None = None
+    dataset: str | None = None
+    model: str | None = None
+    subset: Subset = field(default_factory=Subset)
+
+
+def figure_names() -> list[str]:
+    """The figures that there are files of."""
+    return sorted(path.stem for path in FIGURES.glob("*.yaml"))
+
+
+def parts_of(name: str) -> list[str]:
+    """The figure called ``name``, or its parts: "fedcac-figure1" has the parts "a" and "b".
+
+    Raises:
+        InvalidInput: there is no such figure.
+    """
+    names = figure_names()
+    found = [known for known in names if name in (known, known[:-1])]
+    if not found:
+        raise unknown_name("figure", name, names)
+    return found
+
+
+def load_figure(name: str) -> Figure:
+    """The figure of `figures/<name>.yaml`.
+
+    Raises:
+        InvalidInput: there is no such figure, or its file says what it may not; the message is one line.
+    """
+    if name not in figure_names():
+        raise unknown_name("figure", name, figure_names())
+    return load(table_file(name), Figure)
+
+
+def changed(figure: Figure, changes: Changes) -> tuple[Figure, list[str]]:
+    """The figure with its runs changed, and a short line for each thing that is not as it was.
+
+    Raises:
+        InvalidInput: a setting, a row or a seed that the figure does not have; a number below 1; one data set
+            in the place of several.
+    """
+    part = figure.part(changes.subset)
+    content = part.model_dump(by_alias=True)
+    settings, rows = [*content["settings"].values()], content["methods"]
+    for row in rows:
+        row["settings"] = {key: value for key, value in row["settings"].items() if key in part.settings}
+    notes = [
+        f"{noun} {', '.join(now)} of {', '.join(were)}"
+        for noun, now, were in (
+            ("settings", [*part.settings], [*figure.settings]),
+            ("methods", [row.id for row in part.methods], [row.id for row in figure.methods]),
+            ("seeds", [*map(str, part.seeds)], [*map(str, figure.seeds)]),
+        )
+        if len(now) < len(were)
+    ]
+    departures = [departure for row in rows for departure in row["settings"].values()]
+    schedules = [level["schedule"] for level in (content, *settings, *rows, *departures)]
+    places = {name: [content, *settings] for name in ("dataset", "model", "clients")}
+    places |= dict.fromkeys(("rounds", "epochs"), schedules)
+    for name, (first, *others) in places.items():
+        value = getattr(changes, name)
+        if value is None:
+            continue
+        if isinstance(value, int) and value < 1:
+            raise InvalidInput(name, value, "a whole number of at least 1")
+        before = sorted({str(level[name] or first[name]) for level in others})
+        if name == "dataset" and len(before) > 1:
+            raise InvalidInput(name, value, f"settings of one data set to change, not of {', '.join(before)}")
+        for level in others:
+            level[name] = None
+        first[name] = value
+        if before != [str(value)]:
+            notes.append(f"{name} {value} in the place of {', '.join(before)}")
+    return Figure.model_validate(content), notes

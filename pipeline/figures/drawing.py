@@ -1,0 +1,114 @@
+"""What a drawing is, and what all of them share: panels, lines, heat maps, legends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.figures.config import Figure
+from pipeline.figures.numbers import Numbers, Point
+from pipeline.figures.runs import Runs
+from pipeline.plots import COLOURS, DASHES, INK, WIDTH
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
+    from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How a family of figures is made.
+
+    Attributes:
+        measure: the numbers, out of the runs.
+        draw: the picture, out of the numbers.
+        simulates: False: the partitions are enough.
+    """
+
+    measure: Callable[[Runs], Numbers]
+    draw: Callable[[Figure, Numbers], mpl.Figure]
+    simulates: bool = True
+
+
+def labels(figure: Figure) -> dict[str, str]:
+    """What settings and rows are called."""
+    rows = {row.id: row.label or row.id for row in figure.methods}
+    return rows | {name: setting.label or name for name, setting in figure.settings.items()}
+
+
+def grid(count: int, height: float = 2.6, across: int = 3, **options: Any) -> tuple[mpl.Figure, list[Axes]]:
+    """A figure with ``count`` panels, up to ``across`` beside one another; alone, a panel is not so wide."""
+    from matplotlib.figure import Figure as Canvas
+
+    across = min(across, count)
+    down = -(-count // across)
+    width = WIDTH if across > 1 else 0.65 * WIDTH
+    canvas = Canvas(figsize=(width, height * down + 0.3), layout="constrained")
+    places = list(canvas.subplots(down, across, squeeze=False, **options).flat)
+    for place in places[count:]:
+        place.remove()
+    return canvas, places[:count]
+
+
+def lines(
+    canvas: mpl.Figure,
+    axes: Mapping[str, Axes],
+    numbers: Numbers,
+    names: Mapping[str, str],
+    marker: str = "",
+) -> None:
+    """Draw a line a series into the panel of ``axes``, a band of one standard deviation around it, and one
+    legend for all."""
+    shown = dict.fromkeys(series for panel in axes for series in numbers.panels[panel])
+    looks = {
+        series: {"color": COLOURS[place % len(COLOURS)], "ls": DASHES[place // 6 % len(DASHES)]}
+        for place, series in enumerate(shown)
+    }
+    handles = {}
+    for panel, place in axes.items():
+        place.set_title(names.get(panel, panel))
+        for series, points in numbers.panels[panel].items():
+            x, mean, std = _columns(points.values())
+            (handles[series],) = place.plot(x, mean, marker=marker, markersize=4, **looks[series])
+            if np.isfinite(std).all():
+                low, high = mean - std, mean + std
+                place.fill_between(x, low, high, color=looks[series]["color"], alpha=0.15, linewidth=0)
+    legend(canvas, {names.get(series, series): handle for series, handle in handles.items()})
+
+
+def legend(canvas: mpl.Figure, handles: Mapping[str, Any]) -> None:
+    """A legend above all panels; none for a single series."""
+    if len(handles) < 2:
+        return
+    longest = max(map(len, handles))
+    columns = max(1, min(len(handles), int(canvas.get_figwidth() / (0.7 + 0.08 * longest))))
+    canvas.set_figheight(canvas.get_figheight() + 0.22 * -(-len(handles) // columns))
+    canvas.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns)
+
+
+def heat(axes: Axes, matrix: np.ndarray, low: float = 0.0, high: float = 1.0) -> AxesImage:
+    """A matrix as colours, its values written in where there are few."""
+    axes.grid(visible=False)
+    image = axes.imshow(matrix, cmap="Blues", vmin=low, vmax=high, aspect="auto")
+    if matrix.size <= 40:
+        for row, column in np.ndindex(*matrix.shape):
+            dark = (matrix[row, column] - low) / (high - low) > 0.6
+            text = f"{matrix[row, column]:.2f}"
+            axes.text(column, row, text, ha="center", va="center", fontsize=8, color="white" if dark else INK)
+    return image
+
+
+def averaged(panel: str, series: str, x: float, values: Sequence[float]) -> Point:
+    """The point of several seeds' values."""
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Point(panel, series, x, float(np.mean(values)), std)
+
+
+def _columns(points: Iterable[Point]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    table = [(point.x, point.value, np.nan if point.std is None else point.std) for point in points]
+    x, value, std = np.array(sorted(table)).T
+    return x, value, std

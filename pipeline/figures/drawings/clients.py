@@ -1,0 +1,42 @@
+"""Accuracy of every client: a panel a setting, a series a method."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.figures.config import Figure
+from pipeline.figures.drawing import Drawing, averaged, grid, labels, lines
+from pipeline.figures.numbers import Numbers
+from pipeline.figures.runs import Runs
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
+
+
+def measure(runs: Runs) -> Numbers:
+    """Every client's accuracy in the last round, at the method's own moment; clients count from 1."""
+    points = []
+    for cell, rows in runs.rows().items():
+        setting, _, row = cell.partition("/")
+        for together in zip(*(run["metrics"]["per_client"] for run in rows), strict=True):
+            values = [client["accuracy"] for client in together if client["accuracy"] is not None]
+            if values:
+                points.append(averaged(setting, row, together[0]["client"] + 1, values))
+    return Numbers(points)
+
+
+def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+    """As SPFL draws its clients."""
+    from matplotlib.ticker import MaxNLocator
+
+    panels = numbers.panels
+    canvas, axes = grid(len(panels), across=2)
+    for place in axes:
+        place.set_xlabel("Client")
+        place.set_ylabel("Accuracy (%)")
+        place.xaxis.set_major_locator(MaxNLocator(integer=True))
+    lines(canvas, dict(zip(panels, axes, strict=True)), numbers, labels(figure), marker="o")
+    return canvas
+
+
+clients = Drawing(measure, draw)

@@ -1,0 +1,159 @@
+"""Makes a figure: runs, numbers, picture, and what is to be said of them.
+
+`reports/figures/<name>.svg` is the picture, `.csv` its numbers, `.json` the rest; README.md shows all figures
+of the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pfl.errors import InvalidInput
+from pfl.trials import commit, json_ready
+from pipeline.check import check_runs
+from pipeline.figures.config import Changes, Figure, changed, figure_names, load_figure, parts_of
+from pipeline.figures.drawing import labels
+from pipeline.figures.drawings import DRAWINGS
+from pipeline.figures.runs import Runs
+from pipeline.figures.statements import check
+from pipeline.provenance import OFFICIAL, data_facts, machine, not_official
+from pipeline.report import environment, write_files
+
+FOLDER = Path("reports/figures")
+
+
+def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]:
+    """Make the figure called ``name``, or all its parts, and write the overview of the folder again.
+
+    Args:
+        changes: what is run in the place of what the figure pins.
+        options: ``changes`` as a command line has them, for the note on how to make the figure again.
+
+    Returns:
+        A line a figure: the file, and how many of the paper's statements show.
+
+    Raises:
+        InvalidInput: the figure, a change, the data; before anything is run where that can be known. A figure
+            with changes would take the place of one without.
+    """
+    prepared = [_prepared(part, changes, out) for part in parts_of(name)]
+    lines = []
+    for part, figure, notes in prepared:
+        found = _make(part, figure, notes, out, options)
+        show = sum(finding["verdict"] == "shows" for finding in found["says"])
+        lines.append(f"{out / part}.svg: {show} of {len(found['says'])} statements of the paper show")
+    write_files(out, {"README.md": overview(out)})
+    return lines
+
+
+def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list[str]]:
+    """The figure as it is to be made, after all checks that need no data."""
+    figure, notes = changed(load_figure(name), changes)
+    if figure.draw not in DRAWINGS:
+        DRAWINGS[figure.draw]  # says what there is
+    for warning in check_runs(name, figure):
+        print(f"pfl: warning: {name}: {warning}", file=sys.stderr)
+    before = out / f"{name}.json"
+    if notes and before.exists() and not json.loads(before.read_text(encoding="utf-8"))["changes"]:
+        raise InvalidInput("out", str(out), f"another folder, as {name} is there without changes")
+    write_files(out, {})  # fails before anything is run
+    return name, figure, notes
+
+
+def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) -> dict[str, Any]:
+    from matplotlib import rc_context
+
+    from pipeline.plots import MUTED, STYLE, svg_text
+
+    drawing = DRAWINGS[figure.draw]
+    runs = Runs(name, figure)
+    numbers = drawing.measure(runs)
+    shown = labels(figure)
+    found = [check(statement, numbers, shown) for statement in figure.says]
+    with rc_context(STYLE):
+        canvas = drawing.draw(figure, numbers)
+        if notes:
+            text = f"With changes: {'; '.join(notes)}"
+            canvas.supxlabel(
+                _wrapped(text, canvas.get_figwidth()), fontsize=8, color=MUTED, x=0.01, ha="left"
+            )
+        picture = svg_text(canvas)
+    content = {
+        "name": name,
+        "title": figure.title,
+        "paper": figure.paper,
+        "shows": figure.shows,
+        "note": figure.note,
+        "changes": notes,
+        "sources": figure.sources,
+        "says": [
+            {"text": finding.text, "verdict": finding.verdict, "found": finding.found} for finding in found
+        ],
+        "warnings": _warnings(runs, notes),
+        "provenance": _provenance(runs, drawing.simulates),
+        "command": f"{_source(runs)}pfl figure {name}{options}",
+    }
+    texts = {"svg": picture, "csv": numbers.csv(), "json": json.dumps(json_ready(content), indent=1) + "\n"}
+    write_files(out, {f"{name}.{ending}": text for ending, text in texts.items()})
+    return content
+
+
+def overview(out: Path) -> str:
+    """README.md of a folder of figures: each with what its paper says of it, and a list of all there are."""
+    made = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.json"))]
+    there = {content["name"] for content in made}
+    absent = [(name, load_figure(name)) for name in figure_names() if name not in there]
+    return str(environment().get_template("figures.md.j2").render(made=made, absent=absent))
+
+
+def _wrapped(text: str, width: float) -> str:
+    import textwrap
+
+    return "\n".join(textwrap.wrap(text, int(16 * width)))
+
+
+def _warnings(runs: Runs, notes: list[str]) -> list[str]:
+    """What a reader must know before the picture."""
+    said = not_official({name: dataset.source for name, dataset in runs.datasets.items()})
+    if notes:
+        said.append(f"Not as pinned: {'; '.join(notes)}.")
+    if commit()["dirty"] or any(row["dirty"] for row in runs.used):
+        said.append("Made by code that is in no commit.")
+    return said
+
+
+def _provenance(runs: Runs, simulated: bool) -> dict[str, list[str]]:
+    """Facts by topic, each a short line."""
+    code = commit()["commit"]
+    others = sorted({row["commit"] for row in runs.used} - {code})
+    facts = {
+        "Code": [f"commit {code}", *(f"runs of commit {other}" for other in others)],
+        "Data": [
+            line
+            for name, dataset in runs.datasets.items()
+            for line in data_facts(name, dataset.checksum, dataset.source)
+        ],
+        "Partitions": sorted({made.spec for made in runs.partitions.values()}),
+    }
+    if not simulated:
+        return facts
+    rows = runs.used
+    return facts | {
+        "Seeds": [", ".join(map(str, runs.figure.seeds))],
+        "Versions": sorted(
+            {f"python {v['python']}, torch {v['torch']}" for v in (r["versions"] for r in rows)}
+        ),
+        "Hardware": sorted({machine(row["hardware"]) for row in rows}),
+        "Time": [f"{sum(row['seconds'] for row in rows):.0f} s in {len(rows)} simulations"],
+    }
+
+
+def _source(runs: Runs) -> str:
+    """Where the command has to be told to look for data that are not the official ones."""
+    copies = [
+        d.source["files"][0]["name"] for d in runs.datasets.values() if d.source["kind"] not in OFFICIAL
+    ]
+    return f"DATA_SOURCE=path/to/{copies[0] if len(copies) == 1 else 'archives'} " if copies else ""

@@ -1,0 +1,64 @@
+"""The numbers that a figure shows: values by panel, series and x."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Point(NamedTuple):
+    """One value of a figure; ``std`` is the sample standard deviation over seeds, where there are several."""
+
+    panel: str
+    series: str
+    x: float
+    value: float
+    std: float | None = None
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """All of a figure's values, in the order in which panels and series are to appear.
+
+    Attributes:
+        points: what the CSV holds and statements are checked on.
+        images: arrays that are drawn and of which the points are a summary.
+    """
+
+    points: Sequence[Point]
+    images: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def panels(self) -> dict[str, dict[str, dict[float, Point]]]:
+        """Panel to series to x to point."""
+        found: dict[str, dict[str, dict[float, Point]]] = {}
+        for point in self.points:
+            found.setdefault(point.panel, {}).setdefault(point.series, {})[point.x] = point
+        return found
+
+    def matrix(self, panel: str) -> np.ndarray:
+        """A panel as a matrix: a row a series, a column an x."""
+        return np.array([[p.value for p in points.values()] for points in self.panels[panel].values()])
+
+    def csv(self) -> str:
+        """A line a point; values with six digits."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(Point._fields)
+        for *names, x, value, std in self.points:
+            writer.writerow([*names, f"{x:g}", f"{value:.6g}", "" if std is None else f"{std:.6g}"])
+        return text.getvalue()
+
+
+def matrix_points(panel: str, names: Iterable[str], matrix: np.ndarray) -> list[Point]:
+    """The points of a matrix (rows, columns), whose rows are called ``names``."""
+    return [
+        Point(panel, name, x, float(value))
+        for name, row in zip(names, matrix, strict=True)
+        for x, value in enumerate(row)
+    ]

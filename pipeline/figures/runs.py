@@ -1,0 +1,166 @@
+"""The runs behind a figure: out of the ledger, through the sweep, or with somebody looking on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pfl
+from pfl.config import Execution
+from pfl.errors import InvalidInput
+from pipeline.config import Cell, cells, partition_file
+from pipeline.environment import SCRATCH, Sources
+from pipeline.estimate import Estimate
+from pipeline.figures.config import Figure
+from pipeline.ledger import Ledger, Row, publish
+from pipeline.progress import Progress
+from pipeline.summary import failure
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+    from pfl.data.partition import Partition
+    from pfl.engine.simulation import Observe, OnRound
+    from pfl.trials import Trial
+
+OBSERVED = SCRATCH / "figures"
+
+
+class Runs:
+    """What a figure is measured on. Everything is made when it is asked for, and found again afterwards.
+
+    Attributes:
+        used: the rows that were asked for, for the figure's provenance.
+    """
+
+    def __init__(self, name: str, figure: Figure):
+        self.name = name
+        self.figure = figure
+        self.cells = cells(name, figure)
+        self.used: list[Row] = []
+        self._sources = Sources.current()
+
+    @cached_property
+    def datasets(self) -> dict[str, Dataset]:
+        """By name."""
+        from pfl.data.dataset import load
+
+        return {name: load(name) for name in dict.fromkeys(cell.dataset for cell in self.cells)}
+
+    @cached_property
+    def partitions(self) -> dict[str, Partition]:
+        """By name; saved where the workers of a sweep look for them."""
+        from pfl.data.partition import make_partition
+
+        made = {}
+        for cell in self.cells:
+            name = cell.partition_name
+            if name not in made:
+                made[name] = make_partition(cell.partition, self.datasets[cell.dataset], cell.clients)
+                made[name].save(partition_file(self.name, name))
+        return made
+
+    def rows(self) -> dict[str, list[Row]]:
+        """By cell ("setting/row"), the ledger's rows of its seeds; what is missing is run as a sweep runs it.
+
+        Raises:
+            InvalidInput: none of the runs gave a result.
+        """
+        from pipeline.agenda import Agenda
+
+        ledger = Ledger(self._sources)
+        agenda = Agenda(self.cells, self.figure, self.partitions, ledger)
+        try:
+            if not agenda.finished:
+                self._run(agenda, ledger)
+        finally:
+            publish(self.name)
+        found = {
+            cell.cell.id: [
+                row for key in cell.pinned.keys if (row := agenda.outcomes[key]) and not failure(row)
+            ]
+            for cell in agenda.cells
+        }
+        for cell in agenda.cells:
+            for cause in cell.result(agenda.outcomes)["errors"]:
+                print(f"{cell.cell.id}: {cause}")
+        self.used += [row for rows in found.values() for row in rows]
+        if not self.used:
+            raise InvalidInput("figure", self.name, "runs of which at least one gives a result")
+        return found
+
+    @cached_property
+    def _eye(self) -> str:
+        """The sha256 over what decides an observation besides the run."""
+        drawing = Path(__file__).parent / "drawings" / f"{self.figure.draw}.py"
+        digest = hashlib.sha256(repr(self.figure.at).encode())
+        for path in (drawing, *sorted((Path(pfl.__file__).parent / "analysis").glob("*.py"))):
+            digest.update(path.read_bytes())
+        return digest.hexdigest()
+
+    def _run(self, agenda: Any, ledger: Ledger) -> None:
+        from joblib import cpu_count
+
+        from pipeline import cluster
+
+        resources = self.figure.resources
+        known = {
+            name: {"shape": found.shape, "classes": len(found.classes)}
+            for name, found in self.datasets.items()
+        }
+        slots = max(1, cpu_count() // resources.cpus)
+        print(Estimate.of(agenda, ledger, known, slots).text(self.name, slots), flush=True)
+        with Progress(self.name, agenda) as progress:
+            cluster.run(agenda, resources, progress.update)
+
+    def observations(self, observe: Observe) -> dict[str, list[list[Any]]]:
+        """By cell, for each seed, what ``observe`` answered round after round.
+
+        A run is found again by its trial's key and the sources of what looked on; interrupted, it goes on
+        from its checkpoint.
+        """
+        found: dict[str, list[list[Any]]] = {}
+        for cell in self.cells:
+            for trial in self._trials(cell):
+                row = self._observed(trial, observe)
+                self.used.append(row)
+                found.setdefault(cell.id, []).append(row["observations"])
+        return found
+
+    def _trials(self, cell: Cell) -> Iterator[Trial]:
+        from dataclasses import replace
+
+        from pipeline.cell import CellAgenda
+
+        whole = CellAgenda(cell, self.figure, self.partitions[cell.partition_name]).pinned.trial
+        for seed in whole.seeds:
+            yield replace(whole, seeds=(seed,))
+
+    def _observed(self, trial: Trial, observe: Observe) -> Row:
+        from pfl.trials import run_trial
+
+        key = hashlib.sha256(f"{trial.keys()[0]} {self._eye}".encode()).hexdigest()
+        file = OBSERVED / f"{key}.json"
+        if file.exists() and self._sources.vouch_for(row := json.loads(file.read_text(encoding="utf-8"))):
+            return row
+        checkpoints = OBSERVED / key
+        execution = Execution(checkpoint_dir=str(checkpoints))
+        dataset, partition = self.datasets[trial.dataset], self.partitions[trial.setting]
+        with _bar(trial.config["rounds"], f"{self.name}, {trial.cell}") as on_round:
+            (row,) = run_trial(trial, dataset, partition, execution, on_round, observe)
+        file.write_text(json.dumps(self._sources.stamp(row)) + "\n", encoding="utf-8")
+        shutil.rmtree(checkpoints, ignore_errors=True)
+        return row
+
+
+@contextmanager
+def _bar(rounds: int, title: str) -> Iterator[OnRound]:
+    from tqdm import tqdm
+
+    with tqdm(total=rounds, desc=title, unit="round", disable=None) as bar:
+        yield lambda round, _rounds, _newest: bar.update(round - bar.n) and False

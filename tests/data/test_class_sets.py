@@ -1,0 +1,53 @@
+"""Clients whose classes are named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pfl.data.partition import check_partition, make_partition
+from pfl.errors import InvalidInput
+
+
+@pytest.fixture
+def data(labelled):
+    """60 images of each of ten classes."""
+    return labelled(np.tile(np.arange(10), 60), n_train=500)
+
+
+def counts(partition, data) -> np.ndarray:
+    both = partition.class_counts(data.labels, 10)
+    return both["train"] + both["test"]
+
+
+def test_a_class_is_cut_equally_among_the_clients_that_have_it(data):
+    made = make_partition("class_sets:0-1/0-1/1-2,test=0.5", data, None)
+    assert counts(made, data)[:, :3].tolist() == [[30, 20, 0], [30, 20, 0], [0, 20, 60]]
+    everything = np.concatenate([*made.train, *made.test])
+    assert len(np.unique(everything)) == len(everything)
+
+
+def test_weights_are_the_proportions_of_a_clients_classes(data):
+    made = make_partition("class_sets:0x4+9x4+3+5", data, 1)
+    assert counts(made, data).tolist() == [[60, 0, 0, 15, 0, 15, 0, 0, 0, 60]]
+
+
+def test_a_size_cuts_all_classes_alike(data):
+    made = make_partition("class_sets:0x4+9x4+3+5,size=50", data, 1)
+    assert counts(made, data).tolist() == [[20, 0, 0, 5, 0, 5, 0, 0, 0, 20]]
+
+
+@pytest.mark.parametrize("sets", ["", "0-", "4-2", "0x0", "cats"])
+def test_sets_that_mean_nothing_are_named(sets):
+    with pytest.raises(InvalidInput, match="sets"):
+        check_partition(f"class_sets:{sets}", None)
+
+
+def test_classes_have_to_be_there():
+    with pytest.raises(InvalidInput, match="classes of at most 9"):
+        check_partition("class_sets:0-4/5-10", None, 600, 10)
+
+
+def test_more_clients_than_sets_have_them_in_turn(data):
+    made = make_partition("class_sets:0-1/2", data, 4)
+    assert counts(made, data)[:, :3].tolist() == [[30, 30, 0], [0, 0, 30]] * 2

@@ -1,0 +1,43 @@
+"""Somebody who looks on while a simulation runs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pfl.config import Config, Execution
+from pfl.data.dataset import load
+from pfl.data.partition import make_partition
+from pfl.engine.simulation import simulate
+
+CONFIG = Config(method="fedavg", model="cnn_digits", rounds=4, epochs=1, participation=0.5, eval_every=1)
+
+
+def movement(server, _net):
+    """How far the first tensor of the head moved in the round."""
+    moved = server.uploads["head.bias"] - server.received["head.bias"]
+    return {"round": server.round, "moved": moved.abs().sum().item()}
+
+
+def run(observe=None, **options):
+    data = load("digits")
+    (result,) = simulate(CONFIG, data, make_partition("dirichlet:1.0", data, 4), observe=observe, **options)
+    return result
+
+
+def test_an_observer_sees_every_round_and_moves_nothing():
+    seen = run(movement)
+    assert [found["round"] for found in seen.observations] == [1, 2, 3, 4]
+    assert all(found["moved"] > 0 for found in seen.observations)
+    assert seen.metrics == run().metrics
+
+
+def test_nothing_is_kept_of_rounds_without_an_answer():
+    last = run(lambda server, _net: server.round if server.round == server.rounds else None)
+    assert last.observations == [4]
+
+
+def test_observations_survive_an_interruption(tmp_path):
+    execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=2)
+    run(movement, execution=execution, on_round=lambda round, *_: round == 3)
+    resumed = run(movement, execution=dataclasses.replace(execution))
+    assert resumed.observations == run(movement).observations

@@ -1,0 +1,37 @@
+"""A project whose figures are those of the repository, without their results."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline import cluster
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """The working directory, in which the trials of a sweep run one after another in this process."""
+    shutil.copytree(ROOT / "figures", tmp_path / "figures")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DATA_SOURCE", raising=False)
+    monkeypatch.setattr(cluster, "run", run_here)
+    return tmp_path
+
+
+def run_here(agenda, _resources, ended) -> None:
+    from pfl.data.dataset import load
+    from pfl.data.partition import Partition
+    from pfl.trials import run_trial
+    from pipeline.config import partition_file
+
+    while trial := agenda.next():
+        partition = Partition.load(partition_file(trial.table, trial.setting))
+        try:
+            agenda.record(trial, run_trial(trial, load(trial.dataset), partition))
+        except ValueError as error:
+            agenda.fail(trial, str(error))
+        ended(1)

@@ -1,0 +1,119 @@
+"""Making figures, each family once, with digits in the place of the papers' data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pfl.errors import InvalidInput
+from pipeline import cluster
+from pipeline.config import Subset
+from pipeline.figures import runs
+from pipeline.figures.config import Changes
+from pipeline.figures.make import make
+from tests.figures.conftest import run_here
+
+OUT = Path("reports/figures")
+SMALL = {"rounds": 2, "epochs": 1, "dataset": "digits", "model": "cnn_digits"}
+
+
+def made(name: str, **changes) -> dict:
+    subset = Subset(**{key: changes.pop(key) for key in ("settings", "methods") if key in changes})
+    make(name, Changes(**changes, subset=subset), OUT)
+    return json.loads((OUT / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("fedsimsup-figure3", {"clients": 10}),
+        ("fedcac-figure6", {"clients": 4, "settings": ["cifar10"], "methods": ["beta-0.1", "beta-0.2"]}),
+        ("spfl-figure6", {"settings": ["cifar10-iid"], "methods": ["fedavg", "spfl"]}),
+        ("pfedsim-figure3", {"clients": 5}),
+        ("pfedsim-figure1", {"clients": 3}),
+        ("pfedsim-figure2", {}),
+        ("pfedsim-table2", {}),
+        ("pfedcs-figure1", {}),
+        ("fedcac-figure1b", {}),
+        ("fedsimsup-figure4", {"clients": 5}),
+        ("spfl-figure5", {"settings": ["cifar10-iid", "cifar10-noniid"]}),
+    ],
+)
+def test_each_family(project, name, changes):
+    options = SMALL | changes
+    if name == "spfl-figure5":
+        text = (project / f"figures/{name}.yaml").read_text()
+        (project / f"figures/{name}.yaml").write_text(text.replace("iid:6", "iid:4"))
+    if name == "fedcac-figure6":
+        text = (project / f"figures/{name}.yaml").read_text()
+        (project / f"figures/{name}.yaml").write_text(text.replace("dirichlet_client:0.1", "dirichlet:1.0"))
+    content = made(name, **options)
+    picture = (OUT / f"{name}.svg").read_text()
+    assert "With changes" in picture and "digits" in picture
+    assert content["changes"]
+    assert all(said["verdict"] for said in content["says"])
+    rows = (OUT / f"{name}.csv").read_text().splitlines()
+    assert rows[0] == "panel,series,x,value,std" and len(rows) > 2
+    overview = (OUT / "README.md").read_text()
+    assert f"]({name}.svg)" in overview and "**Data**: digits" in overview
+
+
+@pytest.mark.usefixtures("project")
+def test_parts_are_made_together():
+    make("fedcac-figure1", Changes(**SMALL | {"rounds": 1, "clients": 2}), OUT)
+    assert {path.stem for path in OUT.glob("*.svg")} == {"fedcac-figure1a", "fedcac-figure1b"}
+
+
+def test_nothing_is_run_twice(project, monkeypatch):
+    for name in ("fedsimsup-figure3", "pfedsim-figure2"):
+        first = made(name, **SMALL, clients=4)
+        monkeypatch.setattr("pfl.trials.run_trial", lambda *_: pytest.fail("run again"))
+        again = made(name, **SMALL, clients=4)
+        monkeypatch.undo()
+        monkeypatch.chdir(project)
+        monkeypatch.setattr(cluster, "run", run_here)
+        assert again == first
+
+
+def test_what_looked_on_decides_whether_it_has_to_look_again(project):
+    def keys() -> set[str]:
+        return {path.stem for path in Path(".sweeps/figures").glob("*.json")}
+
+    made("pfedcs-figure1", **SMALL)
+    before = keys()
+    file = project / "figures/pfedcs-figure1.yaml"
+    file.write_text(file.read_text().replace("at: [1, 10]", "at: [1, 2]"))
+    made("pfedcs-figure1", **SMALL)
+    assert len(keys()) == len(before) + 1
+
+
+def test_a_figure_with_changes_does_not_take_the_place_of_one_without(project):
+    file = project / "figures/pfedsim-figure3.yaml"
+    file.write_text(file.read_text().replace("cifar10", "digits").replace("clients: 100", "clients: 5"))
+    assert made("pfedsim-figure3")["changes"] == []
+    with pytest.raises(InvalidInput, match="another folder"):
+        made("pfedsim-figure3", clients=4)
+    assert "With changes" not in (OUT / "pfedsim-figure3.svg").read_text()
+
+
+@pytest.mark.usefixtures("project")
+def test_a_mistake_is_found_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(runs.Runs, "rows", lambda _: pytest.fail("has run"))
+    with pytest.raises(InvalidInput, match="rounds"):
+        made("fedsimsup-figure3", rounds=0, dataset="digits")
+    with pytest.raises(InvalidInput, match="model"):
+        made("fedsimsup-figure3", model="lenet7", dataset="digits")
+    with pytest.raises(InvalidInput, match="clients"):
+        made("fedsimsup-figure3", clients=0, dataset="digits")
+
+
+@pytest.mark.usefixtures("project")
+def test_runs_that_all_fail_are_one_clear_line(monkeypatch):
+    def fail(*_, **__):
+        raise ValueError("no luck")
+
+    monkeypatch.setattr("pfl.trials.run_trial", fail)
+    with pytest.raises(InvalidInput, match="at least one gives a result"):
+        made("fedsimsup-figure3", **SMALL, clients=4)
