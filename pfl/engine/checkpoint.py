@@ -9,7 +9,6 @@ from typing import Any, BinaryIO
 
 import torch
 
-from pfl.engine.mixing import Bank
 from pfl.engine.server import Server
 from pfl.files import replacing
 
@@ -41,7 +40,7 @@ def save(folder: Path, content: dict[str, Any]) -> None:
         log.warning("%s: no checkpoint could be written (%s)", folder, error.strerror)
 
 
-def load(folder: Path, device: torch.device) -> dict[str, Any] | None:
+def load(folder: Path) -> dict[str, Any] | None:
     """The checkpoint in ``folder``; None where there is none, or a damaged one, which is renamed."""
     path = folder / FILE
     if not path.exists():
@@ -50,7 +49,7 @@ def load(folder: Path, device: torch.device) -> dict[str, Any] | None:
         length = path.stat().st_size - DIGEST_BYTES
         if length > 0 and _digest(file, length) == file.read():
             file.seek(0)
-            return torch.load(file, map_location=device, weights_only=True)
+            return torch.load(file, map_location="cpu", weights_only=True)
     aside = path.replace(path.with_suffix(".damaged"))
     log.warning("%s: the checkpoint is damaged, now %s; starting from the beginning", folder, aside.name)
     return None
@@ -71,8 +70,8 @@ def server_state(server: Server) -> dict[str, Any]:
     return {
         "round": server.round,
         "positions": server.positions,
-        "bank": server.bank.tensors,
-        "local": server.local.tensors,
+        "bank": server.bank.state(),
+        "local": server.local.state(),
         "state": server.state,
         "client_state": server.client_state,
     }
@@ -81,8 +80,9 @@ def server_state(server: Server) -> dict[str, Any]:
 def restore_server(server: Server, state: dict[str, Any]) -> None:
     """Put back what `server_state` returned."""
     server.round = state["round"]
-    server.positions = state["positions"].cpu()
-    server.bank = Bank(state["bank"], server.clients)
-    server.local = Bank(state["local"], server.clients)
+    server.positions = state["positions"]
+    server.bank.restore(state["bank"], server.federation.device)
+    server.local.restore(state["local"], server.federation.device)
     server.state = state["state"]
     server.client_state = state["client_state"]
+    server.settle()

@@ -18,6 +18,8 @@ from pfl.engine.server import Server
 AVERAGES = ("pooled", "client_mean", "client_mean_weighted")
 """Over all test samples; over clients; over clients by their training sizes."""
 
+PART_BYTES = 256 << 20  # of the models that are evaluated at once; bounds the memory of an evaluation
+
 
 def moments(method: Method, server: Server) -> tuple[Moment, ...]:
     """The moments at which the method's models are evaluated."""
@@ -50,25 +52,26 @@ def evaluate(server: Server, method: Method, known: Known) -> tuple[dict[str, An
         return {"correct": batch.sum(correct.to(entropy.dtype)), "loss": batch.sum(entropy)}
 
     everybody = torch.arange(server.clients, device=server.federation.device)
-    tested = [client for client, index in enumerate(server.federation.test) if len(index)]
     sums: dict[Moment, dict[str, Tensor]] = {}
     met: Known = {}
     for moment in moments(method, server):
-        tensors: Mapping[str, Tensor] = method.personal(server, moment)
-        if moment == "adapted":
-            tensors = server.train("adaptation", everybody, tensors, method.adaptation(server)).tensors
-        keys = _checksums(server, tensors, tested)
-        new = {client: key for client, key in keys.items() if key not in known}
-        if new:
-            ids = everybody[list(new)]
-            rows = {name: _rows(stack, ids) for name, stack in tensors.items()}
-            found = server.collect(score, ids, rows, [server.federation.test[client] for client in new])
-            pairs = zip(found["correct"].tolist(), found["loss"].tolist(), strict=True)
-            known.update(zip(new.values(), pairs, strict=True))
-        met.update({key: known[key] for key in keys.values()})
         values = torch.zeros(server.clients, 2, dtype=torch.float64)
-        if tested:
-            values[tested] = torch.tensor([known[key] for key in keys.values()], dtype=torch.float64)
+        for part in _parts(server):
+            clients, tests = everybody[part], server.federation.test[part]
+            tensors: Mapping[str, Tensor] = method.personal(server, moment, part)
+            if moment == "adapted":
+                tensors = server.train("adaptation", clients, tensors, method.adaptation(server)).tensors
+            tested = [k for k, index in enumerate(tests) if len(index)]
+            keys = _checksums(server, part, tensors, tested)
+            new = {k: key for k, key in keys.items() if key not in known}
+            if new:
+                rows = {name: _rows(stack, list(new)) for name, stack in tensors.items()}
+                found = server.collect(score, clients[list(new)], rows, [tests[k] for k in new])
+                pairs = zip(found["correct"].tolist(), found["loss"].tolist(), strict=True)
+                known.update(zip(new.values(), pairs, strict=True))
+            met.update({key: known[key] for key in keys.values()})
+            if tested:
+                values[part][tested] = values.new_tensor([known[key] for key in keys.values()])
         sums[moment] = {"correct": values[:, 0], "loss": values[:, 1]}
     known.clear()
     known.update(met)
@@ -88,21 +91,36 @@ def evaluate(server: Server, method: Method, known: Known) -> tuple[dict[str, An
     return evaluated, 100 * sums[method.headline]["correct"] / tests
 
 
-def _checksums(server: Server, tensors: Mapping[str, Tensor], clients: Sequence[int]) -> dict[int, str]:
-    """For each of ``clients`` a checksum of everything that its scores depend on."""
-    digests = {client: hashlib.sha256(str(client).encode()) for client in clients}
-    for stacks in (tensors, server.client_state):
+def _parts(server: Server) -> list[slice]:
+    """The clients in parts whose models fit into `PART_BYTES`."""
+    model = sum(rows.shape.numel() * rows.dtype.itemsize for rows in server.bank.stacks.values())
+    size = max(1, PART_BYTES // model)
+    return [slice(first, first + size) for first in range(0, server.clients, size)]
+
+
+def _checksums(
+    server: Server, part: slice, tensors: Mapping[str, Tensor], chosen: Sequence[int]
+) -> dict[int, str]:
+    """For those ``chosen`` of the clients in ``part`` a checksum of everything that their scores depend on."""
+    digests = {k: hashlib.sha256(str((part.start or 0) + k).encode()) for k in chosen}
+    state = {name: stack[part] for name, stack in server.client_state.items()}
+    for stacks in (tensors, state):
         for _, stack in sorted(stacks.items()):
-            rows = stack.cpu()
-            for client, digest in digests.items():
-                digest.update(rows[client].contiguous().numpy().data)
-    return {client: digest.hexdigest() for client, digest in digests.items()}
+            rows = stack[:1].cpu() if _shared(stack) else stack.cpu()
+            of_row = [hashlib.sha256(row.contiguous().numpy().data).digest() for row in rows]
+            for k, digest in digests.items():
+                digest.update(of_row[0 if _shared(stack) else k])
+    return {k: digest.hexdigest() for k, digest in digests.items()}
 
 
-def _rows(stack: Tensor, ids: Tensor) -> Tensor:
-    """The rows ``ids`` of a stack (n, *shape); what all clients share is not copied for each."""
-    shared = stack.stride(0) == 0
-    return stack[:1].expand(len(ids), *stack.shape[1:]) if shared else stack[ids]
+def _shared(stack: Tensor) -> bool:
+    """Whether all rows of a stack (K, *shape) are one."""
+    return stack.stride(0) == 0
+
+
+def _rows(stack: Tensor, chosen: list[int]) -> Tensor:
+    """The rows ``chosen`` of a stack (K, *shape); what all clients share is not copied for each."""
+    return stack[:1].expand(len(chosen), *stack.shape[1:]) if _shared(stack) else stack[chosen]
 
 
 def _averages(

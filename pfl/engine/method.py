@@ -141,9 +141,9 @@ class Method:
         """What every client trains, from the aggregated model, before the evaluation "adapted"."""
         return ()
 
-    def personal(self, server: Server, moment: Moment) -> Mapping[str, Tensor]:
-        """Every client's tensors for an evaluation: name to (n, ...)."""
-        return server.personal(moment)
+    def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
+        """The tensors of consecutive ``clients`` for an evaluation: name to (K, ...)."""
+        return server.personal(moment, clients)
 
     def scores(self, client: Client, x: Tensor, logits: Tensor) -> Tensor:
         """Class scores (B, classes) of images ``x`` in evaluation, where the logits do not decide."""

@@ -6,6 +6,7 @@ their new ones: ``new[i] = sum_j W[i, j] * old[j]``.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROW_SUM_TOLERANCE = 1e-6
+SPARE = 4  # a bank that grows makes room for a quarter more
 
 
 @dataclass(frozen=True)
@@ -123,55 +125,148 @@ def normalised(weights: Tensor) -> Tensor:
     return weights / weights.sum(-1, keepdim=True)
 
 
-class Bank:
-    """The last value of every tensor of every client: name to (n, *shape).
+class Rows:
+    """One tensor of every client, (n, *shape).
 
-    A tensor that all clients share is stored once, as (1, *shape), until somebody's own value is written.
+    The value that clients have in common is stored once, and a row for each client from the time when it gets
+    a value of its own: memory and checkpoints grow with the clients that took part, not with all there are.
+
+    Args:
+        common: (*shape), everybody's value.
+        clients: n.
+        home: where rows are stored; those that are read are brought to the device of ``common``.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], clients: int):
-        self.tensors = dict(tensors)
+    def __init__(self, common: Tensor, clients: int, home: torch.device | None = None):
+        self.device = common.device
+        self.values = common.unsqueeze(0).to(home or common.device)  # first the common value, then the rows
+        self.at = torch.zeros(1, dtype=torch.int64, device=self.values.device).expand(clients)
+
+    @property
+    def shape(self) -> torch.Size:
+        """Of one client's tensor."""
+        return self.values.shape[1:]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype
+
+    @property
+    def shared(self) -> bool:
+        """Whether no client has a value of its own."""
+        return len(self.values) == 1
+
+    def __getitem__(self, clients: Tensor | slice) -> Tensor:
+        """(K, *shape). By ids (K,) a copy; do not write into a slice of what is shared."""
+        if isinstance(clients, slice) and self.shared:
+            return self.values.to(self.device).expand(len(self.at[clients]), *self.shape)
+        where = self.at[clients.to(self.at.device) if isinstance(clients, torch.Tensor) else clients]
+        return self.values[where].to(self.device)
+
+    def write(self, ids: Tensor, values: Tensor) -> None:
+        """Replace the rows ``ids`` (K,) by ``values`` (K, *shape)."""
+        ids = ids.to(self.at.device)
+        newcomers = ids[self.at[ids] == 0]
+        if len(newcomers):
+            first = int(self.at.max()) + 1
+            self.at = self.at.contiguous()
+            self.at[newcomers] = torch.arange(first, first + len(newcomers), device=self.at.device)
+            self._hold(first + len(newcomers))
+        self.values[self.at[ids]] = values.to(self.values.device)
+
+    def copy(self) -> Rows:
+        """The same rows, stored apart."""
+        twin = copy.copy(self)
+        twin.values, twin.at = self.values.clone(), self.at.clone()
+        return twin
+
+    def _hold(self, rows: int) -> None:
+        """Make room for so many rows, and for a few more, so that it is seldom made."""
+        if rows > len(self.values):
+            most = len(self.at) + 1
+            larger = self.values.new_zeros((min(rows + rows // SPARE, most), *self.shape))
+            larger[: len(self.values)] = self.values
+            self.values = larger
+
+
+class Bank:
+    """The last value of every tensor of every client, by name.
+
+    Args:
+        tensors: name to (1, *shape), everybody's value, or to (n, *shape).
+        clients: n.
+        home: where rows are stored; see `Rows`.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], clients: int, home: torch.device | None = None):
         self.clients = clients
+        self.home = home
+        self.stacks: dict[str, Rows] = {}
+        for name, tensor in tensors.items():
+            self.share(name, tensor[0])
+            if len(tensor) > 1:
+                self.write(name, self._everybody(tensor.device), tensor)
 
     def __getitem__(self, name: str) -> Tensor:
-        """(n, *shape); shared tensors are expanded, so do not write into the result."""
-        tensor = self.tensors[name]
-        return tensor.expand(self.clients, *tensor.shape[1:])
+        """(n, *shape); a shared tensor is expanded, so do not write into the result."""
+        return self.stacks[name][:]
 
     def __contains__(self, name: str) -> bool:
-        return name in self.tensors
+        return name in self.stacks
+
+    def state(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """All that is stored, for a checkpoint."""
+        return {name: (rows.values, rows.at) for name, rows in self.stacks.items()}
+
+    def restore(self, state: Mapping[str, tuple[Tensor, Tensor]], device: torch.device) -> None:
+        """Put back what `state` returned; rows are then read on ``device``."""
+        for name, (values, at) in state.items():
+            self.share(name, values[0].to(device))
+            rows = self.stacks[name]
+            rows.values, rows.at = values.to(rows.values.device), at.to(rows.at.device)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Name to (1, *shape) where all clients share the value, and else to (n, *shape)."""
+        return {name: self[name][:1] if rows.shared else self[name] for name, rows in self.stacks.items()}
+
+    def shape(self, name: str) -> torch.Size:
+        """Of one client's tensor."""
+        return self.stacks[name].shape
 
     def shared(self, name: str) -> bool:
-        return self.tensors[name].shape[0] == 1 < self.clients
+        return self.stacks[name].shared
 
     def rows(self, ids: Tensor) -> dict[str, Tensor]:
         """A copy of the rows ``ids``: name to (K, *shape)."""
-        return {name: self[name][ids] for name in self.tensors}
+        return {name: rows[ids] for name, rows in self.stacks.items()}
 
     def write(self, name: str, ids: Tensor, values: Tensor) -> None:
         """Replace the rows ``ids`` of one tensor."""
-        if self.shared(name):
-            self.tensors[name] = self[name].clone()
-        self.tensors[name][ids] = values
+        self.stacks[name].write(ids, values)
+
+    def share(self, name: str, value: Tensor) -> None:
+        """Make ``value`` (*shape) everybody's."""
+        self.stacks[name] = Rows(value, self.clients, self.home)
 
     def mix(self, name: str, matrix: Dense | Masked) -> None:
         """Replace rows of one tensor by their mixture, read from a snapshot."""
-        new = mixed(self[name], matrix)
-        if matrix.rows is None:
-            self.tensors[name] = new
-        else:
-            self.write(name, matrix.rows, new)
+        new = mixed(self.stacks[name], matrix)
+        self.write(name, self._everybody(new.device) if matrix.rows is None else matrix.rows, new)
+
+    def _everybody(self, device: torch.device) -> Tensor:
+        return torch.arange(self.clients, device=device)
 
 
-def mixed(old: Tensor, matrix: Dense | Masked) -> Tensor:
-    """The new rows (R, *shape) of ``matrix`` out of ``old`` (n, *shape)."""
+def mixed(old: Tensor | Rows, matrix: Dense | Masked) -> Tensor:
+    """The new rows (R, *shape) of ``matrix`` out of ``old`` (n, *shape), of which it reads what it needs."""
     if isinstance(matrix, Masked):
         return torch.where(matrix.mask, mixed(old, matrix.inside), mixed(old, matrix.outside))
-    sources = old if matrix.sources is None else old[matrix.sources]
-    weights = matrix.matrix.to(old.dtype)
-    new = (weights @ sources.flatten(1)).view(len(weights), *old.shape[1:])
+    sources = old[:] if matrix.sources is None else old[matrix.sources]
+    weights = matrix.matrix.to(sources.dtype)
+    new = (weights @ sources.flatten(1)).view(len(weights), *sources.shape[1:])
     if matrix.own is not None:
-        kept = old if matrix.rows is None else old[matrix.rows]
-        own = matrix.own.to(old.dtype).view(-1, *[1] * (old.dim() - 1))
+        kept = old[:] if matrix.rows is None else old[matrix.rows]
+        own = matrix.own.to(kept.dtype).view(-1, *[1] * (kept.dim() - 1))
         new = torch.addcmul(new, own, kept)
     return new

@@ -34,6 +34,9 @@ from pfl.engine.streams import generator
 from pfl.models._network import Network
 
 
+LARGEST_ON_DEVICE = 2 << 30  # bytes; a bank that could outgrow it lives in host memory
+
+
 class Server:
     """What the server knows and stores. One for each seed.
 
@@ -76,8 +79,10 @@ class Server:
         self.groups = Groups(net)
         tensors = {**dict(net.named_parameters()), **dict(net.named_buffers())}
         initial = {name: tensor.detach().clone().unsqueeze(0) for name, tensor in tensors.items()}
-        self.bank = Bank(initial, self.clients)
-        self.local = Bank({}, self.clients)
+        everybody = self.clients * sum(tensor.numel() * tensor.element_size() for tensor in initial.values())
+        home = torch.device("cpu") if everybody > LARGEST_ON_DEVICE else None
+        self.bank = Bank(initial, self.clients, home)
+        self.local = Bank({}, self.clients, home)
 
     def connect(self, program: Program, backend: Backend) -> None:
         """Tell the server who runs local programs, for `train` and `collect`."""
@@ -140,22 +145,20 @@ class Server:
         names = {name for group in groups for name in self.groups[group]}
         if self.config.bn_stats == "local":
             names -= set(self.groups["bn_stats"])
-        return sum(self.bank.tensors[name][0].numel() for name in names)
+        return sum(self.bank.shape(name).numel() for name in names)
 
     def mixed_scalars(self) -> int:
         """Scalars of one client that some mixing of this round moves between clients."""
         return sum(
-            self.bank.tensors[name][0].numel()
+            self.bank.shape(name).numel()
             for name, matrix in self.matrices.items()
             if not isinstance(matrix, Identity | Replaced)
         )
 
-    def personal(self, moment: str) -> dict[str, Tensor]:
-        """Every client's tensors, (n, *shape) each: the bank, or what local training left."""
-        tensors = {name: self.bank[name] for name in self.bank.tensors}
-        if moment == "post_local":
-            tensors.update({name: self.local[name] for name in self.local.tensors})
-        return tensors
+    def personal(self, moment: str, clients: slice = slice(None)) -> dict[str, Tensor]:
+        """Tensors of consecutive ``clients``, (K, *shape) each: the bank, or what local training left."""
+        stacks = self.bank.stacks | (self.local.stacks if moment == "post_local" else {})
+        return {name: rows[clients] for name, rows in stacks.items()}
 
     def drawn(self) -> Tensor:
         """(K,) clients drawn for this round from a stream that is the same for every method."""
@@ -238,7 +241,7 @@ class Server:
         self.matrices = self._resolved(dispatch)
         for name, matrix in self.matrices.items():
             if isinstance(matrix, Dense | Masked):
-                self.received[name] = mixed(self.bank[name], matrix)
+                self.received[name] = mixed(self.bank.stacks[name], matrix)
 
     def receive(self, task: Task, trained: Trained) -> None:
         """Take in what the participants trained. Only this moves their class streams on."""
@@ -253,10 +256,10 @@ class Server:
             upload = self.uploads[name]
             if name in self.local or not isinstance(matrix, Identity):
                 if name not in self.local:
-                    self.local.tensors[name] = self.bank.tensors[name].clone()
+                    self.local.stacks[name] = self.bank.stacks[name].copy()
                 self.local.write(name, self.participants, upload)
             if isinstance(matrix, Average):
-                self.bank.tensors[name] = self._averaged(name, matrix)
+                self.bank.share(name, self._averaged(name, matrix))
             elif isinstance(matrix, Changes):
                 self.bank.write(name, self.participants, matrix.moved(self.received[name], upload))
             else:
@@ -272,8 +275,8 @@ class Server:
         To be called in `Method.finish`.
         """
         for name, tensor in tensors.items():
-            self.local.tensors.setdefault(name, self.bank.tensors[name])
-            self.bank.tensors[name] = tensor.unsqueeze(0)
+            self.local.stacks.setdefault(name, self.bank.stacks[name])
+            self.bank.share(name, tensor)
             self.matrices[name] = Replaced()
 
     def _resolved(self, mixing: Mixing) -> dict[str, Matrix]:
@@ -284,8 +287,8 @@ class Server:
         return matrices
 
     def _averaged(self, name: str, matrix: Average) -> Tensor:
-        """The new value (1, *shape) of a tensor that all clients share."""
-        models = self.uploads[name] if matrix.sources is None else self.local[name][matrix.sources]
+        """The new value (*shape) of a tensor that all clients share."""
+        models = self.uploads[name] if matrix.sources is None else self.local.stacks[name][matrix.sources]
         weights = matrix.weights.to(models.dtype)
-        new = (weights @ models.flatten(1)).view(1, *models.shape[1:])
-        return new if matrix.own is None else new + matrix.own.to(models.dtype) * self.bank.tensors[name]
+        new = (weights @ models.flatten(1)).view(models.shape[1:])
+        return new if matrix.own is None else new + matrix.own.to(models.dtype) * self.bank[name][0]

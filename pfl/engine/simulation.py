@@ -320,7 +320,7 @@ class Simulation:
         }
 
     def _resume(self, folder: Path) -> None:
-        state = checkpoint.load(folder, self.federation.device)
+        state = checkpoint.load(folder)
         if state is None:
             return
         if state["fingerprint"] != self._fingerprint:

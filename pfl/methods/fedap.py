@@ -73,7 +73,7 @@ class FedAP(Method):
     def _compare(self, server: Server) -> None:
         """Collect the clients' statistics and fill W."""
         everybody = torch.arange(server.clients, device=server.participants.device)
-        common = {name: server.bank[name].mean(0, keepdim=True) for name in server.bank.tensors}
+        common = {name: server.bank[name].mean(0, keepdim=True) for name in server.bank.stacks}
         models = {name: stack.expand(server.clients, *stack.shape[1:]) for name, stack in common.items()}
         sums = server.collect(_moments, everybody, models)
         samples = server.sizes[:, None]

@@ -60,7 +60,7 @@ class FedDyn(Method):
 
     def finish(self, server: Server) -> None:
         drift = {name: server.client_state[f"drift.{name}"].mean(0) for name in server.groups.trainable}
-        server.replace({name: server.bank.tensors[name][0] + moved for name, moved in drift.items()})
+        server.replace({name: server.bank[name][0] + moved for name, moved in drift.items()})
 
     def _clipped(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
         gradient, loss = client.gradient(self.loss, batches[0])

@@ -62,11 +62,11 @@ class FedProto(Method):
     def finish(self, server: Server) -> None:
         means, _ = class_means(server, server.uploads)
         owners = (server.label_counts[server.participants] > 0).sum(0)[:, None]
-        old = server.received["prototypes.means"][:1]
+        old = server.received["prototypes.means"][0]
         new = (means.sum(0) / owners.clamp(min=1)).to(old.dtype)
-        known = server.received["prototypes.known"][:1]
-        server.bank.tensors["prototypes.means"] = torch.where(owners > 0, new, old)
-        server.bank.tensors["prototypes.known"] = torch.where(owners.T > 0, 1.0, known)
+        known = server.received["prototypes.known"][0]
+        server.bank.share("prototypes.means", torch.where(owners > 0, new, old))
+        server.bank.share("prototypes.known", torch.where(owners[:, 0] > 0, 1.0, known))
 
     def scores(self, client: Client, x: Tensor, logits: Tensor) -> Tensor:
         if self.predicts == "head":

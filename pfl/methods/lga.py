@@ -56,13 +56,13 @@ class LGA(Clocked):
     def initialise(self, server: Server) -> None:
         length = int(self.periods(server).max()) + 1
         for name in server.groups.trainable:
-            model = server.bank.tensors[name]
+            model = server.bank[name][:1]
             server.state[f"past.{name}"] = model.repeat(length, *[1] * (model.dim() - 1))
 
     def prepare(self, server: Server) -> None:
         for name in server.groups.trainable:
             past = server.state[f"past.{name}"]
-            past[(server.round - 1) % len(past)] = server.bank.tensors[name][0]
+            past[(server.round - 1) % len(past)] = server.bank[name][0]
 
     def finish(self, server: Server) -> None:
         late = self.late(server)
@@ -73,9 +73,9 @@ class LGA(Clocked):
         """Put the predicted models of ``late`` clients in place of the stale ones in the average."""
         shares = server.sizes[late] / server.sizes[self.arrivals(server)].sum()
         for name, models in predicted.items():
-            leap = models - server.local[name][late]
+            leap = models - server.local.stacks[name][late]
             moved = (shares.to(leap.dtype) @ leap.flatten(1)).view(leap.shape[1:])
-            server.bank.tensors[name] = server.bank.tensors[name] + moved
+            server.bank.share(name, server.bank[name][0] + moved)
 
     def _predictions(self, server: Server, late: Tensor) -> tuple[Tensors, Tensors]:
         """The predicted models of ``late`` clients, (L, *shape) by name, and S~ that broadcasts with them."""
@@ -83,7 +83,7 @@ class LGA(Clocked):
         now = self._past(server, torch.zeros_like(periods))
         start = self._start(server, late, self._past(server, periods))
         first = self._past(server, periods - 1)
-        trained = {name: server.local[name][late] for name in start}
+        trained = {name: server.local.stacks[name][late] for name in start}
         similarity = self._similarity(server, start, first, trained)
         predicted = {}
         for name, model in trained.items():

@@ -68,7 +68,7 @@ class PFedMe(Method):
 
     def finish(self, server: Server) -> None:
         # All participants received w^t, so it is in the first row.
-        step = {n: (server.received[n][0], server.bank.tensors[n][0]) for n in server.groups.trainable}
+        step = {n: (server.received[n][0], server.bank[n][0]) for n in server.groups.trainable}
         server.replace({n: torch.lerp(before, mean, self.beta) for n, (before, mean) in step.items()})
 
     def traffic(self, server: Server) -> tuple[int, int]:
@@ -77,10 +77,10 @@ class PFedMe(Method):
         model = server.scalars("all")
         return len(server.participants) * model, len(server.drawn()) * model
 
-    def personal(self, server: Server, moment: Moment) -> Mapping[str, Tensor]:
-        tensors = server.personal(moment)
+    def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
+        tensors = server.personal(moment, clients)
         if moment == "post_local":
-            tensors.update({n: server.client_state[f"theta.{n}"] for n in server.groups.trainable})
+            tensors.update({n: server.client_state[f"theta.{n}"][clients] for n in server.groups.trainable})
         return tensors
 
     def warnings(self, config: Config) -> tuple[str, ...]:

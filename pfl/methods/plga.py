@@ -64,7 +64,7 @@ class PLGA(LGA):
         now = self._past(server, torch.zeros_like(late))
         fresh = arrivals[~torch.isin(arrivals, late)]
         start = self._start(server, fresh, self._past(server, torch.zeros_like(fresh)))
-        trained = {name: server.local[name][fresh] for name in start}
+        trained = {name: server.local.stacks[name][fresh] for name in start}
         new = {name: server.bank[name][fresh] for name in start}
         self._personalise(server, late, similarity, predicted, now)
         self._personalise(server, fresh, self._similarity(server, start, new, trained), trained, new)
@@ -82,11 +82,11 @@ class PLGA(LGA):
             return sent
         return {name: server.state[f"personal.{name}"][clients] for name in server.groups.trainable}
 
-    def personal(self, server: Server, moment: Moment) -> Mapping[str, Tensor]:
-        tensors = super().personal(server, moment)
+    def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
+        tensors = super().personal(server, moment, clients)
         if moment == "post_aggregation":
             return tensors
-        own = {name: server.state[f"personal.{name}"] for name in server.groups.trainable}
+        own = {name: server.state[f"personal.{name}"][clients] for name in server.groups.trainable}
         return {**tensors, **own}
 
     def _soften(self, cosine: Tensor) -> Tensor:

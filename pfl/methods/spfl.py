@@ -88,9 +88,10 @@ class SPFL(Method):
             return
         present = len(server.participants)
         for name in server.groups.trainable:
-            mean = server.bank.tensors[name].mean(0, keepdim=True)
-            server.bank.tensors[name] = mean
-            server.received[name] = mean.expand(present, *mean.shape[1:])
+            models = server.bank[name]
+            mean = models[0] if server.bank.shared(name) else models.mean(0)
+            server.bank.share(name, mean)
+            server.received[name] = mean.expand(present, *mean.shape)
         everybody = torch.arange(server.clients, device=server.participants.device)
         start = server.bank.rows(everybody)
         copies = server.train("refresh", everybody, start, self.phases(server)).tensors
