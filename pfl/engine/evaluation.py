@@ -57,16 +57,16 @@ def evaluate(server: Server, method: Method, known: Known) -> tuple[dict[str, An
     for moment in moments(method, server):
         values = torch.zeros(server.clients, 2, dtype=torch.float64)
         for part in _parts(server):
-            clients, tests = everybody[part], server.federation.test[part]
+            clients, samples = everybody[part], server.federation.test[part]
             tensors: Mapping[str, Tensor] = method.personal(server, moment, part)
             if moment == "adapted":
                 tensors = server.train("adaptation", clients, tensors, method.adaptation(server)).tensors
-            tested = [k for k, index in enumerate(tests) if len(index)]
+            tested = [k for k, index in enumerate(samples) if len(index)]
             keys = _checksums(server, part, tensors, tested)
             new = {k: key for k, key in keys.items() if key not in known}
             if new:
                 rows = {name: _rows(stack, list(new)) for name, stack in tensors.items()}
-                found = server.collect(score, clients[list(new)], rows, [tests[k] for k in new])
+                found = server.collect(score, clients[list(new)], rows, [samples[k] for k in new])
                 pairs = zip(found["correct"].tolist(), found["loss"].tolist(), strict=True)
                 known.update(zip(new.values(), pairs, strict=True))
             met.update({key: known[key] for key in keys.values()})
@@ -101,7 +101,7 @@ def _parts(server: Server) -> list[slice]:
 def _checksums(
     server: Server, part: slice, tensors: Mapping[str, Tensor], chosen: Sequence[int]
 ) -> dict[int, str]:
-    """For those ``chosen`` of the clients in ``part`` a checksum of everything that their scores depend on."""
+    """For those ``chosen`` out of ``part`` a checksum of everything that their scores depend on."""
     digests = {k: hashlib.sha256(str((part.start or 0) + k).encode()) for k in chosen}
     state = {name: stack[part] for name, stack in server.client_state.items()}
     for stacks in (tensors, state):

@@ -33,7 +33,6 @@ from pfl.engine.mixing import (
 from pfl.engine.streams import generator
 from pfl.models._network import Network
 
-
 LARGEST_ON_DEVICE = 2 << 30  # bytes; a bank that could outgrow it lives in host memory
 
 

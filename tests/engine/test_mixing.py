@@ -66,3 +66,35 @@ def test_rows_that_do_not_sum_to_one_are_refused(matrix):
 
 def test_the_identity_passes():
     check_rows(Identity())
+
+
+def test_a_bank_stores_the_rows_of_those_who_wrote_and_no_others():
+    bank = Bank({"w": torch.zeros(1, 3)}, clients=1_000_000)
+    for client in (999_999, 5, 999_999):
+        bank.write("w", torch.tensor([client]), torch.full((1, 3), float(client)))
+    assert len(bank.stacks["w"].values) == 3  # the common value and two rows
+    assert bank.rows(torch.tensor([999_999, 6, 5]))["w"][:, 0].tolist() == [999_999, 0, 5]
+
+
+def test_a_copy_of_rows_does_not_see_what_is_written_later():
+    bank = Bank({"w": torch.tensor([[1.0], [2.0]])}, clients=2)
+    before = bank.stacks["w"].copy()
+    bank.write("w", torch.tensor([1]), torch.tensor([[5.0]]))
+    assert before[:].tolist() == [[1], [2]]
+    assert bank["w"].tolist() == [[1], [5]]
+
+
+def test_what_is_made_everybodys_is_stored_once_again():
+    bank = Bank({"w": torch.tensor([[1.0], [2.0]])}, clients=2)
+    bank.share("w", torch.tensor([7.0]))
+    assert bank.shared("w")
+    assert bank["w"].tolist() == [[7], [7]]
+
+
+def test_a_bank_in_host_memory_hands_its_rows_to_the_device():
+    device = torch.device("meta")  # in place of a GPU
+    bank = Bank({"w": torch.zeros(1, 3)}, clients=4, home=torch.device("cpu"))
+    bank.write("w", torch.tensor([1]), torch.ones(1, 3))
+    bank.restore(bank.state(), device)
+    rows = bank.stacks["w"]
+    assert (rows.values.device.type, bank.rows(torch.tensor([1]))["w"].device) == ("cpu", device)
