@@ -220,10 +220,10 @@ class Bank:
 
     def restore(self, state: Mapping[str, tuple[Tensor, Tensor]], device: torch.device) -> None:
         """Put back what `state` returned; rows are then read on ``device``."""
+        home = self.home or device
         for name, (values, at) in state.items():
-            self.share(name, values[0].to(device))
-            rows = self.stacks[name]
-            rows.values, rows.at = values.to(rows.values.device), at.to(rows.at.device)
+            rows = self.stacks[name] = Rows(values[0], self.clients)
+            rows.values, rows.at, rows.device = values.to(home), at.to(home), device
 
     @property
     def tensors(self) -> dict[str, Tensor]:

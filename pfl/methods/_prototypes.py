@@ -38,4 +38,4 @@ def class_means(server: Server, models: Mapping[str, Tensor]) -> tuple[Tensor, T
 
 def features(server: Server) -> int:
     """d, the width of what enters the head."""
-    return server.bank["head.weight"].shape[-1]
+    return server.bank.shape("head.weight")[-1]

@@ -86,7 +86,7 @@ class FedFomo(Method):
         models = server.bank.rows(torch.cat([present, sender]))
         judges = torch.cat([present, present[receiver]])
         if server.config.bn_stats == "local":
-            models.update({name: server.bank[name][judges] for name in server.groups["bn_stats"]})
+            models.update({name: server.bank.stacks[name][judges] for name in server.groups["bn_stats"]})
         samples = [server.held_out[client] for client in judges.tolist()]
         sums = server.collect(self._validation_loss, judges, models, samples)["loss"]
         losses = sums / sums.new_tensor([len(index) for index in samples])

@@ -65,7 +65,7 @@ class PLGA(LGA):
         fresh = arrivals[~torch.isin(arrivals, late)]
         start = self._start(server, fresh, self._past(server, torch.zeros_like(fresh)))
         trained = {name: server.local.stacks[name][fresh] for name in start}
-        new = {name: server.bank[name][fresh] for name in start}
+        new = {name: server.bank.stacks[name][fresh] for name in start}
         self._personalise(server, late, similarity, predicted, now)
         self._personalise(server, fresh, self._similarity(server, start, new, trained), trained, new)
 
