@@ -40,7 +40,7 @@ def main(
 
 
 def measure(workload: Workload, rounds: int) -> dict[str, float]:
-    """Seconds a round in the mean over a simulation, relative to FedAvg's, and the same for a training sample:
+    """Seconds a round in the mean over a simulation, by FedAvg's, and the same for a training sample:
     a method may train more clients, or more often, than FedAvg."""
     theirs = workload.simulation()
     fedavg = dataclasses.replace(workload, method="fedavg").simulation()

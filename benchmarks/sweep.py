@@ -1,0 +1,171 @@
+"""A real sweep on all cores beside one trial alone, and what everything around the simulation costs.
+
+``python -m benchmarks.sweep``. A clone of the last commit runs ``dvc repro`` for a table of one pFedSim cell
+with a seed for every core: DVC's stages, Ray, MLflow, checkpoints and evaluations as in any sweep. The trial
+alone runs in this process, on one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from benchmarks.workload import JsonFile, Workload, timed, write
+from pfl.config import Execution
+from pfl.engine import checkpoint, simulation
+from pipeline.search import Study
+
+ROOT = Path(__file__).parents[1]
+SEARCHED = 20  # trials of a cell's search, for what Optuna takes
+
+TABLE = """\
+title: One cell, to measure a sweep
+dataset: {dataset}
+model: {model}
+clients: {clients}
+schedule:
+  {{participation: {participation}, rounds: {rounds}, epochs: {epochs}, batch_size: {batch_size}, lr: {lr}}}
+settings:
+  dir: "{partition}"
+methods: [{method}]
+seeds: {seeds}
+evaluation: {{every: {eval_every}}}
+"""
+
+
+def main(
+    rounds: Annotated[int, typer.Option(help="Rounds of each trial of the sweep.")] = 200,
+    rounds_alone: Annotated[int, typer.Option(help="Rounds of the trial alone.")] = 40,
+    epochs: Annotated[int, typer.Option(help="Local epochs.")] = 5,
+    cores: Annotated[int, typer.Option(help="Trials side by side.")] = os.cpu_count() or 1,
+    json_file: JsonFile = None,
+) -> None:
+    """Print the sweep's efficiency and the share of everything around the simulation."""
+    workload = Workload(method="pfedsim", rounds=rounds, epochs=epochs, eval_every=20)
+    alone = one_trial(replace(workload, rounds=rounds_alone))
+    sweep = whole_pipeline(workload, cores)
+    rate = sum(sweep["samples"]) / sweep["sweep_seconds"]
+    efficiency = rate / (cores * alone["samples_per_second"])
+    parts = core_seconds(sweep, alone, workload, cores)
+    around = 1 - parts["simulation"] / sum(parts.values())
+    print(f"one trial alone {alone['samples_per_second']:,.0f} samples/s; {cores} side by side {rate:,.0f}")
+    print(
+        f"{efficiency:.0%} of {cores} times one thread; {around:.1%} of the core-seconds around the simulation:"
+    )
+    for part, seconds in parts.items():
+        print(f"  {part:<32} {seconds:8.1f} core-seconds  {seconds / sum(parts.values()):6.1%}")
+    figures = {"cores": cores, "alone": alone, "sweep": sweep}
+    figures |= {"efficiency": efficiency, "core_seconds": parts, "around": around}
+    write(json_file, workload, figures)
+
+
+def one_trial(workload: Workload) -> dict[str, float]:
+    """Samples a second of one trial on one thread, its evaluations and checkpoints included, and their times."""
+    torch.set_num_threads(1)
+    spent = {"evaluation": 0.0, "checkpoints": 0.0}
+
+    def watched(part: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def timing(*arguments: Any) -> Any:
+            found: list[Any] = []
+            spent[part] += timed(lambda: found.append(work(*arguments)))
+            return found[0]
+
+        return timing
+
+    trial = workload.simulation()
+    before = (simulation.evaluate, checkpoint.save)
+    simulation.evaluate = watched("evaluation", simulation.evaluate)
+    checkpoint.save = watched("checkpoints", checkpoint.save)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            seconds = timed(lambda: trial.run(Execution(checkpoint_dir=folder)))
+    finally:
+        simulation.evaluate, checkpoint.save = before
+    optuna = timed(lambda: _search(workload))
+    return {
+        "samples_per_second": trial.samples / seconds,
+        "seconds": seconds,
+        "rounds": workload.rounds,
+        **{f"{part}_seconds": value for part, value in spent.items()},
+        "optuna_seconds_per_trial": optuna / SEARCHED,
+    }
+
+
+def _search(workload: Workload) -> None:
+    study = Study(workload.config, SEARCHED, 4, seed=0)
+    while not study.complete:
+        study.tell([50.0 for _ in study.ask()])
+
+
+def whole_pipeline(workload: Workload, cores: int) -> dict[str, Any]:
+    """Run ``dvc repro`` in a clone; seconds of the whole and of its sweep, and of every trial."""
+    with tempfile.TemporaryDirectory() as folder:
+        clone = Path(folder)
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), folder], check=True)
+        names = ("dataset", "model", "clients", "participation", "rounds", "epochs", "batch_size", "lr")
+        values = {name: getattr(workload, name) for name in (*names, "partition", "method", "eval_every")}
+        (clone / "tables/measured.yaml").write_text(TABLE.format(**values, seeds=list(range(cores))))
+        params = clone / "params.yaml"
+        params.write_text(params.read_text().replace("- digits", "- measured"))
+        began = time.perf_counter()
+        _run(clone, "dvc", "repro")
+        seconds = time.perf_counter() - began
+        again = time.perf_counter()
+        _run(clone, "dvc", "repro")
+        nothing = time.perf_counter() - again
+        rows = [
+            json.loads(line) for line in (clone / ".sweeps/ledger/measured.jsonl").read_text().splitlines()
+        ]
+        results = json.loads((clone / "results/measured/results.json").read_text())
+    measured = [row["measured"] for row in rows]
+    return {
+        "seconds": seconds,
+        "seconds_with_nothing_to_do": nothing,
+        "sweep_seconds": results["wall_seconds"],
+        "trial_seconds": [row["seconds"] for row in rows],
+        "simulation_seconds": [one["wall_seconds"] for one in measured],
+        "samples": [one["samples_per_second"] * one["train_seconds"] for one in measured],
+        "peak_memory_bytes": [one["peak_memory_bytes"] for one in measured],
+    }
+
+
+def _run(clone: Path, *command: str) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(clone), "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, cwd=clone, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
+def core_seconds(
+    sweep: dict[str, Any], alone: dict[str, float], workload: Workload, cores: int
+) -> dict[str, float]:
+    """What the cores spent from the start of ``dvc repro`` to its end, by what they did or waited for.
+
+    Evaluations and checkpoints are taken from the trial alone, in proportion to the rounds.
+    """
+    trials = len(sweep["trial_seconds"])
+    rounds = workload.rounds / alone["rounds"] * trials
+    evaluation, checkpoints = (alone[f"{part}_seconds"] * rounds for part in ("evaluation", "checkpoints"))
+    simulations, whole = sum(sweep["simulation_seconds"]), sum(sweep["trial_seconds"])
+    return {
+        "simulation": simulations - evaluation - checkpoints,
+        "evaluation": evaluation,
+        "checkpoints": checkpoints,
+        "a trial's start": whole - simulations,
+        "Ray, MLflow, idle cores": cores * sweep["sweep_seconds"] - whole,
+        "DVC and the other stages": cores * (sweep["seconds"] - sweep["sweep_seconds"]),
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)
