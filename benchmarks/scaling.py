@@ -36,11 +36,8 @@ def main(repeats: Repeats = 5, json_file: JsonFile = None) -> None:
         for at, point in points.items():
             found = alone(measure, *point, repeats)
             figures[name].append({"at": at, **found})
-            megabytes = found["peak_memory_bytes"] / 1e6
-            print(
-                f"{name} {at}: {found['seconds']:.3f} s a round, {found['samples_per_second']:,.0f} samples/s, "
-                f"{megabytes:.0f} MB"
-            )
+            rate, megabytes = found["samples_per_second"], found["peak_memory_bytes"] / 1e6
+            print(f"{name} {at}: {found['seconds']:.3f} s a round, {rate:,.0f} samples/s, {megabytes:.0f} MB")
 
     curve("participants", {n: (replace(BASE, participation=n / 100), "loop", 1) for n in PARTICIPANTS})
     curve("clients", {n: (replace(BASE, clients=n, participation=10 / n), "loop", 1) for n in CLIENTS})

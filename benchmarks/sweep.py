@@ -60,9 +60,7 @@ def main(
     parts = core_seconds(sweep, alone, workload, cores)
     around = 1 - parts["simulation"] / sum(parts.values())
     print(f"one trial alone {alone['samples_per_second']:,.0f} samples/s; {cores} side by side {rate:,.0f}")
-    print(
-        f"{efficiency:.0%} of {cores} times one thread; {around:.1%} of the core-seconds around the simulation:"
-    )
+    print(f"{efficiency:.0%} of {cores} times one thread; {around:.1%} is around the simulation:")
     for part, seconds in parts.items():
         print(f"  {part:<32} {seconds:8.1f} core-seconds  {seconds / sum(parts.values()):6.1%}")
     figures = {"cores": cores, "alone": alone, "sweep": sweep}
@@ -71,7 +69,7 @@ def main(
 
 
 def one_trial(workload: Workload) -> dict[str, float]:
-    """Samples a second of one trial on one thread, its evaluations and checkpoints included, and their times."""
+    """Samples a second of one trial on one thread, evaluations and checkpoints included, and their times."""
     torch.set_num_threads(1)
     spent = {"evaluation": 0.0, "checkpoints": 0.0}
 
@@ -124,10 +122,9 @@ def whole_pipeline(workload: Workload, cores: int) -> dict[str, Any]:
         again = time.perf_counter()
         _run(clone, "dvc", "repro")
         nothing = time.perf_counter() - again
-        rows = [
-            json.loads(line) for line in (clone / ".sweeps/ledger/measured.jsonl").read_text().splitlines()
-        ]
+        ledger = (clone / ".sweeps/ledger/measured.jsonl").read_text()
         results = json.loads((clone / "results/measured/results.json").read_text())
+    rows = [json.loads(line) for line in ledger.splitlines()]
     measured = [row["measured"] for row in rows]
     return {
         "seconds": seconds,

@@ -1,0 +1,18 @@
+"""``python -m benchmarks``: measure everything, one benchmark after another, and draw ``reports/speed/``.
+
+Nothing else should run on the machine. Each benchmark is a process of its own on its usual work.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from benchmarks.report import FOLDER, PLOTS, main
+
+for name in PLOTS:
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--json", str(FOLDER / f"{name}.json")]
+    print(f"\n$ python -m benchmarks.{name}", flush=True)
+    subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+main()

@@ -1,0 +1,190 @@
+"""The speed report, drawn from the figures in ``reports/speed/*.json`` alone.
+
+``python -m benchmarks.report``. What has not been measured is left out, with its section.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from pipeline.plots import COLOURS, STYLE, WIDTH, svg_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FOLDER = Path("reports/speed")
+NAIVE, OURS, THIRD = COLOURS[:3]
+CURVES = {
+    "participants": "participants a round",
+    "clients": "clients, 10 of them a round",
+    "network": "network",
+    "stack": "participants in one stack",
+    "threads": "threads of one trial",
+}
+
+Figures = dict[str, Any]
+
+
+def main() -> None:
+    """Write ``reports/speed/README.md`` and its plots."""
+    from jinja2 import Environment, FileSystemLoader
+
+    speed = {
+        name: json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+        for name in PLOTS
+        if (FOLDER / f"{name}.json").exists()
+    }
+    with rc_context(STYLE):
+        for name, figures in speed.items():
+            (FOLDER / f"{name}.svg").write_text(svg_text(PLOTS[name](figures)), encoding="utf-8")
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=False)
+    environment.filters["median"] = median
+    text = environment.get_template("speed.md.j2").render(speed=speed, curves=CURVES)
+    (FOLDER / "README.md").write_text(text.rstrip() + "\n", encoding="utf-8")
+    print(f"written to {FOLDER / 'README.md'}")
+
+
+def throughput(figures: Figures) -> Figure:
+    """Samples a second, naive and ours, of local training and of whole rounds."""
+    figure, axes = _panels(2)
+    models = figures["models"]
+    for panel, part in zip(axes, ("training", "round"), strict=True):
+        rates = {who: [median(found[part][who]) for found in models.values()] for who in ("naive", "engine")}
+        _bars(panel, list(models), rates["naive"], rates["engine"])
+        panel.set_title({"training": "Local training", "round": "With aggregation and evaluation"}[part])
+        panel.set_ylabel("training samples a second")
+    axes[0].legend()
+    return figure
+
+
+def breakdown(figures: Figures) -> Figure:
+    """Shares of a step by kind of operation."""
+    models = figures["models"]
+    shares = {
+        name: {kind: 100 * seconds / found["step_seconds"] for kind, seconds in found["parts"].items()}
+        for name, found in models.items()
+    }
+    return _stacked(shares, "per cent of a step")
+
+
+def sweep(figures: Figures) -> Figure:
+    """Shares of the core-seconds of a sweep."""
+    parts = figures["core_seconds"]
+    shares = {part: 100 * seconds / sum(parts.values()) for part, seconds in parts.items()}
+    return _stacked({"": shares}, "per cent of the core-seconds of dvc repro")
+
+
+def startup(figures: Figures) -> Figure:
+    """Seconds of each command."""
+    seconds = {name: median(values) for name, values in figures["seconds"].items()}
+    figure, (panel,) = _panels(1, 0.8 + 0.26 * len(seconds))
+    panel.barh(list(seconds)[::-1], list(seconds.values())[::-1], color=OURS)
+    panel.set_xlabel("seconds")
+    return figure
+
+
+def memory(figures: Figures) -> Figure:
+    """Peak memory of a trial, naive and ours."""
+    figure, (panel,) = _panels(1)
+    models = figures["models"]
+    megabytes = {who: [found[who] / 1e6 for found in models.values()] for who in ("naive", "engine")}
+    _bars(panel, list(models), megabytes["naive"], megabytes["engine"])
+    panel.axhline(figures["import_torch"] / 1e6, color=THIRD, label="import torch")
+    panel.set_ylabel("peak MB")
+    panel.legend()
+    return figure
+
+
+def scaling(figures: Figures) -> Figure:
+    """Seconds a round and peak memory, a panel a quantity; trials side by side in the last."""
+    figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
+    *panels, last = figure.subplots(2, 3).flat
+    for panel, (name, label) in zip(panels, CURVES.items(), strict=True):
+        points = figures[name]
+        at = [point["parameters"] if name == "network" else point["at"] for point in points]
+        panel.plot(at, [point["seconds"] for point in points], "o-", color=OURS)
+        panel.set_xlabel("parameters" if name == "network" else label)
+        panel.set_ylabel("seconds a round", color=OURS)
+        panel.set_ylim(bottom=0)
+        panel.set_xscale("log" if name == "network" else "linear")
+        twin = panel.twinx()
+        twin.plot(at, [point["peak_memory_bytes"] / 1e6 for point in points], "s--", color=THIRD)
+        twin.set_ylabel("peak MB", color=THIRD)
+        twin.set_ylim(bottom=0)
+        twin.grid(visible=False)
+    trials = figures["trials"]
+    at = [point["at"] for point in trials]
+    last.plot(at, [point["samples_per_second"] for point in trials], "o-", color=OURS)
+    last.plot(at, [n * trials[0]["samples_per_second"] for n in at], ":", color=NAIVE)
+    last.set_xlabel("trials side by side, a thread each")
+    last.set_ylabel("samples a second")
+    last.set_ylim(bottom=0)
+    return figure
+
+
+def methods(figures: Figures) -> Figure:
+    """Each method's cost by FedAvg's, of a round and of a training sample."""
+    found = dict(sorted(figures["methods"].items(), key=lambda item: item[1]["relative"]))
+    figure, axes = _panels(2, 0.8 + 0.2 * len(found))
+    titles = {"relative": "A round", "relative_by_sample": "A training sample"}
+    for panel, (name, title) in zip(axes, titles.items(), strict=True):
+        panel.barh(list(found), [one[name] for one in found.values()], color=OURS)
+        panel.axvline(1, color=NAIVE)
+        panel.set_title(title)
+        panel.set_xlabel("times FedAvg's")
+        panel.margins(y=0.01)
+    return figure
+
+
+def _panels(count: int, height: float = 2.8) -> tuple[Figure, list[Axes]]:
+    """A figure of ``count`` panels side by side."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, list(figure.subplots(1, count, squeeze=False)[0])
+
+
+def _bars(panel: Axes, names: list[str], naive: list[float], ours: list[float]) -> None:
+    """A pair of bars for each of ``names``."""
+    places = range(len(names))
+    panel.bar([place - 0.19 for place in places], naive, 0.36, color=NAIVE, label="naive")
+    panel.bar([place + 0.19 for place in places], ours, 0.36, color=OURS, label="ours")
+    panel.set_xticks(places, names)
+
+
+def _stacked(shares: dict[str, dict[str, float]], label: str) -> Figure:
+    """A bar for each name, made up of its parts in per cent."""
+    figure, (panel,) = _panels(1, 1.6 + 0.4 * len(shares))
+    ends = dict.fromkeys(shares, 0.0)
+    for number, part in enumerate(dict.fromkeys(part for parts in shares.values() for part in parts)):
+        widths = [parts.get(part, 0.0) for parts in shares.values()]
+        colour = COLOURS[(number + 1) % len(COLOURS)]
+        panel.barh(range(len(shares)), widths, left=list(ends.values()), color=colour, label=part)
+        ends = {name: end + width for (name, end), width in zip(ends.items(), widths, strict=True)}
+    panel.set_yticks(range(len(shares)), list(shares))
+    panel.invert_yaxis()
+    panel.set_xlabel(label)
+    panel.grid(visible=False, axis="y")
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+PLOTS: dict[str, Callable[[Figures], Figure]] = {
+    "throughput": throughput,
+    "breakdown": breakdown,
+    "sweep": sweep,
+    "startup": startup,
+    "memory": memory,
+    "scaling": scaling,
+    "methods": methods,
+}
+"""What is measured, by the benchmark's name, and how it is drawn."""
+
+
+if __name__ == "__main__":
+    main()
