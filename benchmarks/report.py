@@ -60,7 +60,7 @@ def throughput(figures: Figures) -> Figure:
         _bars(panel, list(models), rates["naive"], rates["engine"])
         panel.set_title({"training": "Local training", "round": "With aggregation and evaluation"}[part])
         panel.set_ylabel("training samples a second")
-    axes[0].legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     return figure
 
 
@@ -98,7 +98,7 @@ def memory(figures: Figures) -> Figure:
     _bars(panel, list(models), megabytes["naive"], megabytes["engine"])
     panel.axhline(figures["import_torch"] / 1e6, color=THIRD, label="import torch")
     panel.set_ylabel("peak MB")
-    panel.legend()
+    figure.legend(loc="outside right upper")
     return figure
 
 
@@ -146,7 +146,10 @@ def methods(figures: Figures) -> Figure:
 def _panels(count: int, height: float = 2.8) -> tuple[Figure, list[Axes]]:
     """A figure of ``count`` panels side by side."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    return figure, list(figure.subplots(1, count, squeeze=False)[0])
+    panels = list(figure.subplots(1, count, squeeze=False)[0])
+    for panel in panels:
+        panel.set_axisbelow(True)
+    return figure, panels
 
 
 def _bars(panel: Axes, names: list[str], naive: list[float], ours: list[float]) -> None:
