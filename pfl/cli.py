@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import shutil
 import sys
@@ -46,6 +47,10 @@ def main() -> None:
         status = _fail(str(error))
     except UsageError as error:
         status = _fail(error.format_message())  # type: ignore[attr-defined]
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        status = _fail(f"{error.filename or 'a file'} cannot be written ({error.strerror})")
     except (KeyboardInterrupt, typer.Abort):
         print("pfl: interrupted", file=sys.stderr)
         status = 130

@@ -42,6 +42,11 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
+def write_json(path: Path, content: Any) -> None:
+    """Likewise, as JSON."""
+    write_text(path, json.dumps(content, indent=1) + "\n")
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Inside, an operating system's refusal to write ``path`` is an `InvalidInput`."""

@@ -216,4 +216,5 @@ class CellAgenda:
             "params": dict(config["hyperparameters"]),
             "lr": config["lr"],
             "rows": [row for row in rows if failure(row) is None],
+            "failed": [row["key"] for row in rows if failure(row)],
         }

@@ -91,7 +91,7 @@ def track(table: TableName) -> None:
     from pipeline.ledger import Ledger
     from pipeline.tracking import rebuild
 
-    print(f"{rebuild(Path.cwd(), table, Ledger(Sources.current()).get)} trials entered")
+    print(f"{rebuild(Path.cwd(), table, Ledger(Sources.current()).find)} trials entered")
 
 
 def data_report(

@@ -37,6 +37,7 @@ class Ledger:
         self._sources = sources
         self._rows: dict[str, Row] = {}
         self._stopped: dict[str, Row] = {}
+        self._failed: dict[str, Row] = {}
         for path in (*sorted(PUBLISHED.glob("*.jsonl")), *sorted(LOCAL.glob("*.jsonl"))):
             for row in _read(path, self.damaged):
                 self._take(row)
@@ -54,6 +55,10 @@ class Ledger:
         """The row of a search trial that was stopped early."""
         return self._stopped.get(key)
 
+    def find(self, key: str) -> Row | None:
+        """Whatever there is: the result, or else a trial that was stopped early, or else the last failure."""
+        return self._rows.get(key) or self._stopped.get(key) or self._failed.get(key)
+
     def append(self, row: Row) -> Row:
         """Add a row, on disk before this returns, and give it back stamped with the sources."""
         row = self._sources.stamp(row)
@@ -62,7 +67,9 @@ class Ledger:
         return row
 
     def _take(self, row: Row) -> None:
-        if "error" not in row and self._sources.vouch_for(row):
+        if "error" in row:
+            self._failed[row["key"]] = row
+        elif self._sources.vouch_for(row):
             rows = self._stopped if "stopped_at" in row["metrics"] else self._rows
             rows.setdefault(row["key"], row)
 

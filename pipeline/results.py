@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pfl.files import write_json, write_text
 from pipeline.agenda import Agenda
 from pipeline.config import Subset, Table, manifest_file
 from pipeline.environment import Sources
@@ -27,6 +29,9 @@ def write(
         table: the whole of it.
         subset: the part that ``agenda`` consists of.
         seconds: that the sweep took.
+
+    Raises:
+        InvalidInput: a file cannot be written; what was there before is still whole.
     """
     cells = [cell.result(agenda.outcomes) for cell in agenda.cells]
     results = {
@@ -44,19 +49,18 @@ def write(
     }
     pinned = [(cell.cell, found["pinned"]["rows"]) for cell, found in zip(agenda.cells, cells, strict=True)]
     folder = FOLDER / name
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "results.json", results)
+    write_json(folder / "results.json", results)
     for setting in table.part(subset).settings:
         found = {cell.row: score(rows, cell.evaluation) for cell, rows in pinned if cell.setting == setting}
-        _write(
-            folder / "metrics" / f"{setting}.json", {row: round(s.mean, 2) for row, s in found.items() if s}
-        )
-    with (folder / "curves.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["setting", "method", "round", "accuracy"])
-        for cell, rows in pinned:
-            for number, accuracy in _curve(rows, cell.evaluation):
-                writer.writerow([cell.setting, cell.row, number, round(accuracy, 3)])
+        means = {row: round(s.mean, 2) for row, s in found.items() if s}
+        write_json(folder / "metrics" / f"{setting}.json", means)
+    curves = io.StringIO()
+    writer = csv.writer(curves)
+    writer.writerow(["setting", "method", "round", "accuracy"])
+    for cell, rows in pinned:
+        for number, accuracy in _curve(rows, cell.evaluation):
+            writer.writerow([cell.setting, cell.row, number, round(accuracy, 3)])
+    write_text(folder / "curves.csv", curves.getvalue())
     return results
 
 
@@ -66,8 +70,3 @@ def _curve(rows: Sequence[Row], evaluation: Evaluation) -> list[tuple[int, float
         (together[0][0], statistics.fmean(accuracy for _, accuracy in together))
         for together in zip(*(curve(row, evaluation) for row in rows), strict=True)
     ]
-
-
-def _write(path: Path, content: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

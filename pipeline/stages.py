@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl.errors import InvalidInput
+from pfl.files import write_json, write_text
 from pipeline.config import cells, manifest_file, partition_file
 from pipeline.params import load_part
 
@@ -19,7 +19,7 @@ def download(name: str) -> None:
     table = load_part(name)
     names = dict.fromkeys(setting.dataset or table.dataset for setting in table.settings.values())
     datasets = {dataset: _described(_load(dataset)) for dataset in names}
-    _write(manifest_file(name), {"table": name, "datasets": datasets})
+    write_json(manifest_file(name), {"table": name, "datasets": datasets})
     for dataset, found in datasets.items():
         print(f"{dataset}: {found['images']} images in {found['classes']} classes, {found['source']['kind']}")
 
@@ -47,12 +47,12 @@ def partition(name: str) -> None:
         file = partition_file(name, division)
         made.save(file)
         facts = made.statistics(dataset.labels, len(dataset.classes))
-        _write(
+        write_json(
             file.with_suffix(".json"),
             {"spec": made.spec, "checksum": made.checksum, "notes": made.notes, **facts},
         )
         figure = plot(made, dataset.labels, dataset.classes, table.settings[cell.setting].label)
-        file.with_suffix(".svg").write_text(svg_text(figure), encoding="utf-8")
+        write_text(file.with_suffix(".svg"), svg_text(figure))
         print(f"{division}: {made.spec}, {made.clients} clients")
 
 
@@ -71,8 +71,3 @@ def _described(dataset: Dataset) -> dict[str, Any]:
         "shape": dataset.shape,
         "source": dataset.source,
     }
-
-
-def _write(path: Path, content: object) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -2,7 +2,7 @@
 
 Only the driver of a sweep writes here, through a client with explicit ids. The store is ``mlflow.db`` in the
 root, where plain ``mlflow ui`` finds it; MLFLOW_TRACKING_URI names another. Nothing is read back out of it:
-results live in the ledger, so a store that is locked or gone costs one warning, and `rebuild` fills it in.
+results live in the ledger, so a store that is locked or gone costs a warning, and is filled in afterwards.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import logging
 import math
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from urllib.parse import urlsplit
 
 from pfl.errors import InvalidInput
+from pfl.files import write_json
 from pipeline import entries
 from pipeline.config import Table, cells
 from pipeline.entries import Measure, Row
@@ -33,37 +35,34 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
+SECONDS_BETWEEN_TRIES = 30  # at a store that has failed
 METRICS_A_REQUEST = 900  # MLflow takes 1000 metrics, parameters and tags together
 
 
-def _harmless(method: Callable[Concatenate[Tracker, P], None]) -> Callable[Concatenate[Tracker, P], None]:
-    """Turn the store's failure into one warning: no sweep ends because nobody can watch it."""
+def _entry(method: Callable[Concatenate[Tracker, P], None]) -> Callable[Concatenate[Tracker, P], None]:
+    """Make ``method`` one that is carried out now or, where the store fails, once it answers again."""
 
     @functools.wraps(method)
-    def guarded(self: Tracker, *args: P.args, **kwargs: P.kwargs) -> None:
-        if self.lost is None:
-            try:
-                method(self, *args, **kwargs)
-            except Exception as error:
-                self.lost = self._cause(error)
-                log.warning(
-                    "MLflow: %s; results are safe in the ledger, and `pfl track %s` enters them later",
-                    self.lost,
-                    self.table,
-                )
+    def entered(self: Tracker, *args: P.args, **kwargs: P.kwargs) -> None:
+        self._waiting.append(functools.partial(method, self, *args, **kwargs))
+        if time.monotonic() >= self._next_try:
+            self.catch_up()
 
-    return guarded
+    return entered
 
 
 class Tracker:
     """Enters the rows of one table's sweep into MLflow, each once, whatever is run again.
+
+    A store that fails is tried again from time to time, and costs two lines: no sweep ends because nobody can
+    watch it.
 
     Args:
         root: the project's root folder.
         table: the table's id, which names the experiment.
 
     Attributes:
-        lost: why the store takes no more entries; None while it does.
+        lost: why the store takes no entries; None while it does.
 
     >>> tracker = Tracker(root, "digits")
     >>> tracker.trial("dir-0.1/fedprox", row, trial_number=3, from_ledger=False)
@@ -76,13 +75,15 @@ class Tracker:
         self.lost: str | None = None
         self._root = root.resolve()
         self._uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self._root / 'mlflow.db'}"
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._next_try = 0.0
         self._client: MlflowClient | None = None
         self._experiment = ""
         self._parents: dict[str, str] = {}  # cell: run id
         self._trials: dict[tuple[str, str], str] = {}  # cell and key: run id
         self._unsettled: dict[tuple[str, str], str] = {}  # likewise, of runs to be entered again
 
-    @_harmless
+    @_entry
     def trial(self, cell: str, row: Row, trial_number: int | None = None, from_ledger: bool = False) -> None:
         """Enter one ledger row as a child run of its cell.
 
@@ -121,7 +122,7 @@ class Tracker:
             client.set_terminated(run, status, finished)
         (self._unsettled if "error" in row else self._trials)[found] = run
 
-    @_harmless
+    @_entry
     def cell(self, entry: Mapping[str, Any], evaluation: Evaluation) -> None:
         """Conclude a cell: its scores over the seeds onto the parent run.
 
@@ -155,6 +156,28 @@ class Tracker:
         finished = max((entries.span(row)[1] for row in rows), default=None)
         client.set_terminated(parent, "FAILED" if entry["status"] == "failed" else "FINISHED", finished)
 
+    def catch_up(self) -> None:
+        """Enter what waits for the store, in order."""
+        try:
+            while self._waiting:
+                self._waiting[0]()
+                self._waiting.popleft()
+        except Exception as error:
+            known, self.lost = self.lost, self._cause(error)
+            self._client = None  # what was entered by half is found, and entered anew
+            self._next_try = time.monotonic() + SECONDS_BETWEEN_TRIES
+            if not known:
+                log.warning(
+                    "MLflow: %s; results are safe in the ledger; they are entered when it answers, or by "
+                    "`pfl track %s`",
+                    self.lost,
+                    self.table,
+                )
+        else:
+            if self.lost:
+                log.warning("MLflow: the store answers again, and has everything")
+            self.lost = None
+
     def _cause(self, error: Exception) -> str:
         """One line of an error, without the password that the store's address may hold."""
         first = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -177,9 +200,8 @@ class Tracker:
 
     def save(self) -> None:
         """Write `run_ids` to ``results/<table>/mlflow.json``, for the report."""
-        path = self._root / "results" / self.table / "mlflow.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self.run_ids(), indent=1), encoding="utf-8")
+        self.catch_up()
+        write_json(self._root / "results" / self.table / "mlflow.json", self.run_ids())
 
     # ---- the store -------------------------------------------------------------------------------------
 
@@ -190,6 +212,8 @@ class Tracker:
             from mlflow import MlflowClient
 
             client = MlflowClient(self._uri)
+            for known in (self._parents, self._trials, self._unsettled):
+                known.clear()
             self._experiment = self._open_experiment(client)
             for run in _runs(client, self._experiment):
                 cell, key = run.data.tags.get("cell"), run.data.tags.get("key")
@@ -226,7 +250,7 @@ def rebuild(root: Path, table: str, find: Callable[[str], Row | None]) -> int:
     """Enter everything that a table's last sweep used; how many trials that is.
 
     Args:
-        find: the ledger's row with a key.
+        find: the ledger's row with a key, be it a failure.
 
     Raises:
         InvalidInput: the table has no results yet, or the store cannot be written.
@@ -243,6 +267,7 @@ def rebuild(root: Path, table: str, find: Callable[[str], Row | None]) -> int:
             tracker.trial(entry["cell"], row, trial_number, from_ledger=True)
             entered += 1
         tracker.cell(entry, evaluations[entry["cell"]])
+    tracker.catch_up()
     if tracker.lost:
         raise InvalidInput(
             "MLFLOW_TRACKING_URI", tracker.store, f"a store that can be written: {tracker.lost}"
@@ -260,7 +285,8 @@ def _rows_of(entry: Mapping[str, Any], find: Callable[[str], Row | None]) -> Ite
     for name in ("pinned", "selected"):
         configuration = entry[name]
         if configuration:
-            yield from ((row, configuration["trial"]) for row in configuration["rows"])
+            failed = filter(None, map(find, configuration["failed"]))
+            yield from ((row, configuration["trial"]) for row in (*configuration["rows"], *failed))
 
 
 def _quieten() -> None:
@@ -275,7 +301,7 @@ def _quieten() -> None:
     }.items():
         os.environ.setdefault(name, value)
     for chatty in ("alembic", "mlflow.store.db.utils", "urllib3.connectionpool"):
-        logging.getLogger(chatty).setLevel(logging.ERROR)
+        logging.getLogger(chatty).setLevel(logging.CRITICAL)
 
 
 def _runs(client: MlflowClient, experiment: str) -> Iterator[Run]:

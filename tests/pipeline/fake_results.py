@@ -198,6 +198,7 @@ def fake_results(
                         ledger_row(cell, seed, accuracy=accuracy, **shared)
                         for seed, accuracy in enumerate(reached)
                     ],
+                    "failed": [],
                 },
                 "selected": None,
                 "search": [],
@@ -222,7 +223,8 @@ def fake_results(
                     "rows": [
                         ledger_row(cell, seed, accuracy=accuracy + gain, lr=lr, **shared)
                         for seed, accuracy in enumerate(reached)
-                    ]
+                    ],
+                    "failed": [],
                 }
             cells.append(entry)
     return {

@@ -309,11 +309,41 @@ def test_a_store_that_fails_costs_one_line_and_no_result(root, monkeypatch, capl
     with caplog.at_level(logging.WARNING, "pipeline.tracking"):
         tracker = enter(fake_results(methods=2, settings=1, seeds=2), root)
     (record,) = caplog.records
-    expected = "MLflow: no space left on device; results are safe in the ledger, "
-    assert record.getMessage() == expected + "and `pfl track fake` enters them later"
+    expected = "MLflow: no space left on device; results are safe in the ledger; "
+    assert record.getMessage() == expected + "they are entered when it answers, or by `pfl track fake`"
     assert tracker.lost == "no space left on device"
     assert [run.info.status for run in trials_of(root)] == ["KILLED"]
     assert json.loads((root / "results/fake/mlflow.json").read_text())["cells"]
+
+
+def test_a_store_that_answers_again_receives_what_has_waited(root, monkeypatch, caplog):
+    results = fake_results(methods=2, settings=1, seeds=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "log_text", no_space_left)
+        patch.setattr(MlflowClient, "set_terminated", no_space_left)
+        tracker = Tracker(root, "fake")
+        for row in results["cells"][0]["pinned"]["rows"]:
+            tracker.trial(results["cells"][0]["cell"], row)
+    assert [run.info.status for run in trials_of(root)] == ["RUNNING"]
+    tracker.cell(results["cells"][0], Evaluation())
+    tracker.save()
+    assert [run.info.status for run in trials_of(root)] == ["FINISHED"] * 2
+    assert parent_of(root).info.status == "FINISHED"
+    assert tracker.lost is None
+    assert "the store answers again, and has everything" in caplog.records[-1].getMessage()
+    assert json.loads((root / "results/fake/mlflow.json").read_text()) == tracker.run_ids()
+
+
+def test_a_store_that_fails_is_not_asked_for_every_row(root, monkeypatch):
+    asked = []
+
+    def failing(*_: object) -> None:
+        asked.append(1)
+        no_space_left()
+
+    monkeypatch.setattr(MlflowClient, "log_batch", failing)
+    enter(fake_results(methods=2, settings=1, seeds=5), root)
+    assert len(asked) == 2  # at the first row, and at the end
 
 
 def test_a_store_that_cannot_be_opened_costs_one_line(tmp_path, monkeypatch, caplog):
@@ -358,6 +388,18 @@ def test_rebuilding_enters_what_the_last_sweep_used(root):
     assert {run.data.tags["key"] for run in trials_of(root)} == expected
     assert {run.data.tags["from_ledger"] for run in trials_of(root)} == {"true"}
     assert {run.info.status for run in runs_of(root)} == {"FINISHED"}
+
+
+def test_rebuilding_enters_failures_with_their_causes(root):
+    results = fake_results(methods=2, settings=1, seeds=2)
+    results["cells"] = results["cells"][:1]
+    pinned = results["cells"][0]["pinned"]
+    failed = failed_row(pinned["rows"].pop(), "out of memory")
+    pinned["failed"] = [failed["key"]]
+    write_results(results, root)
+    rebuild(root, "fake", {failed["key"]: failed}.get)
+    assert sorted(run.info.status for run in trials_of(root)) == ["FAILED", "FINISHED"]
+    assert "out of memory" in [run.data.tags.get("error") for run in trials_of(root)]
 
 
 def test_rebuilding_a_table_without_results_is_refused(root):
