@@ -58,11 +58,13 @@ class Agenda:
     @property
     def done(self) -> int:
         """Simulations that have ended, of `total`."""
-        return sum(len(cell.seen) for cell in self.cells)
+        return len({key for cell in self.cells for key in cell.seen})
 
     @property
     def total(self) -> int:
-        return sum(cell.total for cell in self.cells)
+        return len({key for cell in self.cells for key in cell.keys}) + sum(
+            cell.to_come for cell in self.cells
+        )
 
     @property
     def finished(self) -> bool:

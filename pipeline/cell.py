@@ -90,12 +90,20 @@ class CellAgenda:
         return [self.pinned, *self.searched, *chosen]
 
     @property
-    def total(self) -> int:
-        """Simulations of this cell; fewer in the end if the search chooses the pinned configuration."""
-        known = len({key for attempt in self.attempts for key in attempt.keys})
+    def keys(self) -> set[str]:
+        """Of the simulations of this cell so far; other cells may share them."""
+        return {key for attempt in self.attempts for key in attempt.keys}
+
+    @property
+    def to_come(self) -> int:
+        """Simulations that the search will still ask for; fewer in the end if it chooses the pinned ones."""
         if self._study is None or self._study.complete:
-            return known
-        return known + self._study.trials - len(self.searched) + len(self._table.seeds)
+            return 0
+        return self._study.trials - len(self.searched) + len(self._table.seeds)
+
+    @property
+    def total(self) -> int:
+        return len(self.keys) + self.to_come
 
     @property
     def values(self) -> list[float | None]:

@@ -44,9 +44,12 @@ class Estimate:
             slots: trials that run side by side.
         """
         trials, core_seconds, checkpoint = 0, 0.0, 0
+        counted: set[str] = set()
         for cell in agenda.cells:
             config, sizes = cell.cell.config, cell.partition.sizes
-            left = cell.total - len(cell.seen)
+            keys = cell.keys - cell.seen - counted
+            counted |= keys
+            left = len(keys) + cell.to_come
             samples = config.rounds * config.epochs * config.participation * sizes.sum()
             trials += left
             core_seconds += left * samples / (ledger.speed(config.model) or SAMPLES_PER_SECOND)

@@ -102,7 +102,7 @@ def ranking(found: Ranking) -> str:
 def tex(summary: Summary, protocol: str) -> str:
     """A booktabs table; the selected configurations follow below a rule."""
     rows = [
-        f"% {summary.table.title}: accuracy (%) {protocol}",
+        f"% {summary.table.title}: {protocol}",
         "\\begin{tabular}{l" + "c" * len(summary.columns) + "}",
         "\\toprule",
         _tex_row("Method", map(_escaped, summary.columns.values())),

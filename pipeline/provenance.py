@@ -11,6 +11,7 @@ from typing import Any
 from pfl.data.datasets import DATASETS
 from pipeline.formats import duration
 from pipeline.plots import megabytes, seconds
+from pipeline.protocol import Evaluation
 from pipeline.summary import Summary
 
 OFFICIAL = ("official", "embedded")
@@ -18,27 +19,49 @@ OFFICIAL = ("official", "embedded")
 
 PACKAGES = ("python", "torch", "pfl")
 METRICS = {
-    "pooled": "over the test samples of all clients",
-    "client_mean": "of a client's personal model, averaged over the clients",
-    "client_mean_weighted": "of a client's personal model, averaged over the clients by training samples",
+    "pooled": "accuracy (%) over the test samples of all clients",
+    "client_mean": "accuracy (%) of a client's personal model, averaged over the clients",
+    "client_mean_weighted": (
+        "accuracy (%) of a client's personal model, averaged over the clients by training samples"
+    ),
 }
+TIME = "time of local training (10⁻⁴ s a training sample)"
 MOMENTS = {
     "headline": "after aggregation or after local training, as each method reports it",
     "post_aggregation": "after aggregation",
     "post_local": "after local training",
+    "adapted": "after each client's adaptation",
 }
 WHICH = {"last": "in the last round", "best": "in its best round"}
 
 
-def protocol(summary: Summary) -> str:
-    """The evaluation protocol in words."""
-    asked = summary.table.evaluation
-    return f"{METRICS[asked.metric]}, {WHICH[asked.which]}, {MOMENTS[asked.moment]}"
+def protocol(evaluation: Evaluation) -> str:
+    """What is reported, in words."""
+    if not evaluation.is_accuracy:
+        return TIME
+    return f"{METRICS[evaluation.metric]}, {WHICH[evaluation.which]}, {MOMENTS[evaluation.moment]}"
+
+
+def other_protocols(summary: Summary) -> list[str]:
+    """A line for each way in which columns or rows report something else than the table.
+
+    Of groups of clients their labels say so.
+    """
+    table = summary.table
+    labelled = [(setting.label or name, setting.evaluation) for name, setting in table.settings.items()]
+    labelled += [(row.label or row.id, row.evaluation) for row in table.methods]
+    found: dict[str, list[str]] = {}
+    for label, reading in labelled:
+        words = protocol(table.evaluation.narrowed(reading))
+        if words != protocol(table.evaluation):
+            found.setdefault(words, []).append(label)
+    return [f"{'; '.join(labels)}: {words}." for words, labels in found.items()]
 
 
 def notices(summary: Summary) -> list[str]:
     """What a reader must know before the first number."""
     said = [summary.table.note] if summary.table.note else []
+    said += other_protocols(summary)
     datasets = summary.results["manifest"]["datasets"]
     said += not_official({name: dataset["source"] for name, dataset in datasets.items()})
     scratch = {row["config"]["model"] for row in summary.rows if row["metrics"].get("pretrained") is False}

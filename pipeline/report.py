@@ -61,7 +61,7 @@ def write_report(table: str, root: Path) -> Path:
     context: dict[str, Any] = {
         "summary": summary,
         "empty": whole.empty,
-        "protocol": protocol(summary),
+        "protocol": protocol(summary.table.evaluation),
         "notices": notices(whole),
         "counted": counted,
         "headline": agreement.headline(counted, tested) if counted.total else "",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
@@ -44,6 +46,7 @@ class Server:
         samples: n arrays of pooled indices, what each client trains on.
         held_out: n arrays of what `hold_out` took from them.
         positions: (n,) minibatches that each client has drawn from its class stream.
+        client_seconds: what clients have computed lately, besides the rounds' own training.
         groups: parameter groups of a client's networks.
         bank: the last value of every client's tensors, mixed as the method says.
         local: the tensors that mixing changes, as each client's last local training left them.
@@ -64,6 +67,7 @@ class Server:
         self.held_out: Sequence[np.ndarray] = ()
         self.positions = torch.zeros(federation.clients, dtype=torch.int64)
         self.seed = seed
+        self.client_seconds = 0.0
         self.rounds = config.rounds
         self.round = 0
         self.participants = torch.zeros(0, dtype=torch.int64, device=federation.device)
@@ -182,7 +186,9 @@ class Server:
             purpose: of the random streams; the round is part of their key.
             sent: as `Method.send` returns it.
         """
-        return self._backend.train(self._program, self.task(purpose, clients, tensors, phases, sent or {}))
+        task = self.task(purpose, clients, tensors, phases, sent or {})
+        with self._on_the_clock():
+            return self._backend.train(self._program, task)
 
     def task(
         self,
@@ -230,7 +236,14 @@ class Server:
         if samples is None:
             samples = [self.samples[client] for client in clients.tolist()]
         rows = {name: stack[clients] for name, stack in self.client_state.items()}
-        return self._backend.collect(self._program, statistic, tensors, rows, samples)
+        with self._on_the_clock():
+            return self._backend.collect(self._program, statistic, tensors, rows, samples)
+
+    @contextmanager
+    def _on_the_clock(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.client_seconds += time.perf_counter() - began
 
     # ---- a round ----------------------------------------------------------------------------------------
 

@@ -53,7 +53,8 @@ class Result:
     Attributes:
         metrics: accuracies in percent, curves, per-client accuracies and traffic; nothing that depends on
             clock or machine.
-        measured: seconds, training samples a second, peak memory.
+        measured: seconds, of them those of local training and all that a method has clients compute besides
+            it, training samples a second of these, peak memory.
         observations: what the observer answered, round after round.
     """
 
@@ -274,6 +275,7 @@ class Simulation:
         self.method.update(server)
         server.end_round(self.method.aggregate(server))
         self.method.finish(server)
+        self.training_seconds += server.client_seconds
         if self.observe:
             seen = self.observe(server, self.program.net)
             run.observations += [] if seen is None else [seen]
@@ -295,6 +297,7 @@ class Simulation:
             }
             run.history.append(entry)
             run.losses = []
+        server.client_seconds = 0.0  # an evaluation's do not count
 
     def _alive(self) -> list[_Run]:
         return [run for run in self.runs if run.diverged_at is None]

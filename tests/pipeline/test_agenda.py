@@ -195,3 +195,11 @@ def test_a_stopped_trial_is_remembered_but_is_no_result(ledger, edit):
 
 def test_early_stopping_is_off_unless_asked_for(ledger):
     assert not any(trial.bars for trial in finish(agenda_of(ledger)))
+
+
+def test_rows_that_share_a_simulation_count_it_once(ledger, edit):
+    edit("- fedavg\n", "- fedavg\n- {method: fedavg, as: mean, evaluation: {metric: client_mean}}\n")
+    edit("search: {trials: 4, batch: 2}\n", "")
+    agenda = agenda_of(ledger)
+    assert len(agenda.cells) == 6
+    assert (agenda.done, agenda.total) == (0, 8)  # two settings, two configurations, two seeds
