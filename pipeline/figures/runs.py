@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import shutil
 from collections.abc import Iterator
@@ -94,15 +95,6 @@ class Runs:
             raise InvalidInput("figure", self.name, "runs of which at least one gives a result")
         return found
 
-    @cached_property
-    def _eye(self) -> str:
-        """The sha256 over what decides an observation besides the run."""
-        drawing = Path(__file__).parent / "drawings" / f"{self.figure.draw}.py"
-        digest = hashlib.sha256(repr(self.figure.at).encode())
-        for path in (drawing, *sorted((Path(pfl.__file__).parent / "analysis").glob("*.py"))):
-            digest.update(path.read_bytes())
-        return digest.hexdigest()
-
     def _run(self, agenda: Any, ledger: Ledger) -> None:
         from joblib import cpu_count
 
@@ -144,7 +136,7 @@ class Runs:
     def _observed(self, trial: Trial, observe: Observe) -> Row:
         from pfl.trials import run_trial
 
-        key = hashlib.sha256(f"{trial.keys()[0]} {self._eye}".encode()).hexdigest()
+        key = hashlib.sha256(f"{trial.keys()[0]} {_sources_of(observe)}".encode()).hexdigest()
         file = OBSERVED / f"{key}.json"
         if file.exists() and self._sources.vouch_for(row := json.loads(file.read_text(encoding="utf-8"))):
             return row
@@ -156,6 +148,12 @@ class Runs:
         file.write_text(json.dumps(self._sources.stamp(row)) + "\n", encoding="utf-8")
         shutil.rmtree(checkpoints, ignore_errors=True)
         return row
+
+
+def _sources_of(observe: Observe) -> str:
+    """The sha256 over what decides an observation besides the run: its own file and `pfl.analysis`."""
+    files = [Path(inspect.getfile(observe)), *sorted((Path(pfl.__file__).parent / "analysis").glob("*.py"))]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
 @contextmanager

@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pfl.analysis.activation import activation_maps, spread
 from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Drawing, grid
 from pipeline.figures.numbers import Numbers, Point
+from pipeline.figures.observers.attention import look
 from pipeline.figures.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
 
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
-
-CLASS = 3
-"""Cats, in the order of CIFAR-10; of a data set with fewer classes, the last."""
-IMAGES = 200
-SHOWN = 4
 SPREAD = "share of the image above half of the map's largest value"
-
-
-def look(server: Server, net: Network) -> dict[str, Any] | None:
-    """After the last round, maps of test images of the class, of clients that train on it, the one that has
-    most of it first; both networks on each image."""
-    import torch
-
-    from pfl.engine.groups import bind
-
-    if server.round < server.rounds:
-        return None
-    label = min(CLASS, server.federation.classes - 1)
-    supervisor = net.get_submodule("supervisor.L")
-    models = server.personal("post_aggregation")
-    found: dict[str, list[Any]] = {"image": [], "index": [], "model": [], "supervisor": []}
-    owners = server.label_counts[:, label].argsort(descending=True).tolist()
-    for client in owners:
-        tests = server.federation.test[client]
-        of_class = tests[server.federation.labels[tests].cpu().numpy() == label]
-        chosen = torch.from_numpy(of_class[: IMAGES - len(found["index"])])
-        if not len(chosen):
-            break
-        bind(net, {name: stack[client] for name, stack in models.items()})
-        images, labels = server.federation.batch(chosen.to(server.federation.device))
-        found["index"] += chosen.tolist()
-        found["image"] += server.federation.images[chosen].tolist()
-        for name, network in (("model", net), ("supervisor", supervisor)):
-            found[name] += activation_maps(network, images, labels).tolist()  # type: ignore[arg-type]
-    shown = slice(0, SHOWN)
-    return {
-        "shown": {name: values[shown] for name, values in found.items()},
-        "spread": {name: spread(torch.tensor(found[name])).tolist() for name in ("model", "supervisor")},
-    }
 
 
 def measure(runs: Runs) -> Numbers:

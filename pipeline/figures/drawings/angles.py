@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pfl.analysis import similarity
 from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Drawing, averaged, grid, labels, lines
 from pipeline.figures.numbers import Numbers
+from pipeline.figures.observers.update_angles import look
 from pipeline.figures.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
 
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
 
 PANEL = "angle"
-
-
-def look(server: Server, net: Network) -> dict[str, Any]:
-    """The mean angle in degrees between the participants' updates of this round, over all parameters."""
-    updates = {name: server.uploads[name] - server.received[name] for name in server.groups.trainable}
-    found = similarity.angles(updates).cpu()
-    pairs = ~np.eye(len(found), dtype=bool)
-    return {"round": server.round, "angle": float(found.numpy()[pairs].mean())}
 
 
 def measure(runs: Runs) -> Numbers:

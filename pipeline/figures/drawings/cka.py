@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pfl.analysis.representations import outputs
-from pfl.analysis.similarity import pairwise_cka
-from pfl.engine.streams import generator
 from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Drawing, grid, heat
 from pipeline.figures.numbers import Numbers, Point, matrix_points
+from pipeline.figures.observers.alignments import look
 from pipeline.figures.runs import Runs
 from pipeline.plots import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
 
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
 
-SAMPLES = 512
 MEAN = "mean over pairs of models"
-
-
-def look(server: Server, net: Network) -> dict[str, Any] | None:
-    """After the last round, the CKA (n, n) of every layer of the clients' models, on the same test images."""
-    import torch
-
-    from pfl.engine.groups import bind
-
-    if server.round < server.rounds:
-        return None
-    tests = np.unique(np.concatenate(server.federation.test))
-    drawn = generator(server.seed, "figure").choice(tests, min(SAMPLES, len(tests)), replace=False)
-    images, _ = server.federation.batch(torch.from_numpy(np.sort(drawn)).to(server.federation.device))
-    layers: dict[str, list[Any]] = {}
-    models = server.personal("post_local")
-    for client in range(server.clients):
-        bind(net, {name: stack[client] for name, stack in models.items()})
-        for name, output in outputs(net, images).items():
-            layers.setdefault(name, []).append(output)
-    return {name: pairwise_cka(of_clients).tolist() for name, of_clients in layers.items()}
 
 
 def measure(runs: Runs) -> Numbers:

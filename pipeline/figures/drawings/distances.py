@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pfl.analysis.similarity import head_distances
 from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Drawing, grid, heat
 from pipeline.figures.numbers import Numbers, Point, matrix_points
+from pipeline.figures.observers.head_distances import look
 from pipeline.figures.runs import Runs
 from pipeline.plots import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
 
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
 
 GROUPS = "clients with the same classes, and others"
 SAME, OTHERS = "same classes", "other classes"
-
-
-def look(server: Server, net: Network) -> dict[str, Any]:
-    """D (n, n) of the heads after the round, and which clients have the same classes."""
-    has = server.label_counts > 0
-    same = (has[:, None] == has).all(2)
-    return {
-        "round": server.round,
-        "distances": head_distances(server.bank["head.weight"]).tolist(),
-        "same": same.tolist(),
-    }
 
 
 def measure(runs: Runs) -> Numbers:

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pfl.analysis.representations import layers
-from pfl.analysis.similarity import update_cosines
 from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Drawing, grid, labels
 from pipeline.figures.numbers import Numbers, Point
+from pipeline.figures.observers.layer_cosines import look
 from pipeline.figures.runs import Runs
 from pipeline.plots import COLOURS, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
-
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
-
-
-def look(server: Server, net: Network) -> dict[str, Any]:
-    """For every layer, each participant's mean cosine with the updates of the others in this round."""
-    found = {}
-    for layer in layers(net):
-        full = layer if layer == "head" else f"extractor.{layer}"
-        names = [name for name in server.groups.trainable if name.rpartition(".")[0] == full]
-        updates = {name: server.uploads[name] - server.received[name] for name in names}
-        alike = update_cosines(updates)
-        others = len(alike) - 1
-        found[layer] = ((alike.sum(1) - alike.diagonal()) / max(others, 1)).tolist()
-    return found
 
 
 def measure(runs: Runs) -> Numbers:

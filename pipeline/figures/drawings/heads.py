@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pfl.analysis.similarity import class_cosines, data_similarity
 from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Drawing, grid, heat
 from pipeline.figures.numbers import Numbers, Point
+from pipeline.figures.observers.head_cosines import look
 from pipeline.figures.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
 
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
 
 NAMES = ("i", "i'", "j", "k")
 WHOLE, CLASSES, KINDS = "whole heads", "class by class", "classes by owners"
-
-
-def look(server: Server, net: Network) -> dict[str, Any] | None:
-    """After the last round, the cosines of the heads by class, and what the clients' data have in common."""
-    if server.round < server.rounds:
-        return None
-    return {
-        "cosines": class_cosines(server.bank["head.weight"]).tolist(),
-        "data": data_similarity(server.label_counts).tolist(),
-        "owns": (server.label_counts > 0).tolist(),
-    }
 
 
 def measure(runs: Runs) -> Numbers:

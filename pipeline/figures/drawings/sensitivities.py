@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pfl.analysis.sensitivity import sensitivity
 from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Drawing, grid, heat
 from pipeline.figures.numbers import Numbers, Point, matrix_points
+from pipeline.figures.observers.head_sensitivity import look
 from pipeline.figures.runs import Runs
 from pipeline.plots import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
 
-    from pfl.engine.server import Server
-    from pfl.models._network import Network
 
 WEIGHTS, MEAN, KINDS = "weights", "mean of a class", "classes by their samples"
-
-
-def look(server: Server, net: Network) -> dict[str, Any] | None:
-    """In the last round, the sensitivity (classes, d) of the first client's head; its samples by class."""
-    if server.round < server.rounds:
-        return None
-    found = sensitivity(server.received["head.weight"], server.uploads["head.weight"])[0]
-    return {"sensitivity": found.tolist(), "samples": server.label_counts[0].tolist()}
 
 
 def measure(runs: Runs) -> Numbers:

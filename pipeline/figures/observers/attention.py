@@ -1,0 +1,49 @@
+"""Where the personalised model and the supervisor of FedSimSup look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pfl.analysis.activation import activation_maps, spread
+
+if TYPE_CHECKING:
+    from pfl.engine.server import Server
+    from pfl.models._network import Network
+
+CLASS = 3
+"""Cats, in the order of CIFAR-10; of a data set with fewer classes, the last."""
+IMAGES = 200
+SHOWN = 4
+
+
+def look(server: Server, net: Network) -> dict[str, Any] | None:
+    """After the last round, maps of test images of the class, of clients that train on it, the one that has
+    most of it first; both networks on each image."""
+    import torch
+
+    from pfl.engine.groups import bind
+
+    if server.round < server.rounds:
+        return None
+    label = min(CLASS, server.federation.classes - 1)
+    supervisor = net.get_submodule("supervisor.L")
+    models = server.personal("post_aggregation")
+    found: dict[str, list[Any]] = {"image": [], "index": [], "model": [], "supervisor": []}
+    owners = server.label_counts[:, label].argsort(descending=True).tolist()
+    for client in owners:
+        tests = server.federation.test[client]
+        of_class = tests[server.federation.labels[tests].cpu().numpy() == label]
+        chosen = torch.from_numpy(of_class[: IMAGES - len(found["index"])])
+        if not len(chosen):
+            break
+        bind(net, {name: stack[client] for name, stack in models.items()})
+        images, labels = server.federation.batch(chosen.to(server.federation.device))
+        found["index"] += chosen.tolist()
+        found["image"] += server.federation.images[chosen].tolist()
+        for name, network in (("model", net), ("supervisor", supervisor)):
+            found[name] += activation_maps(network, images, labels).tolist()  # type: ignore[arg-type]
+    shown = slice(0, SHOWN)
+    return {
+        "shown": {name: values[shown] for name, values in found.items()},
+        "spread": {name: spread(torch.tensor(found[name])).tolist() for name in ("model", "supervisor")},
+    }

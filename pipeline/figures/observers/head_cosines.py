@@ -1,0 +1,22 @@
+"""How alike the clients' heads are, class by class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pfl.analysis.similarity import class_cosines, data_similarity
+
+if TYPE_CHECKING:
+    from pfl.engine.server import Server
+    from pfl.models._network import Network
+
+
+def look(server: Server, net: Network) -> dict[str, Any] | None:
+    """After the last round, the cosines of the heads by class, and what the clients' data have in common."""
+    if server.round < server.rounds:
+        return None
+    return {
+        "cosines": class_cosines(server.bank["head.weight"]).tolist(),
+        "data": data_similarity(server.label_counts).tolist(),
+        "owns": (server.label_counts > 0).tolist(),
+    }

@@ -1,0 +1,19 @@
+"""How sensitive the weights of the last layer are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pfl.analysis.sensitivity import sensitivity
+
+if TYPE_CHECKING:
+    from pfl.engine.server import Server
+    from pfl.models._network import Network
+
+
+def look(server: Server, net: Network) -> dict[str, Any] | None:
+    """In the last round, the sensitivity (classes, d) of the first client's head; its samples by class."""
+    if server.round < server.rounds:
+        return None
+    found = sensitivity(server.received["head.weight"], server.uploads["head.weight"])[0]
+    return {"sensitivity": found.tolist(), "samples": server.label_counts[0].tolist()}

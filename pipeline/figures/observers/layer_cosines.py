@@ -1,0 +1,25 @@
+"""How alike the clients' updates are, layer by layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pfl.analysis.representations import layers
+from pfl.analysis.similarity import update_cosines
+
+if TYPE_CHECKING:
+    from pfl.engine.server import Server
+    from pfl.models._network import Network
+
+
+def look(server: Server, net: Network) -> dict[str, Any]:
+    """For every layer, each participant's mean cosine with the updates of the others in this round."""
+    found = {}
+    for layer in layers(net):
+        full = layer if layer == "head" else f"extractor.{layer}"
+        names = [name for name in server.groups.trainable if name.rpartition(".")[0] == full]
+        updates = {name: server.uploads[name] - server.received[name] for name in names}
+        alike = update_cosines(updates)
+        others = len(alike) - 1
+        found[layer] = ((alike.sum(1) - alike.diagonal()) / max(others, 1)).tolist()
+    return found

@@ -1,0 +1,59 @@
+"""The similarities of clients that methods go by, side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pfl.analysis.similarity import class_cosines, data_similarity, statistics_distances, update_cosines
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+    from pfl.models._network import Network
+
+
+def look(server: Server, net: Network) -> dict[str, Any] | None:
+    """After the last round, every metric's matrix (n, n); updates are those of the round, and distances of
+    statistics need batch norm."""
+    import torch
+
+    if server.round < server.rounds:
+        return None
+    bank = server.bank
+    changes = {name: server.uploads[name] - server.received[name] for name in server.groups.trainable}
+    norms = [name.removesuffix(".running_mean") for name in bank.tensors if name.endswith("running_mean")]
+    models = torch.cat([bank[name].flatten(1).double() for name in server.groups.trainable], 1)
+    distances = torch.cdist(models, models)
+    losses = _losses(server)
+    gains = (losses.diagonal()[:, None] - losses) / torch.where(distances > 0, distances, 1.0)
+    found = {
+        "data": data_similarity(server.label_counts),
+        "mdb": update_cosines(changes),
+        "ldb": (gains + gains.T) / 2,
+        "cs": class_cosines(bank["head.weight"]).mean(0),
+    }
+    if norms:
+        means, variances = (
+            [bank[f"{name}.{kind}"] for name in norms] for kind in ("running_mean", "running_var")
+        )
+        apart = statistics_distances(means, variances)
+        found["wdb"] = torch.where(apart > 0, 1 / apart, 0.0)
+    return {name: matrix.tolist() for name, matrix in found.items()}
+
+
+def _losses(server: Server) -> Tensor:
+    """(n, n) mean cross-entropy on the row's client's training data of the column's model."""
+    import torch
+    import torch.nn.functional as F
+
+    def statistic(client: Client, batch: Batch) -> dict[str, Tensor]:
+        return {"loss": batch.sum(F.cross_entropy(client.net(batch.x), batch.y, reduction="none"))}
+
+    columns = []
+    for other in range(server.clients):
+        everybody = torch.arange(server.clients)
+        model = {name: server.bank[name][[other] * server.clients] for name in server.bank.tensors}
+        columns.append(server.collect(statistic, everybody, model)["loss"] / server.sizes)
+    return torch.stack(columns, 1)

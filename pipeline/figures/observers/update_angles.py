@@ -1,0 +1,21 @@
+"""The angle between the clients' updates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pfl.analysis import similarity
+
+if TYPE_CHECKING:
+    from pfl.engine.server import Server
+    from pfl.models._network import Network
+
+
+def look(server: Server, net: Network) -> dict[str, Any]:
+    """The mean angle in degrees between the participants' updates of this round, over all parameters."""
+    updates = {name: server.uploads[name] - server.received[name] for name in server.groups.trainable}
+    found = similarity.angles(updates).cpu()
+    pairs = ~np.eye(len(found), dtype=bool)
+    return {"round": server.round, "angle": float(found.numpy()[pairs].mean())}
