@@ -6,9 +6,8 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from pfl.errors import InvalidInput
 from pipeline.agenda import Agenda
 from pipeline.config import Resources
+from pipeline.nodes import check_cluster, check_nodes
 
 GPU_SHARE = 0.25
 """Of a trial whose table leaves it open: small networks leave most of a GPU idle."""
@@ -40,7 +40,7 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
         ended: called after every trial with the number of trials that run side by side.
 
     Raises:
-        InvalidInput: no cluster answers at RAY_ADDRESS, or it lacks what a trial needs.
+        InvalidInput: the cluster at RAY_ADDRESS is not fit for it, or no node has what a trial needs.
     """
     os.environ.update(ENVIRONMENT)
     with _connected(), tempfile.TemporaryDirectory(prefix="pfl-tune-") as scratch:
@@ -52,9 +52,9 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
         # A batch system's way of saying Ctrl-C; Ray has just put a handler of its own there.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it looks for log files that nobody writes
-        there = ray.cluster_resources()
-        gpus = gpus_of(resources, there.get("GPU", 0))
-        slots = slots_of(resources.cpus, there.get("CPU", 0), gpus, there.get("GPU", 0))
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        gpus = gpus_of(resources, sum(node.get("GPU", 0) for node in nodes))
+        slots = slots_of(resources.cpus, gpus, nodes)
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(
             slots
         )  # a worker that is done finds the next trial waiting
@@ -84,7 +84,8 @@ def _connected() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="pfl-ray-", ignore_cleanup_errors=True) as scratch:
         options: dict[str, Any] = {}
         if address:
-            _check_answers(address)
+            check_cluster(address)
+            os.environ["RAY_AUTH_MODE"] = "token"
         else:
             from joblib import cpu_count  # counts what a container or taskset leaves of the machine
 
@@ -101,19 +102,11 @@ def _connected() -> Iterator[None]:
 
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+            if address:
+                check_nodes(node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
             yield
         finally:
             ray.shutdown()
-
-
-def _check_answers(address: str) -> None:
-    """Raise `InvalidInput` if nobody listens at HOST:PORT; Ray would end the process in many lines."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        if colon:
-            socket.create_connection((host, int(port)), timeout=10).close()
-    except (OSError, ValueError) as error:
-        raise InvalidInput("RAY_ADDRESS", address, f"the address of a running cluster ({error})") from None
 
 
 def gpus_of(resources: Resources, there: float) -> float:
@@ -123,13 +116,22 @@ def gpus_of(resources: Resources, there: float) -> float:
     return resources.gpus
 
 
-def slots_of(cpus: int, cpus_there: float, gpus: float, gpus_there: float) -> int:
-    """How many trials run side by side.
+def slots_of(cpus: int, gpus: float, nodes: Iterable[Mapping[str, float]]) -> int:
+    """How many trials run side by side on nodes with the given resources; no trial is spread over two.
 
     Raises:
-        InvalidInput: one trial asks for more than there is.
+        InvalidInput: one trial asks for more than any node has.
     """
-    for name, asked, there in (("cpus", cpus, cpus_there), ("gpus", gpus, gpus_there)):
-        if asked > there:
-            raise InvalidInput(f"resources.{name}", asked, f"at most the {there:g} that Ray finds")
-    return int(min(cpus_there / cpus, gpus_there / gpus if gpus else float("inf")))
+    nodes = list(nodes)
+    for name, kind, asked in (("cpus", "CPU", cpus), ("gpus", "GPU", gpus)):
+        most = max((node.get(kind, 0) for node in nodes), default=0)
+        if asked > most:
+            raise InvalidInput(f"resources.{name}", asked, f"at most the {most:g} that Ray finds on a node")
+    slots = sum(
+        int(min(node.get("CPU", 0) / cpus, node.get("GPU", 0) / gpus if gpus else float("inf")))
+        for node in nodes
+    )
+    if not slots:
+        asked_for = f"{cpus} CPUs and {gpus:g} GPUs"
+        raise InvalidInput("resources", asked_for, "what one node has together, and here none has")
+    return slots

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ import pytest
 
 from pfl.data.partition import Partition
 from pfl.trials import Trial
+from pipeline import stages
 from pipeline.agenda import Agenda
 from pipeline.config import cells, load_table
 from pipeline.environment import Sources
 from pipeline.ledger import Ledger
+from tests.pipeline.running import BIN
 
 TABLE = """\
 title: A table for tests
@@ -61,6 +65,39 @@ def edit(project: Path) -> Callable[[str, str], None]:
         file.write_text(content.replace(old, new))
 
     return replace
+
+
+@pytest.fixture
+def prepared(project: Path, edit: Callable[[str, str], None]) -> Path:
+    """A project with data and partitions of a small table: 2 cells of 2 seeds, no search."""
+    edit('  two: "pathological:2"\n', "")
+    edit("trials: 4", "trials: 0")
+    stages.download("small")
+    stages.partition("small")
+    return project
+
+
+@pytest.fixture
+def start(prepared: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a sweep as a process of its own."""
+    running = []
+
+    def begin(**environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [BIN / "pfl", "stage", "sweep", "small"],
+            cwd=prepared,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        running.append(process)
+        return process
+
+    yield begin
+    for process in running:
+        process.kill()
 
 
 @pytest.fixture

@@ -1,0 +1,50 @@
+"""Watching a sweep that runs as a process of its own in the working directory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+BIN = Path(sys.executable).parent
+
+
+def finished(process: subprocess.Popen[str]) -> str:
+    """What a sweep that ended well has said."""
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    return said
+
+
+def results() -> dict:
+    return json.loads(Path("results/small/results.json").read_text())
+
+
+def workers(process: subprocess.Popen[str] | psutil.Process) -> list[psutil.Process]:
+    """The processes below another in which trials run."""
+    return [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if child.cmdline() and child.cmdline()[0].startswith("ray::") and "train" in child.cmdline()[0]
+    ]
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.2)
+
+
+def checkpoints() -> list[Path]:
+    return list(Path(".sweeps/trials").glob("small/*/checkpoint.pt"))
+
+
+def rows() -> list[dict]:
+    path = Path(".sweeps/ledger/small.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
