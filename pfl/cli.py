@@ -114,7 +114,8 @@ def run(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in DIR.")] = False,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save every client's final model.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Save every client's final model; with --trials, to this folder."),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")

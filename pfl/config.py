@@ -136,7 +136,8 @@ class Execution:
     checkpoint_every: int = 10
     """Rounds between checkpoints."""
     save: str | None = None
-    """File for the final models: for each seed, every client's tensors by name (weights only)."""
+    """File for the final models (weights only): for each seed, tensors by name, (clients, *shape), or
+    (1, *shape) where all clients share one."""
 
     def validate(self) -> None:
         """Check what can be checked without torch.

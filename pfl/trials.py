@@ -131,6 +131,9 @@ def run_trial(
 ) -> list[dict[str, Any]]:
     """Run ``trial`` and return its ledger rows, one a seed; with ``observe``, with what that answered.
 
+    Args:
+        execution: its ``save`` is a folder here, where the models of each seed go into ``<key>.pt``.
+
     Raises:
         ValueError: data or partition are not those that the trial names.
     """
@@ -141,6 +144,7 @@ def run_trial(
         if found != expected:
             raise ValueError(f"the {name} has checksum {found[:12]}, the trial was made for {expected[:12]}")
     config = Config.from_dict(trial.config)
+    keys = dict(zip(trial.seeds, trial.keys(), strict=True))
 
     def watch(round: int, rounds: int, newest: dict[str, Any] | None) -> bool:
         if on_round:
@@ -148,7 +152,7 @@ def run_trial(
         return trial.misses(newest)
 
     began = time.perf_counter()
-    results = _simulate(config, dataset, partition, trial.seeds, execution, watch, observe)
+    results = _simulate(config, dataset, partition, keys, execution, watch, observe)
     seconds = (time.perf_counter() - began) / len(results)
     device = resolve_device(execution.device)
     return [
@@ -176,7 +180,7 @@ def run_trial(
             **commit(),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        for key, result in zip(trial.keys(), results, strict=True)
+        for key, result in zip(keys.values(), results, strict=True)
     ]
 
 
@@ -184,29 +188,50 @@ def _simulate(
     config: Config,
     dataset: Dataset,
     partition: Partition,
-    seeds: tuple[int, ...],
+    keys: Mapping[int, str],
     execution: Execution,
     on_round: OnRound,
     observe: Observe | None,
 ) -> list[Result]:
-    """`pfl.engine.simulation.simulate`; one seed after another where memory does not suffice for all."""
+    """`pfl.engine.simulation.simulate`; one seed after another where memory does not suffice for all.
+
+    Args:
+        keys: by seed.
+        execution: its ``save`` is a folder.
+    """
     from pfl.engine.simulation import simulate
 
+    models = Path(execution.save) if execution.save else None
+    files = {seed: str(models / f"{key}.pt") if models else None for seed, key in keys.items()}
+    seeds = tuple(keys)
     try:
-        return simulate(config, dataset, partition, seeds, execution, on_round, observe)
+        together = dataclasses.replace(execution, save=files[seeds[0]])
+        results = simulate(config, dataset, partition, seeds, together, on_round, observe)
     except Exception as error:
         if len(seeds) == 1 or not memory.ran_out(error):
             raise
+    else:
+        if models and len(seeds) > 1:
+            _separate(models, keys)
+        return results
     log.warning("out of memory: going on with one seed at a time")
     results = []
     for seed in seeds:
-        folder, models = (
-            path and str(Path(path).with_name(f"seed-{seed}-{Path(path).name}"))
-            for path in (execution.checkpoint_dir, execution.save)
-        )
-        alone = dataclasses.replace(execution, checkpoint_dir=folder, save=models)
+        folder = execution.checkpoint_dir and str(Path(execution.checkpoint_dir) / f"seed-{seed}")
+        alone = dataclasses.replace(execution, checkpoint_dir=folder, save=files[seed])
         results += simulate(config, dataset, partition, (seed,), alone, on_round, observe)
     return results
+
+
+def _separate(models: Path, keys: Mapping[int, str]) -> None:
+    """Give each seed a file of its own, out of the first's: another sweep may run it in other company."""
+    import torch
+
+    from pfl.engine import checkpoint
+
+    together = torch.load(models / f"{next(iter(keys.values()))}.pt", weights_only=True)
+    for seed, key in keys.items():
+        checkpoint.write(models / f"{key}.pt", {seed: together[seed]})
 
 
 def cause_of(error: Exception) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pfl.trials import Trial
 from pipeline.cell import Attempt, CellAgenda
 from pipeline.config import Cell, Table
+from pipeline.environment import models_file
 from pipeline.ledger import Ledger, Row
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class Agenda:
         on_cell: told of every cell that is finished.
 
     Attributes:
+        keeps_models: the table wants the models of final trials, not their rows alone.
         stack_seeds: hand out the seeds of a configuration together, for a device that runs them side by side.
         ran: how many simulations were run.
         seconds: that they took together.
@@ -42,6 +44,7 @@ class Agenda:
         self.outcomes: dict[str, Row] = {}
         self.ran = 0
         self.seconds = 0.0
+        self.keeps_models = table.keep == "models"
         self._ledger = ledger
         self.stack_seeds = False
         self._on_row = on_row
@@ -93,7 +96,8 @@ class Agenda:
             self.fail(trial, "the worker's rows have other keys: it runs other sources")
             return
         for row in rows:
-            self.outcomes[row["key"]] = self._ledger.append(row)
+            # A trial that was run again for its models alone has its row.
+            self.outcomes[row["key"]] = self._ledger.get(row["key"]) or self._ledger.append(row)
         self.ran += len(rows)
         self.seconds += sum(row.get("seconds", 0.0) for row in rows)
         self._out.difference_update(trial.keys())
@@ -137,6 +141,9 @@ class Agenda:
             if cell.finished:
                 self._on_cell(cell)
 
+    def _lacks_models(self, attempt: Attempt, key: str) -> bool:
+        return self.keeps_models and attempt.trial.phase == "final" and not models_file(key).exists()
+
     def _serve(self, cell: CellAgenda) -> None:
         for attempt in cell.attempts:
             for key in attempt.keys:
@@ -144,6 +151,8 @@ class Agenda:
                     continue
                 if key not in self.outcomes:
                     row = self._ledger.get(key)
+                    if self._lacks_models(attempt, key):
+                        row = None
                     if row is None and attempt.trial.bars:
                         row = self._ledger.stopped(key)
                     if row is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.errors import InvalidInput
+from pfl.trials import commit
 from pipeline.agenda import Agenda
 from pipeline.config import Resources
 from pipeline.nodes import check_cluster, check_nodes
@@ -62,6 +63,8 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
         job = {
             "root": str(Path.cwd()),
             "source": os.environ.get("DATA_SOURCE"),
+            "sources": commit()["sources"],
+            "keep_models": agenda.keeps_models,
             "execution": {"device": "cuda" if gpus else "cpu", "threads": resources.cpus},
         }
         tune.Tuner(

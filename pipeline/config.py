@@ -180,6 +180,8 @@ class Table(Strict):
     evaluation: Evaluation = Evaluation()
     search: Search = Search()
     resources: Resources = Resources()
+    keep: Literal["models"] | None = None
+    """models: every client's final model of each final trial, in `.sweeps/models/`."""
     published: PublishedTable | None = None
     claims: list[Claim] = []
     choices: Choices | None = None

@@ -6,10 +6,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pfl.trials import commit
+from pfl.trials import Trial, commit
 
 SCRATCH = Path(".sweeps")
-"""What is under way: untracked, and of no interest once a sweep has ended, except for the ledger."""
+"""What is under way: untracked, and of no interest once a sweep has ended, except for the
+ledger and the models that a table keeps."""
+
+MODELS = SCRATCH / "models"
+"""The final models of trials, by their keys, of tables that keep them."""
+
+
+def checkpoints_of(table: str) -> Path:
+    """Where the trials of a table that are under way have their checkpoints."""
+    return SCRATCH / "trials" / table
+
+
+def checkpoint_folder(trial: Trial) -> Path:
+    return checkpoints_of(trial.table) / trial.folder
+
+
+def models_file(key: str) -> Path:
+    return MODELS / f"{key}.pt"
 
 
 @dataclass(frozen=True)

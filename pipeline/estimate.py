@@ -28,7 +28,8 @@ class Estimate:
     Attributes:
         trials: simulations that are not in the ledger.
         core_hours: of one core, at the speed of earlier trials with the same networks.
-        disk_bytes: of the ledger, of MLflow, and of the checkpoints of trials that are under way.
+        disk_bytes: of the ledger, of MLflow, of the checkpoints of trials that are under way, and of models
+            that are kept.
     """
 
     trials: int
@@ -43,7 +44,7 @@ class Estimate:
             datasets: the manifest's.
             slots: trials that run side by side.
         """
-        trials, core_seconds, checkpoint = 0, 0.0, 0
+        trials, core_seconds, checkpoint, kept = 0, 0.0, 0, 0
         counted: set[str] = set()
         for cell in agenda.cells:
             config, sizes = cell.cell.config, cell.partition.sizes
@@ -56,8 +57,11 @@ class Estimate:
             if left:
                 data = datasets[cell.cell.dataset]
                 scalars = _scalars(config.model, tuple(data["shape"]), data["classes"])
-                checkpoint = max(checkpoint, len(sizes) * scalars * BYTES_PER_SCALAR)
-        return cls(trials, core_seconds / 3600, trials * BYTES_PER_TRIAL + slots * checkpoint)
+                models = len(sizes) * scalars * BYTES_PER_SCALAR
+                checkpoint = max(checkpoint, models)
+                if agenda.keeps_models:
+                    kept += min(left, 2 * len(cell.pinned.keys)) * models
+        return cls(trials, core_seconds / 3600, trials * BYTES_PER_TRIAL + slots * checkpoint + kept)
 
     def text(self, table: str, slots: int) -> str:
         """For the terminal, with how to run less where it is long."""

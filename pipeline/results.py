@@ -13,7 +13,7 @@ from typing import Any
 from pfl.files import write_json, write_text
 from pipeline.agenda import Agenda
 from pipeline.config import Subset, Table, manifest_file
-from pipeline.environment import Sources
+from pipeline.environment import Sources, models_file
 from pipeline.protocol import Evaluation, Row, curve
 from pipeline.summary import score
 
@@ -61,7 +61,22 @@ def write(
         for number, accuracy in _curve(rows, cell.evaluation):
             writer.writerow([cell.setting, cell.row, number, round(accuracy, 3)])
     write_text(folder / "curves.csv", curves.getvalue())
+    if agenda.keeps_models:
+        write_text(folder / "models.csv", _models(agenda))
     return results
+
+
+def _models(agenda: Agenda) -> str:
+    """Which file has the models of which final trial, as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["setting", "row", "configuration", "seed", "file"])
+    for cell in agenda.cells:
+        for name, attempt in (("pinned", cell.pinned), ("selected", cell.selected)):
+            for seed, key in zip(attempt.trial.seeds, attempt.keys, strict=True) if attempt else ():
+                if models_file(key).exists():
+                    writer.writerow([cell.cell.setting, cell.cell.row, name, seed, models_file(key)])
+    return text.getvalue()
 
 
 def _curve(rows: Sequence[Row], evaluation: Evaluation) -> list[tuple[int, float]]:

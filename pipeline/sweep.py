@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import platform
+import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from pipeline import results
 from pipeline.agenda import Agenda
 from pipeline.cell import Attempt, CellAgenda
 from pipeline.config import Table, cells, load_table, manifest_file, partition_file
-from pipeline.environment import SCRATCH, Sources
+from pipeline.environment import MODELS, SCRATCH, Sources, checkpoints_of
 from pipeline.estimate import Estimate
 from pipeline.ledger import Ledger, Row, publish
 from pipeline.params import selected_subset
@@ -62,8 +63,12 @@ def sweep(name: str) -> None:
     for cell in found["cells"]:
         if cell["errors"]:
             print(f"{cell['cell']}: {cell['status']} ({'; '.join(cell['errors'])})")
+    if table.keep:
+        print(f"{name}: the final models are in {MODELS}/; results/{name}/models.csv says which are whose")
     if any("error" in row for row in agenda.outcomes.values()):  # a trial that diverged would do so again
         print(f"To try trials again that failed: dvc repro --force --single-item train-sweep@{name}")
+    elif table == whole:  # of what was under way when the table was another one
+        shutil.rmtree(checkpoints_of(name), ignore_errors=True)
 
 
 def agenda_of(name: str, table: Table, ledger: Ledger, watch: Tracking | None = None) -> Agenda:

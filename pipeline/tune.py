@@ -13,9 +13,9 @@ from ray import tune
 from ray.tune.search import Searcher
 
 from pfl.config import Execution
-from pfl.trials import Trial, run_trial
+from pfl.trials import Trial, commit, run_trial
 from pipeline.config import partition_file
-from pipeline.environment import SCRATCH
+from pipeline.environment import MODELS, checkpoint_folder
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -55,6 +55,7 @@ class AgendaSearch(Searcher):
             self._agenda.fail(trial, result["error"])
         else:
             self._agenda.record(trial, json.loads(result["rows"]))
+            shutil.rmtree(checkpoint_folder(trial), ignore_errors=True)
         self._ended()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,15 +80,19 @@ class Worker(tune.Trainable):
         """The rows of the trial, or why there are none: its failure is not the process's."""
         os.chdir(self._job["root"])
         trial = Trial.from_dict(self._job["trial"])
-        checkpoints = SCRATCH / "trials" / trial.keys()[0]
-        execution = Execution(**self._job["execution"], checkpoint_dir=str(checkpoints))
+        execution = Execution(
+            **self._job["execution"],
+            checkpoint_dir=str(checkpoint_folder(trial)),
+            save=str(MODELS) if self._job["keep_models"] and trial.phase == "final" else None,
+        )
         try:
+            if commit()["sources"] != self._job["sources"]:
+                raise RuntimeError("the sources have been edited since the sweep began")
             dataset = _dataset(trial.dataset, self._job["source"])
             rows = run_trial(trial, dataset, _partition(trial.table, trial.setting), execution)
         except Exception as error:
             cause = str(error).strip().partition("\n")[0]
             return {"done": True, "error": f"{type(error).__name__}: {cause}"}
-        shutil.rmtree(checkpoints, ignore_errors=True)
         return {"done": True, "rows": json.dumps(rows)}
 
 

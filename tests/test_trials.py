@@ -6,9 +6,10 @@ import dataclasses
 import json
 
 import pytest
+import torch
 
 from pfl import engine
-from pfl.config import Config
+from pfl.config import Config, Execution
 from pfl.methods import METHODS
 from pfl.models.mobilenet_v2 import weights_file
 from pfl.trials import Trial, commit, run_trial, trial_key
@@ -119,3 +120,16 @@ def test_pretrained_weights_that_are_at_hand_are_in_the_key(tmp_path, monkeypatc
     weights_file().parent.mkdir(parents=True)
     weights_file().touch()
     assert trial_key(config, "d", "p", 0) != scratch
+
+
+def test_the_models_of_each_seed_are_in_a_file_of_its_key(trial, dataset, partition, tmp_path):
+    run_trial(trial, dataset, partition, Execution(save=str(tmp_path)))
+    assert {path.stem for path in tmp_path.iterdir()} == set(trial.keys())
+    for seed, key in zip(trial.seeds, trial.keys(), strict=True):
+        alone = dataclasses.replace(trial, seeds=(seed,))
+        run_trial(alone, dataset, partition, Execution(save=str(tmp_path / "alone")))
+        together, by_itself = (
+            torch.load(folder / f"{key}.pt", weights_only=True) for folder in (tmp_path, tmp_path / "alone")
+        )
+        assert together.keys() == by_itself.keys() == {seed}
+        assert all(torch.equal(tensor, by_itself[seed][name]) for name, tensor in together[seed].items())

@@ -240,7 +240,10 @@ class Simulation:
             if folder and (self.round % execution.checkpoint_every == 0 or self.round == self.config.rounds):
                 checkpoint.save(folder, self._state())
         if execution.save:
-            models = {run.server.seed: run.server.bank.tensors for run in self.runs}
+            models = {
+                run.server.seed: {name: tensor.cpu() for name, tensor in run.server.bank.tensors.items()}
+                for run in self.runs
+            }
             checkpoint.write(Path(execution.save), models)
         return [self._result(run) for run in self.runs]
 
