@@ -74,10 +74,12 @@ def run(clone: Path) -> Run:
     }
     environment.pop("DATA_SOURCE", None)
 
-    def in_clone(*command: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
+    def in_clone(
+        *command: str, check: bool = True, cwd: Path = clone, **more: str
+    ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             command,
-            cwd=clone,
+            cwd=cwd,
             env=environment | more,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -128,7 +130,8 @@ def test_the_life_of_a_table(clone, run):
     commit(clone)
 
     again = run("dvc", "repro").stdout
-    assert "Stage 'train-sweep@tiny' didn't change, skipping" in again
+    for stage in ("partition", "train-sweep", "report"):
+        assert f"Stage '{stage}@tiny' didn't change, skipping" in again
     assert rows(clone) == first
 
     change(clone, "mu: 0.1", "mu: 0.5")
@@ -151,6 +154,23 @@ def test_the_life_of_a_table(clone, run):
     run("dvc", "exp", "run", "--name", "part", "-S", "subset.methods=[fedprox]", "-S", "subset.seeds=[0]")
     assert [cell["cell"] for cell in results(clone)["cells"]] == ["dir/fedprox"]
     assert rows(clone) == third
+
+
+def test_a_colleague_gets_the_results_from_a_remote_and_computes_nothing(clone, run, tmp_path):
+    run("dvc", "repro")
+    run("dvc", "remote", "add", "--default", "--force", "store", str(tmp_path / "store"))
+    commit(clone)
+    run("dvc", "push")
+    colleague = tmp_path / "colleague"
+    run("git", "clone", "--quiet", str(clone), str(colleague))
+    elsewhere = {"cwd": colleague, "PYTHONPATH": str(colleague)}
+    assert not (colleague / "results/tiny/results.json").exists()
+    run("dvc", "pull", **elsewhere)
+    assert results(colleague) == results(clone)
+    again = run("dvc", "repro", **elsewhere).stdout
+    for stage in ("partition", "train-sweep"):
+        assert f"Stage '{stage}@tiny' didn't change, skipping" in again
+    assert not (colleague / ".sweeps/ledger").exists()
 
 
 @pytest.mark.parametrize(
