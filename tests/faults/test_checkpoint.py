@@ -78,10 +78,10 @@ def test_a_flipped_byte_is_noticed_wherever_it_is(tmp_path):
     checkpoint.save(tmp_path, {"fingerprint": "abc", "round": 3, "bank": {"weight": torch.arange(4.0)}})
     file = tmp_path / checkpoint.FILE
     whole = file.read_bytes()
-    assert checkpoint.load(tmp_path, torch.device("cpu"))
+    assert checkpoint.load(tmp_path)
     for place in range(len(whole)):
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
-        assert checkpoint.load(tmp_path, torch.device("cpu")) is None
+        assert checkpoint.load(tmp_path) is None
 
 
 def test_a_checkpoint_runs_no_code(tmp_path):
@@ -91,7 +91,7 @@ def test_a_checkpoint_runs_no_code(tmp_path):
 
     checkpoint.save(tmp_path, {"fingerprint": Malicious()})
     with pytest.raises(UnpicklingError, match="Weights only load failed"):
-        checkpoint.load(tmp_path, torch.device("cpu"))
+        checkpoint.load(tmp_path)
     assert not (tmp_path / "harm").exists()
 
 
@@ -114,7 +114,7 @@ def test_a_checkpoint_that_fails_halfway_leaves_the_one_before(tmp_path):
     checkpoint.save(tmp_path, {"round": 1})
     with pytest.raises(TypeError, match="cannot pickle"):
         checkpoint.save(tmp_path, {"round": 2, "thread": (_ for _ in ())})
-    assert checkpoint.load(tmp_path, torch.device("cpu")) == {"round": 1}
+    assert checkpoint.load(tmp_path) == {"round": 1}
     assert [file.name for file in tmp_path.iterdir()] == [checkpoint.FILE]
 
 
