@@ -30,6 +30,7 @@ class FedDyn(Method):
     do not drift.
     """
 
+    version = 2
     paper = "Acar et al., ICLR 2021, Algorithm 1"
 
     alpha: float = hyper(0.1, "weight of the dynamic regulariser", low=0.0, search=(1e-3, 1.0), log=True)
@@ -61,6 +62,11 @@ class FedDyn(Method):
     def finish(self, server: Server) -> None:
         drift = {name: server.client_state[f"drift.{name}"].mean(0) for name in server.groups.trainable}
         server.replace({name: server.bank[name][0] + moved for name, moved in drift.items()})
+
+    def traffic(self, server: Server) -> tuple[int, int]:
+        # The model that the server makes of the uploads is sent whole, too.
+        models = len(server.participants) * server.scalars("all")
+        return models, models
 
     def _clipped(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
         gradient, loss = client.gradient(self.loss, batches[0])

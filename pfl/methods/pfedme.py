@@ -37,6 +37,7 @@ class PFedMe(Method):
     training, with the client's own batch-norm statistics; w after aggregation.
     """
 
+    version = 2
     paper = "Dinh et al., NeurIPS 2020, Algorithm 1"
     headline = "post_local"
 
@@ -72,8 +73,7 @@ class PFedMe(Method):
         server.replace({n: torch.lerp(before, mean, self.beta) for n, (before, mean) in step.items()})
 
     def traffic(self, server: Server) -> tuple[int, int]:
-        if not self.all_train:
-            return super().traffic(server)
+        # The model that the server makes of the uploads is sent whole, too.
         model = server.scalars("all")
         return len(server.participants) * model, len(server.drawn()) * model
 

@@ -1,0 +1,35 @@
+"""What travels in a round (methods' own exceptions are tested beside each)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pfl.engine.simulation import BYTES_PER_SCALAR, simulate
+from tests.conftest import CONFIG, make_clients, make_dataset
+
+CLIENTS = 6
+WHOLE = (
+    "fedavg",
+    "fedprox",
+    "feddyn",
+    "perfedavg",
+    "pfedme",
+    "fedupdate",
+    "fedamp",
+    "clusterfl",
+    "fesem",
+    "pfedsim",
+)
+
+
+@pytest.mark.parametrize("method", WHOLE)
+def test_a_participant_receives_a_model_and_sends_one(method):
+    data = make_dataset()
+    clients = make_clients(data, sizes=[20, 9, 14, 5, 16, 12])
+    config = dataclasses.replace(CONFIG, method=method, rounds=2, participation=1.0, bn_stats="mixed")
+    (fedavg,) = simulate(dataclasses.replace(config, method="fedavg"), data, clients, (0,))
+    (result,) = simulate(config, data, clients, (0,))
+    assert result.metrics["bytes_down"] == fedavg.metrics["bytes_down"] > CLIENTS * 2 * BYTES_PER_SCALAR
+    assert result.metrics["bytes_up"] == fedavg.metrics["bytes_up"]
