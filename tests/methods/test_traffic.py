@@ -17,7 +17,6 @@ WHOLE = (
     "perfedavg",
     "pfedme",
     "fedupdate",
-    "fedamp",
     "clusterfl",
     "fesem",
     "pfedsim",
