@@ -46,13 +46,34 @@ def check(
         out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def tables() -> None:
-    """List the tables."""
-    from pipeline.config import load_table, table_names
+def tables(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all.")] = None,
+    calibrate: Annotated[
+        bool, typer.Option(help="Measure first what they take here; seconds to minutes a table.")
+    ] = False,
+) -> None:
+    """List the tables with their size, and with what they take on this machine."""
+    from pipeline.calibration import Calibration
+    from pipeline.config import cells, load_table, table_names
+    from pipeline.estimate import Extent
 
-    for name in table_names():
-        table = load_table(name)
-        print(f"{name:<20} {table.title} ({table.size})")
+    chosen = {name: load_table(name) for name in names or table_names()}
+    calibration = Calibration()
+    if calibrate:
+        for name, table in chosen.items():
+            calibration.measure(cells(name, table), lambda step: print(f"measuring {step}", flush=True))
+    extents = {name: Extent.of(name, table, calibration) for name, table in chosen.items()}
+    width = max(map(len, chosen))
+    print(f"{'table':<{width}}  cells  trials  client-epochs  core-hours  GPU-hours  title")
+    for name, extent in extents.items():
+        print(
+            f"{name:<{width}}  {extent.cells:>5}  {extent.trials:>6}  {extent.client_epochs.text:>13}  "
+            f"{extent.core_hours.text:>10}  {extent.gpu_hours.text:>9}  {chosen[name].title}"
+        )
+    if any(extent.core_hours.partial for extent in extents.values()):
+        print("?: not known, >: in part; pfl tables --calibrate [TABLE]... measures what it takes here.")
+    if not calibration.has("cuda"):
+        print("GPU-hours are not known here: they are measured where there is a GPU.")
 
 
 def trials(

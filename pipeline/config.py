@@ -193,10 +193,16 @@ class Table(Strict):
         return {**self.settings, AVERAGE: self.average} if self.average else dict(self.settings)
 
     @property
+    def trials_of_a_cell(self) -> int:
+        """At most: a search may choose a configuration that has run."""
+        search = self.search.trials
+        return len(self.seeds) + (search + len(self.seeds) if search else 0)
+
+    @property
     def size(self) -> str:
-        """For example "14 cells, at most 210 trials"; a search may choose a configuration that has run."""
-        cells, seeds, search = len(self.settings) * len(self.methods), len(self.seeds), self.search.trials
-        return f"{cells} cells, at most {cells * (seeds + (search + seeds if search else 0))} trials"
+        """For example "14 cells, at most 210 trials"."""
+        cells = len(self.settings) * len(self.methods)
+        return f"{cells} cells, at most {cells * self.trials_of_a_cell} trials"
 
     def part(self, subset: Subset) -> Table:
         """This table without what ``subset`` leaves out.

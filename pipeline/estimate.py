@@ -1,24 +1,106 @@
-"""What a sweep will cost, told before it starts."""
+"""What a table or a sweep costs, told before it starts."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from pipeline.calibration import Calibration, Sizes, participants
+from pipeline.config import Cell, Table, cells, partition_file
 from pipeline.formats import duration
 
 if TYPE_CHECKING:
+    from pfl.config import Config
     from pipeline.agenda import Agenda
     from pipeline.ledger import Ledger
 
-SAMPLES_PER_SECOND = 10_000
-"""Trained on by one core, where the ledger knows no better: LeNet-5 on 32x32 images."""
+SAMPLES_PER_SECOND = 5_000
+"""Trained on by one core, where nothing is known: LeNet-5 on 32x32 images."""
 
 BYTES_PER_TRIAL = 300_000  # a ledger row, twice, and a run in MLflow
 BYTES_PER_SCALAR = 4
 LARGE_CORE_HOURS = 2.0
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A sum over the trials of a table; partial: some of them are not known, so that it is more than this."""
+
+    value: float
+    partial: bool
+
+    @classmethod
+    def of(cls, trials: int, parts: list[float | None]) -> Amount:
+        """So many trials of every cell, each of a known or unknown cost."""
+        return cls(trials * sum(part for part in parts if part is not None), None in parts)
+
+    @property
+    def text(self) -> str:
+        """As in a list: "?" for nothing known, ">" where a part is not.
+
+        >>> Amount(5.63, partial=False).text, Amount(48000, partial=True).text, Amount(0, partial=True).text
+        ('5.6', '> 48,000', '?')
+        """
+        if not self.value:
+            return "?" if self.partial else "0"
+        shown = f"{self.value:,.0f}" if self.value >= 10 else f"{self.value:.2g}"
+        return f"> {shown}" if self.partial else shown
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How large a table is.
+
+    Attributes:
+        client_epochs: local epochs of all clients in all trials.
+        core_hours, gpu_hours: on this machine, as far as it has been calibrated.
+    """
+
+    cells: int
+    trials: int
+    client_epochs: Amount
+    core_hours: Amount
+    gpu_hours: Amount
+
+    @classmethod
+    def of(cls, name: str, table: Table, calibration: Calibration) -> Extent:
+        whole = cells(name, table)
+        # Rows that read different numbers off the same simulation share it.
+        found = list({(c.dataset, c.partition, c.clients, str(c.config)): c for c in whole}.values())
+        each = table.trials_of_a_cell
+        sizes = [sizes_of(cell, calibration) for cell in found]
+
+        def hours(device: str) -> Amount:
+            speeds = [calibration.speed(cell, device) for cell in found]
+            together = zip(found, speeds, sizes, strict=True)
+            return Amount.of(
+                each, [v.seconds(c.config, n) / 3600 if v and n else None for c, v, n in together]
+            )
+
+        return cls(
+            len(whole),
+            each * len(found),
+            Amount.of(each, [_client_epochs(c, n) for c, n in zip(found, sizes, strict=True)]),
+            hours("cpu"),
+            hours("cuda"),
+        )
+
+
+def sizes_of(cell: Cell, calibration: Calibration) -> Sizes | None:
+    """Of the cell's partition where that has been made, or as they were found out in a calibration."""
+    path = partition_file(cell.table, cell.partition_name).with_suffix(".json")
+    if path.exists():
+        made = json.loads(path.read_text(encoding="utf-8"))
+        return Sizes(made["clients"], made["train"], made["test"])
+    return calibration.sizes(cell)
+
+
+def _client_epochs(cell: Cell, sizes: Sizes | None) -> float | None:
+    clients = cell.clients or (sizes.clients if sizes else None)
+    return cell.config.rounds * cell.config.epochs * participants(cell.config, clients) if clients else None
 
 
 @dataclass(frozen=True)
@@ -27,7 +109,7 @@ class Estimate:
 
     Attributes:
         trials: simulations that are not in the ledger.
-        core_hours: of one core, at the speed of earlier trials with the same networks.
+        core_hours: of one core, as calibrated, or at the best speed of earlier trials with the same networks.
         disk_bytes: of the ledger, of MLflow, of the checkpoints of trials that are under way, and of models
             that are kept.
     """
@@ -44,20 +126,23 @@ class Estimate:
             datasets: the manifest's.
             slots: trials that run side by side.
         """
+        calibration = Calibration()
         trials, core_seconds, checkpoint, kept = 0, 0.0, 0, 0
         counted: set[str] = set()
         for cell in agenda.cells:
-            config, sizes = cell.cell.config, cell.partition.sizes
+            config, partition = cell.cell.config, cell.partition
+            sizes = Sizes(partition.clients, int(partition.sizes.sum()), sum(map(len, partition.test)))
+            speed = calibration.speed(cell.cell, "cpu")
             keys = cell.keys - cell.seen - counted
             counted |= keys
             left = len(keys) + cell.to_come
-            samples = config.rounds * config.epochs * config.participation * sizes.sum()
             trials += left
-            core_seconds += left * samples / (ledger.speed(config.model) or SAMPLES_PER_SECOND)
+            seconds = speed.seconds(config, sizes) if speed else _by_rows(config, sizes, ledger)
+            core_seconds += left * seconds
             if left:
                 data = datasets[cell.cell.dataset]
                 scalars = _scalars(config.model, tuple(data["shape"]), data["classes"])
-                models = len(sizes) * scalars * BYTES_PER_SCALAR
+                models = sizes.clients * scalars * BYTES_PER_SCALAR
                 checkpoint = max(checkpoint, models)
                 if agenda.keeps_models:
                     kept += min(left, 2 * len(cell.pinned.keys)) * models
@@ -77,6 +162,12 @@ class Estimate:
                 "-S 'subset.methods=[...]' -S 'subset.seeds=[...]'. What has run is not run again."
             )
         return text
+
+
+def _by_rows(config: Config, sizes: Sizes, ledger: Ledger) -> float:
+    """Seconds of local training at the speed of earlier trials; evaluation is a small part of most."""
+    samples = config.rounds * config.epochs * config.participation * sizes.train
+    return samples / (ledger.speed(config.model) or SAMPLES_PER_SECOND)
 
 
 @cache

@@ -1,0 +1,232 @@
+"""How long this machine takes for a method with a network: measured on request, kept in the user's cache.
+
+A few rounds of made-up images are enough; what they took is scaled to a table's schedule and sizes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pfl.config import Config
+from pfl.data.datasets import DATASETS
+from pfl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import torch
+
+    from pfl.data.dataset import Dataset
+    from pfl.data.definition import Definition
+    from pipeline.config import Cell
+
+CLIENTS = 2
+"""Of a measurement on a CPU, which trains one after another; a GPU gets a round's participants at once."""
+
+TEST_SAMPLES = 64
+"""Of each client."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds that a method with a network takes on one core, or on one GPU.
+
+    Attributes:
+        sample: of local training in a round, a training sample of a participant, all epochs together.
+        client: of local training in a round, a participant of a method that takes a number of steps.
+        server: of the server, a round.
+        test: of an evaluation, a test sample, all moments together.
+    """
+
+    sample: float
+    client: float
+    server: float
+    test: float
+
+    def seconds(self, config: Config, sizes: Sizes) -> float:
+        """Of a whole simulation."""
+        mean = sizes.train / sizes.clients
+        a_round = sizes.participants(config) * (self.client + self.sample * mean) + self.server
+        evaluations = math.ceil(config.rounds / config.eval_every)
+        return config.rounds * a_round + evaluations * self.test * sizes.test
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a divided data set: clients, and the training and test samples of all of them together."""
+
+    clients: int
+    train: int
+    test: int
+
+    def participants(self, config: Config) -> int:
+        return participants(config, self.clients)
+
+
+def participants(config: Config, clients: int) -> int:
+    """Clients that train in a round."""
+    return max(1, math.floor(config.participation * clients + 1e-9))
+
+
+class Calibration:
+    """What has been measured on this machine, in ``calibration.json`` in the cache folder."""
+
+    def __init__(self) -> None:
+        self._all = json.loads(_file().read_text(encoding="utf-8")) if _file().exists() else {}
+        here = self._all.setdefault(platform.node(), {})
+        self._speeds: dict[str, dict[str, float]] = here.setdefault("speeds", {})
+        self._sizes: dict[str, dict[str, int] | None] = here.setdefault("sizes", {})
+
+    def has(self, device: str) -> bool:
+        """Whether anything has been measured on a "cpu" or on "cuda"."""
+        return any(key.startswith(json.dumps([device])[:-1]) for key in self._speeds)
+
+    def speed(self, cell: Cell, device: str) -> Speed | None:
+        """Of a cell's simulation on a "cpu" or on "cuda"; None where that has not been measured."""
+        if not self.has(device):
+            return None
+        definition = _definition(cell)
+        found = self._speeds.get(_speed_key(cell.config, definition, device)) if definition else None
+        return Speed(**found) if found else None
+
+    def sizes(self, cell: Cell) -> Sizes | None:
+        """Of a cell's partition; None where they are not known."""
+        found = self._sizes.get(_sizes_key(cell))
+        return Sizes(**found) if found else None
+
+    def measure(self, cells: Sequence[Cell], tell: Callable[[str], None]) -> None:
+        """Measure what is not known yet of ``cells``, and keep it; ``tell`` is told of each step."""
+        from pfl.engine.simulation import resolve_device
+
+        device = resolve_device("auto").type
+        for cell in cells:
+            definition = _definition(cell)
+            if definition is None:
+                continue
+            if _sizes_key(cell) not in self._sizes:
+                tell(f"{cell.dataset}, {cell.partition}")
+                found = _divide(cell, definition)
+                self._sizes[_sizes_key(cell)] = dataclasses.asdict(found) if found else None
+            for place in dict.fromkeys(("cpu", device)):
+                key = _speed_key(cell.config, definition, place)
+                if key not in self._speeds:
+                    tell(f"{cell.config.method} with {cell.config.model} on {place}")
+                    self._speeds[key] = dataclasses.asdict(_run(cell, definition, place))
+                    self._save()
+        self._save()
+
+    def _save(self) -> None:
+        _file().parent.mkdir(parents=True, exist_ok=True)
+        _file().write_text(json.dumps(self._all, indent=1) + "\n", encoding="utf-8")
+
+
+def _file() -> Path:
+    from pfl.data.cache import cache_root
+
+    return cache_root() / "calibration.json"
+
+
+def _definition(cell: Cell) -> Definition | None:
+    """What is known of a cell's data; None for the user's own."""
+    name = cell.dataset
+    return DATASETS[name] if name in DATASETS else None  # noqa: SIM401 - a registry has no `get`
+
+
+def _speed_key(config: Config, definition: Definition, device: str) -> str:
+    """Hyperparameters are no part of it: those that cost time are alike in all cells of a method."""
+    schedule = (config.batch_size, config.epochs, config.dtype)
+    return json.dumps([device, config.method, config.model, definition.shape, definition.classes, *schedule])
+
+
+def _sizes_key(cell: Cell) -> str:
+    return json.dumps([cell.dataset, cell.partition, cell.clients])
+
+
+def _stand_in(definition: Definition, samples: int, images: bool) -> Dataset:
+    """Made-up data of a data set's shape, all classes equally frequent."""
+    import numpy as np
+
+    from pfl.data.dataset import Dataset
+
+    rng = np.random.default_rng(0)
+    shape = (samples, *definition.shape)
+    channels = definition.shape[0]
+    return Dataset(
+        name="stand-in",
+        images=rng.integers(0, 256, shape, np.uint8) if images else np.broadcast_to(np.uint8(0), shape),
+        labels=np.arange(samples) % definition.classes,
+        classes=tuple(map(str, range(definition.classes))),
+        n_train=samples * 5 // 6,
+        checksum="",
+        mean=(0.5,) * channels,
+        std=(0.25,) * channels,
+        source={},
+    )
+
+
+def _divide(cell: Cell, definition: Definition) -> Sizes | None:
+    """The sizes of a cell's partition, of stand-in labels; None where it takes more than labels."""
+    from pfl.data.partition import make_partition
+
+    if definition.samples is None:
+        return None
+    try:
+        made = make_partition(cell.partition, _stand_in(definition, definition.samples, False), cell.clients)
+    except InvalidInput:
+        return None
+    return Sizes(made.clients, int(made.sizes.sum()), sum(map(len, made.test)))
+
+
+def _run(cell: Cell, definition: Definition, place: str) -> Speed:
+    """Two rounds, the first to warm up, and an evaluation."""
+    import numpy as np
+    import torch
+
+    from pfl.data.federation import Federation
+    from pfl.data.partition import Partition
+    from pfl.engine.evaluation import evaluate
+    from pfl.engine.simulation import Simulation, backend_for, threads
+
+    config = dataclasses.replace(cell.config, participation=1.0, eval_every=10**9)
+    clients = CLIENTS if place == "cpu" else participants(cell.config, cell.clients or CLIENTS)
+    each = config.batch_size + TEST_SAMPLES
+    parts = np.arange(clients * each).reshape(clients, each)
+    partition = Partition(
+        "stand-in", tuple(parts[:, :-TEST_SAMPLES]), tuple(parts[:, -TEST_SAMPLES:]), data_checksum=""
+    )
+    device = torch.device(place)
+    with threads(1):
+        data = _stand_in(definition, clients * each, True)
+        federation = Federation(data, partition, device, getattr(torch, config.dtype))
+        simulation = Simulation(config, federation, [0], backend_for("auto", device))
+        simulation.advance()
+        before = simulation.training_seconds
+        whole, busy = _took(simulation.advance, device)
+        share = (simulation.training_seconds - before) / whole
+        _, tested = _took(lambda: evaluate(simulation.runs[0].server, simulation.method, {}), device)
+    local = share * busy
+    by_steps = any(phase.steps for phase in simulation.method.phases(simulation.runs[0].server))
+    return Speed(
+        sample=0.0 if by_steps else local / (clients * config.batch_size),
+        client=local / clients if by_steps else 0.0,
+        server=busy - local,
+        test=tested / (clients * TEST_SAMPLES),
+    )
+
+
+def _took(work: Callable[[], Any], device: torch.device) -> tuple[float, float]:
+    """Seconds of wall time, and those that count: of the one core at work, whatever else the machine does."""
+    import torch
+
+    wall, core = time.perf_counter(), time.process_time()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    wall, core = time.perf_counter() - wall, time.process_time() - core
+    return wall, wall if device.type == "cuda" else core
