@@ -9,7 +9,7 @@ once, they are stacked in chunks; the numbers are then the same to rounding.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -89,14 +89,15 @@ def _train(program: Program, task: Task) -> Trained:
     schedules = task.schedules(program.config)
     device = program.federation.device
     steps = np.array([sum(map(len, schedule)) for schedule in schedules])
-    order = torch.from_numpy(np.argsort(-steps, kind="stable")).to(device)
+    by_steps = np.argsort(-steps, kind="stable")
+    order = torch.from_numpy(by_steps).to(device)
     params = {name: stack[order] for name, stack in task.start.items()}
     start = {name: stack[order] for name, stack in task.start.items()}
     state = {name: stack[order] for name, stack in task.state.items()}
     losses = torch.zeros(len(steps), dtype=torch.float64, device=device)
     samples = 0
     for i, phase in enumerate(task.phases):
-        plans = [schedules[k][i] for k in order.tolist()]
+        plans = [schedules[k][i] for k in by_steps]
         losses += _train_phase(program, phase, plans, params, start, state)
         samples += phase.repeat * sum(len(batch) for mine in plans for plan in mine for batch in plan.batches)
     inverse = torch.argsort(order)
@@ -158,9 +159,7 @@ def _train_phase(
     step = _custom_step(program, phase, trained) if phase.step else _gradient(program, phase, trained)
     optimiser = SGD(program.config, phase, [params[name] for name in trained])
     losses = torch.zeros(len(plans), dtype=torch.float64, device=federation.device)
-    for number in range(max(map(len, plans))):
-        active = sum(number < len(mine) for mine in plans)  # a prefix: the stack is ordered by steps
-        batches = _batches(program, [mine[number] for mine in plans[:active]])
+    for active, batches in _steps(program, plans):
 
         def first(stacks: Stacks, n: int = active) -> dict[str, Tensor]:
             return {name: stack[:n] for name, stack in stacks.items()}
@@ -209,22 +208,56 @@ def _custom_step(program: Program, phase: Phase, trained: tuple[str, ...]) -> Ca
     return step
 
 
-def _batches(program: Program, plans: list[Plan]) -> list[tuple[Tensor | None, ...]]:
-    """The batches of one step of all active clients, the fields of `Batch` with a leading client axis."""
+def _steps(
+    program: Program, plans: list[list[Plan]]
+) -> Iterator[tuple[int, list[tuple[Tensor | None, ...]]]]:
+    """For each step of a phase how many clients are active, which are the first of the stack, and their
+    batches, the fields of `Batch` with a leading client axis.
+
+    All indices go to the device before the first step, so that no step moves anything there or waits for it.
+    """
     federation = program.federation
-    noise = None
-    if plans[0].noise is not None:
-        drawn = np.stack([plan.noise for plan in plans if plan.noise is not None])
-        noise = torch.from_numpy(drawn).to(federation.device, federation.dtype)
-    keys = None
-    if program.dropouts:
-        keys = torch.tensor([plan.key for plan in plans], device=federation.device)
-    batches: list[tuple[Tensor | None, ...]] = []
-    for indices in zip(*(plan.batches for plan in plans), strict=True):
-        index, real = _padded(indices, federation.device)
-        ragged = len({len(one) for one in indices}) > 1
-        batches.append((*federation.batch(index), real.to(federation.dtype) if ragged else None, noise, keys))
-    return batches
+    device, dtype = federation.device, federation.dtype
+    numbers = [[plan.batches for plan in mine] for mine in plans]
+    lengths = np.zeros((max(map(len, plans)), max(map(_breadth, plans)), len(plans)), dtype=np.int64)
+    for k, mine in enumerate(numbers):
+        for i, batches in enumerate(mine):
+            lengths[i, :, k] = [len(batch) for batch in batches]
+    real = np.arange(lengths.max(initial=0)) < lengths[..., None]
+    table = np.zeros(real.shape, dtype=np.int64)
+    for k, mine in enumerate(numbers):
+        for i, batches in enumerate(mine):
+            table[i, :, k][real[i, :, k]] = np.concatenate(batches)
+    index, rows = torch.from_numpy(table).to(device), torch.from_numpy(real).to(device, dtype)
+    noise = _by_step([[plan.noise for plan in mine] for mine in plans], device, dtype)
+    keys = _by_step([[plan.key for plan in mine] for mine in plans], device) if program.dropouts else None
+    for i, sizes in enumerate(lengths):
+        active = int((sizes[0] > 0).sum())  # a prefix: the stack is ordered by steps
+        found: list[tuple[Tensor | None, ...]] = []
+        for j, widths in enumerate(sizes[:, :active]):
+            part = (i, j, slice(active), slice(widths.max()))
+            ragged = widths.min() < widths.max()
+            own = [None if stream is None else stream[i, :active] for stream in (noise, keys)]
+            found.append((*federation.batch(index[part]), rows[part] if ragged else None, *own))
+        yield active, found
+
+
+def _breadth(mine: list[Plan]) -> int:
+    """How many batches a step of one client sees."""
+    return len(mine[0].batches) if mine else 0
+
+
+def _by_step(
+    values: list[list[Any]], device: torch.device, dtype: torch.dtype | None = None
+) -> Tensor | None:
+    """(steps, K, ...) on the device, zeros after a client's last step; None where there are no values."""
+    first = next((value for mine in values for value in mine), None)
+    if first is None:
+        return None
+    table = np.zeros((max(map(len, values)), len(values), *np.shape(first)), dtype=np.asarray(first).dtype)
+    for k, mine in enumerate(values):
+        table[: len(mine), k] = mine
+    return torch.from_numpy(table).to(device, dtype)
 
 
 def _padded(indices: Sequence[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pfl.config import Config, Execution
 from pfl.data.federation import Federation
@@ -55,3 +56,53 @@ def test_unequal_clients_and_ragged_batches_agree_with_the_loop(model, dataset, 
         for moment in ("post_aggregation", "post_local"):
             assert ours[moment] == pytest.approx(theirs[moment], abs=1e-9)
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-9)
+
+
+WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal.default")
+"""Operations whose result, or its shape, has to come back from the device."""
+
+
+class Waiting(TorchDispatchMode):
+    """Takes note of the operations that would make a GPU's host wait."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):
+        masks = [x for x in arguments[1] if x is not None] if str(operation).startswith("aten.index") else []
+        if any(name in str(operation) for name in WAITS) or any(x.dtype == torch.bool for x in masks):
+            self.seen.append(str(operation))
+        return operation(*arguments, **(options or {}))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedrep", "perfedavg", "pfedme"])
+def test_local_training_never_waits_for_the_device(method, dataset, partition, monkeypatch):
+    config = Config(method=method, model="lenet5_bn", participation=1.0, batch_size=8).validated()
+    simulation = Simulation(
+        config, Federation(dataset, partition, torch.device("cpu"), torch.float32), (0,), StackedBackend()
+    )
+    task = simulation._begin(simulation.runs[0].server)
+    lists = []
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: lists.append(tensor.shape) or [])
+    with Waiting() as waiting:
+        simulation.backend.train(simulation.program, task)
+    assert waiting.seen == lists == []
+
+
+def test_no_step_moves_anything_to_the_device(dataset, partition, monkeypatch):
+    moved = {}
+    plain = torch.from_numpy
+    for epochs in (1, 4):
+        config = Config(
+            method="fedavg", model="lenet5_bn", participation=1.0, epochs=epochs, batch_size=8
+        ).validated()
+        simulation = Simulation(
+            config, Federation(dataset, partition, torch.device("cpu"), torch.float32), (0,), StackedBackend()
+        )
+        task = simulation._begin(simulation.runs[0].server)
+        calls = moved[epochs] = []
+        monkeypatch.setattr(torch, "from_numpy", lambda array, calls=calls: calls.append(1) or plain(array))
+        simulation.backend.train(simulation.program, task)
+        monkeypatch.setattr(torch, "from_numpy", plain)
+    assert len(moved[1]) == len(moved[4]) > 0
