@@ -87,7 +87,8 @@ def claims(summary: Summary) -> list[Tested]:
     pinned = [entry for line in summary.pinned for entry in line.entries.values()]
     ours = {(entry.setting, entry.row): entry.score.mean for entry in pinned if entry.score}
     provisional = any(entry.verdict and entry.verdict.provisional for entry in summary.compared)
-    columns, rows = summary.columns, summary.labels
+    columns = {name: summary.columns[name] for name in summary.table.settings}
+    rows = summary.labels
     return [
         Tested(claim, claim.test(printed, columns, rows), claim.test(ours, columns, rows), provisional)
         for claim in summary.table.claims

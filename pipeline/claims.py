@@ -111,7 +111,8 @@ class Rank(_Claim):
         complete = [gap for gap in gaps if gap.complete]
         if len(complete) == len(settings):
             least = min(gaps, key=lambda gap: gap.points)
-            shown = f"closest: {rows[least.other]} in {columns[least.setting]}, {least.points:.2f} away"
+            place = f"{rows[least.other]} in {columns[least.setting]}"
+            shown = f"closest: {place}, {least.points:.2f} away" if least.points else f"level with {place}"
             return Finding("holds", shown)
         shown = f"so in the {_columns(complete)} that are complete" if complete else ""
         return Finding("cannot be said", shown)

@@ -6,15 +6,14 @@ It is made of the tables' files and of the reports beside it, and of nothing tha
 from __future__ import annotations
 
 import csv
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.agreement import Tally
+from pipeline.agreement import Tally, claims
 from pipeline.config import load_table, table_names
-from pipeline.published import FOLDER, Published, published_cells
+from pipeline.published import FOLDER, Published, not_runs, published_cells
 from pipeline.report import environment, write_files
 from pipeline.summary import Summary, blank
 from pipeline.verdict_plots import Point, scatter
@@ -45,14 +44,18 @@ class Standing:
     """How far a table of ours is.
 
     Attributes:
-        claims: how many of the paper's claims have which answer on our numbers.
+        claims: how many claims of the paper there are.
+        holding_there: how many of them hold on its own numbers.
+        holding_here: how many of them hold on ours.
         report: whether there is one.
     """
 
     table: str
     title: str
     cells: tuple[Cell, ...]
-    claims: Mapping[str, int]
+    claims: int
+    holding_there: int
+    holding_here: int
     report: bool
 
     @property
@@ -65,11 +68,13 @@ class Paper:
     """A paper's tables.
 
     Attributes:
-        printed: how many cells it prints.
+        printed: how many results of runs it prints.
+        others: why the other cells of its tables are none, by table.
     """
 
     name: str
     printed: int
+    others: Mapping[str, str]
     standings: tuple[Standing, ...]
 
     @property
@@ -122,11 +127,15 @@ def overview(root: Path) -> list[Paper]:
             paper = Path(table.published.file).stem
             standing = _standing(blank(name, table, root / FOLDER), root / REPORTS / name)
             by_paper.setdefault(paper, []).append(standing)
-    return [
-        Paper(label, len(published_cells(f"{paper}.csv", root / FOLDER)), tuple(by_paper[paper]))
-        for paper, label in PAPERS.items()
-        if paper in by_paper
-    ]
+    others = not_runs(root / FOLDER)
+    papers = []
+    for paper, label in PAPERS.items():
+        if paper in by_paper:
+            of_data = others.get(paper, {})
+            cells = published_cells(f"{paper}.csv", root / FOLDER)
+            results = sum(cell.table not in of_data for cell in cells)
+            papers.append(Paper(label, results, of_data, tuple(by_paper[paper])))
+    return papers
 
 
 def _standing(summary: Summary, folder: Path) -> Standing:
@@ -138,8 +147,15 @@ def _standing(summary: Summary, folder: Path) -> Standing:
         verdict = Verdict(row["verdict"], row["provisional"] == "True") if row else Verdict("not run")
         assert entry.published is not None
         cells.append(Cell(entry.published, verdict, float(row["mean"]) if row and row["mean"] else None))
-    claims = Counter(row["ours"] for row in _rows(folder / "claims.csv"))
-    return Standing(summary.id, summary.table.title, tuple(cells), claims, (folder / "README.md").exists())
+    return Standing(
+        summary.id,
+        summary.table.title,
+        tuple(cells),
+        claims=len(summary.table.claims),
+        holding_there=sum(tested.published.answer == "holds" for tested in claims(summary)),
+        holding_here=sum(row["ours"] == "holds" for row in _rows(folder / "claims.csv")),
+        report=(folder / "README.md").exists(),
+    )
 
 
 def _rows(path: Path) -> Iterable[dict[str, Any]]:

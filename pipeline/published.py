@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.errors import InvalidInput, unknown_name
-from pipeline.yaml import Strict
+from pipeline.yaml import Strict, parse
 
 FOLDER = Path("tables/published")
 
@@ -79,6 +79,11 @@ def published_cells(file: str, folder: Path = FOLDER) -> list[Published]:
         raise unknown_name("published file", file, known)
     with (folder / file).open(newline="", encoding="utf-8") as lines:
         return [_cell(row) for row in csv.DictReader(lines)]
+
+
+def not_runs(folder: Path = FOLDER) -> dict[str, dict[str, str]]:
+    """By paper and table, why its cells are no result of a run."""
+    return dict(parse(folder / "not_runs.yaml"))
 
 
 def find(cells: Sequence[Published], table: str, wanted: PublishedCell) -> Published | None:

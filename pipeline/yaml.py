@@ -31,10 +31,23 @@ M = TypeVar("M", bound=Strict)
 
 
 def load(file: str | Path, model: type[M]) -> M:
-    """The content of a YAML file.
+    """The content of a YAML file that a model describes.
 
     Raises:
         InvalidInput: there is no such file, or it says what it may not; the message is one line.
+    """
+    values = parse(file)
+    try:
+        return model.model_validate({} if values is None else values)
+    except ValidationError as error:
+        raise _first(Path(file), error) from None
+
+
+def parse(file: str | Path) -> Any:
+    """The content of a YAML file.
+
+    Raises:
+        InvalidInput: there is no such file, or it is no YAML.
     """
     from ruamel.yaml import YAML, YAMLError
 
@@ -42,15 +55,11 @@ def load(file: str | Path, model: type[M]) -> M:
     if not path.is_file():
         raise InvalidInput(str(path), "no such file", "to be run in the root of the project")
     try:
-        values = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     except (YAMLError, UnicodeDecodeError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
         cause = getattr(error, "problem", None) or error
         raise InvalidInput(f"{path}:{line}" if line else str(path), str(cause), "YAML") from None
-    try:
-        return model.model_validate({} if values is None else values)
-    except ValidationError as error:
-        raise _first(path, error) from None
 
 
 _ACCEPTED = {

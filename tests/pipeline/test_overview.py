@@ -31,13 +31,14 @@ methods: [local, fedavg, pfedsim]
 seeds: [0]
 published: {file: pfedsim.csv, table: "3"}
 """
+CLAIM = "claims: [{says: best, place: Section 5, kind: best, row: pfedsim}]\n"
 
 
 @pytest.fixture
 def root(project: Path) -> Path:
     """A project with a paper's table of six cells, of which three have been run, and two of its own."""
     shutil.copytree(HERE / FOLDER, project / FOLDER)
-    (project / "tables/pfedsim-table3.yaml").write_text(TABLE)
+    (project / "tables/pfedsim-table3.yaml").write_text(TABLE + CLAIM)
     again = TABLE.replace("Table 3", "Table 3, again").replace("[local, fedavg, pfedsim]", "[fedavg]")
     (project / "tables/pfedsim-table3-again.yaml").write_text(again)
     for table, methods in (("pfedsim-table3", 3), ("small", 2)):
@@ -67,14 +68,18 @@ def test_a_table_is_counted_by_what_its_file_pins_and_what_its_report_says(root)
     text = write_overview(root).read_text()
     # Ours are 35 (local), 40 (fedavg) and 45 (pfedsim) by and large; printed are 84.30, 24.77 and 86.76.
     found = line_of(text, "[pFedSim, Table 3](pfedsim-table3/README.md)")
-    assert found == ["6", "3", "", "1", "2", "", "", "3", "1 of 1"]
-    assert line_of(text, "pFedSim, Table 3, again") == ["2", "0", *[""] * 7]
+    assert found == ["6", "3", "", "1", "2", "", "", "3", "1", "1", "1"]
+    assert line_of(text, "pFedSim, Table 3, again") == ["2", "0", *[""] * 9]
 
 
 def test_a_printed_cell_that_two_tables_pin_counts_once_for_the_paper(root):
     text = write_overview(root).read_text()
-    assert line_of(text, "[pFedSim](#pfedsim)") == ["294", "6", "3", "", "1", "2", "", ""]
-    assert line_of(text, "**All**") == ["294", "6", "3", "", "1", "2", "", ""]
+    assert line_of(text, "[pFedSim](#pfedsim)") == ["252", "6", "3", "", "1", "2", "", ""]
+    assert line_of(text, "**All**") == ["252", "6", "3", "", "1", "2", "", ""]
+
+
+def test_tables_of_the_paper_that_no_run_gives_are_named_with_the_reason(root):
+    assert "No run gives Table 4: Describes data" in write_overview(root).read_text()
 
 
 def test_tables_without_published_numbers_are_no_part_of_it(root):
