@@ -20,7 +20,7 @@ import typer
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.workload import JsonFile, Repeats, Workload, timed, write
+from benchmarks.workload import JsonFile, Repeats, Workload, run, timed, write
 from pfl.engine import loop
 from pfl.engine.local import SGD
 from pfl.models import MODELS
@@ -141,4 +141,4 @@ def _kind(event: Any) -> str:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

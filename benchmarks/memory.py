@@ -13,7 +13,7 @@ import torch
 import typer
 
 from benchmarks.naive import NaiveFedAvg
-from benchmarks.workload import JsonFile, Workload, alone, write
+from benchmarks.workload import JsonFile, Workload, alone, run, write
 from pfl import memory
 
 
@@ -24,7 +24,7 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Print megabytes: importing torch, and trials of several networks, ours and naive."""
-    workload = Workload(method=method, rounds=rounds, eval_every=2)
+    workload = Workload(method=method, rounds=rounds, epochs=1, eval_every=2)
     baseline = alone(imported)
     print(f"import torch: {baseline / 1e6:.0f} MB")
     models = {}
@@ -64,4 +64,4 @@ def naive(workload: Workload) -> int:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from benchmarks.workload import JsonFile, Workload, timed, write
+from benchmarks.workload import JsonFile, Workload, run, timed, write
 from pfl.methods import METHODS
 
 
@@ -20,8 +20,8 @@ def main(
     method: Annotated[list[str] | None, typer.Option(help="See `pfl methods`; by default all.")] = None,
     model: Annotated[str, typer.Option(help="See `pfl models`.")] = "lenet5_bn",
     dataset: Annotated[str, typer.Option(help="A name of `pfl datasets`, or a path.")] = "cifar10",
-    rounds: Annotated[int, typer.Option(help="Rounds of a simulation.")] = 6,
-    epochs: Annotated[int, typer.Option(help="Local epochs.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Rounds of a simulation.")] = 4,
+    epochs: Annotated[int, typer.Option(help="Local epochs.")] = 2,
     json_file: JsonFile = None,
 ) -> None:
     """Print each method's seconds a round and its cost relative to FedAvg."""
@@ -57,4 +57,4 @@ def measure(workload: Workload, rounds: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -13,9 +13,8 @@ from multiprocessing import get_context
 from typing import Any
 
 import torch
-import typer
 
-from benchmarks.workload import JsonFile, Repeats, Workload, alone, timed, write
+from benchmarks.workload import JsonFile, Repeats, Workload, alone, run, timed, write
 from pfl import memory
 
 BASE = Workload(epochs=1)
@@ -25,7 +24,7 @@ NETWORKS = ("lenet5", "lenet5_bn", "cnn4", "resnet8", "resnet10")
 STACKS = (1, 2, 5, 10, 20)
 
 
-def main(repeats: Repeats = 5, json_file: JsonFile = None) -> None:
+def main(repeats: Repeats = 3, json_file: JsonFile = None) -> None:
     """Print the curves."""
     cores = os.cpu_count() or 1
     counts = [count for count in (1, 2, 4, 8, 16, 32, 64) if count <= cores]
@@ -76,4 +75,4 @@ def side_by_side(count: int, repeats: int) -> float:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

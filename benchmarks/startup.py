@@ -14,9 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from benchmarks.workload import JsonFile, Repeats, Workload, write
+from benchmarks.workload import JsonFile, Repeats, Workload, run, write
 
 FIRST_STEP = """
 import json, os, sys
@@ -54,7 +52,7 @@ def main(repeats: Repeats = 5, json_file: JsonFile = None) -> None:
     imported: list[str] = []
     for repeat in range(repeats + 1):
         for name, command in COMMANDS.items():
-            took, output = run(command)
+            took, output = ran(command)
             if repeat:
                 seconds[name].append(took)
             if "first step" in name:
@@ -66,7 +64,7 @@ def main(repeats: Repeats = 5, json_file: JsonFile = None) -> None:
     write(json_file, Workload(), figures)
 
 
-def run(command: list[str]) -> tuple[float, str]:
+def ran(command: list[str]) -> tuple[float, str]:
     """Seconds of a command, and what it printed."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     began = time.perf_counter()
@@ -75,4 +73,4 @@ def run(command: list[str]) -> tuple[float, str]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from benchmarks.workload import JsonFile, Workload, timed, write
+from benchmarks.workload import JsonFile, Workload, run, timed, write
 from pfl.config import Execution
 from pfl.engine import checkpoint, simulation
 from pipeline.search import Study
@@ -165,4 +165,4 @@ def core_seconds(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

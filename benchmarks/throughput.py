@@ -15,7 +15,7 @@ import torch
 import typer
 
 from benchmarks.naive import NaiveFedAvg
-from benchmarks.workload import Device, JsonFile, Repeats, Threads, Workload, ratio, timed, write
+from benchmarks.workload import Device, JsonFile, Repeats, Threads, Workload, ratio, run, timed, write
 from pfl.engine.simulation import resolve_device
 
 DEFAULT = Workload(eval_every=1)
@@ -29,7 +29,7 @@ def main(
     participation: Annotated[float, typer.Option(help="Share of the clients in a round.")] = 0.1,
     epochs: Annotated[int, typer.Option(help="Local epochs.")] = DEFAULT.epochs,
     batch_size: Annotated[int, typer.Option(help="Images a step.")] = DEFAULT.batch_size,
-    repeats: Repeats = 7,
+    repeats: Repeats = 5,
     backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
     device: Device = "cpu",
     threads: Threads = 1,
@@ -95,4 +95,4 @@ def naive_round(naive: NaiveFedAvg, participants: list[int], workload: Workload)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run(main)

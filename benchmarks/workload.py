@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -22,6 +23,7 @@ from pfl.data.dataset import Dataset, load
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition, make_partition
 from pfl.engine.simulation import Simulation, backend_for, resolve_device
+from pfl.errors import InvalidInput
 from pfl.trials import commit, hardware, versions
 
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures here.")]
@@ -105,6 +107,16 @@ def write(json_file: Path | None, workload: Workload, figures: dict[str, Any], t
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """The median over the repeats of ours by theirs, each pair measured one after the other."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def run(main: Callable[..., None]) -> None:
+    """Run a benchmark's ``main`` as a command; bad input is one line on standard error."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command()(main)
+    try:
+        app()
+    except InvalidInput as error:
+        sys.exit(f"error: {error}")
 
 
 def timed(work: Callable[[], object]) -> float:
