@@ -105,6 +105,7 @@ class Calibration:
         from pfl.engine.simulation import resolve_device
 
         device = resolve_device("auto").type
+        warm: set[tuple[Any, ...]] = set()
         for cell in cells:
             definition = _definition(cell)
             if definition is None:
@@ -117,7 +118,9 @@ class Calibration:
                 key = _speed_key(cell.config, definition, place)
                 if key not in self._speeds:
                     tell(f"{cell.config.method} with {cell.config.model} on {place}")
-                    self._speeds[key] = dataclasses.asdict(_run(cell, definition, place))
+                    network = (cell.config.model, cell.dataset, cell.config.batch_size, place)
+                    self._speeds[key] = dataclasses.asdict(_run(cell, definition, place, network not in warm))
+                    warm.add(network)
                     self._save()
         self._save()
 
@@ -183,8 +186,8 @@ def _divide(cell: Cell, definition: Definition) -> Sizes | None:
     return Sizes(made.clients, int(made.sizes.sum()), sum(map(len, made.test)))
 
 
-def _run(cell: Cell, definition: Definition, place: str) -> Speed:
-    """Two rounds, the first to warm up, and an evaluation."""
+def _run(cell: Cell, definition: Definition, place: str, cold: bool) -> Speed:
+    """A round and an evaluation; before them, a round that compiles what there is to compile, if ``cold``."""
     import numpy as np
     import torch
 
@@ -205,7 +208,8 @@ def _run(cell: Cell, definition: Definition, place: str) -> Speed:
         data = _stand_in(definition, clients * each, True)
         federation = Federation(data, partition, device, getattr(torch, config.dtype))
         simulation = Simulation(config, federation, [0], backend_for("auto", device))
-        simulation.advance()
+        if cold:
+            simulation.advance()
         before = simulation.training_seconds
         whole, busy = _took(simulation.advance, device)
         share = (simulation.training_seconds - before) / whole
