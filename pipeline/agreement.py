@@ -99,21 +99,17 @@ def headline(counted: Tally, tested: Sequence[Tested]) -> str:
     """The outcome in a line or two.
 
     >>> headline(Tally({"reproduced": 3, "not run": 1}, provisional=3), [])
-    '4 cells have a published number: 3 reproduced, 1 not run. All verdicts are provisional.'
+    'Of 4 published numbers: 3 reproduced, 1 not run. All verdicts are provisional.'
     """
     verdicts = ", ".join(f"{count} {name}" for name, count in counted.counts.items())
-    text = f"{counted.total} cells have a published number: {verdicts}."
+    text = f"Of {counted.total} published numbers: {verdicts}.".replace(" ratio", " as a ratio")
     judged = counted.count("reproduced") + counted.count("higher") + counted.count("lower")
     if counted.provisional:
         share = "All" if counted.provisional == judged else counted.provisional
         text += f" {share} verdicts are provisional."
     if tested:
         answers: Counter[Answer] = Counter(one.ours.answer for one in tested)
-        said: list[tuple[Answer, str]] = [
-            ("holds", "hold"),
-            ("does not hold", "do not hold"),
-            ("cannot be said", "cannot be said"),
-        ]
-        parts = ", ".join(f"{answers[answer]} {words}" for answer, words in said if answers[answer])
-        text += f" Of the paper's {len(tested)} claims, on our numbers: {parts}."
+        order: list[Answer] = ["holds", "does not hold", "cannot be said"]
+        found = ", ".join(f"{answer}: {answers[answer]}" for answer in order if answers[answer])
+        text += f" The paper's claims on our numbers: {found}."
     return text

@@ -51,7 +51,7 @@ def side_by_side(summary: Summary) -> str:
         figure = panels(
             summary,
             panel,
-            "Accuracy (%)",
+            "Accuracy (%)" if summary.table.evaluation.is_accuracy else "Published and ours",
             "",
             height=0.7 + 0.22 * len(places),
             drawn=lambda entry: entry.published is not None,

@@ -148,7 +148,7 @@ def test_latex_labels_are_escaped(tmp_path):
 
 
 def test_the_outcome_is_said_before_the_table(readme, page):
-    said = "4 cells have a published number: 2 higher, 2 lower. All verdicts are provisional."
+    said = "Of 4 published numbers: 2 higher, 2 lower. All verdicts are provisional."
     assert said in readme.partition("| Method |")[0]
     assert said in unescape(page).partition("<table")[0]
 
