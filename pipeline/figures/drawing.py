@@ -49,6 +49,8 @@ def grid(count: int, height: float = 2.6, across: int = 3, **options: Any) -> tu
     width = WIDTH if across > 1 else 0.65 * WIDTH
     canvas = Canvas(figsize=(width, height * down + 0.3), layout="constrained")
     places = list(canvas.subplots(down, across, squeeze=False, **options).flat)
+    for place in places:
+        place.set_axisbelow(True)
     for place in places[count:]:
         place.remove()
     return canvas, places[:count]

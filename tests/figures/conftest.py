@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def project(tmp_path, monkeypatch) -> Path:
     """The working directory, in which the trials of a sweep run one after another in this process."""
-    shutil.copytree(ROOT / "figures", tmp_path / "figures")
+    for folder in ("figures", "tables/published"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DATA_SOURCE", raising=False)
     monkeypatch.setattr(cluster, "run", run_here)

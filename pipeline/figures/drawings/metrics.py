@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.observers.similarities import look
 from pipeline.figures.runs import Runs
 from pipeline.plots import COLOURS
+from pipeline.published import published_cells
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
@@ -27,10 +29,12 @@ METRICS = {
     "cs": "CS: mean cosine of the heads (pFedSim)",
 }
 CORRELATION = "correlation with data similarity"
+PRINTED = "correlation of the printed values"
 
 
 def measure(runs: Runs) -> Numbers:
-    """A panel a metric, a series a pair of clients; and each metric's correlation with data similarity."""
+    """A panel a metric, a series a pair of clients, ours and as printed; and each metric's correlation with
+    data similarity, over our pairs and over the printed ones."""
     (per_seed,) = runs.observations(look).values()
     clients = min(len(NAMES), len(per_seed[0][-1]["cs"]))
     pairs = list(combinations(range(clients), 2))
@@ -44,24 +48,40 @@ def measure(runs: Runs) -> Numbers:
         for metric, found in values.items()
         for (a, b), value in zip(pairs, found, strict=True)
     ]
-    correlations = [
-        Point(CORRELATION, metric, 0, float(np.corrcoef(values["data"], values[metric])[0, 1]))
-        for metric in values
+    printed: dict[str, dict[str, float]] = {}
+    for cell in published_cells("pfedsim.csv"):
+        if cell.table == "2":
+            pair = cell.variant.removeprefix("pair=").replace(",", ", ")
+            printed.setdefault(cell.method.removesuffix("_similarity"), {})[pair] = cell.mean
+    points += [
+        Point(f"{metric}, printed", pair, 0, value)
+        for metric, found in printed.items()
+        for pair, value in found.items()
+    ]
+    whole = {metric: [*found.values()] for metric, found in printed.items()}
+    return Numbers(points + _correlations(CORRELATION, values) + _correlations(PRINTED, whole))
+
+
+def _correlations(panel: str, values: Mapping[str, Sequence[float]]) -> list[Point]:
+    return [
+        Point(panel, metric, 0, float(np.corrcoef(values["data"], of_metric)[0, 1]))
+        for metric, of_metric in values.items()
         if metric != "data"
     ]
-    return Numbers(points + correlations)
 
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     """Bars by pair, a panel a metric."""
-    panels = [panel for panel in numbers.panels if panel != CORRELATION]
+    panels = [panel for panel in numbers.panels if panel in METRICS]
     canvas, axes = grid(len(panels), height=2.3, across=3)
     for panel, place in zip(panels, axes, strict=True):
         pairs = numbers.panels[panel]
         place.bar(list(pairs), [points[0].value for points in pairs.values()], color=COLOURS[1], width=0.6)
         name, _, what = METRICS[panel].partition(": ")
-        found = numbers.panels[CORRELATION].get(panel)
-        place.set_title(f"{name}{f', correlation {found[0].value:.2f}' if found else ''}")
+        if panel != "data":
+            ours, theirs = (numbers.panels[of][panel][0].value for of in (CORRELATION, PRINTED))
+            name += f", correlation {ours:.2f} (printed: {theirs:.2f})"
+        place.set_title(name)
         place.set_xlabel(what)
         place.grid(axis="x", visible=False)
     return canvas

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.figures.config import Figure
-from pipeline.figures.drawing import Drawing, grid, heat
+from pipeline.figures.drawing import Drawing, averaged, grid, heat
 from pipeline.figures.numbers import Numbers, Point, matrix_points
 from pipeline.figures.observers.head_sensitivity import look
 from pipeline.figures.runs import Runs
-from pipeline.plots import COLOURS
+from pipeline.plots import COLOURS, MUTED
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
@@ -22,20 +22,29 @@ WEIGHTS, MEAN, KINDS = "weights", "mean of a class", "classes by their samples"
 
 def measure(runs: Runs) -> Numbers:
     """A series a class that the client has, the one with most samples first, by feature, over the largest
-    sensitivity of all; the classes' means, apart for the classes with the most and with fewer samples."""
+    sensitivity of all, for the first seed; the classes' means over all seeds; and the lowest of the classes
+    with the most samples beside the highest of the others."""
     (per_seed,) = runs.observations(look).values()
-    found = np.mean([seen[-1]["sensitivity"] for seen in per_seed], axis=0)
+    found = np.array([seen[-1]["sensitivity"] for seen in per_seed])
+    found /= found.max((1, 2), keepdims=True)
     samples = np.array(per_seed[0][-1]["samples"])
     (dataset,) = runs.datasets.values()
     order = [c for c in np.argsort(-samples, kind="stable") if samples[c]]
     names = [f"{dataset.classes[c]} ({samples[c]:.0f})" for c in order]
-    matrix = found[order] / found.max()
-    means = [Point(MEAN, name, 0, float(row.mean())) for name, row in zip(names, matrix, strict=True)]
-    kinds = [
-        Point(KINDS, "most" if samples[c] == samples.max() else "fewer", x, point.value)
-        for x, (c, point) in enumerate(zip(order, means, strict=True))
+    means = [
+        averaged(MEAN, name, 0, found[:, c].mean(1).tolist()) for name, c in zip(names, order, strict=True)
     ]
-    return Numbers([*matrix_points(WEIGHTS, names, matrix), *means, *kinds])
+    of_most = [samples[c] == samples.max() for c in order]
+    kinds = [
+        Point(KINDS, f"{extreme.__name__} of {kind}", 0, extreme(values))
+        for kind, extreme, wanted in (("most", min, True), ("fewer", max, False))
+        if (
+            values := [
+                point.value for point, most in zip(means, of_most, strict=True) if bool(most) is wanted
+            ]
+        )
+    ]
+    return Numbers([*matrix_points(WEIGHTS, names, found[0, order]), *means, *kinds])
 
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
@@ -48,11 +57,15 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     left.set_yticks(range(len(matrix)), [*numbers.panels[WEIGHTS]])
     canvas.colorbar(image, ax=left, label="Sensitivity", extend="max")
     means = numbers.panels[MEAN]
-    right.barh(range(len(means)), [points[0].value for points in means.values()], color=COLOURS[1])
+    values = [points[0] for points in means.values()]
+    spread = [point.std or 0.0 for point in values]
+    right.barh(
+        range(len(means)), [point.value for point in values], xerr=spread, color=COLOURS[1], ecolor=MUTED
+    )
     right.set_yticks(range(len(means)), [])
     right.invert_yaxis()
     right.grid(axis="y", visible=False)
-    right.set_title("Mean over a class")
+    right.set_title("Mean over a class and seeds")
     return canvas
 
 
