@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from pipeline.config import Table
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="See `pfl tables`.")]
 
@@ -53,25 +57,50 @@ def tables(
     ] = False,
 ) -> None:
     """List the tables with their size, and with what they take on this machine."""
+    from pipeline.config import load_table, table_names
+
+    _list("table", {name: load_table(name) for name in names or table_names()}, calibrate)
+
+
+def figures(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[FIGURE]...", help="By default all.")] = None,
+    calibrate: Annotated[
+        bool, typer.Option(help="Measure first what they take here; seconds to minutes a figure.")
+    ] = False,
+) -> None:
+    """List the papers' figures with the size of their runs, and with what they take on this machine."""
+    from pipeline.figures.config import figure_names, load_figure, parts_of
+    from pipeline.figures.drawings import DRAWINGS
+
+    chosen = [part for name in names for part in parts_of(name)] if names else figure_names()
+    found = {name: load_figure(name) for name in chosen}
+    simulated = {name: figure for name, figure in found.items() if DRAWINGS[figure.draw].simulates}
+    if simulated:
+        _list("figure", simulated, calibrate)
+    for name in found.keys() - simulated.keys():
+        print(f"{name} ({found[name].title}) runs nothing: it shows how data are divided.")
+
+
+def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
     from pipeline.calibration import Calibration
-    from pipeline.config import cells, load_table, table_names
+    from pipeline.config import cells
     from pipeline.estimate import Extent
 
-    chosen = {name: load_table(name) for name in names or table_names()}
     calibration = Calibration()
     if calibrate:
         for name, table in chosen.items():
             calibration.measure(cells(name, table), lambda step: print(f"measuring {step}", flush=True))
     extents = {name: Extent.of(name, table, calibration) for name, table in chosen.items()}
     width = max(map(len, chosen))
-    print(f"{'table':<{width}}  cells  trials  client-epochs  core-hours  GPU-hours  title")
+    print(f"{noun:<{width}}  cells  trials  client-epochs  core-hours  GPU-hours  title")
     for name, extent in extents.items():
         print(
             f"{name:<{width}}  {extent.cells:>5}  {extent.trials:>6}  {extent.client_epochs.text:>13}  "
             f"{extent.core_hours.text:>10}  {extent.gpu_hours.text:>9}  {chosen[name].title}"
         )
     if any(extent.core_hours.partial for extent in extents.values()):
-        print("?: not known, >: in part; pfl tables --calibrate [TABLE]... measures what it takes here.")
+        again = f"pfl {noun}s --calibrate [{noun.upper()}]..."
+        print(f"?: not known, >: in part; {again} measures what it takes here.")
     if not calibration.has("cuda"):
         print("GPU-hours are not known here: they are measured where there is a GPU.")
 
@@ -130,17 +159,6 @@ def overview() -> None:
     from pipeline.overview import write_overview
 
     print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
-
-
-def figures() -> None:
-    """List the papers' figures, and what each runs."""
-    from pipeline.figures.config import figure_names, load_figure
-    from pipeline.figures.drawings import DRAWINGS
-
-    for name in figure_names():
-        found = load_figure(name)
-        runs = found.size if DRAWINGS[found.draw].simulates else "nothing to run"
-        print(f"{name:<20} {found.title} ({runs})")
 
 
 def figure(

@@ -71,6 +71,8 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
     drawing = DRAWINGS[figure.draw]
     runs = Runs(name, figure)
     numbers = drawing.measure(runs)
+    if not numbers.points:
+        raise InvalidInput("figure", name, f"runs with a result ({'; '.join(runs.failed)})")
     shown = labels(figure)
     found = [check(statement, numbers, shown) for statement in figure.says]
     with rc_context(STYLE):
@@ -120,6 +122,7 @@ def _warnings(runs: Runs, notes: list[str]) -> list[str]:
     said = not_official({name: dataset.source for name, dataset in runs.datasets.items()})
     if notes:
         said.append(f"Not as pinned: {'; '.join(notes)}.")
+    said += [f"Without result: {cause}." for cause in runs.failed]
     if commit()["dirty"] or any(row["dirty"] for row in runs.used):
         said.append("Made by code that is in no commit.")
     return said

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +37,7 @@ class Runs:
 
     Attributes:
         used: the rows that were asked for, for the figure's provenance.
+        failed: what gave no result, and why, each a short line.
     """
 
     def __init__(self, name: str, figure: Figure):
@@ -44,6 +45,7 @@ class Runs:
         self.figure = figure
         self.cells = cells(name, figure)
         self.used: list[Row] = []
+        self.failed: list[str] = []
         self._sources = Sources.current()
 
     @cached_property
@@ -67,11 +69,8 @@ class Runs:
         return made
 
     def rows(self) -> dict[str, list[Row]]:
-        """By cell ("setting/row"), the ledger's rows of its seeds; what is missing is run as a sweep runs it.
-
-        Raises:
-            InvalidInput: none of the runs gave a result.
-        """
+        """By cell ("setting/row"), the ledger's rows of the seeds that gave a result; what is missing is run
+        as a sweep runs it."""
         from pipeline.agenda import Agenda
 
         ledger = Ledger(self._sources)
@@ -81,18 +80,17 @@ class Runs:
                 self._run(agenda, ledger)
         finally:
             publish(self.name)
-        found = {
-            cell.cell.id: [
-                row for key in cell.pinned.keys if (row := agenda.outcomes[key]) and not failure(row)
-            ]
+        return {
+            cell.cell.id: self._valid(cell.cell, [agenda.outcomes[key] for key in cell.pinned.keys])
             for cell in agenda.cells
         }
-        for cell in agenda.cells:
-            for cause in cell.result(agenda.outcomes)["errors"]:
-                print(f"{cell.cell.id}: {cause}")
-        self.used += [row for rows in found.values() for row in rows]
-        if not self.used:
-            raise InvalidInput("figure", self.name, "runs of which at least one gives a result")
+
+    def _valid(self, cell: Cell, rows: Sequence[Row]) -> list[Row]:
+        """Those of a cell's rows that hold a result."""
+        causes = {row["seed"]: failure(row) for row in rows}
+        self.failed += [f"{cell.id}, seed {seed}: {cause}" for seed, cause in causes.items() if cause]
+        found = [row for row in rows if not causes[row["seed"]]]
+        self.used += found
         return found
 
     def _run(self, agenda: Any, ledger: Ledger) -> None:
@@ -111,17 +109,21 @@ class Runs:
             cluster.run(agenda, resources, progress.update)
 
     def observations(self, observe: Observe) -> dict[str, list[list[Any]]]:
-        """By cell, for each seed, what ``observe`` answered round after round.
+        """By cell, for each seed that gave a result, what ``observe`` answered round after round.
 
         A run is found again by its trial's key and the sources of what looked on; interrupted, it goes on
         from its checkpoint.
+
+        Raises:
+            InvalidInput: no seed of a cell gave a result.
         """
-        found: dict[str, list[list[Any]]] = {}
+        found = {}
         for cell in self.cells:
-            for trial in self._trials(cell):
-                row = self._observed(trial, observe)
-                self.used.append(row)
-                found.setdefault(cell.id, []).append(row["observations"])
+            rows = self._valid(cell, [self._observed(trial, observe) for trial in self._trials(cell)])
+            if not rows:
+                accepted = f"runs with a result ({'; '.join(self.failed)})"
+                raise InvalidInput("figure", self.name, accepted)
+            found[cell.id] = [row["observations"] for row in rows]
         return found
 
     def _trials(self, cell: Cell) -> Iterator[Trial]:
@@ -145,7 +147,9 @@ class Runs:
         dataset, partition = self.datasets[trial.dataset], self.partitions[trial.setting]
         with _bar(trial.config["rounds"], f"{self.name}, {trial.cell}") as on_round:
             (row,) = run_trial(trial, dataset, partition, execution, on_round, observe)
-        file.write_text(json.dumps(self._sources.stamp(row)) + "\n", encoding="utf-8")
+        partial = file.with_suffix(".partial")
+        partial.write_text(json.dumps(self._sources.stamp(row)) + "\n", encoding="utf-8")
+        partial.replace(file)
         shutil.rmtree(checkpoints, ignore_errors=True)
         return row
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from pfl.errors import InvalidInput
 from pipeline.check import check_runs
+from pipeline.cli import add_commands
 from pipeline.config import Subset
 from pipeline.figures.config import Changes, changed, figure_names, load_figure, parts_of
 from pipeline.figures.drawings import DRAWINGS
@@ -109,3 +112,12 @@ def test_a_wrong_file_is_one_clear_line(project: Path):
     file.write_text(file.read_text().replace("check: peak", "check: pique"))
     with pytest.raises(InvalidInput, match=r"figures/fedcac-figure5\.yaml: says\.0\.check"):
         load_figure("fedcac-figure5")
+
+
+def test_the_list_says_how_large_each_figure_is_and_which_runs_nothing():
+    app = typer.Typer()
+    add_commands(app)
+    listed = CliRunner().invoke(app, ["figures", "fedcac-figure1", "pfedsim-figure3"]).output.splitlines()
+    (first,) = (line for line in listed if line.startswith("fedcac-figure1a"))
+    assert first.split()[1:4] == ["3", "9", "45,000"]  # cells, trials, client-epochs
+    assert any("pfedsim-figure3" in line and "runs nothing" in line for line in listed)

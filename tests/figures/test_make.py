@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pfl import trials
 from pfl.errors import InvalidInput
 from pipeline import cluster
 from pipeline.config import Subset
@@ -115,5 +116,18 @@ def test_runs_that_all_fail_are_one_clear_line(monkeypatch):
         raise ValueError("no luck")
 
     monkeypatch.setattr("pfl.trials.run_trial", fail)
-    with pytest.raises(InvalidInput, match="at least one gives a result"):
+    with pytest.raises(InvalidInput, match=r"runs with a result \(dir-0.1/fedsimsup, seed 0: no luck"):
         made("fedsimsup-figure3", **SMALL, clients=4)
+
+
+@pytest.mark.usefixtures("project")
+def test_a_seed_that_diverges_is_left_out_and_said(monkeypatch):
+    def diverged(row):
+        return {**row, "metrics": {**row["metrics"], "diverged_at": 1}} if row["seed"] == 1 else row
+
+    real = trials.run_trial
+    monkeypatch.setattr(trials, "run_trial", lambda *args: [diverged(row) for row in real(*args)])
+    curves = made("fedsimsup-figure3", **SMALL, clients=4)
+    assert any("fedsimsup, seed 1: diverged in round 1" in warning for warning in curves["warnings"])
+    with pytest.raises(InvalidInput, match="seed 1: diverged in round 1"):
+        made("fedsimsup-figure4", **SMALL, clients=4)
