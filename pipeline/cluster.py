@@ -56,9 +56,8 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         gpus = gpus_of(resources, sum(node.get("GPU", 0) for node in nodes))
         slots = slots_of(resources.cpus, gpus, nodes)
-        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(
-            slots
-        )  # a worker that is done finds the next trial waiting
+        # A worker that is done finds the next trial waiting.
+        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(slots)
         agenda.stack_seeds = gpus > 0
         job = {
             "root": str(Path.cwd()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -152,8 +153,9 @@ class Estimate:
         """For the terminal, with how to run less where it is long."""
         hours = self.core_hours / slots
         shown = f"about {duration(3600 * hours)}" if hours < 1 else f"about {hours:.1f} hours"
+        here = "on this machine alone, " if os.environ.get("RAY_ADDRESS") else ""
         text = (
-            f"{table}: {self.trials} trials to run, {slots} side by side, {shown} "
+            f"{table}: {self.trials} trials to run, {here}{slots} side by side, {shown} "
             f"({self.core_hours:.2g} core-hours), {self.disk_bytes / 1e6:.0f} MB of disk"
         )
         if self.core_hours > LARGE_CORE_HOURS:
