@@ -41,7 +41,8 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
         ended: called after every trial with the number of trials that run side by side.
 
     Raises:
-        InvalidInput: the cluster at RAY_ADDRESS is not fit for it, or no node has what a trial needs.
+        InvalidInput: the cluster at RAY_ADDRESS is not fit for it, no node has what a trial needs, or the
+            sources were edited meanwhile.
     """
     os.environ.update(ENVIRONMENT)
     with _connected(), tempfile.TemporaryDirectory(prefix="pfl-tune-") as scratch:
@@ -66,11 +67,10 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
             "keep_models": agenda.keeps_models,
             "execution": {"device": "cuda" if gpus else "cpu", "threads": resources.cpus},
         }
+        search = AgendaSearch(agenda, job, lambda: ended(slots))
         tune.Tuner(
             tune.with_resources(Worker, {"cpu": resources.cpus, "gpu": gpus}),
-            tune_config=tune.TuneConfig(
-                search_alg=AgendaSearch(agenda, job, lambda: ended(slots)), num_samples=-1, reuse_actors=True
-            ),
+            tune_config=tune.TuneConfig(search_alg=search, num_samples=-1, reuse_actors=True),
             run_config=tune.RunConfig(
                 storage_path=scratch,
                 verbose=0,
@@ -78,6 +78,11 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
                 failure_config=tune.FailureConfig(max_failures=1),  # of the process; trials report their own
             ),
         ).fit()
+        if search.edited:
+            kept = (
+                "those that the sweep began with; what is done is kept, and the next sweep runs the new ones"
+            )
+            raise InvalidInput("sources", "an edit while trials ran", kept)
 
 
 @contextmanager

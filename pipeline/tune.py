@@ -29,6 +29,9 @@ class AgendaSearch(Searcher):
     Args:
         job: what a worker must know besides the trial.
         ended: called after every trial.
+
+    Attributes:
+        edited: a worker has found other sources than the sweep's; no further trial is handed out.
     """
 
     def __init__(self, agenda: Agenda, job: dict[str, Any], ended: Callable[[], None]):
@@ -36,9 +39,12 @@ class AgendaSearch(Searcher):
         self._agenda = agenda
         self._job = job
         self._ended = ended
+        self.edited = False
         self._running: dict[str, Trial] = {}
 
     def suggest(self, trial_id: str) -> Any:
+        if self.edited:
+            return Searcher.FINISHED
         trial = self._agenda.next()
         if trial is None:
             return Searcher.FINISHED if self._agenda.finished else None
@@ -51,6 +57,8 @@ class AgendaSearch(Searcher):
         trial = self._running.pop(trial_id)
         if result is None or error:
             self._agenda.fail(trial, "its process died twice")
+        elif "edited" in result:
+            self.edited = True
         elif "error" in result:
             self._agenda.fail(trial, result["error"])
         else:
@@ -79,6 +87,8 @@ class Worker(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """The rows of the trial, or why there are none: its failure is not the process's."""
         os.chdir(self._job["root"])
+        if commit()["sources"] != self._job["sources"]:  # a process that was started late
+            return {"done": True, "edited": True}
         trial = Trial.from_dict(self._job["trial"])
         execution = Execution(
             **self._job["execution"],
@@ -86,8 +96,6 @@ class Worker(tune.Trainable):
             save=str(MODELS) if self._job["keep_models"] and trial.phase == "final" else None,
         )
         try:
-            if commit()["sources"] != self._job["sources"]:
-                raise RuntimeError("the sources have been edited since the sweep began")
             dataset = _dataset(trial.dataset, self._job["source"])
             rows = run_trial(trial, dataset, _partition(trial.table, trial.setting), execution)
         except Exception as error:

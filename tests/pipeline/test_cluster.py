@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.pipeline.running import BIN, checkpoints, finished, results, rows, wa
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[2]
 ROUNDS_OF_A_MINUTE = 3000
 
 
@@ -66,6 +68,22 @@ def test_after_kill_9_no_trial_runs_on_and_the_next_sweep_does(start, edit):
     assert not alive
     done = len(rows())
     assert f"{4 - done} trials run, {done} out of the ledger" in finished(start())
+
+
+def test_an_edit_of_the_sources_ends_a_sweep_and_fails_no_trial(start, edit, tmp_path):
+    edit("rounds: 2", "rounds: 300")
+    for package in ("pfl", "pipeline"):
+        shutil.copytree(ROOT / package, tmp_path / "sources" / package)
+    process = start(PYTHONPATH=str(tmp_path / "sources"))
+    wait_until(checkpoints)
+    (tmp_path / "sources/pfl/later.py").write_text("")
+    for victim in workers(process):
+        victim.kill()
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 2, said
+    assert "sources: an edit while trials ran is not accepted" in said
+    assert not any("error" in row for row in rows())
+    assert "out of the ledger" in finished(start(PYTHONPATH=str(tmp_path / "sources")))
 
 
 def test_a_sweep_s_own_ray_takes_nobody_else_and_has_no_dashboard(start, edit):

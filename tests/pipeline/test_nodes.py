@@ -91,20 +91,32 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[dict
         each.stop()
 
 
+def without(folder: Path) -> list[str]:
+    """A command that starts another which does not see what is in ``folder``, as on a machine of its own;
+    empty where the system lets nobody do that.
+    """
+    folder.mkdir(exist_ok=True)
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    command += ['mount -t tmpfs none "$0" && exec "$@"', str(folder)]
+    possible = shutil.which("unshare") and not subprocess.run([*command, "true"], check=False).returncode
+    return command if possible else []
+
+
 def numbers() -> dict[str, dict]:
     """All that was computed, by key; neither clock nor machine is in it."""
     return {row["key"]: row["metrics"] for row in rows()}
 
 
 def test_a_sweep_on_several_nodes_survives_one_and_ends_with_the_results_of_a_single_machine(
-    start, edit, cluster
+    start, edit, cluster, tmp_path
 ):
     edit("rounds: 2", "rounds: 80")
     edit("seeds: [0, 1]", "seeds: [0]")
     edit("trials: 0", "trials: 2")
     joined = cluster(TOKEN)
-    first, _ = joined.add_node(), joined.add_node()
-    process = start(RAY_ADDRESS=joined.address, **TOKEN)
+    elsewhere = without(tmp_path / "of-the-driver")
+    first, _ = joined.add_node(*elsewhere), joined.add_node(*elsewhere)
+    process = start(RAY_ADDRESS=joined.address, TMPDIR=str(tmp_path / "of-the-driver"), **TOKEN)
     wait_until(lambda: rows() and checkpoints() and workers(first))
     kill(first)
     finished(process)
@@ -143,11 +155,10 @@ def test_a_wrong_token_and_nodes_without_the_folder_are_told(start, cluster, pre
     joined = cluster(TOKEN)
     wrong = start(RAY_ADDRESS=joined.address, **{**TOKEN, "RAY_AUTH_TOKEN": "0" * 64})
     assert "expected a cluster that takes this user's token" in refused(wrong)
-    hidden = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    hidden += ['mount -t tmpfs none "$0" && exec "$@"', str(prepared)]
-    if subprocess.run([*hidden, "true"], check=False).returncode:
+    elsewhere = without(prepared)
+    if not elsewhere:
         pytest.skip("this machine hides no folder from a process")
-    joined.add_node(*hidden)
+    joined.add_node(*elsewhere)
     said = refused(start(RAY_ADDRESS=joined.address, **TOKEN))
     assert f"expected one with the folder {prepared} of the sweep, on storage that all nodes share" in said
 
