@@ -119,7 +119,9 @@ def _shared(stack: Tensor) -> bool:
 
 
 def _rows(stack: Tensor, chosen: list[int]) -> Tensor:
-    """The rows ``chosen`` of a stack (K, *shape); what all clients share is not copied for each."""
+    """The rows ``chosen``, in ascending order, of a stack (K, *shape); nothing is copied without need."""
+    if len(chosen) == len(stack):
+        return stack
     return stack[:1].expand(len(chosen), *stack.shape[1:]) if _shared(stack) else stack[chosen]
 
 

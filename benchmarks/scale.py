@@ -1,0 +1,192 @@
+"""Seconds a round and peak memory against the number of clients, with 100 of them in every round.
+
+``python -m benchmarks.scale``. Synthetic data, a process for every federation, checkpoints as in a sweep; one
+federation has the size of FEMNIST. Writes ``reports/scale/``.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.memory import imported
+from benchmarks.workload import Workload, alone, run, write
+from pfl import memory
+from pfl.config import Config, Execution
+from pfl.data.dataset import Dataset
+from pfl.data.partition import make_partition
+from pfl.engine.checkpoint import FILE
+from pfl.engine.simulation import simulate
+from pfl.engine.streams import generator
+from pfl.models import MODELS
+from pipeline.plots import COLOURS, STYLE, WIDTH, svg_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FOLDER = Path("reports/scale")
+PARTICIPANTS = 100
+SPREAD = 0.4  # standard deviation of the clients' sizes over their mean, as in LEAF's FEMNIST
+BLOCK = 50_000  # images that are made at once
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A federation of synthetic data and a simulation on it, evaluated once, after the last round.
+
+    Attributes:
+        samples: of a client in the mean; a quarter of them are test samples.
+        shape, classes: of the images.
+    """
+
+    clients: int
+    method: str
+    model: str = "cnn_digits"
+    samples: int = 20
+    shape: tuple[int, int, int] = (1, 8, 8)
+    classes: int = 10
+    rounds: int = 20
+
+    @property
+    def config(self) -> Config:
+        share = min(1.0, PARTICIPANTS / self.clients)
+        return Config(
+            method=self.method,
+            model=self.model,
+            participation=share,
+            rounds=self.rounds,
+            eval_every=self.rounds,
+        )
+
+    def dataset(self, folder: Path) -> Dataset:
+        """Noisy images of a pattern for each class, by writer; mapped from ``folder`` as real ones are."""
+        stream = generator(0, "scale")
+        sizes = stream.normal(self.samples, SPREAD * self.samples, self.clients)
+        writer = np.repeat(np.arange(self.clients), np.maximum(8, np.rint(sizes)).astype(np.int64))
+        labels = stream.integers(0, self.classes, len(writer))
+        patterns = stream.integers(0, 120, (self.classes, *self.shape), np.uint8)
+        with (folder / "images.bin").open("wb") as file:
+            for block in np.array_split(labels, len(labels) // BLOCK + 1):
+                (patterns[block] + stream.integers(0, 136, (len(block), *self.shape), np.uint8)).tofile(file)
+        return Dataset(
+            name="synthetic",
+            images=np.memmap(folder / "images.bin", np.uint8, "c", shape=(len(labels), *self.shape)),
+            labels=labels,
+            classes=tuple(map(str, range(self.classes))),
+            n_train=len(labels),
+            checksum=str(self),
+            mean=(0.5,),
+            std=(0.25,),
+            source={"kind": "embedded", "files": []},
+            writer=writer,
+        )
+
+
+FEDERATIONS = (
+    *(Scale(clients, method) for clients in (100, 1000, 10_000, 100_000) for method in ("fedavg", "fedper")),
+    *(Scale(3597, method, "lenet5", 224, (1, 28, 28), 62) for method in ("fedavg", "fedper")),
+)
+
+
+def main() -> None:
+    """Measure every federation, print seconds and megabytes, and write the report."""
+    runs = []
+    for scale in FEDERATIONS:
+        found = alone(measure, scale)
+        runs.append({**asdict(scale), **found})
+        print(
+            f"{scale.method}, {scale.model}, {scale.clients:,} clients: {found['seconds']:.3f} s a round, "
+            f"evaluation {found['evaluation_cpu_seconds']:.1f} s, {found['peak_memory_bytes'] / 1e6:.0f} MB"
+        )
+    write(FOLDER / "scale.json", Workload(), {"import_torch": alone(imported), "runs": runs})
+    draw()
+
+
+def measure(scale: Scale) -> dict[str, float]:
+    """Simulate ``scale`` on one thread.
+
+    Returns:
+        ``seconds`` of a round by the clock and ``cpu_seconds`` of this process, medians over the rounds
+        between the first and the last; ``evaluation_cpu_seconds`` of all clients, which the last adds;
+        ``partition_seconds``; ``peak_memory_bytes`` of the process; ``checkpoint_bytes``; the numbers of
+        ``parameters`` and ``images``.
+    """
+    clocks: list[tuple[float, float]] = []
+    with tempfile.TemporaryDirectory() as name:
+        data = scale.dataset(Path(name))
+        began = time.perf_counter()
+        partition = make_partition("writer", data, None)
+        partition_seconds = time.perf_counter() - began
+        simulate(
+            scale.config,
+            data,
+            partition,
+            execution=Execution(device="cpu", checkpoint_dir=name),
+            on_round=lambda *_: clocks.append((time.perf_counter(), time.process_time())),
+        )
+        checkpoint_bytes = (Path(name) / FILE).stat().st_size
+    *rounds, last = [(b - a, cpu_b - cpu_a) for (a, cpu_a), (b, cpu_b) in pairwise(clocks)]
+    seconds, cpu_seconds = map(statistics.median, zip(*rounds, strict=True))
+    network = MODELS[scale.model](scale.shape, scale.classes)
+    return {
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "evaluation_cpu_seconds": last[1] - cpu_seconds,
+        "partition_seconds": partition_seconds,
+        "peak_memory_bytes": memory.peak(),
+        "checkpoint_bytes": checkpoint_bytes,
+        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "images": len(data.labels),
+    }
+
+
+def draw() -> None:
+    """Write the report's page and plot, of ``scale.json`` alone."""
+    from jinja2 import Environment, FileSystemLoader
+    from matplotlib import rc_context
+
+    figures = json.loads((FOLDER / "scale.json").read_text(encoding="utf-8"))
+    with rc_context(STYLE):
+        (FOLDER / "scale.svg").write_text(svg_text(plot(figures)), encoding="utf-8")
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=False)
+    text = environment.get_template("scale.md.j2").render(figures)
+    (FOLDER / "README.md").write_text(text.rstrip() + "\n", encoding="utf-8")
+    print(f"written to {FOLDER / 'README.md'}")
+
+
+def plot(figures: dict[str, Any]) -> Figure:
+    """Seconds a round and peak memory against the number of clients, a line a method."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, 3), layout="constrained")
+    panels = figure.subplots(1, 2)
+    points = [one for one in figures["runs"] if one["model"] == Scale.model]
+    for place, method in enumerate(dict.fromkeys(one["method"] for one in points), start=1):
+        mine = [one for one in points if one["method"] == method]
+        clients = [one["clients"] for one in mine]
+        for panel, values in zip(
+            panels,
+            ([one["seconds"] for one in mine], [one["peak_memory_bytes"] / 1e9 for one in mine]),
+            strict=True,
+        ):
+            panel.plot(clients, values, ("o-", "s--")[place - 1], color=COLOURS[place], label=method)
+    for panel, label in zip(panels, ("seconds a round", "peak memory, GB"), strict=True):
+        panel.set_xscale("log")
+        panel.set_ylim(bottom=0)
+        panel.set_xlabel("clients, 100 of them a round")
+        panel.set_ylabel(label)
+    panels[1].axhline(figures["import_torch"] / 1e9, color=COLOURS[0], label="import torch")
+    figure.legend(*panels[1].get_legend_handles_labels(), loc="outside right upper")
+    return figure
+
+
+if __name__ == "__main__":
+    run(main)

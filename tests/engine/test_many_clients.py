@@ -1,0 +1,106 @@
+"""A round costs what its participants cost, however many clients there are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from pfl.config import Config, Execution
+from pfl.data.federation import Federation
+from pfl.data.partition import Partition
+from pfl.engine import evaluation, server
+from pfl.engine.checkpoint import FILE
+from pfl.engine.loop import LoopBackend
+from pfl.engine.simulation import Simulation, simulate
+from pfl.models import MODELS
+
+CLIENTS = 5000
+ROUNDS = 4
+PARTICIPANTS = 3
+CONFIG = Config(
+    method="fedper",
+    model="lenet5_bn",
+    participation=PARTICIPANTS / CLIENTS,
+    rounds=ROUNDS,
+    epochs=1,
+    batch_size=4,
+    eval_every=ROUNDS,
+)
+
+
+@pytest.fixture(scope="module")
+def crowd(dataset) -> Partition:
+    """Many clients of eight samples each; only the first fifty have test samples."""
+    owned = np.random.default_rng(0).integers(0, len(dataset.labels), (CLIENTS, 10))
+    nothing = np.zeros(0, dtype=np.int64)
+    tests = [own[8:] if client < 50 else nothing for client, own in enumerate(owned)]
+    return Partition("file:crowd.json", tuple(owned[:, :8]), tuple(tests), dataset.checksum)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedper", "local"])
+def test_only_who_took_part_has_rows_of_its_own(method, dataset, crowd):
+    config = dataclasses.replace(CONFIG, method=method).validated()
+    federation = Federation(dataset, crowd, torch.device("cpu"), torch.float32)
+    simulation = Simulation(config, federation, (0,), LoopBackend())
+    server = simulation.runs[0].server
+    seen = set()
+    for _ in range(ROUNDS):
+        simulation.advance()
+        seen.update(server.participants.tolist())
+    for rows in (*server.bank.stacks.values(), *server.local.stacks.values()):
+        assert set(rows.at.nonzero().flatten().tolist()) <= seen
+        assert len(rows.values) <= 1.25 * (len(seen) + 1)
+
+
+def test_a_checkpoint_grows_with_those_who_took_part(dataset, crowd, tmp_path):
+    sizes = {}
+    for participants in (3, 6):
+        folder = tmp_path / str(participants)
+        config = dataclasses.replace(CONFIG, participation=participants / CLIENTS)
+        simulate(config, dataset, crowd, (0,), Execution(checkpoint_dir=str(folder)))
+        sizes[participants] = (folder / FILE).stat().st_size
+    network = MODELS[CONFIG.model](dataset.shape, len(dataset.classes))
+    everybody = CLIENTS * 4 * sum(parameter.numel() for parameter in network.parameters())
+    assert sizes[3] < sizes[6] < everybody / 100
+
+
+def test_a_run_of_many_clients_resumes_bit_identically(dataset, crowd, tmp_path):
+    whole = simulate(CONFIG, dataset, crowd)[0]
+
+    def interrupt(round, *_):
+        if round == 3:
+            raise KeyboardInterrupt
+
+    execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=1)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(CONFIG, dataset, crowd, (0,), execution, interrupt)
+    assert simulate(CONFIG, dataset, crowd, (0,), execution)[0].metrics == whole.metrics
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedper", "pfedme", "perfedavg"])
+def test_an_evaluation_in_parts_changes_no_number(method, dataset, partition, monkeypatch):
+    config = dataclasses.replace(CONFIG, method=method, participation=0.5)
+    whole = simulate(config, dataset, partition)[0]
+    monkeypatch.setattr(evaluation, "PART_BYTES", 1)  # one client at a time
+    assert simulate(config, dataset, partition)[0].metrics == whole.metrics
+
+
+def test_a_bank_in_host_memory_changes_no_number(dataset, partition, monkeypatch):
+    config = dataclasses.replace(CONFIG, participation=0.5)
+    whole = simulate(config, dataset, partition)[0]
+    monkeypatch.setattr(server, "LARGEST_ON_DEVICE", 0)
+    assert simulate(config, dataset, partition)[0].metrics == whole.metrics
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fedavg", "fedper"])
+def test_a_hundred_thousand_clients_fit_into_four_gigabytes(method):
+    from benchmarks.scale import Scale, measure
+    from benchmarks.workload import alone
+
+    found = alone(measure, Scale(100_000, method, rounds=3))
+    assert found["parameters"] >= 5000
+    assert found["peak_memory_bytes"] < 4e9
