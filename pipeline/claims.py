@@ -114,7 +114,7 @@ class Rank(_Claim):
             place = f"{rows[least.other]} in {columns[least.setting]}"
             shown = f"closest: {place}, {least.points:.2f} away" if least.points else f"level with {place}"
             return Finding("holds", shown)
-        shown = f"so in the {_columns(complete)} that are complete" if complete else ""
+        shown = f"so far in {_columns(complete)}" if complete else ""
         return Finding("cannot be said", shown)
 
 
@@ -146,7 +146,7 @@ class Margin(_Claim):
         within = all(self._within(value) for value in found)
         low, high = min(found), max(found)
         shown = f"{low:+.2f}" if low == high else f"{low:+.2f} to {high:+.2f}"
-        shown = shown.replace("-", "−") + ("" if complete else f" in the {_columns(gaps)} that have numbers")
+        shown = ("" if complete else "so far ") + shown.replace("-", "−")
         if complete:
             return Finding("holds" if within else "does not hold", shown)
         # A gap only shrinks when further rows get their numbers: what is too small now stays so.
@@ -201,7 +201,7 @@ class Trend(_Claim):
                 f"{columns[high[0]]}, {values[low]:.2f} in {columns[low[0]]}"
             )
             return Finding("does not hold", shown)
-        shown = f"so in {len(known)} of {len(pairs)} pairs" if known else ""
+        shown = f"in {len(known)} of {len(pairs)} pairs" if known else ""
         return Finding("holds" if len(known) == len(pairs) else "cannot be said", shown)
 
 

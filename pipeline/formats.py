@@ -94,9 +94,9 @@ def ranking(found: Ranking) -> str:
     """Kendall's tau, and how many methods it is over.
 
     >>> ranking(Ranking(0.6061, 12))
-    '0.61 (12 methods)'
+    '0.61 (12)'
     """
-    return "–" if found.tau is None else f"{signed(found.tau).removeprefix('+')} ({found.methods} methods)"
+    return "–" if found.tau is None else f"{signed(found.tau).removeprefix('+')} ({found.methods})"
 
 
 def tex(summary: Summary, protocol: str) -> str:

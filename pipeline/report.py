@@ -17,7 +17,7 @@ from pipeline.config import TABLES
 from pipeline.provenance import commands, costs, notices, partition_statistics, protocol, provenance, run_ids
 from pipeline.published import FOLDER
 from pipeline.summary import Summary, summarise
-from pipeline.verdicts import RULE
+from pipeline.verdicts import RANKING_RULE, RULE
 
 CAPTIONS = {
     "side_by_side": "By method, the published number (a bar, in a band of 2 points to either side) and ours "
@@ -66,6 +66,7 @@ def write_report(table: str, root: Path) -> Path:
         "counted": counted,
         "headline": agreement.headline(counted, tested) if counted.total else "",
         "rule": RULE,
+        "ranking_rule": RANKING_RULE,
         "rankings": agreement.rankings(summary),
         "claims": tested,
         "findings": _findings(table, root),

@@ -27,6 +27,8 @@ RULE = (
     f"ours has fewer than {SEEDS} seeds. What is no accuracy is shown as a ratio, without a verdict."
 )
 
+RANKING_RULE = "Kendall's τ: 1 where the methods are in the paper's order, 0 in none of it, −1 reversed."
+
 Name = Literal["reproduced", "higher", "lower", "ratio", "failed", "not run"]
 NAMES: tuple[Name, ...] = ("reproduced", "higher", "lower", "ratio", "failed", "not run")
 

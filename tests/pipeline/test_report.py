@@ -155,7 +155,7 @@ def test_the_outcome_is_said_before_the_table(readme, page):
 
 def test_the_agreement_of_the_rankings_is_below_each_column(readme):
     # Of the six pairs, one is the other way round: pFedSim is above Local in the paper.
-    assert line_of(readme, "*Ranking: Kendall's τ*") == ["0.67 (4 methods)", ""]
+    assert line_of(readme, "*Kendall's τ (methods)*") == ["0.67 (4)", ""]
 
 
 def test_a_claim_stands_beside_what_it_is_worth_on_either_numbers(readme, folder):
