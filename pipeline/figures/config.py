@@ -102,7 +102,7 @@ def changed(figure: Figure, changes: Changes) -> tuple[Figure, list[str]]:
     for row in rows:
         row["settings"] = {key: value for key, value in row["settings"].items() if key in part.settings}
     notes = [
-        f"{noun} {', '.join(now)} of {', '.join(were)}"
+        f"{noun} {', '.join(now)} only"
         for noun, now, were in (
             ("settings", [*part.settings], [*figure.settings]),
             ("methods", [row.id for row in part.methods], [row.id for row in figure.methods]),

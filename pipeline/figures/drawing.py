@@ -68,7 +68,7 @@ def lines(
     shown = dict.fromkeys(series for panel in axes for series in numbers.panels[panel])
     looks = {
         series: {"color": COLOURS[place % len(COLOURS)], "ls": DASHES[place // 6 % len(DASHES)]}
-        for place, series in enumerate(shown)
+        for place, series in enumerate(shown, start=1)
     }
     handles = {}
     for panel, place in axes.items():
@@ -94,7 +94,11 @@ def legend(canvas: mpl.Figure, handles: Mapping[str, Any]) -> None:
 
 def heat(axes: Axes, matrix: np.ndarray, low: float = 0.0, high: float = 1.0) -> AxesImage:
     """A matrix as colours, its values written in where there are few."""
+    from matplotlib.ticker import MaxNLocator
+
     axes.grid(visible=False)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     image = axes.imshow(matrix, cmap="Blues", vmin=low, vmax=high, aspect="auto")
     if matrix.size <= 40:
         for row, column in np.ndindex(*matrix.shape):
