@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,7 +55,11 @@ def parse(file: str | Path) -> Any:
     if not path.is_file():
         raise InvalidInput(str(path), "no such file", "to be run in the root of the project")
     try:
-        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        # In C, four times as fast; but it refuses [dirichlet:0.1], which is YAML, and says less of a mistake.
+        with suppress(YAMLError):
+            return YAML(typ="safe").load(text)
+        return YAML(typ="safe", pure=True).load(text)
     except (YAMLError, UnicodeDecodeError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
         cause = getattr(error, "problem", None) or error

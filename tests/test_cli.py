@@ -106,6 +106,7 @@ def test_a_mistake_is_one_line_that_names_parameter_value_and_what_is_accepted(a
         ["models"],
         ["partitions"],
         ["figures"],
+        ["tables"],
         ["run", "--method", "nothing"],
         ["run", "--method", "pfedsim", "--set", "rho=7"],
     ],

@@ -50,6 +50,17 @@ def test_numbers_in_exponent_notation_are_numbers(edit):
     assert cells("small", load_table("small"))[1].config.hyperparameters == {"mu": 0.001}
 
 
+@pytest.mark.parametrize("word", ["no", "on", "yes"])
+def test_words_are_words(edit, word):
+    edit("params: {mu: 0.1}", f"label: {word}")
+    assert cells("small", load_table("small"))[1].label == word
+
+
+def test_a_partition_needs_no_quotes(edit):
+    edit('two: "pathological:2"', "two: {partition: pathological:2}")
+    assert cells("small", load_table("small"))[2].partition == "pathological:2"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

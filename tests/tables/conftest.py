@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from pipeline.config import Cell, Table, cells, load_table, table_names, target
 from pipeline.published import FOLDER, Published, find, published_cells
+from pipeline.yaml import parse
 
 PAPER_TABLE = re.compile(r"(fedsimsup|pfedsim|spfl|pfedcs|fedcac)-table(\d+)")
 
@@ -61,4 +61,4 @@ def pinned(name: str, table: Table, printed: dict[str, list[Published]]) -> Iter
 
 def read(name: str) -> Any:
     """A YAML file beside the published numbers."""
-    return YAML(typ="safe", pure=True).load((FOLDER / name).read_text(encoding="utf-8"))
+    return parse(FOLDER / name)
