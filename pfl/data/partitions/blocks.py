@@ -21,17 +21,23 @@ class Blocks(ClassesRule):
     """
 
     def assign(self, draw: Draw) -> list[np.ndarray]:
-        members = draw.shuffled_classes()
-        takers = self.takers(draw.clients, draw.classes)
-        unused = sum(len(m) for m, t in zip(members, takers, strict=True) if not len(t))
+        members, takers = draw.shuffled_classes(), self.takers(draw.clients, draw.classes)
+        dealt = [(indices, to) for indices, to in zip(members, takers, strict=True) if len(to)]
+        unused = sum(map(len, members)) - sum(len(indices) for indices, _ in dealt)
         if unused:
             draw.notes.append(f"samples of classes that no client takes: {unused}")
-        return redrawn(
-            lambda: self._cut(members, takers, draw),
-            lambda parts: min(len(part) for part in parts),
+        owner = np.concatenate(takers)
+        sizes = redrawn(
+            lambda: [self._sizes(len(indices), len(to), draw) for indices, to in dealt],
+            lambda sizes: int(np.bincount(owner, np.concatenate(sizes), draw.clients).min()),
             self.min,
             draw.notes,
         )
+        parts: list[list[np.ndarray]] = [[] for _ in range(draw.clients)]
+        for (indices, to), its_sizes in zip(dealt, sizes, strict=True):
+            for client, piece in zip(to, np.split(indices, np.cumsum(its_sizes)[:-1]), strict=True):
+                parts[client].append(piece)
+        return [np.concatenate(pieces) for pieces in parts]
 
     def takers(self, clients: int, classes: int) -> list[np.ndarray]:
         """The clients of each class, in ascending order."""
@@ -43,17 +49,12 @@ class Blocks(ClassesRule):
             takers.append(taker)
         return takers
 
-    def _cut(self, members: list[np.ndarray], takers: list[np.ndarray], draw: Draw) -> list[np.ndarray]:
-        parts: list[list[np.ndarray]] = [[] for _ in range(draw.clients)]
-        for indices, clients in zip(members, takers, strict=True):
-            if not len(clients):
-                continue
-            mean = len(indices) / len(clients)
-            low, high = math.ceil(max(mean / 10, self.min / draw.classes)), math.ceil(mean)
-            if low >= high:
-                accepted = f"less, as {len(clients)} clients share a class of {len(indices)} images"
-                raise InvalidInput("min", self.min, accepted)
-            cuts = np.cumsum(draw.rng.integers(low, high, len(clients) - 1))
-            for client, piece in zip(clients, np.split(indices, cuts), strict=True):
-                parts[client].append(piece)
-        return [np.concatenate(pieces) for pieces in parts]
+    def _sizes(self, samples: int, takers: int, draw: Draw) -> np.ndarray:
+        """How many of a class's ``samples`` each of its takers gets, (takers,)."""
+        mean = samples / takers
+        low, high = math.ceil(max(mean / 10, self.min / draw.classes)), math.ceil(mean)
+        if low >= high:
+            accepted = f"less, as {takers} clients share a class of {samples} images"
+            raise InvalidInput("min", self.min, accepted)
+        sizes = draw.rng.integers(low, high, takers - 1)
+        return np.append(sizes, samples - sizes.sum())
