@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pfl.errors import InvalidInput
+
+log = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_TRIES = 5.0  # at a disk that is full
 
 
 @contextmanager
@@ -71,25 +78,41 @@ def check_writable(path: Path) -> None:
 
 
 def append_lines(path: Path, rows: Iterable[Any]) -> None:
-    """Add a line of JSON for each of ``rows`` and wait for the disk; a line that was cut off is ended first.
+    """Add a line of JSON for each of ``rows``, on the disk before this returns; where that is full, wait.
+
+    A line that was cut off is ended first.
 
     Raises:
         InvalidInput: the file cannot be written.
     """
     lines = b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
+    told = False
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as file:
-            if file.tell() and not _ends_with_newline(file):
-                file.write(b"\n")
-            file.write(lines)
-            file.flush()
+        while not _append(path, lines):
+            if not told:
+                log.warning("%s: no space left on the disk; waiting for space (Ctrl-C stops)", path)
+                told = True
+            time.sleep(SECONDS_BETWEEN_TRIES)
+
+
+def _append(path: Path, lines: bytes) -> bool:
+    """Add ``lines`` to a file; False: the disk is full, and the file is what it was."""
+    with path.open("a+b", buffering=0) as file:
+        length = file.tell()
+        try:
+            if length and os.pread(file.fileno(), 1, length - 1) != b"\n":
+                lines = b"\n" + lines
+            while lines:
+                lines = lines[file.write(lines) :]
             os.fsync(file.fileno())
-
-
-def _ends_with_newline(file: BinaryIO) -> bool:
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) == b"\n"
+        except OSError as error:
+            with suppress(OSError):
+                file.truncate(length)
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return False
+    return True
 
 
 def read_lines(path: Path, damaged: list[str] | None = None) -> Iterator[dict[str, Any]]:

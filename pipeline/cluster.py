@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import secrets
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ GPU_SHARE = 0.25
 """Of a trial whose table leaves it open: small networks leave most of a GPU idle."""
 
 OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least: what passes between driver and workers is text
+
+SCRATCH_PREFIX = "pfl-sweep-"
+"""Of the folders for Ray's files in the system's temporary folder."""
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -45,7 +50,7 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
             sources were edited meanwhile.
     """
     os.environ.update(ENVIRONMENT)
-    with _connected(), tempfile.TemporaryDirectory(prefix="pfl-tune-") as scratch:
+    with scratch_folder() as scratch, _connected(scratch):
         import ray
         from ray import tune
 
@@ -72,7 +77,7 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
             tune.with_resources(Worker, {"cpu": resources.cpus, "gpu": gpus}),
             tune_config=tune.TuneConfig(search_alg=search, num_samples=-1, reuse_actors=True),
             run_config=tune.RunConfig(
-                storage_path=scratch,
+                storage_path=str(scratch / "tune"),
                 verbose=0,
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=1),  # of the process; trials report their own
@@ -86,34 +91,64 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
 
 
 @contextmanager
-def _connected() -> Iterator[None]:
-    address = os.environ.get("RAY_ADDRESS")
-    with tempfile.TemporaryDirectory(prefix="pfl-ray-", ignore_cleanup_errors=True) as scratch:
-        options: dict[str, Any] = {}
-        if address:
-            check_cluster(address)
-            os.environ["RAY_AUTH_MODE"] = "token"
-        else:
-            from joblib import cpu_count  # counts what a container or taskset leaves of the machine
-
-            # Ray's services listen on all interfaces: nobody but this sweep knows the token.
-            os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-            options = {
-                "address": "local",
-                "num_cpus": cpu_count(),
-                "include_dashboard": False,
-                "object_store_memory": OBJECT_STORE_BYTES,
-                "_temp_dir": scratch,
-            }
-        import ray
-
+def scratch_folder() -> Iterator[Path]:
+    """A folder for what Ray writes, locked until the end; those that killed sweeps have left are removed."""
+    temporary = Path(tempfile.gettempdir())
+    for left in temporary.glob(f"{SCRATCH_PREFIX}*"):
+        with suppress(OSError), _locked(left):
+            shutil.rmtree(left, ignore_errors=True)
+    hidden = Path(tempfile.mkdtemp(prefix=f".{SCRATCH_PREFIX}"))
+    with _locked(hidden):
+        folder = hidden.rename(temporary / hidden.name[1:])  # others see it only now
         try:
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
-            if address:
-                check_nodes(node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
-            yield
+            yield folder
         finally:
-            ray.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, which ends with this process however that ends.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _connected(scratch: Path) -> Iterator[None]:
+    address = os.environ.get("RAY_ADDRESS")
+    options: dict[str, Any] = {}
+    if address:
+        check_cluster(address)
+        os.environ["RAY_AUTH_MODE"] = "token"
+    else:
+        from joblib import cpu_count  # counts what a container or taskset leaves of the machine
+
+        # Ray's services listen on all interfaces: nobody but this sweep knows the token.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        options = {
+            "address": "local",
+            "num_cpus": cpu_count(),
+            "include_dashboard": False,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "_temp_dir": str(scratch),
+        }
+    import ray
+
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+        if address:
+            check_nodes(node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
+        yield
+    finally:
+        ray.shutdown()
 
 
 def gpus_of(resources: Resources, there: float) -> float:

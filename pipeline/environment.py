@@ -22,7 +22,10 @@ def checkpoints_of(table: str) -> Path:
 
 
 def checkpoint_folder(trial: Trial) -> Path:
-    return checkpoints_of(trial.table) / trial.folder
+    """Of one trial; another for every edit of the sources, which may have moved numbers."""
+    code = commit()
+    edit = f"-{code['sources'][:16]}" if code["dirty"] else ""
+    return checkpoints_of(trial.table) / f"{trial.folder}{edit}"
 
 
 def models_file(key: str) -> Path:

@@ -8,11 +8,13 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from types import TracebackType
 
 from pfl.data.partition import Partition
@@ -28,6 +30,8 @@ from pipeline.params import selected_subset
 from pipeline.progress import Progress
 from pipeline.tracking import Tracker
 
+SECONDS_TO_STOP = 3.0  # that an interrupted sweep grants MLflow
+
 
 def sweep(name: str) -> None:
     """Run what is left of a table and write `results/<table>/`.
@@ -36,7 +40,8 @@ def sweep(name: str) -> None:
     again: what is in the ledger is not run twice, and a trial goes on from its checkpoint.
 
     Raises:
-        InvalidInput: the table, a stage before this one that has not run, or another sweep of the table.
+        InvalidInput: the table, a stage before this one that has not run, another sweep of the table, or a
+            file that cannot be written.
     """
     began = time.monotonic()
     whole, subset = load_table(name), selected_subset()
@@ -45,7 +50,7 @@ def sweep(name: str) -> None:
         sources = Sources.current()
         ledger = Ledger(sources)
         for place in ledger.damaged:
-            print(f"ledger: {place} is no row and is passed over")
+            print(f"ledger: {place} is no row and is passed over; its trial is run again")
         try:
             with Tracking(name, table) as tracking:
                 agenda = agenda_of(name, table, ledger, tracking)
@@ -104,24 +109,35 @@ class Tracking:
 
     def __init__(self, name: str, table: Table):
         self._tracker = Tracker(Path.cwd(), name)
-        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._entries = SimpleQueue[Callable[[], None] | None]()
+        self._thread = Thread(target=self._enter, daemon=True)
         self._outcomes: dict[str, Row] = {}
 
     def row(self, cell: CellAgenda, attempt: Attempt, row: Row, from_ledger: bool) -> None:
         self._outcomes[row["key"]] = row
-        self._thread.submit(self._tracker.trial, cell.cell.id, row, attempt.number, from_ledger)
+        self._entries.put(partial(self._tracker.trial, cell.cell.id, row, attempt.number, from_ledger))
 
     def cell(self, cell: CellAgenda) -> None:
-        self._thread.submit(self._tracker.cell, cell.result(self._outcomes), cell.cell.evaluation)
+        result = cell.result(self._outcomes)
+        self._entries.put(partial(self._tracker.cell, result, cell.cell.evaluation))
+
+    def _enter(self) -> None:
+        while entry := self._entries.get():
+            entry()
 
     def __enter__(self) -> Tracking:
+        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._thread.shutdown(cancel_futures=error is not None)  # the next sweep enters what is missing
-        self._tracker.save()
+        self._entries.put(None)
+        if error:  # the next sweep enters what is missing, and a store that hangs is not waited for
+            self._thread.join(SECONDS_TO_STOP)
+        else:
+            self._thread.join()
+            self._tracker.save()
 
 
 @contextmanager

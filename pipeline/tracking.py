@@ -74,7 +74,9 @@ class Tracker:
         self.table = table
         self.lost: str | None = None
         self._root = root.resolve()
-        self._uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self._root / 'mlflow.db'}"
+        elsewhere = os.environ.get("MLFLOW_TRACKING_URI")
+        self._local = None if elsewhere else self._root / "mlflow.db"
+        self._uri = elsewhere or f"sqlite:///{self._local}"
         self._waiting: deque[Callable[[], None]] = deque()
         self._next_try = 0.0
         self._client: MlflowClient | None = None
@@ -201,6 +203,10 @@ class Tracker:
     def save(self) -> None:
         """Write `run_ids` to ``results/<table>/mlflow.json``, for the report."""
         self.catch_up()
+        if self.lost:
+            log.warning(
+                "MLflow: %d entries are missing; `pfl track %s` makes them", len(self._waiting), self.table
+            )
         write_json(self._root / "results" / self.table / "mlflow.json", self.run_ids())
 
     # ---- the store -------------------------------------------------------------------------------------
@@ -211,6 +217,8 @@ class Tracker:
             _quieten()
             from mlflow import MlflowClient
 
+            if self._local and not self._local.exists():
+                _create(self._local)
             client = MlflowClient(self._uri)
             for known in (self._parents, self._trials, self._unsettled):
                 known.clear()
@@ -302,6 +310,16 @@ def _quieten() -> None:
         os.environ.setdefault(name, value)
     for chatty in ("alembic", "mlflow.store.db.utils", "urllib3.connectionpool"):
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
+
+
+def _create(database: Path) -> None:
+    """Make an empty store, all or nothing: MLflow itself cannot go on with one whose making was cut off."""
+    from mlflow import MlflowClient
+
+    partial = database.with_name(f"{database.name}.partial")
+    partial.unlink(missing_ok=True)
+    MlflowClient(f"sqlite:///{partial}").search_experiments()
+    partial.replace(database)
 
 
 def _runs(client: MlflowClient, experiment: str) -> Iterator[Run]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import queue
 import shutil
 from collections.abc import Callable
 from functools import cache
+from logging.handlers import QueueHandler
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
 from ray.tune.search import Searcher
 
 from pfl.config import Execution
-from pfl.trials import Trial, commit, run_trial
+from pfl.trials import Trial, cause_of, commit, run_trial
 from pipeline.config import partition_file
 from pipeline.environment import MODELS, checkpoint_folder
 
@@ -55,8 +58,10 @@ class AgendaSearch(Searcher):
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         trial = self._running.pop(trial_id)
+        for line in (result or {}).get("said", ()):
+            print(f"{trial.cell}, {trial.phase}: {line}", flush=True)
         if result is None or error:
-            self._agenda.fail(trial, "its process died twice")
+            self._agenda.fail(trial, "its process died twice (killed, perhaps for want of memory)")
         elif "edited" in result:
             self.edited = True
         elif "error" in result:
@@ -78,6 +83,8 @@ class Worker(tune.Trainable):
     """Runs one trial after another; starting a process costs more than a small simulation."""
 
     def setup(self, config: dict[str, Any]) -> None:
+        self._said = queue.SimpleQueue[logging.LogRecord]()  # what `pfl` has to say; nobody sees this process
+        logging.getLogger("pfl").addHandler(QueueHandler(self._said))
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -86,9 +93,14 @@ class Worker(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """The rows of the trial, or why there are none: its failure is not the process's."""
+        outcome = self._outcome()
+        said = [self._said.get().getMessage() for _ in range(self._said.qsize())]
+        return {"done": True, "said": list(dict.fromkeys(said)), **outcome}
+
+    def _outcome(self) -> dict[str, Any]:
         os.chdir(self._job["root"])
         if commit()["sources"] != self._job["sources"]:  # a process that was started late
-            return {"done": True, "edited": True}
+            return {"edited": True}
         trial = Trial.from_dict(self._job["trial"])
         execution = Execution(
             **self._job["execution"],
@@ -99,9 +111,8 @@ class Worker(tune.Trainable):
             dataset = _dataset(trial.dataset, self._job["source"])
             rows = run_trial(trial, dataset, _partition(trial.table, trial.setting), execution)
         except Exception as error:
-            cause = str(error).strip().partition("\n")[0]
-            return {"done": True, "error": f"{type(error).__name__}: {cause}"}
-        return {"done": True, "rows": json.dumps(rows)}
+            return {"error": cause_of(error)}
+        return {"rows": json.dumps(rows)}
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pfl.errors import InvalidInput
-from pfl.files import check_writable, replacing, write_text
+from pfl.files import append_lines, check_writable, read_lines, replacing, write_text
 
 
 def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path):
@@ -31,3 +31,28 @@ def test_what_cannot_be_written_is_found_out_beforehand(tmp_path):
         check_writable(tmp_path / "file/models.pt")
     check_writable(tmp_path / "folder/models.pt")
     assert not (tmp_path / "folder/models.pt").exists()
+
+
+def test_a_full_disk_is_waited_for_and_leaves_no_half_line(tmp_path, monkeypatch, caplog):
+    file = tmp_path / "rows.jsonl"
+    append_lines(file, [{"key": "a"}])
+    file.rename(tmp_path / "kept")
+    file.symlink_to("/dev/full")
+
+    def free_some(_seconds: float) -> None:
+        file.unlink()
+        (tmp_path / "kept").rename(file)
+
+    monkeypatch.setattr("time.sleep", free_some)
+    append_lines(file, [{"key": "b"}])
+    assert list(read_lines(file)) == [{"key": "a"}, {"key": "b"}]
+    assert "rows.jsonl: no space left on the disk; waiting for space" in caplog.text
+
+
+def test_lines_that_are_none_are_told_and_cost_only_themselves(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(b'{"key": "a"}\n\x00\x00\xff\n[1]\n{"other": 1}\n\n{"key": "b')
+    append_lines(file, [{"key": "c"}])
+    damaged: list[str] = []
+    assert [row["key"] for row in read_lines(file, damaged)] == ["a", "c"]
+    assert damaged == [f"{file}:{number}" for number in (2, 3, 4, 6)]

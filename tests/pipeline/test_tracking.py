@@ -304,13 +304,14 @@ def no_space_left(*_: object) -> None:
     raise OSError("no space left on device\nsecond line")
 
 
-def test_a_store_that_fails_costs_one_line_and_no_result(root, monkeypatch, caplog):
+def test_a_store_that_fails_costs_two_lines_and_no_result(root, monkeypatch, caplog):
     monkeypatch.setattr(MlflowClient, "log_text", no_space_left)
     with caplog.at_level(logging.WARNING, "pipeline.tracking"):
         tracker = enter(fake_results(methods=2, settings=1, seeds=2), root)
-    (record,) = caplog.records
+    first, last = (record.getMessage() for record in caplog.records)
     expected = "MLflow: no space left on device; results are safe in the ledger; "
-    assert record.getMessage() == expected + "they are entered when it answers, or by `pfl track fake`"
+    assert first == expected + "they are entered when it answers, or by `pfl track fake`"
+    assert last == "MLflow: 6 entries are missing; `pfl track fake` makes them"
     assert tracker.lost == "no space left on device"
     assert [run.info.status for run in trials_of(root)] == ["KILLED"]
     assert json.loads((root / "results/fake/mlflow.json").read_text())["cells"]
@@ -346,10 +347,10 @@ def test_a_store_that_fails_is_not_asked_for_every_row(root, monkeypatch):
     assert len(asked) == 2  # at the first row, and at the end
 
 
-def test_a_store_that_cannot_be_opened_costs_one_line(tmp_path, monkeypatch, caplog):
+def test_a_store_that_cannot_be_opened_costs_two_lines(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense://store")
     enter(fake_results(methods=2, settings=1, seeds=2), tmp_path)
-    assert len(caplog.records) == 1
+    assert len(caplog.records) == 2
     assert "nonsense" in caplog.text
 
 
@@ -363,10 +364,10 @@ def test_another_store_is_used_and_its_place_not_written_down(tmp_path, store, m
     assert str(tmp_path) not in (tmp_path / "root/results/fake/mlflow.json").read_text()
 
 
-def test_a_server_that_is_gone_costs_one_line_without_its_password(tmp_path, monkeypatch, caplog):
+def test_a_server_that_is_gone_costs_two_lines_without_its_password(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")
     tracker = enter(fake_results(methods=2, settings=1, seeds=2), tmp_path)
-    assert len(caplog.records) == 1
+    assert len(caplog.records) == 2
     assert "127.0.0.1" in caplog.text
     assert "secret" not in caplog.text
     assert tracker.run_ids() == {"experiment": "fake", "store": "127.0.0.1", "cells": {}}
