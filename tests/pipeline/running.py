@@ -1,4 +1,4 @@
-"""Watching a sweep that runs as a process of its own in the working directory."""
+"""Watching, and ending, a sweep that runs as a process of its own in the working directory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -39,6 +40,23 @@ def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
     while not condition():
         assert time.monotonic() < end, "nothing happened"
         time.sleep(0.2)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def kill_all(pid: int) -> None:
+    """End a process and everything below it at once, as a power cut would."""
+    try:
+        head = psutil.Process(pid)
+        family = [head, *head.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    wait_until(lambda: all(map(has_ended, family)), seconds=30)
 
 
 def checkpoints() -> list[Path]:

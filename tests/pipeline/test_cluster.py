@@ -1,4 +1,4 @@
-"""Sweeps on a Ray of their own: processes are killed, and sweeps are stopped."""
+"""Sweeps on a Ray of their own."""
 
 from __future__ import annotations
 
@@ -28,46 +28,6 @@ def test_a_table_is_run_entered_and_then_served(start):
     assert len(json.loads(Path("results/small/mlflow.json").read_text())["cells"]) == 2
     assert not list(Path(".sweeps/trials").iterdir())
     assert "0 trials run, 4 out of the ledger" in finished(start())
-
-
-def test_a_trial_whose_process_is_killed_goes_on_from_its_checkpoint(start, edit):
-    edit("rounds: 2", "rounds: 300")
-    process = start()
-    wait_until(checkpoints)
-    victims = workers(process)
-    assert victims
-    for victim in victims:
-        victim.kill()
-    finished(process)
-    assert [cell["status"] for cell in results()["cells"]] == ["done", "done"]
-
-
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_sweep_ends_in_seconds_and_leaves_nothing_behind(start, edit, sent):
-    edit("rounds: 2", f"rounds: {ROUNDS_OF_A_MINUTE}")
-    process = start()
-    wait_until(checkpoints)
-    family = psutil.Process(process.pid).children(recursive=True)
-    os.killpg(process.pid, sent)
-    said, _ = process.communicate(timeout=15)
-    assert process.returncode == 130, said
-    assert "nothing that is done is run again" in said
-    assert "Traceback" not in said
-    _, alive = psutil.wait_procs(family, timeout=15)
-    assert not alive
-
-
-def test_after_kill_9_no_trial_runs_on_and_the_next_sweep_does(start, edit):
-    edit("rounds: 2", "rounds: 300")
-    process = start()
-    wait_until(rows)
-    running = workers(process)
-    process.kill()
-    process.wait()
-    _, alive = psutil.wait_procs(running, timeout=30)
-    assert not alive
-    done = len(rows())
-    assert f"{4 - done} trials run, {done} out of the ledger" in finished(start())
 
 
 def test_an_edit_of_the_sources_ends_a_sweep_and_fails_no_trial(start, edit, tmp_path):

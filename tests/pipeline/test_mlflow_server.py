@@ -2,63 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from tests.pipeline.running import BIN, finished, rows, wait_until
+from tests.pipeline.running import finished, rows, wait_until
+from tests.pipeline.services import MlflowServer
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A tracking server as docs/cluster.md starts it; its address."""
-    folder = tmp_path_factory.mktemp("server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [
-            *(BIN / "mlflow", "server", "--port", str(port), "--workers", "1"),
-            *("--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"),
-            *("--artifacts-destination", str(folder / "artifacts")),
-        ],
-        cwd=folder,
-        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "PATH": f"{BIN}:{os.environ['PATH']}"},
-        stdout=(folder / "log").open("w"),
-        stderr=subprocess.STDOUT,
-    )
-    address = f"http://127.0.0.1:{port}"
-    wait_until(lambda: _is_healthy(address))
-    yield address
-    family = [process, *psutil.Process(process.pid).children(recursive=True)]
-    interfaces = {
-        connection.laddr.ip
-        for each in family
-        for connection in psutil.Process(each.pid).net_connections()
-        if connection.status == psutil.CONN_LISTEN
-    }
-    for each in family:
-        each.kill()
-    process.wait()
-    assert interfaces == {"127.0.0.1"}
-
-
-def _is_healthy(address: str) -> bool:
-    try:
-        return urllib.request.urlopen(f"{address}/health", timeout=5).status == 200
-    except OSError:
-        return False
+    """The address of a tracking server."""
+    with MlflowServer(tmp_path_factory.mktemp("server")) as server:
+        yield server.address
+        assert server.interfaces() == {"127.0.0.1"}
 
 
 def runs_of(server: str) -> list[Run]:

@@ -1,0 +1,192 @@
+"""A checkout whose small sweep runs under `dvc repro`, to be harmed, and what it has lost then."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.pipeline.running import BIN, kill_all
+from tests.pipeline.running import workers as workers_of
+
+ROOT = Path(__file__).parents[2]
+ELSEWHERE = ("DATA_SOURCE", "RAY_ADDRESS", "MLFLOW_TRACKING_URI")
+CLOCK = ("seconds", "measured", "finished", "hardware")
+"""What may differ between two runs of a trial."""
+
+TABLE = """\
+title: A table to be harmed
+dataset: digits
+model: cnn_digits
+clients: 5
+schedule: {participation: 0.5, rounds: 80, epochs: 1, batch_size: 64, lr: 0.05}
+settings:
+  dir: "dirichlet:0.5"
+methods:
+- fedavg
+- {method: fedprox, params: {mu: 0.1}}
+seeds: [0, 1]
+evaluation: {every: 10}
+search: {trials: 4, batch: 2}
+"""
+
+
+class Checkout:
+    """A repository with one table, prepared up to the sweep.
+
+    Attributes:
+        root: its folder.
+        beside: another, for what must not be on its disk.
+        table: the table's file.
+        ledger: where the rows of its trials are first.
+        store: the URI of the MLflow store that has its runs.
+    """
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.beside = root.with_name(f"{root.name}-beside")
+        self.beside.mkdir()
+        self.table = root / "tables/small.yaml"
+        self.ledger = root / ".sweeps/ledger/small.jsonl"
+        self.store = f"sqlite:///{root / 'mlflow.db'}"
+        self._said = self.beside / "said"
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @classmethod
+    def make(cls, root: Path) -> Checkout:
+        """This repository's files as they are, committed, with one small table whose data are divided."""
+        listed = ("git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        for name in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0"):
+            if (ROOT / name).is_file() and not name.startswith(("reports/", "results/", "tests/")):
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, root / name)
+        (root / "dvc.lock").unlink(missing_ok=True)
+        made = cls(root)
+        made.table.write_text(TABLE)
+        params = root / "params.yaml"
+        params.write_text(params.read_text().replace("- digits", "- small"))
+        me = ("-c", "user.name=Tests", "-c", "user.email=tests@example.org")
+        for command in (
+            ("git", "init", "--quiet"),
+            ("git", "add", "--all"),
+            ("git", *me, "commit", "--quiet", "--message", "start"),
+            ("dvc", "repro", "--quiet", "partition@small"),
+        ):
+            assert made.run(*command) == 0, made.said
+        return made
+
+    def copy(self, root: Path) -> Checkout:
+        shutil.copytree(self.root, root, symlinks=True, dirs_exist_ok=True)
+        return Checkout(root)
+
+    # ---- its processes ---------------------------------------------------------------------------------
+
+    def start(self, *command: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start ``command``, by default `dvc repro` of the sweep, in a process group as a terminal does."""
+        inherited = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+        own = {
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(self.root),
+            "OMP_NUM_THREADS": "1",
+        }
+        process = subprocess.Popen(
+            command or ("dvc", "repro", "--single-item", "train-sweep@small"),
+            cwd=self.root,
+            env=inherited | own | environment,
+            stdout=self._said.open("ab"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._processes.append(process)
+        return process
+
+    def run(self, *command: str, **environment: str) -> int:
+        """`start`, and wait for the end; the exit status."""
+        return self.start(*command, **environment).wait(timeout=600)
+
+    @property
+    def said(self) -> str:
+        """All that its commands have printed so far."""
+        return self._said.read_text(errors="replace") if self._said.exists() else ""
+
+    def driver(self) -> psutil.Process:
+        """The process of the stage."""
+        for process in psutil.process_iter(["cmdline", "cwd"]):
+            command = process.info["cmdline"] or []
+            here = process.info["cwd"] == str(self.root)
+            if here and command[-3:] == ["stage", "sweep", "small"] and "python" in command[0]:
+                return process
+        raise LookupError("no sweep is running")
+
+    def workers(self) -> list[psutil.Process]:
+        """The processes in which trials run, on a Ray of its own."""
+        return workers_of(self.driver())
+
+    def is_under_way(self) -> bool:
+        """Whether trials have ended and others have a checkpoint: the worst moment to be harmed."""
+        return len(self.rows()) >= 3 and bool(self.checkpoints())
+
+    def stop(self) -> None:
+        """End what is left of its processes."""
+        for process in self._processes:
+            kill_all(process.pid)
+            process.wait()
+        with suppress(LookupError):
+            kill_all(self.driver().pid)
+
+    # ---- what it has -----------------------------------------------------------------------------------
+
+    def lines(self) -> list[bytes]:
+        """Of the ledger."""
+        return self.ledger.read_bytes().splitlines() if self.ledger.exists() else []
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the ledger that are whole."""
+        found = []
+        for line in self.lines():
+            with suppress(ValueError):
+                found.append(json.loads(line))
+        return found
+
+    def checkpoints(self) -> list[Path]:
+        return list((self.root / ".sweeps/trials").rglob("checkpoint.pt"))
+
+    def cells(self) -> dict[str, Any]:
+        """The cells of the results, by id, without what depends on the clock."""
+        path = self.root / "results/small/results.json"
+        found = json.loads(path.read_text())["cells"] if path.exists() else []
+        return {cell["cell"]: _timeless(cell) for cell in found}
+
+    def runs(self) -> list[tuple[str, str, str]]:
+        """The runs in MLflow: cell, key ("" for a cell's own run) and status."""
+        from mlflow import MlflowClient
+
+        client = MlflowClient(self.store)
+        experiment = client.get_experiment_by_name("small")
+        runs = client.search_runs([experiment.experiment_id]) if experiment else []
+        return sorted((run.data.tags["cell"], run.data.tags.get("key", ""), run.info.status) for run in runs)
+
+    def lost(self, whole: Checkout) -> list[str]:
+        """What this checkout lacks beside one whose sweep nobody harmed; it may have further cells."""
+        cells, expected = self.cells(), whole.cells()
+        metrics = {row["key"]: row["metrics"] for row in self.rows() if "error" not in row}
+        trials = {row["key"]: row["metrics"] for row in whole.rows()}
+        missing = {
+            "results": any(cells.get(cell) != expected[cell] for cell in expected),
+            "finished trials": any(metrics.get(key) != trials[key] for key in trials),
+            "runs in MLflow": [run for run in self.runs() if run[0] in expected] != whole.runs(),
+            "room in the scratch": bool(self.checkpoints()) and cells.keys() == expected.keys(),
+        }
+        return [name for name, is_missing in missing.items() if is_missing]
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _timeless(item) for name, item in value.items() if name not in CLOCK}
+    return [_timeless(item) for item in value] if isinstance(value, list) else value

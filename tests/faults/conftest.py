@@ -1,0 +1,56 @@
+"""A checkout whose sweep nobody harms."""
+
+from __future__ import annotations
+
+import socketserver
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+
+from tests.faults.checkout import Checkout
+
+
+class Outside(socketserver.TCPServer):
+    """A proxy to the outside world, which it does not reach.
+
+    Attributes:
+        asked: the first line of every request.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        super().__init__(("127.0.0.1", 0), _Refusal)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Refusal(socketserver.StreamRequestHandler):
+    server: Outside
+
+    def handle(self) -> None:
+        self.server.asked.append(self.rfile.readline())
+
+
+@pytest.fixture(scope="session")
+def outside() -> Iterator[Outside]:
+    with Outside() as proxy:
+        Thread(target=proxy.serve_forever, daemon=True).start()
+        yield proxy
+        proxy.shutdown()
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """Before its sweep."""
+    return Checkout.make(tmp_path_factory.mktemp("prepared") / "checkout")
+
+
+@pytest.fixture(scope="session")
+def whole(prepared: Checkout, outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """After its sweep, which reaches the outside world through a proxy."""
+    checkout = prepared.copy(tmp_path_factory.mktemp("whole") / "checkout")
+    assert checkout.run(HTTPS_PROXY=outside.address) == 0, checkout.said
+    return checkout

@@ -1,0 +1,44 @@
+"""Methods whose trials fail; `faults.fail_trials` installs them as a package of the user's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.method import Method
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class Raises(Method):
+    """Stumbles over a mistake in its own code."""
+
+    paper = "none"
+
+    def update(self, server: Server) -> None:
+        raise RuntimeError("a mistake")
+
+
+@dataclass(frozen=True)
+class Exhausts(Method):
+    """Asks for more memory than any machine has."""
+
+    paper = "none"
+
+    def update(self, server: Server) -> None:
+        torch.empty(2**60)
+
+
+@dataclass(frozen=True)
+class Dies(Method):
+    """Loses its process, as the kernel does it when memory is short."""
+
+    paper = "none"
+
+    def update(self, server: Server) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,319 @@
+"""The faults that a sweep has to survive, each injected for real by one function.
+
+Each is a context manager: it starts the sweep of a checkout and harms it; inside, the harm is done, and at
+the end what was in the way is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+
+import psutil
+
+from tests.faults import failing
+from tests.faults.checkout import Checkout
+from tests.pipeline.running import has_ended, kill_all, wait_until, workers
+from tests.pipeline.services import TOKEN, Cluster, MlflowServer, without
+
+Process = subprocess.Popen[bytes]
+Injector = Callable[[Checkout], AbstractContextManager[Process]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Harm done to a sweep.
+
+    Attributes:
+        title: what happens, for the report.
+        inject: does it, and gives the sweep's process.
+        says: what the user must be told.
+        survived: the sweep goes on by itself; otherwise `dvc repro` is started again.
+        repeated: finished trials whose rows the harm destroys.
+        megabytes: of a file system that has the checkout alone; None: none.
+    """
+
+    title: str
+    inject: Injector
+    says: tuple[str, ...] = ()
+    survived: bool = False
+    repeated: int = 0
+    megabytes: int | None = None
+
+
+def started(checkout: Checkout, **environment: str) -> Process:
+    """A sweep with trials that have ended and trials that have a checkpoint."""
+    process = checkout.start(**environment)
+    wait_until(lambda: checkout.is_under_way() or process.poll() is not None)
+    assert process.poll() is None, checkout.said
+    return process
+
+
+# ---- killed --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def kill_driver(checkout: Checkout) -> Iterator[Process]:
+    """No trial runs on without it: two processes would be at one checkpoint."""
+    process = started(checkout)
+    orphans = checkout.workers()
+    checkout.driver().kill()
+    wait_until(lambda: all(map(has_ended, orphans)), seconds=60)
+    yield process
+
+
+@contextmanager
+def kill_workers(checkout: Checkout) -> Iterator[Process]:
+    process = started(checkout)
+    for worker in checkout.workers():
+        worker.kill()
+    yield process
+
+
+@contextmanager
+def kill_dvc(checkout: Checkout) -> Iterator[Process]:
+    """Its stage lives on; another `dvc repro` in the meantime is refused."""
+    process = started(checkout)
+    process.kill()
+    process.wait()
+    driver = checkout.driver()
+    assert checkout.run() != 0, "a second sweep ran beside the first"
+    yield process
+    wait_until(lambda: has_ended(driver))
+
+
+@contextmanager
+def kill_everything(checkout: Checkout) -> Iterator[Process]:
+    process = started(checkout)
+    kill_all(process.pid)
+    yield process
+
+
+@contextmanager
+def press_ctrl_c(checkout: Checkout) -> Iterator[Process]:
+    yield _stopped(checkout, signal.SIGINT)
+
+
+@contextmanager
+def terminate(checkout: Checkout) -> Iterator[Process]:
+    yield _stopped(checkout, signal.SIGTERM)
+
+
+def _stopped(checkout: Checkout, sent: signal.Signals) -> Process:
+    """Signal `dvc` and all below it, as terminals and batch systems do; in seconds nothing may be left."""
+    process = started(checkout)
+    family = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, sent)
+    wait_until(lambda: process.poll() is not None and all(map(has_ended, family)), seconds=20)
+    return process
+
+
+@contextmanager
+def start_twice(checkout: Checkout) -> Iterator[Process]:
+    process = started(checkout)
+    assert checkout.run() != 0, "a second sweep ran beside the first"
+    yield process
+
+
+# ---- trials --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def fail_trials(checkout: Checkout) -> Iterator[Process]:
+    """Four more rows in the table, whose trials cannot end well."""
+    info = checkout.root / "failing-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: failing\nVersion: 1.0\n")
+    points = "".join(f"{name.lower()} = failing:{name}\n" for name in ("Raises", "Exhausts", "Dies"))
+    (info / "entry_points.txt").write_text(f"[pfl.methods]\n{points}")
+    shutil.copy(str(failing.__file__), checkout.root / "failing.py")
+    more = "- {method: fedavg, as: diverges, schedule: {lr: 1.0e+30}}\n- raises\n- exhausts\n- dies\n"
+    checkout.table.write_text(checkout.table.read_text().replace("seeds:", f"{more}seeds:"))
+    process = checkout.start()
+    wait_until(lambda: any("error" in row for row in checkout.rows()))
+    yield process
+
+
+# ---- nodes of a cluster --------------------------------------------------------------------------------
+
+
+@contextmanager
+def kill_node(checkout: Checkout) -> Iterator[Process]:
+    """One of two, neither of which sees the driver's temporary folder, as on another machine."""
+    temporary = checkout.beside / "of-the-driver"
+    elsewhere = without(temporary)
+    with Cluster(checkout.beside) as cluster:
+        node, _ = cluster.add_node(*elsewhere), cluster.add_node(*elsewhere)
+        process = started(checkout, RAY_ADDRESS=cluster.address, TMPDIR=str(temporary), **TOKEN)
+        wait_until(lambda: workers(node))
+        kill_all(node.pid)
+        yield process
+        assert not has_ended(cluster.head), "a sweep has stopped a cluster that is not its own"
+
+
+@contextmanager
+def kill_head(checkout: Checkout) -> Iterator[Process]:
+    """The sweep goes on with another."""
+    with Cluster(checkout.beside / "first") as cluster:
+        cluster.add_node()
+        process = started(checkout, RAY_ADDRESS=cluster.address, **TOKEN)
+        kill_all(cluster.head.pid)
+        yield process
+    with Cluster(checkout.beside / "second") as cluster:
+        cluster.add_node()
+        assert checkout.run(RAY_ADDRESS=cluster.address, **TOKEN) == 0, checkout.said
+
+
+# ---- files ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def damage_ledger(checkout: Checkout) -> Iterator[Process]:
+    """Cut the last line in half and put garbage in the place of the first."""
+    with kill_everything(checkout) as process:
+        lines = checkout.ledger.read_bytes().splitlines(keepends=True)
+        garbage = bytes(len(lines[0]) - 1) + b"\n"
+        checkout.ledger.write_bytes(b"".join([garbage, *lines[1:-1], lines[-1][: len(lines[-1]) // 2]]))
+        yield process
+
+
+@contextmanager
+def damage_checkpoints(checkout: Checkout) -> Iterator[Process]:
+    with kill_everything(checkout) as process:
+        for path in checkout.checkpoints():
+            content = bytearray(path.read_bytes())
+            content[len(content) // 2] ^= 1
+            path.write_bytes(content)
+        yield process
+
+
+@contextmanager
+def fill_disk(checkout: Checkout) -> Iterator[Process]:
+    process = started(checkout)
+    with _full(checkout):
+        pass
+    yield process
+
+
+@contextmanager
+def fill_disk_and_kill(checkout: Checkout) -> Iterator[Process]:
+    process = started(checkout)
+    with _full(checkout):
+        kill_all(process.pid)
+    yield process
+
+
+@contextmanager
+def _full(checkout: Checkout) -> Iterator[None]:
+    """Inside, the disk of a checkout has no space left, and its sweep has noticed."""
+    filler = checkout.root / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(2**12)):
+            pass
+    wait_until(lambda: "waiting for space" in checkout.said)
+    yield
+    filler.unlink()
+
+
+@contextmanager
+def block_results(checkout: Checkout) -> Iterator[Process]:
+    """Something that is no folder is where the results should be."""
+    process = started(checkout)
+    place = checkout.root / "results/small"
+    shutil.rmtree(place, ignore_errors=True)
+    place.parent.mkdir(exist_ok=True)
+    place.touch()
+    yield process
+    place.unlink()
+
+
+# ---- MLflow --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def lock_mlflow(checkout: Checkout) -> Iterator[Process]:
+    """Another process holds the database until the sweep has complained."""
+    process = checkout.start()
+    database = checkout.root / "mlflow.db"
+    wait_until(lambda: checkout.rows() and database.exists())
+    connection = sqlite3.connect(database, timeout=60)
+    connection.execute("BEGIN EXCLUSIVE")
+    wait_until(lambda: "database is locked" in checkout.said)
+    connection.close()
+    yield process
+
+
+@contextmanager
+def stop_mlflow_server(checkout: Checkout) -> Iterator[Process]:
+    """The server is killed under the sweep, and is there again only after its end."""
+    server = MlflowServer(checkout.beside / "server")
+    checkout.store = server.store
+    with server:
+        process = checkout.start(MLFLOW_TRACKING_URI=server.address)
+        wait_until(lambda: checkout.rows() and checkout.runs())
+    yield process
+    with server:
+        assert checkout.run("pfl", "track", "small", MLFLOW_TRACKING_URI=server.address) == 0, checkout.said
+
+
+FAULTS = {
+    "driver": Fault("The sweep's process is killed (SIGKILL)", kill_driver),
+    "workers": Fault("Every process that runs a trial is killed", kill_workers, survived=True),
+    "dvc": Fault(
+        "`dvc` alone is killed, and started again while its stage lives on",
+        kill_dvc,
+        ("expected a table that no other sweep is at (process",),
+    ),
+    "everything": Fault("All processes are killed at once, as by a power failure", kill_everything),
+    "ctrl-c": Fault("Ctrl-C", press_ctrl_c, ("nothing that is done is run again",)),
+    "sigterm": Fault("SIGTERM, from a batch system", terminate, ("nothing that is done is run again",)),
+    "twice": Fault(
+        "`dvc repro` is started twice", start_twice, ("is busy, it is being blocked by",), survived=True
+    ),
+    "trials": Fault(
+        "Trials diverge, raise, ask for too much memory, lose their process twice",
+        fail_trials,
+        (
+            "dir/diverges: failed (final, seed 0: diverged in round 1",
+            "dir/raises: failed (final, seed 0: RuntimeError: a mistake",
+            "dir/exhausts: failed (final, seed 0: out of memory (",
+            "dir/dies: failed (final, seed 0: its process died twice",
+        ),
+        survived=True,
+    ),
+    "node": Fault("One of a cluster's two nodes is killed", kill_node, survived=True),
+    "head": Fault("A cluster's head node is killed; the next sweep joins another", kill_head),
+    "ledger": Fault(
+        "All processes are killed; a line of the ledger is cut in half, one is overwritten",
+        damage_ledger,
+        ("small.jsonl:1 is no row and is passed over",),
+        repeated=2,
+    ),
+    "checkpoints": Fault(
+        "All processes are killed; every checkpoint has a flipped bit",
+        damage_checkpoints,
+        ("the checkpoint is damaged",),
+    ),
+    "disk": Fault(
+        "The disk is full for a while", fill_disk, ("waiting for space",), survived=True, megabytes=64
+    ),
+    "disk-killed": Fault("The disk is full, and all processes are killed", fill_disk_and_kill, megabytes=64),
+    "results": Fault(
+        "`results/` cannot be written", block_results, ("results/small/mlflow.json is not accepted",)
+    ),
+    "mlflow-locked": Fault(
+        "Another process locks `mlflow.db`", lock_mlflow, ("database is locked",), survived=True
+    ),
+    "mlflow-gone": Fault(
+        "The MLflow server is gone until the sweep has ended",
+        stop_mlflow_server,
+        ("entries are missing; `pfl track small` makes them", "16 trials entered"),
+        survived=True,
+    ),
+}

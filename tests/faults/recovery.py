@@ -1,0 +1,77 @@
+"""What comes of a sweep that suffers a fault: for the tests, and for the report of `benchmarks/faults.py`."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.faults.checkout import Checkout
+from tests.faults.faults import Fault
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a fault.
+
+    Attributes:
+        lost: what the checkout lacks beside one that nobody harmed.
+        repeated: finished trials that were run again.
+        survived: the sweep has gone on by itself.
+        seconds: from the end of the harm, or from when it was noticed, to the next trial that finished; None:
+            there was none left.
+        said: everything that the user was told.
+    """
+
+    lost: list[str]
+    repeated: int
+    survived: bool
+    seconds: float | None
+    said: str
+
+
+def suffer(fault: Fault, whole: Checkout, checkout: Checkout) -> Outcome:
+    """Harm the sweep of ``checkout``, and let it come to its end; ``whole`` is the same, unharmed.
+
+    Raises:
+        PermissionError: this user may not mount the file system that the fault needs.
+    """
+    try:
+        with fault.inject(checkout) as process:
+            harmed, done = datetime.now(UTC), {row["key"] for row in checkout.rows()}
+            survived = process.wait(timeout=600) == 0
+        assert checkout.run() == 0, checkout.said
+    finally:
+        checkout.stop()
+    rows = [row for row in checkout.rows() if "error" not in row]
+    later = [datetime.fromisoformat(row["finished"]) for row in rows if row["key"] not in done]
+    return Outcome(
+        lost=checkout.lost(whole),
+        repeated=len(checkout.lines()) - len({row["key"] for row in checkout.rows()}),
+        survived=survived,
+        seconds=max(0.0, (min(later) - harmed).total_seconds()) if later else None,
+        said=checkout.said,
+    )
+
+
+@contextmanager
+def file_system(folder: Path, megabytes: int | None) -> Iterator[None]:
+    """Inside, ``folder`` is a file system of so many megabytes.
+
+    Raises:
+        PermissionError: this user may not mount one.
+    """
+    if megabytes is None:
+        yield
+        return
+    folder.mkdir()
+    size = f"size={megabytes}m"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", folder], check=False).returncode:
+        raise PermissionError("no file system can be mounted")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
