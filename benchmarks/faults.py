@@ -1,0 +1,82 @@
+"""What a sweep loses, and how soon it goes on, when it is killed, cut off and obstructed.
+
+``python -m benchmarks.faults``. Each fault that the tests inject (`tests/faults/faults.py`) hits a sweep;
+what that has in the end is compared with one that nobody harmed. Writes ``reports/faults/``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from benchmarks.workload import Workload, run, write
+from tests.faults.checkout import TABLE, Checkout
+from tests.faults.faults import FAULTS, Fault
+from tests.faults.recovery import file_system, suffer
+
+FOLDER = Path("reports/faults")
+
+
+def main() -> None:
+    """Inject every fault, print what was lost, and write the report."""
+    with tempfile.TemporaryDirectory(prefix="pfl-faults-") as scratch:
+        folder = Path(scratch)
+        prepared = Checkout.make(folder / "prepared")
+        whole = prepared.copy(folder / "whole")
+        began = time.perf_counter()
+        if whole.run():
+            sys.exit(f"the sweep that nobody harmed has failed:\n{whole.said}")
+        seconds = time.perf_counter() - began
+        faults = []
+        for name, fault in FAULTS.items():
+            found = measured(fault, whole, prepared, folder / name)
+            faults.append({"fault": fault.title, **found})
+            print(f"{fault.title}: {found}", flush=True)
+        trials = [row["seconds"] for row in whole.rows()]
+    table = YAML(typ="safe").load(TABLE)
+    workload = Workload(
+        dataset=table["dataset"],
+        model=table["model"],
+        clients=table["clients"],
+        partition=table["settings"]["dir"],
+        eval_every=table["evaluation"]["every"],
+        **table["schedule"],
+    )
+    write(FOLDER / "faults.json", workload, {"seconds": seconds, "trial_seconds": trials, "faults": faults})
+    draw()
+
+
+def measured(fault: Fault, whole: Checkout, prepared: Checkout, folder: Path) -> dict[str, Any]:
+    """What comes of one fault, in a copy of ``prepared``.
+
+    Returns:
+        ``lost``, ``repeated``, ``survived`` and ``seconds`` as in `Outcome`; ``left_out`` where this user may
+        not inject it.
+    """
+    try:
+        with file_system(folder, fault.megabytes):
+            outcome = suffer(fault, whole, prepared.copy(folder))
+    except PermissionError as error:
+        return {"left_out": str(error)}
+    return {name: getattr(outcome, name) for name in ("lost", "repeated", "survived", "seconds")}
+
+
+def draw() -> None:
+    """Write the report's page, of ``faults.json`` alone."""
+    from jinja2 import Environment, FileSystemLoader
+
+    figures = json.loads((FOLDER / "faults.json").read_text(encoding="utf-8"))
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=False)
+    text = environment.get_template("faults.md.j2").render(figures)
+    (FOLDER / "README.md").write_text(text.rstrip() + "\n", encoding="utf-8")
+    print(f"written to {FOLDER / 'README.md'}")
+
+
+if __name__ == "__main__":
+    run(main)
