@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
@@ -29,34 +29,35 @@ WORK = {
 
 
 def main(
-    seeds: Annotated[int, typer.Option(help="Seeds in one stack.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Seeds of a trial in one stack.")] = 3,
+    trials: Annotated[int, typer.Option(help="Trials of a cell in one stack, with all their seeds.")] = 4,
     rounds: Annotated[int, typer.Option(help="Rounds of the pFedSim cell.")] = 200,
     epochs: Annotated[int, typer.Option(help="Local epochs.")] = 5,
     repeats: Repeats = 5,
     device: Device = "cuda",
     json_file: JsonFile = None,
 ) -> None:
-    """Print samples a second, naive and ours with one and with several seeds, and seconds of a cell."""
+    """Print samples a second, naive and ours with stacks of several sizes, and seconds of a cell."""
     place = resolve_device(device)
     peak, bandwidth = limits(place)
     print(f"device: {peak / 1e12:.1f} TFLOP/s in a float32 product, {bandwidth / 1e9:.0f} GB/s in a copy")
     work = {}
     for name, workload in WORK.items():
-        found = measure(dataclasses.replace(workload, epochs=epochs), seeds, repeats, device)
-        fastest = max(max(found[str(count)]) for count in (1, seeds))
-        found["share_of_peak"] = fastest * flop(workload) / peak
-        work[name] = found
-        for count in (1, seeds):
-            times = ratio(found[str(count)], found["naive"])
-            print(f"{name}, {count} seeds: {max(found[str(count)]):,.0f} samples/s, {times:.1f} times naive")
-        print(f"  {found['share_of_peak']:.1%} of the device's peak")
+        stacks = [(1, 1), (1, seeds), (trials, seeds)]
+        found = measure(dataclasses.replace(workload, epochs=epochs), stacks, repeats, device)
+        naive = found.pop("naive")
+        fastest = max(map(max, found.values()))
+        work[name] = {"naive": naive, **found, "share_of_peak": fastest * flop(workload) / peak}
+        for stack, rates in found.items():
+            print(f"{name}, {stack}: {max(rates):,.0f} samples/s, {ratio(rates, naive):.1f} times naive")
+        print(f"  {work[name]['share_of_peak']:.1%} of the device's peak")
     cell = dataclasses.replace(
         WORK["lenet5_bn"], method="pfedsim", rounds=rounds, epochs=epochs, eval_every=20
     )
     execution = Execution(device=device)
     seconds = timed(lambda: simulate(cell.config, cell.data, cell.split, tuple(range(seeds)), execution))
     print(f"a pFedSim cell of {rounds} rounds and {seeds} seeds: {seconds:.1f} s")
-    figures = {"seeds": seeds, "peak_flop_per_second": peak, "bytes_per_second": bandwidth}
+    figures = {"peak_flop_per_second": peak, "bytes_per_second": bandwidth}
     write(json_file, cell, {**figures, "work": work, "cell_seconds": seconds})
 
 
@@ -68,19 +69,27 @@ def limits(device: torch.device, size: int = 4096) -> tuple[float, float]:
     return 2 * size**3 / product, 2 * a.numel() * a.element_size() / copied
 
 
-def measure(workload: Workload, seeds: int, repeats: int, device: str) -> dict[str, Any]:
-    """Training samples a second of rounds of local training: ``naive``, and ours by the number of seeds."""
-    ours = {str(count): workload.simulation(device, "stacked", range(count)) for count in (1, seeds)}
-    network = copy.deepcopy(ours["1"].program.net)
+def measure(
+    workload: Workload, stacks: list[tuple[int, int]], repeats: int, device: str
+) -> dict[str, list[float]]:
+    """Training samples a second in local training: ``naive``, and ours with stacks of so many trials
+    and seeds.
+    """
+    ours = {
+        f"{trials} trials x {seeds} seeds": workload.simulation(device, "stacked", range(seeds), trials)
+        for trials, seeds in stacks
+    }
+    first = next(iter(ours.values()))
+    network = copy.deepcopy(first.program.net)
     naive = NaiveFedAvg(network, workload.data, workload.split, workload.batch_size)
-    rates: dict[str, Any] = {"naive": [], **{count: [] for count in ours}}
+    rates: dict[str, list[float]] = {"naive": [], **{stack: [] for stack in ours}}
     for repeat in range(repeats + 1):
         found = {}
-        for count, simulation in ours.items():
+        for stack, simulation in ours.items():
             samples, seconds = simulation.samples, simulation.training_seconds
             simulation.advance()
-            found[count] = (simulation.samples - samples) / (simulation.training_seconds - seconds)
-        participants = ours["1"].runs[0].server.participants.tolist()
+            found[stack] = (simulation.samples - samples) / (simulation.training_seconds - seconds)
+        participants = first.runs[0].server.participants.tolist()
         found["naive"] = naive_round(naive, participants, workload)["training"]
         if repeat:
             for who, rate in found.items():

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -68,12 +68,13 @@ class Workload:
         return Config(**{name: getattr(self, name) for name in names}).validated()
 
     def simulation(
-        self, device: str = "cpu", backend: str = "auto", seeds: Sequence[int] = (0,)
+        self, device: str = "cpu", backend: str = "auto", seeds: Sequence[int] = (0,), trials: int = 1
     ) -> Simulation:
-        """A simulation before its first round."""
+        """A simulation before its first round; ``trials`` of them, each of another learning rate, in one."""
         place = resolve_device(device)
         federation = Federation(self.data, self.split, place, torch.float32)
-        return Simulation(self.config, federation, seeds, backend_for(backend, place))
+        configs = [replace(self.config, lr=self.lr / 2**number) for number in range(trials)]
+        return Simulation(configs, federation, seeds, backend_for(backend, place))
 
 
 @cache

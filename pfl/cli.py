@@ -316,7 +316,7 @@ def _run_trials(file: Path, rows: Path, execution: Execution) -> None:
     """
     from pfl.data.dataset import load
     from pfl.data.partition import make_partition
-    from pfl.trials import Trial, cause_of, run_trial
+    from pfl.trials import Trial, cause_of, folder_of, run_trial
 
     if not file.exists():
         raise InvalidInput("trials", str(file), "a file that `pfl trials` wrote")
@@ -331,7 +331,7 @@ def _run_trials(file: Path, rows: Path, execution: Execution) -> None:
             datasets[trial.dataset] = load(trial.dataset)
         data = datasets[trial.dataset]
         split = make_partition(trial.partition, data, trial.clients)
-        folder = checkpoints and checkpoints / trial.folder
+        folder = checkpoints and checkpoints / folder_of(trial)
         own = dataclasses.replace(execution, checkpoint_dir=str(folder) if folder else None)
         try:
             with _progress(trial.config["rounds"], f"{number}/{len(pending)} {trial.cell}") as on_round:

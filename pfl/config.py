@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -120,6 +120,20 @@ def departures(config: Mapping[str, Any]) -> dict[str, Any]:
         name: value for name, value in config["hyperparameters"].items() if value != own[name]
     }
     return {"method": config["method"], **found}
+
+
+def stackable(configs: Sequence[Config]) -> bool:
+    """Whether the clients of all validated ``configs`` can be in one stack: whether these differ in nothing
+    but the learning rate and real-valued hyperparameters.
+    """
+    from pfl.methods import METHODS
+
+    def rest(config: Config) -> Config:
+        numbers = METHODS[config.method].from_dict(config.hyperparameters).numbers()
+        kept = {name: value for name, value in config.hyperparameters.items() if name not in numbers}
+        return dataclasses.replace(config, lr=1.0, hyperparameters=kept)
+
+    return all(rest(config) == rest(configs[0]) for config in configs)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -72,11 +72,6 @@ class Trial:
             trial_key(self.config, self.data_checksum, self.partition_checksum, seed) for seed in self.seeds
         ]
 
-    @property
-    def folder(self) -> str:
-        """The name of a folder for what is under way, another for every set of seeds."""
-        return hashlib.sha256("".join(self.keys()).encode()).hexdigest()
-
     def to_dict(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "config": dict(self.config), "seeds": list(self.seeds)}
 
@@ -99,6 +94,12 @@ class Trial:
         moment, average = self.objective
         bar = dict(self.bars).get(evaluation["round"])
         return bar is not None and evaluation[moment][average] < bar
+
+
+def folder_of(*trials: Trial) -> str:
+    """The name of a folder for what is under way of a stack, another for every set of trials and seeds."""
+    keys = "".join("".join(trial.keys()) for trial in trials)
+    return hashlib.sha256(keys.encode()).hexdigest()
 
 
 def trial_key(config: Mapping[str, Any], data_checksum: str, partition_checksum: str, seed: int) -> str:
@@ -137,90 +138,124 @@ def run_trial(
     Raises:
         ValueError: data or partition are not those that the trial names.
     """
-    from pfl.engine.simulation import resolve_device
-
-    for name, found in (("data", dataset.checksum), ("partition", partition.checksum)):
-        expected = getattr(trial, f"{name}_checksum")
-        if found != expected:
-            raise ValueError(f"the {name} has checksum {found[:12]}, the trial was made for {expected[:12]}")
-    config = Config.from_dict(trial.config)
-    keys = dict(zip(trial.seeds, trial.keys(), strict=True))
 
     def watch(round: int, rounds: int, newest: dict[str, Any] | None) -> bool:
         if on_round:
             on_round(round, rounds, newest)
         return trial.misses(newest)
 
+    (rows,) = _run([trial], dataset, partition, execution, watch, observe)
+    return rows
+
+
+def run_together(
+    trials: Sequence[Trial], dataset: Dataset, partition: Partition, execution: Execution = Execution()
+) -> list[list[dict[str, Any]]]:
+    """Run trials of the same seeds, whose configurations are `pfl.config.stackable`, in one stack.
+
+    They run to their ends, whatever their bars, and their models are not saved.
+
+    Returns:
+        The ledger rows of each.
+
+    Raises:
+        ValueError: data or partition are not those that a trial names.
+    """
+    return _run(trials, dataset, partition, execution)
+
+
+def _run(
+    trials: Sequence[Trial],
+    dataset: Dataset,
+    partition: Partition,
+    execution: Execution,
+    on_round: OnRound | None = None,
+    observe: Observe | None = None,
+) -> list[list[dict[str, Any]]]:
+    from pfl.engine.simulation import resolve_device
+
+    for trial in trials:
+        for name, found in (("data", dataset.checksum), ("partition", partition.checksum)):
+            expected = getattr(trial, f"{name}_checksum")
+            if found != expected:
+                wanted = f"the trial was made for {expected[:12]}"
+                raise ValueError(f"the {name} has checksum {found[:12]}, {wanted}")
     began = time.perf_counter()
-    results = _simulate(config, dataset, partition, keys, execution, watch, observe)
-    seconds = (time.perf_counter() - began) / len(results)
+    results = _simulate(trials, dataset, partition, execution, on_round, observe)
+    seconds = (time.perf_counter() - began) / sum(map(len, results))
     device = resolve_device(execution.device)
     return [
-        {
-            "key": key,
-            "table": trial.table,
-            "cell": trial.cell,
-            "setting": trial.setting,
-            "row": trial.row,
-            "method": trial.method,
-            "seed": result.seed,
-            "phase": trial.phase,
-            "config": dict(trial.config),
-            "dataset": trial.dataset,
-            "partition": trial.partition,
-            "clients": trial.clients,
-            "data_checksum": trial.data_checksum,
-            "partition_checksum": trial.partition_checksum,
-            "metrics": json_ready(result.metrics),
-            **({"observations": json_ready(result.observations)} if observe else {}),
-            "seconds": seconds,
-            "measured": result.measured,
-            "hardware": hardware(execution, device),
-            "versions": versions(trial.method),
-            **commit(),
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        for key, result in zip(keys.values(), results, strict=True)
+        [
+            {
+                "key": key,
+                "table": trial.table,
+                "cell": trial.cell,
+                "setting": trial.setting,
+                "row": trial.row,
+                "method": trial.method,
+                "seed": result.seed,
+                "phase": trial.phase,
+                "config": dict(trial.config),
+                "dataset": trial.dataset,
+                "partition": trial.partition,
+                "clients": trial.clients,
+                "data_checksum": trial.data_checksum,
+                "partition_checksum": trial.partition_checksum,
+                "metrics": json_ready(result.metrics),
+                **({"observations": json_ready(result.observations)} if observe else {}),
+                "seconds": seconds,
+                "measured": result.measured,
+                "hardware": hardware(execution, device),
+                "versions": versions(trial.method),
+                **commit(),
+                "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            for key, result in zip(trial.keys(), found, strict=True)
+        ]
+        for trial, found in zip(trials, results, strict=True)
     ]
 
 
 def _simulate(
-    config: Config,
+    trials: Sequence[Trial],
     dataset: Dataset,
     partition: Partition,
-    keys: Mapping[int, str],
     execution: Execution,
-    on_round: OnRound,
+    on_round: OnRound | None,
     observe: Observe | None,
-) -> list[Result]:
-    """`pfl.engine.simulation.simulate`; one seed after another where memory does not suffice for all.
-
-    Args:
-        keys: by seed.
-        execution: its ``save`` is a folder.
-    """
-    from pfl.engine.simulation import simulate
+) -> list[list[Result]]:
+    """`pfl.engine.simulation.simulate_together`; one seed after another where memory does not suffice."""
+    from pfl.engine.simulation import simulate, simulate_together
 
     models = Path(execution.save) if execution.save else None
-    files = {seed: str(models / f"{key}.pt") if models else None for seed, key in keys.items()}
-    seeds = tuple(keys)
+    seeds = trials[0].seeds
+    keys = dict(zip(seeds, trials[0].keys(), strict=True))
+    together = dataclasses.replace(execution, save=str(models / f"{keys[seeds[0]]}.pt") if models else None)
+    configs = [Config.from_dict(trial.config) for trial in trials]
     try:
-        together = dataclasses.replace(execution, save=files[seeds[0]])
-        results = simulate(config, dataset, partition, seeds, together, on_round, observe)
+        results = simulate_together(configs, dataset, partition, seeds, together, on_round, observe)
     except Exception as error:
-        if len(seeds) == 1 or not memory.ran_out(error):
+        if len(configs) * len(seeds) == 1 or not memory.ran_out(error):
             raise
     else:
         if models and len(seeds) > 1:
             _separate(models, keys)
         return results
     log.warning("out of memory: going on with one seed at a time")
-    results = []
-    for seed in seeds:
-        folder = execution.checkpoint_dir and str(Path(execution.checkpoint_dir) / f"seed-{seed}")
-        alone = dataclasses.replace(execution, checkpoint_dir=folder, save=files[seed])
-        results += simulate(config, dataset, partition, (seed,), alone, on_round, observe)
-    return results
+
+    def alone(trial: Trial, config: Config, seed: int) -> Result:
+        key = dict(zip(trial.seeds, trial.keys(), strict=True))[seed]
+        own = dataclasses.replace(
+            execution,
+            checkpoint_dir=execution.checkpoint_dir and str(Path(execution.checkpoint_dir) / key),
+            save=str(models / f"{key}.pt") if models else None,
+        )
+        (result,) = simulate(config, dataset, partition, (seed,), own, on_round, observe)
+        return result
+
+    return [
+        [alone(trial, config, seed) for seed in seeds] for trial, config in zip(trials, configs, strict=True)
+    ]
 
 
 def _separate(models: Path, keys: Mapping[int, str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from pfl.config import Config, stackable
 from pfl.trials import Trial
 from pipeline.cell import Attempt, CellAgenda
 from pipeline.config import Cell, Table
@@ -25,7 +26,7 @@ class Agenda:
 
     Attributes:
         keeps_models: the table wants the models of final trials, not their rows alone.
-        stack_seeds: hand out the seeds of a configuration together, for a device that runs them side by side.
+        stacks: hand out what can share a stack together, for a device that is the faster for it.
         ran: how many simulations were run.
         seconds: that they took together.
         outcomes: the row of every key that is settled.
@@ -46,7 +47,7 @@ class Agenda:
         self.seconds = 0.0
         self.keeps_models = table.keep == "models"
         self._ledger = ledger
-        self.stack_seeds = False
+        self.stacks = False
         self._on_row = on_row
         self._on_cell = on_cell
         self._served: set[str] = set()
@@ -79,7 +80,7 @@ class Agenda:
         searched = [attempt for cell in self.cells for attempt in cell.searched]
         selected = [cell.selected for cell in self.cells if cell.selected]
         for attempt in (*pinned, *searched, *selected):
-            trial = attempt.open(self._settled, self.stack_seeds)
+            trial = attempt.open(self._settled, self.stacks)
             if trial:
                 yield trial
 
@@ -89,6 +90,23 @@ class Agenda:
         if trial:
             self._out.update(trial.keys())
         return trial
+
+    def companions(self, trial: Trial) -> list[Trial]:
+        """Further trials for the stack of one that has just been handed out, handed out with it."""
+        if not self.stacks or trial.bars or (self.keeps_models and trial.phase == "final"):
+            return []
+
+        def place(one: Trial) -> tuple[object, ...]:
+            return one.phase, one.dataset, one.partition_checksum, one.seeds, one.bars
+
+        found: list[Trial] = []
+        config = Config.from_dict(trial.config)
+        for other in self.open():
+            alike = place(other) == place(trial) and stackable([config, Config.from_dict(other.config)])
+            if alike and self._out.isdisjoint(other.keys()):  # two rows may ask for the same
+                self._out.update(other.keys())
+                found.append(other)
+        return found
 
     def record(self, trial: Trial, rows: Sequence[Row]) -> None:
         """Take the rows of a trial that has ended."""

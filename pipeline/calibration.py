@@ -207,7 +207,7 @@ def _run(cell: Cell, definition: Definition, place: str, cold: bool) -> Speed:
     with threads(1):
         data = _stand_in(definition, clients * each, True)
         federation = Federation(data, partition, device, getattr(torch, config.dtype))
-        simulation = Simulation(config, federation, [0], backend_for("auto", device))
+        simulation = Simulation([config], federation, [0], backend_for("auto", device))
         if cold:
             simulation.advance()
         before = simulation.training_seconds

@@ -119,7 +119,7 @@ def trials(
     from pipeline.sweep import agenda_of
 
     agenda = agenda_of(table, load_part(table), Ledger(Sources.current()))
-    agenda.stack_seeds = True
+    agenda.stacks = True
     found = [json.dumps(trial.to_dict()) + "\n" for trial in agenda.open()]
     file.write_text("".join(found), encoding="utf-8")
     print(f"{len(found)} trials in {file}; {agenda.done} of {agenda.total} simulations are done")

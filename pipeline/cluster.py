@@ -64,7 +64,7 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
         slots = slots_of(resources.cpus, gpus, nodes)
         # A worker that is done finds the next trial waiting.
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(slots)
-        agenda.stack_seeds = gpus > 0
+        agenda.stacks = gpus > 0
         job = {
             "root": str(Path.cwd()),
             "source": os.environ.get("DATA_SOURCE"),

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pfl.trials import Trial, commit
+from pfl.trials import Trial, commit, folder_of
 
 SCRATCH = Path(".sweeps")
 """What is under way: untracked, and of no interest once a sweep has ended, except for the
@@ -21,11 +21,11 @@ def checkpoints_of(table: str) -> Path:
     return SCRATCH / "trials" / table
 
 
-def checkpoint_folder(trial: Trial) -> Path:
-    """Of one trial; another for every edit of the sources, which may have moved numbers."""
+def checkpoint_folder(*trials: Trial) -> Path:
+    """Of the trials of one stack; another for every edit of the sources, which may have moved numbers."""
     code = commit()
     edit = f"-{code['sources'][:16]}" if code["dirty"] else ""
-    return checkpoints_of(trial.table) / f"{trial.folder}{edit}"
+    return checkpoints_of(trials[0].table) / f"{folder_of(*trials)}{edit}"
 
 
 def models_file(key: str) -> Path:

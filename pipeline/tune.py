@@ -16,7 +16,7 @@ from ray import tune
 from ray.tune.search import Searcher
 
 from pfl.config import Execution
-from pfl.trials import Trial, cause_of, commit, run_trial
+from pfl.trials import Trial, cause_of, commit, run_together, run_trial
 from pipeline.config import partition_file
 from pipeline.environment import MODELS, checkpoint_folder
 
@@ -43,7 +43,7 @@ class AgendaSearch(Searcher):
         self._job = job
         self._ended = ended
         self.edited = False
-        self._running: dict[str, Trial] = {}
+        self._running: dict[str, list[Trial]] = {}
 
     def suggest(self, trial_id: str) -> Any:
         if self.edited:
@@ -51,24 +51,27 @@ class AgendaSearch(Searcher):
         trial = self._agenda.next()
         if trial is None:
             return Searcher.FINISHED if self._agenda.finished else None
-        self._running[trial_id] = trial
-        return {"job": json.dumps({**self._job, "trial": trial.to_dict()})}
+        trials = self._running[trial_id] = [trial, *self._agenda.companions(trial)]
+        return {"job": json.dumps({**self._job, "trials": [one.to_dict() for one in trials]})}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        trial = self._running.pop(trial_id)
+        trials = self._running.pop(trial_id)
         for line in (result or {}).get("said", ()):
-            print(f"{trial.cell}, {trial.phase}: {line}", flush=True)
+            print(f"{trials[0].cell}, {trials[0].phase}: {line}", flush=True)
         if result is None or error:
-            self._agenda.fail(trial, "its process died twice (killed, perhaps for want of memory)")
+            for trial in trials:
+                self._agenda.fail(trial, "its process died twice (killed, perhaps for want of memory)")
         elif "edited" in result:
             self.edited = True
-        elif "error" in result:
-            self._agenda.fail(trial, result["error"])
         else:
-            self._agenda.record(trial, json.loads(result["rows"]))
-            shutil.rmtree(checkpoint_folder(trial), ignore_errors=True)
+            for trial, end in zip(trials, json.loads(result["ends"]), strict=True):
+                if "error" in end:
+                    self._agenda.fail(trial, end["error"])
+                else:
+                    self._agenda.record(trial, end["rows"])
+            shutil.rmtree(checkpoint_folder(*trials), ignore_errors=True)
         self._ended()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -80,7 +83,9 @@ class AgendaSearch(Searcher):
 
 
 class Worker(tune.Trainable):
-    """Runs one trial after another; starting a process costs more than a small simulation."""
+    """Runs one trial after another, or several in one stack; starting a process costs more than a small
+    simulation.
+    """
 
     def setup(self, config: dict[str, Any]) -> None:
         self._said = queue.SimpleQueue[logging.LogRecord]()  # what `pfl` has to say; nobody sees this process
@@ -92,7 +97,7 @@ class Worker(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """The rows of the trial, or why there are none: its failure is not the process's."""
+        """The rows of each trial, or why there are none: its failure is not the process's."""
         outcome = self._outcome()
         said = [self._said.get().getMessage() for _ in range(self._said.qsize())]
         return {"done": True, "said": list(dict.fromkeys(said)), **outcome}
@@ -101,18 +106,27 @@ class Worker(tune.Trainable):
         os.chdir(self._job["root"])
         if commit()["sources"] != self._job["sources"]:  # a process that was started late
             return {"edited": True}
-        trial = Trial.from_dict(self._job["trial"])
+        trials = [Trial.from_dict(trial) for trial in self._job["trials"]]
+        return {"ends": json.dumps(self._ends(trials))}
+
+    def _ends(self, trials: list[Trial]) -> list[dict[str, Any]]:
+        first = trials[0]
+        models = self._job["keep_models"] and first.phase == "final"
         execution = Execution(
             **self._job["execution"],
-            checkpoint_dir=str(checkpoint_folder(trial)),
-            save=str(MODELS) if self._job["keep_models"] and trial.phase == "final" else None,
+            checkpoint_dir=str(checkpoint_folder(*trials)),
+            save=str(MODELS) if models else None,
         )
         try:
-            dataset = _dataset(trial.dataset, self._job["source"])
-            rows = run_trial(trial, dataset, _partition(trial.table, trial.setting), execution)
+            dataset = _dataset(first.dataset, self._job["source"])
+            partition = _partition(first.table, first.setting)
+            if len(trials) == 1:
+                return [{"rows": run_trial(first, dataset, partition, execution)}]
+            return [{"rows": rows} for rows in run_together(trials, dataset, partition, execution)]
         except Exception as error:
-            return {"error": cause_of(error)}
-        return {"rows": json.dumps(rows)}
+            if len(trials) == 1:
+                return [{"error": cause_of(error)}]
+        return [end for trial in trials for end in self._ends([trial])]  # what fails fails alone
 
 
 @cache

@@ -12,7 +12,7 @@ from pfl import engine
 from pfl.config import Config, Execution
 from pfl.methods import METHODS
 from pfl.models.mobilenet_v2 import weights_file
-from pfl.trials import Trial, commit, run_trial, trial_key
+from pfl.trials import Trial, commit, run_together, run_trial, trial_key
 
 CONFIG = Config(
     method="fedprox", model="lenet5_bn", rounds=2, epochs=1, batch_size=8, eval_every=1
@@ -42,6 +42,21 @@ def test_a_trial_gives_one_row_a_seed_that_json_can_hold(trial, dataset, partiti
     assert [row["seed"] for row in rows] == [0, 1]
     assert [row["key"] for row in rows] == trial.keys()
     assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+
+
+def test_trials_in_one_stack_give_the_rows_of_each_alone(trial, dataset, partition):
+    exact = dataclasses.replace(CONFIG, dtype="float64")
+    configs = (exact, dataclasses.replace(exact, lr=CONFIG.lr / 3))
+    trials = [dataclasses.replace(trial, config=config.to_dict()) for config in configs]
+    execution = Execution(backend="stacked")
+    together = run_together(trials, dataset, partition, execution)
+    for one, rows in zip(trials, together, strict=True):
+        alone = run_trial(one, dataset, partition, execution)
+        assert [row["key"] for row in rows] == [row["key"] for row in alone] == one.keys()
+        for ours, theirs in zip(rows, alone, strict=True):
+            assert ours["metrics"]["rounds"][-1]["train_loss"] == pytest.approx(
+                theirs["metrics"]["rounds"][-1]["train_loss"], abs=1e-9
+            )
 
 
 def test_metrics_hold_nothing_of_clock_or_machine(trial, dataset, partition):

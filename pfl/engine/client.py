@@ -143,5 +143,5 @@ class Step:
     state: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
-LocalStep = Callable[[Client, tuple[Batch, ...], float], Step]
+LocalStep = Callable[[Client, tuple[Batch, ...], float | Tensor], Step]
 """A step of a local program that is not plain SGD, on one or several batches, at a learning rate."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -28,10 +28,11 @@ KEY_STRIDE = 1000  # between the keys of two steps; leaves room for a key a laye
 
 @dataclass(frozen=True)
 class Program:
-    """The local program of a simulation: written for one client, run by a backend for many.
+    """The local program of a configuration: written for one client, run by a backend for many.
 
     Attributes:
-        net: the client's networks; a template whose tensors the backend binds.
+        net: the client's networks; a template whose tensors the backend binds. Configurations that are
+            simulated side by side share it.
     """
 
     method: Method
@@ -93,10 +94,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Task:
-    """Local training of K clients (of one seed, or of several seeds one after another).
+    """Local training of K clients (of one simulation, or of several one after another).
 
     Attributes:
         purpose, round: of the random streams.
+        programs: (K,) the local program of each client.
+        phases: (K,) what it does in this round, as many phases for each.
         clients: (K,) client ids.
         seeds: (K,) the seed of each.
         samples: K arrays of pooled indices, what each trains on; class by class in a class stream.
@@ -107,11 +110,12 @@ class Task:
 
     purpose: str
     round: int
+    programs: Sequence[Program]
+    phases: Sequence[Sequence[Phase]]
     clients: Sequence[int]
     seeds: Sequence[int]
     samples: Sequence[np.ndarray]
     positions: Sequence[int]
-    phases: Sequence[Phase]
     start: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
 
@@ -119,34 +123,44 @@ class Task:
         """The training of some of the clients."""
         return dataclasses.replace(
             self,
-            clients=self.clients[rows],
-            seeds=self.seeds[rows],
-            samples=self.samples[rows],
-            positions=self.positions[rows],
+            **{name: getattr(self, name)[rows] for name in _PER_CLIENT},
             start={name: stack[rows] for name, stack in self.start.items()},
             state={name: stack[rows] for name, stack in self.state.items()},
         )
 
-    def schedules(self, config: Config) -> list[list[list[Plan]]]:
-        """For each client and phase, its steps."""
-        return [
-            list(self._plans(config, *client))
-            for client in zip(self.seeds, self.clients, self.samples, self.positions, strict=True)
-        ]
+    @staticmethod
+    def joined(tasks: Sequence[Task]) -> Task:
+        """The tasks of several simulations as one: they are only more clients."""
+        first = tasks[0]
+        if len(tasks) == 1:
+            return first
+        per_client: dict[str, Any] = {
+            name: [value for task in tasks for value in getattr(task, name)] for name in _PER_CLIENT
+        }
+        return dataclasses.replace(
+            first,
+            **per_client,
+            start={name: torch.cat([task.start[name] for task in tasks]) for name in first.start},
+            state={name: torch.cat([task.state[name] for task in tasks]) for name in first.state},
+        )
 
-    def drawn(self, config: Config) -> list[int]:
+    def schedules(self) -> list[list[list[Plan]]]:
+        """For each client and phase, its steps."""
+        return [list(self._plans(k)) for k in range(len(self.clients))]
+
+    def drawn(self) -> list[int]:
         """How many minibatches each client draws."""
         return [
-            sum(minibatch_count(phase, config, len(samples)) for phase in self.phases)
-            for samples in self.samples
+            sum(minibatch_count(phase, program.config, len(samples)) for phase in phases)
+            for program, phases, samples in zip(self.programs, self.phases, self.samples, strict=True)
         ]
 
-    def _plans(
-        self, config: Config, seed: int, client: int, samples: np.ndarray, position: int
-    ) -> Iterator[list[Plan]]:
+    def _plans(self, k: int) -> Iterator[list[Plan]]:
+        config, samples, position = self.programs[k].config, self.samples[k], self.positions[k]
+        seed, client = self.seeds[k], self.clients[k]
         stream = generator(seed, self.purpose, self.round, client)
         key = integer_seed(seed, f"{self.purpose} keys", self.round, client) >> 1
-        for phase in self.phases:
+        for phase in self.phases[k]:
             if config.batch_order == "class_stream":
                 batches = _stream(phase, config, samples, position)
                 position += len(batches)
@@ -159,6 +173,9 @@ class Task:
                 noise = stream.random(phase.noise) if phase.noise else None
                 plans.append(Plan(tuple(batches[i : i + phase.batches]), noise, key := key + KEY_STRIDE))
             yield plans
+
+
+_PER_CLIENT = ("programs", "phases", "clients", "seeds", "samples", "positions")
 
 
 def minibatch_count(phase: Phase, config: Config, samples: int) -> int:
@@ -235,7 +252,7 @@ Statistic = Callable[[Client, Batch], Mapping[str, Tensor]]
 class Backend(Protocol):
     """Runs local programs; `pfl.engine.loop` and `pfl.engine.stacked` agree to rounding."""
 
-    def train(self, program: Program, task: Task) -> Trained: ...
+    def train(self, task: Task) -> Trained: ...
 
     def collect(
         self,
@@ -259,10 +276,14 @@ class Backend(Protocol):
 
 
 class SGD:
-    """Plain SGD with optional momentum and weight decay, on a list of tensors or of prefixes of stacks."""
+    """Plain SGD with optional momentum and weight decay, on a list of tensors or of prefixes of stacks.
 
-    def __init__(self, config: Config, phase: Phase, params: list[Tensor]):
-        self.lr = config.lr * phase.lr
+    Args:
+        lr: the learning rate, or (K,) one for each slice of the stacks.
+    """
+
+    def __init__(self, config: Config, lr: float | Tensor, params: list[Tensor]):
+        self.lr = lr
         self.momentum = config.momentum
         self.weight_decay = config.weight_decay
         self.velocity = [torch.zeros_like(p) for p in params] if config.momentum else []
@@ -279,4 +300,8 @@ class SGD:
             torch._foreach_mul_(velocity, self.momentum)
             torch._foreach_add_(velocity, gradients)
             gradients = velocity
-        torch._foreach_add_(params, gradients, alpha=-self.lr)
+        if isinstance(self.lr, Tensor):
+            rates = [self.lr[:active].view(-1, *[1] * (p.dim() - 1)) for p in params]
+            torch._foreach_addcmul_(params, gradients, rates, value=-1)
+        else:
+            torch._foreach_add_(params, gradients, alpha=-self.lr)

@@ -20,23 +20,24 @@ COLLECTION_BATCH = 128  # images at once; bounds the memory of an evaluation
 class LoopBackend:
     """See `pfl.engine.local.Backend`."""
 
-    def train(self, program: Program, task: Task) -> Trained:
-        program.alone()
+    def train(self, task: Task) -> Trained:
         tensors = {name: stack.clone() for name, stack in task.start.items()}
         state = {name: stack.clone() for name, stack in task.state.items()}
-        losses = torch.zeros(len(task.clients), dtype=torch.float64, device=program.federation.device)
+        losses = []
         samples = 0
-        for k, schedule in enumerate(task.schedules(program.config)):
+        for k, (program, schedule) in enumerate(zip(task.programs, task.schedules(), strict=True)):
+            program.alone()
             start = {name: stack[k] for name, stack in task.start.items()}
             params = {name: stack[k] for name, stack in tensors.items()}
             rows = {name: stack[k] for name, stack in state.items()}
-            for phase, plans in zip(task.phases, schedule, strict=True):
+            loss = torch.zeros((), dtype=torch.float64, device=program.federation.device)
+            for phase, plans in zip(task.phases[k], schedule, strict=True):
                 run = _run_steps if phase.step or phase.gradient else _run_sgd
-                losses[k] += run(program, phase, plans, Client(program.net, params, start, rows))
+                loss += run(program, phase, plans, Client(program.net, params, start, rows))
                 samples += phase.repeat * sum(len(batch) for plan in plans for batch in plan.batches)
-            losses[k] /= max(sum(map(len, schedule)), 1)
+            losses.append(loss / max(sum(map(len, schedule)), 1))
             program.federation.release()
-        return Trained(tensors, state, losses, samples)
+        return Trained(tensors, state, torch.stack(losses), samples)
 
     @torch.no_grad()
     def collect(
@@ -99,7 +100,7 @@ def _run_sgd(program: Program, phase: Phase, plans: list[Plan], client: Client) 
     client = program.client({**client.params, **leaves}, client.start, client.state, trained)
     bind(client.net, client.params)
     weights = list(leaves.values())
-    optimiser = SGD(program.config, phase, weights)
+    optimiser = SGD(program.config, program.config.lr * phase.lr, weights)
     loss_of = program.loss(phase)
     total = torch.zeros((), dtype=torch.float64, device=program.federation.device)
     for plan in plans:
@@ -119,7 +120,8 @@ def _run_steps(program: Program, phase: Phase, plans: list[Plan], client: Client
     """The phase's own steps, or SGD along its own gradients, on the client's tensors, in place."""
     trained = program.prepare(phase)
     client = program.client(client.params, client.start, client.state, trained, _Alone)
-    optimiser = SGD(program.config, phase, list(client.weights.values()))
+    lr = program.config.lr * phase.lr
+    optimiser = SGD(program.config, lr, list(client.weights.values()))
     total = torch.zeros((), dtype=torch.float64, device=program.federation.device)
     for plan in plans:
         batches = tuple(_batch(program, index, plan) for index in plan.batches)
@@ -129,7 +131,7 @@ def _run_steps(program: Program, phase: Phase, plans: list[Plan], client: Client
                 direction, loss = phase.gradient(client, batches)
                 optimiser.step(list(client.weights.values()), [direction[name] for name in trained])
             else:
-                step = phase.step(client, batches, program.config.lr * phase.lr)
+                step = phase.step(client, batches, lr)
                 for name, value in step.params.items():
                     client.params[name].copy_(value)
                 for name, value in step.state.items():

@@ -16,6 +16,7 @@ training, never touches an optimiser.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -194,6 +195,18 @@ class Method:
                 for name, value in values.items()
             }
         )
+
+    def numbers(self) -> dict[str, float]:
+        """The hyperparameters that are real numbers: those in which the clients of a stack may differ."""
+        declared = self.declarations()
+        values = {name: getattr(self, name) for name in declared if declared[name].choices is None}
+        return {name: value for name, value in values.items() if type(value) is float}
+
+    def having(self, numbers: Mapping[str, Tensor]) -> Self:
+        """This method with () tensors for some of its numbers, in the local program of one client."""
+        method = copy.copy(self)
+        vars(method).update(numbers)
+        return method
 
     def hyperparameters(self) -> dict[str, Any]:
         """Name to value, every default filled in."""

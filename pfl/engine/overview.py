@@ -61,7 +61,7 @@ def observe(method: str) -> Overview:
         eval_every=1,
     ).validated()
     federation = Federation(*_data(), torch.device("cpu"), torch.float32)
-    simulation = Simulation(config, federation, (0,), LoopBackend())
+    simulation = Simulation([config], federation, (0,), LoopBackend())
     run = simulation.runs[0]
     groups = [name for name, child in simulation.program.net.named_children() if list(child.parameters())]
     mixed: dict[str, list[str]] = {group: [] for group in groups}

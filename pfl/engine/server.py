@@ -188,7 +188,7 @@ class Server:
         """
         task = self.task(purpose, clients, tensors, phases, sent or {})
         with self._on_the_clock():
-            return self._backend.train(self._program, task)
+            return self._backend.train(task)
 
     def task(
         self,
@@ -208,11 +208,12 @@ class Server:
         return Task(
             purpose,
             self.round,
+            [self._program] * len(ids),
+            [phases] * len(ids),
             ids,
             [self.seed] * len(ids),
             samples,
             self.positions[ids].tolist(),
-            phases,
             tensors,
             {**rows, **received},
         )
@@ -257,7 +258,7 @@ class Server:
 
     def receive(self, task: Task, trained: Trained) -> None:
         """Take in what the participants trained. Only this moves their class streams on."""
-        self.positions[task.clients] += torch.tensor(task.drawn(self.config))
+        self.positions[task.clients] += torch.tensor(task.drawn())
         self.uploads = trained.tensors
         for name, stack in self.client_state.items():
             stack[self.participants] = trained.state[name]

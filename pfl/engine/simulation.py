@@ -18,13 +18,13 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from pfl import memory
-from pfl.config import Config, Execution, departures
+from pfl.config import Config, Execution, departures, stackable
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
 from pfl.engine import VERSION, checkpoint
 from pfl.engine.evaluation import Known, evaluate, moments, summarise
-from pfl.engine.local import Backend, Program, Task
+from pfl.engine.local import Backend, Program, Task, Trained
 from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Method
 from pfl.engine.server import Server
@@ -66,9 +66,11 @@ class Result:
 
 @dataclass
 class _Run:
-    """One seed under way."""
+    """One seed of one configuration under way."""
 
+    method: Method
     server: Server
+    program: Program
     history: list[dict[str, Any]] = field(default_factory=list)
     per_client: torch.Tensor | None = None
     bytes_down: int = 0
@@ -119,7 +121,43 @@ def simulate(
     Raises:
         InvalidInput: the configuration, or a device that is not there.
     """
-    config = config.validated()
+    (results,) = simulate_together([config], dataset, partition, seeds, execution, on_round, observe)
+    return results
+
+
+def simulate_together(
+    configs: Sequence[Config],
+    dataset: Dataset,
+    partition: Partition,
+    seeds: Sequence[int] = (0,),
+    execution: Execution = Execution(),
+    on_round: OnRound | None = None,
+    observe: Observe | None = None,
+) -> list[list[Result]]:
+    """Simulate a federation for every configuration and every seed, all in lockstep.
+
+    The stacked backend trains the clients of all of them at once, as far as their local programs are alike;
+    the numbers are those that each has alone, to rounding.
+
+    Args:
+        configs: alike but for the learning rate and real-valued hyperparameters (`pfl.config.stackable`).
+        execution: its ``save`` is for a single configuration.
+        on_round: told of the first configuration.
+
+    Returns:
+        For each configuration what `simulate` returns.
+
+    Raises:
+        InvalidInput: a configuration, one unlike the others, or a device that is not there.
+    """
+    configs = [config.validated() for config in configs]
+    if not stackable(configs):
+        names = ", ".join(config.method for config in configs)
+        accepted = "configurations that differ in lr and real-valued hyperparameters only"
+        raise InvalidInput("configurations", names, accepted)
+    if execution.save and len(configs) > 1:
+        raise InvalidInput("save", execution.save, "no file where several configurations run together")
+    config = configs[0]
     device = resolve_device(execution.device)
     if config.validation:
         partition = partition.with_validation(config.validation, dataset.labels)
@@ -128,8 +166,9 @@ def simulate(
         raw = config.input_scale == "raw255"
         federation = Federation(dataset, partition, device, getattr(torch, config.dtype), raw)
         backend = backend_for(execution.backend, device)
-        simulation = Simulation(config, federation, seeds, backend, observe)
-        return simulation.run(execution, on_round)
+        simulation = Simulation(configs, federation, seeds, backend, observe)
+        results = simulation.run(execution, on_round)
+    return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
 
 
 @contextmanager
@@ -171,51 +210,57 @@ def backend_for(name: str, device: torch.device) -> Backend:
 
 
 class Simulation:
-    """The rounds of a simulation, for all its seeds.
+    """The rounds of a simulation, for all its configurations and seeds.
 
     Args:
-        config: validated.
+        configs: validated, and `pfl.config.stackable`.
         federation: the clients' data.
-        seeds: one federation under way for each.
+        seeds: one federation under way for each, in each configuration.
         backend: runs local programs and evaluations.
         observe: as in `simulate`.
     """
 
     def __init__(
         self,
-        config: Config,
+        configs: Sequence[Config],
         federation: Federation,
         seeds: Sequence[int],
         backend: Backend,
         observe: Observe | None = None,
     ):
-        self.config = config
+        self.configs = configs
+        self.config = configs[0]
         self.observe = observe
         self.federation = federation
         self.backend = backend
-        self.method: Method = METHODS[config.method].from_dict(config.hyperparameters)
-        self.runs = []
-        for seed in seeds:
-            server = Server(config, federation, seed)
-            net = self._build(server)
-            server.hold(net)
-            self.method.initialise(server)
-            server.settle()
-            self.runs.append(_Run(server))
-        # One template serves all seeds: backends bind each client's own tensors to it.
-        self.program = Program(self.method, net, self.runs[0].server.groups, config, federation)
-        for run in self.runs:
-            run.server.connect(self.program, backend)
+        self.runs: list[_Run] = []
+        for config in configs:
+            method: Method = METHODS[config.method].from_dict(config.hyperparameters)
+            self.runs += [self._start(config, method, seed) for seed in seeds]
+        self.program = self.runs[0].program
+        self.method = self.program.method
         self.seconds = 0.0
         self.training_seconds = 0.0
         self.samples = 0
         self.stopped_at: int | None = None
 
-    def _build(self, server: Server) -> Network:
+    def _start(self, config: Config, method: Method, seed: int) -> _Run:
+        server = Server(config, self.federation, seed)
+        net = self._build(method, server)
+        server.hold(net)
+        method.initialise(server)
+        server.settle()
+        # One template serves all runs: backends bind each client's own tensors to it.
+        template = self.runs[0].program.net if self.runs else net
+        program = Program(method, template, server.groups, config, self.federation)
+        server.connect(program, self.backend)
+        return _Run(method, server, program)
+
+    def _build(self, method: Method, server: Server) -> Network:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(integer_seed(server.seed, "initialisation"))
             network = MODELS[self.config.model](self.federation.shape, self.federation.classes)
-            net = self.method.client_network(network, server)
+            net = method.client_network(network, server)
         return net.to(device=self.federation.device, dtype=self.federation.dtype)
 
     @property
@@ -248,23 +293,34 @@ class Simulation:
         return [self._result(run) for run in self.runs]
 
     def advance(self) -> None:
-        """One round of every seed that has not diverged, evaluation included."""
+        """One round of every run that has not diverged, evaluation included."""
         runs = self._alive()
-        tasks = [self._begin(run.server) for run in runs]
-        began = time.perf_counter()
-        trained = self.backend.train(self.program, _joined(tasks))
-        losses = trained.losses.tolist()  # waits for the device
-        self.training_seconds += time.perf_counter() - began
-        self.samples += trained.samples
-        first = 0
-        for run, task in zip(runs, tasks, strict=True):
-            part = slice(first, first + len(task.clients))
-            first = part.stop
-            run.server.receive(task, trained.part(part))
-            self._end(run, losses[part])
+        tasks = [self._begin(run) for run in runs]
+        for run, task, trained in zip(runs, tasks, self._train(tasks), strict=True):
+            run.server.receive(task, trained)
+            self._end(run, trained.losses.tolist())
 
-    def _begin(self, server: Server) -> Task:
-        method = self.method
+    def _train(self, tasks: Sequence[Task]) -> list[Trained]:
+        """What comes back from each task, losses in host memory; tasks that are alike are trained at once."""
+        began = time.perf_counter()
+        alike: dict[Any, list[int]] = {}
+        for number, task in enumerate(tasks):
+            alike.setdefault(_structure(task), []).append(number)
+        found: dict[int, Trained] = {}
+        for numbers in alike.values():
+            together = self.backend.train(Task.joined([tasks[number] for number in numbers]))
+            together = dataclasses.replace(together, losses=together.losses.cpu())  # waits for the device
+            self.samples += together.samples
+            first = 0
+            for number in numbers:
+                last = first + len(tasks[number].clients)
+                found[number] = together.part(slice(first, last))
+                first = last
+        self.training_seconds += time.perf_counter() - began
+        return [found[number] for number in range(len(tasks))]
+
+    def _begin(self, run: _Run) -> Task:
+        method, server = run.method, run.server
         server.round += 1
         server.participants = method.participants(server)
         server.begin_round(method.dispatch(server))
@@ -274,15 +330,15 @@ class Simulation:
         return server.task("batches", server.participants, server.received, phases, server.sent)
 
     def _end(self, run: _Run, losses: list[float]) -> None:
-        server = run.server
-        self.method.update(server)
-        server.end_round(self.method.aggregate(server))
-        self.method.finish(server)
+        method, server = run.method, run.server
+        method.update(server)
+        server.end_round(method.aggregate(server))
+        method.finish(server)
         self.training_seconds += server.client_seconds
         if self.observe:
             seen = self.observe(server, self.program.net)
             run.observations += [] if seen is None else [seen]
-        down, up = self.method.traffic(server)
+        down, up = method.traffic(server)
         run.bytes_down += BYTES_PER_SCALAR * down
         run.bytes_up += BYTES_PER_SCALAR * up
         run.losses.append(sum(losses) / len(losses))
@@ -290,7 +346,7 @@ class Simulation:
             run.diverged_at = server.round
         last = server.round == self.config.rounds or run.diverged_at is not None
         if last or server.round % self.config.eval_every == 0:
-            scores, run.per_client = evaluate(server, self.method, run.known)
+            scores, run.per_client = evaluate(server, method, run.known)
             entry = {
                 "round": server.round,
                 **scores,
@@ -310,9 +366,10 @@ class Simulation:
     @cached_property
     def _fingerprint(self) -> str:
         """Of what the simulation computes; one checkpoint after another carries it."""
+        configs = [departures(config.to_dict()) for config in self.configs]
         seeds = [run.server.seed for run in self.runs]
         divided = self.federation.partition.checksum
-        content = [departures(self.config.to_dict()), seeds, VERSION, self.method.version, divided]
+        content = [configs, seeds, VERSION, self.method.version, divided]
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -351,7 +408,7 @@ class Simulation:
             for client, accuracy in enumerate(run.per_client.tolist())
         ]
         metrics = {
-            **summarise(run.history, self.method.headline, moments(self.method, server)),
+            **summarise(run.history, run.method.headline, moments(run.method, server)),
             "rounds": run.history,
             "per_client": per_client,
             "bytes_down": run.bytes_down,
@@ -372,20 +429,22 @@ class Simulation:
         return Result(server.seed, metrics, measured, run.observations)
 
 
-def _joined(tasks: Sequence[Task]) -> Task:
-    """The tasks of several seeds as one: seeds are only more clients in the stack."""
-    if len(tasks) == 1:
-        return tasks[0]
-    first = tasks[0]
-    return dataclasses.replace(
-        first,
-        clients=[client for task in tasks for client in task.clients],
-        seeds=[seed for task in tasks for seed in task.seeds],
-        samples=[samples for task in tasks for samples in task.samples],
-        positions=[position for task in tasks for position in task.positions],
-        start={name: torch.cat([task.start[name] for task in tasks]) for name in first.start},
-        state={name: torch.cat([task.state[name] for task in tasks]) for name in first.state},
-    )
+def _structure(task: Task) -> tuple[Any, ...]:
+    """What local trainings must have in common to be one in a stack."""
+    method = task.programs[0].method
+
+    def code(hook: Any) -> Any:
+        # What is bound to the method can be bound to other numbers; a closure holds those it has seen.
+        return hook.__func__ if getattr(hook, "__self__", None) is method else hook and method
+
+    phases = [
+        (
+            dataclasses.replace(phase, lr=1.0, loss=None, gradient=None, step=None),
+            *map(code, (phase.loss, phase.gradient, phase.step)),
+        )
+        for phase in task.phases[0]
+    ]
+    return (*phases, tuple(task.start), tuple(task.state))
 
 
 def _peak_memory(device: torch.device) -> int:

@@ -2,14 +2,17 @@
 
 The fast way on a GPU. Clients are ordered by their number of steps, so that those still training are a prefix
 of the stack and nobody is padded to the largest; only a batch that is smaller than the others of its step is
-padded, with rows that neither the loss nor batch norm sees. Where memory does not suffice for all clients at
+padded, with rows that neither the loss nor batch norm sees. Clients of several configurations share a stack,
+each with its own learning rate and numbers of its method. Where memory does not suffice for all clients at
 once, they are stacked in chunks; the numbers are then the same to rounding.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MethodType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,12 +44,12 @@ class StackedBackend:
         self.clients: int | None = None
         self.images = 8192
 
-    def train(self, program: Program, task: Task) -> Trained:
+    def train(self, task: Task) -> Trained:
         count = len(task.clients)
 
         def in_chunks(size: int) -> Trained:
             starts = range(0, count, size)
-            return Trained.joined([_train(program, task.part(slice(i, i + size))) for i in starts])
+            return Trained.joined([_train(task.part(slice(i, i + size))) for i in starts])
 
         asked = min(self.clients or count, count)
         trained, sufficed = _halving(in_chunks, asked, "clients")
@@ -84,10 +87,10 @@ def _halving(run: Callable[[int], T], size: int, what: str) -> tuple[T, int]:
             torch.cuda.empty_cache()
 
 
-def _train(program: Program, task: Task) -> Trained:
+def _train(task: Task) -> Trained:
     """Train all clients of ``task`` at once."""
-    schedules = task.schedules(program.config)
-    device = program.federation.device
+    schedules = task.schedules()
+    device = task.programs[0].federation.device
     steps = np.array([sum(map(len, schedule)) for schedule in schedules])
     by_steps = np.argsort(-steps, kind="stable")
     order = torch.from_numpy(by_steps).to(device)
@@ -96,9 +99,11 @@ def _train(program: Program, task: Task) -> Trained:
     state = {name: stack[order] for name, stack in task.state.items()}
     losses = torch.zeros(len(steps), dtype=torch.float64, device=device)
     samples = 0
-    for i, phase in enumerate(task.phases):
+    programs = [task.programs[k] for k in by_steps]
+    for i, phase in enumerate(task.phases[0]):
         plans = [schedules[k][i] for k in by_steps]
-        losses += _train_phase(program, phase, plans, params, start, state)
+        part = _Part(programs, [task.phases[k][i] for k in by_steps])
+        losses += _train_phase(part, plans, params, start, state)
         samples += phase.repeat * sum(len(batch) for mine in plans for plan in mine for batch in plan.batches)
     inverse = torch.argsort(order)
     return Trained(
@@ -150,14 +155,59 @@ def _collect(
     return sums
 
 
+class _Part:
+    """A phase that all clients of a stack are in, and the numbers in which they differ.
+
+    Args:
+        programs, phases: (K,) of each client, alike but for these numbers.
+
+    Attributes:
+        lr: the learning rate, (K,) where it is not the same for all.
+        numbers: name to (K,), the hyperparameters that are not the same for all.
+    """
+
+    def __init__(self, programs: Sequence[Program], phases: Sequence[Phase]):
+        self.program, self.phase = programs[0], phases[0]
+        self.lr = self._common(
+            [one.config.lr * phase.lr for one, phase in zip(programs, phases, strict=True)]
+        )
+        values = [one.method.numbers() for one in programs]
+        common = {name: self._common([own[name] for own in values]) for name in values[0]}
+        self.numbers = {name: value for name, value in common.items() if isinstance(value, Tensor)}
+
+    def of(self, numbers: Stacks) -> tuple[Program, Phase]:
+        """Program and phase of the client with these ``numbers`` (), by name."""
+        if not numbers:
+            return self.program, self.phase
+        method = self.program.method.having(numbers)
+
+        def rebound(hook: Any) -> Any:
+            return hook and MethodType(hook.__func__, method)
+
+        phase = dataclasses.replace(
+            self.phase,
+            loss=rebound(self.phase.loss),
+            gradient=rebound(self.phase.gradient),
+            step=rebound(self.phase.step),
+        )
+        return dataclasses.replace(self.program, method=method), phase
+
+    def _common(self, values: Sequence[float]) -> float | Tensor:
+        federation = self.program.federation
+        if len(set(values)) == 1:
+            return values[0]
+        return torch.tensor(values, dtype=federation.dtype, device=federation.device)
+
+
 def _train_phase(
-    program: Program, phase: Phase, plans: list[list[Plan]], params: Stacks, start: Stacks, state: Stacks
+    part: _Part, plans: list[list[Plan]], params: Stacks, start: Stacks, state: Stacks
 ) -> Tensor:
     """Run one phase on the stacks, in place; return each client's sum of losses (K,)."""
+    program, phase = part.program, part.phase
     federation = program.federation
     trained = program.prepare(phase)
-    step = _custom_step(program, phase, trained) if phase.step else _gradient(program, phase, trained)
-    optimiser = SGD(program.config, phase, [params[name] for name in trained])
+    step = _custom_step(part, trained) if phase.step else _gradient(part, trained)
+    optimiser = SGD(program.config, part.lr, [params[name] for name in trained])
     losses = torch.zeros(len(plans), dtype=torch.float64, device=federation.device)
     for active, batches in _steps(program, plans):
 
@@ -167,9 +217,12 @@ def _train_phase(
         moving = first({name: params[name] for name in trained})
         others = first({name: stack for name, stack in params.items() if name not in moving})
         rows = first(state)
-        in_dims = (0, 0, 0, 0, [tuple(None if part is None else 0 for part in batch) for batch in batches])
+        numbers = first(part.numbers)
+        if phase.step and isinstance(part.lr, Tensor):
+            numbers["lr"] = part.lr[:active]
+        arguments = (moving, others, first(start), rows, batches, numbers)
         for _ in range(phase.repeat):
-            changed, values = torch.vmap(step, in_dims=in_dims)(moving, others, first(start), rows, batches)
+            changed, values = torch.vmap(step, in_dims=_leading(arguments))(*arguments)
             if phase.step:
                 for stacks, new in zip((moving, rows), changed, strict=True):
                     for name, value in new.items():
@@ -182,27 +235,43 @@ def _train_phase(
     return losses
 
 
-def _gradient(program: Program, phase: Phase, trained: tuple[str, ...]) -> Callable[..., Any]:
-    """One client's gradient of the phase's loss, or what the phase has in its place, and the loss."""
-    loss = program.loss(phase)
+def _leading(arguments: Any) -> Any:
+    """vmap's ``in_dims`` for nested arguments whose tensors all have the client axis first."""
+    if isinstance(arguments, tuple | list):
+        return type(arguments)(map(_leading, arguments))
+    if isinstance(arguments, Mapping):
+        return {name: _leading(value) for name, value in arguments.items()}
+    return None if arguments is None else 0
 
-    def gradient(weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list) -> Any:
+
+def _gradient(part: _Part, trained: tuple[str, ...]) -> Callable[..., Any]:
+    """One client's gradient of the phase's loss, or what the phase has in its place, and the loss."""
+
+    def gradient(
+        weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list, numbers: Stacks
+    ) -> Any:
+        program, phase = part.of(numbers)
         client = program.client({**others, **weights}, start, state, trained)
         if phase.gradient is None:
-            return client.gradient(loss, Batch(*batches[0]))
+            return client.gradient(program.loss(phase), Batch(*batches[0]))
         direction, value = phase.gradient(client, tuple(Batch(*batch) for batch in batches))
         return dict(direction), value
 
     return gradient
 
 
-def _custom_step(program: Program, phase: Phase, trained: tuple[str, ...]) -> Callable[..., Any]:
+def _custom_step(part: _Part, trained: tuple[str, ...]) -> Callable[..., Any]:
     """One client's new parameters and state after the phase's own step, and the loss."""
 
-    def step(weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list) -> Any:
+    def step(
+        weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list, numbers: Stacks
+    ) -> Any:
+        own = dict(numbers)
+        lr = own.pop("lr", part.lr)
+        program, phase = part.of(own)
         client = program.client({**others, **weights}, start, state, trained)
         assert phase.step is not None
-        found = phase.step(client, tuple(Batch(*batch) for batch in batches), program.config.lr * phase.lr)
+        found = phase.step(client, tuple(Batch(*batch) for batch in batches), lr)
         return (dict(found.params), dict(found.state)), found.loss
 
     return step

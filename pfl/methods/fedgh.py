@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Method, Phase
+from pfl.engine.method import Method
 from pfl.engine.streams import generator
 from pfl.lazy import torch
 from pfl.methods._prototypes import class_means, features
@@ -54,7 +54,7 @@ class FedGH(Method):
         """Move ``header`` (weight and bias) in place, on ``points`` (N, d) of classes ``labels`` (N,)."""
         from pfl.engine.local import SGD
 
-        optimiser = SGD(server.config, Phase(lr=self.server_lr), header)
+        optimiser = SGD(server.config, server.config.lr * self.server_lr, header)
         stream = generator(server.seed, "header", server.round)
         leaves = [
             tensor.detach().requires_grad_() for tensor in header

@@ -56,7 +56,7 @@ class FeSEM(Method):
 
     def loss(self, client: Client, batch: Batch) -> Tensor:
         loss = super().loss(client, batch)
-        return loss + self.mu / 2 * client.distance_squared() if self.mu else loss
+        return loss + self.mu / 2 * client.distance_squared()
 
     def aggregate(self, server: Server) -> Mixing:
         present, clusters, centres = server.participants, server.state["clusters"], server.state["centres"]

@@ -81,7 +81,7 @@ class PerFedAvg(Method):
             ahead, behind = slope(1), slope(-1)
         return {name: (ahead[name] - behind[name]) / (2 * scale) for name in vector}
 
-    def _adapt(self, client: Client, batches: tuple[Batch, ...], lr: float) -> Step:
+    def _adapt(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
         from pfl.engine.client import Step
 
         gradient, loss = client.gradient(self.loss, batches[0])

@@ -91,7 +91,7 @@ class PFedMe(Method):
             lines.append("pfedme: momentum and weight_decay have no part in its steps (mu decays theta)")
         return tuple(lines)
 
-    def _step(self, client: Client, batches: tuple[Batch, ...], lr: float) -> Step:
+    def _step(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
         from pfl.engine.client import Step
 
         centre = client.weights

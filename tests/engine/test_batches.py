@@ -29,19 +29,16 @@ STREAM = dataclasses.replace(
 def batches(simulation):
     """The batches of this round's local training, client by client, as lists of pooled indices."""
     server = simulation.runs[0].server
-    task = simulation._begin(server)
+    task = simulation._begin(simulation.runs[0])
     server.round -= 1
-    found = [
-        [index.tolist() for plan in plans for index in plan.batches]
-        for (plans,) in task.schedules(server.config)
-    ]
+    found = [[index.tolist() for plan in plans for index in plan.batches] for (plans,) in task.schedules()]
     simulation.advance()
     return dict(zip(task.clients, found, strict=True))
 
 
 def federated(config, dataset, partition):
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    return Simulation(config.validated(), federation, (0,), LoopBackend())
+    return Simulation([config.validated()], federation, (0,), LoopBackend())
 
 
 def test_a_class_stream_goes_through_the_samples_class_by_class(dataset, partition):

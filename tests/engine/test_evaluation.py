@@ -17,7 +17,7 @@ from tests.conftest import CONFIG
 def simulation(method: str, dataset, partition) -> Simulation:
     config = dataclasses.replace(CONFIG, method=method, participation=0.34, rounds=4).validated()
     return Simulation(
-        config, Federation(dataset, partition, torch.device("cpu"), torch.float64), (0,), Counting()
+        [config], Federation(dataset, partition, torch.device("cpu"), torch.float64), (0,), Counting()
     )
 
 

@@ -44,7 +44,7 @@ def crowd(dataset) -> Partition:
 def test_only_who_took_part_has_rows_of_its_own(method, dataset, crowd):
     config = dataclasses.replace(CONFIG, method=method).validated()
     federation = Federation(dataset, crowd, torch.device("cpu"), torch.float32)
-    simulation = Simulation(config, federation, (0,), LoopBackend())
+    simulation = Simulation([config], federation, (0,), LoopBackend())
     server = simulation.runs[0].server
     seen = set()
     for _ in range(ROUNDS):

@@ -132,4 +132,4 @@ def _simulation(config, dataset, partition, backend: Backend | None = None) -> S
     from pfl.data.federation import Federation
 
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
-    return Simulation(config.validated(), federation, (0,), backend or LoopBackend())
+    return Simulation([config.validated()], federation, (0,), backend or LoopBackend())

@@ -21,7 +21,7 @@ def forward_calls(clients: int, monkeypatch) -> int:
         method="fedavg", model="lenet5_bn", participation=1.0, rounds=1, epochs=1, batch_size=8
     ).validated()
     federation = Federation(data, split, torch.device("cpu"), torch.float32)
-    simulation = Simulation(config, federation, (0,), StackedBackend())
+    simulation = Simulation([config], federation, (0,), StackedBackend())
     monkeypatch.setattr("pfl.engine.simulation.evaluate", lambda *_: ({}, None))
     calls = []
     simulation.program.net.register_forward_pre_hook(lambda *_: calls.append(1))
@@ -80,13 +80,13 @@ class Waiting(TorchDispatchMode):
 def test_local_training_never_waits_for_the_device(method, dataset, partition, monkeypatch):
     config = Config(method=method, model="lenet5_bn", participation=1.0, batch_size=8).validated()
     simulation = Simulation(
-        config, Federation(dataset, partition, torch.device("cpu"), torch.float32), (0,), StackedBackend()
+        [config], Federation(dataset, partition, torch.device("cpu"), torch.float32), (0,), StackedBackend()
     )
-    task = simulation._begin(simulation.runs[0].server)
+    task = simulation._begin(simulation.runs[0])
     lists = []
     monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: lists.append(tensor.shape) or [])
     with Waiting() as waiting:
-        simulation.backend.train(simulation.program, task)
+        simulation.backend.train(task)
     assert waiting.seen == lists == []
 
 
@@ -98,11 +98,14 @@ def test_no_step_moves_anything_to_the_device(dataset, partition, monkeypatch):
             method="fedavg", model="lenet5_bn", participation=1.0, epochs=epochs, batch_size=8
         ).validated()
         simulation = Simulation(
-            config, Federation(dataset, partition, torch.device("cpu"), torch.float32), (0,), StackedBackend()
+            [config],
+            Federation(dataset, partition, torch.device("cpu"), torch.float32),
+            (0,),
+            StackedBackend(),
         )
-        task = simulation._begin(simulation.runs[0].server)
+        task = simulation._begin(simulation.runs[0])
         calls = moved[epochs] = []
         monkeypatch.setattr(torch, "from_numpy", lambda array, calls=calls: calls.append(1) or plain(array))
-        simulation.backend.train(simulation.program, task)
+        simulation.backend.train(task)
         monkeypatch.setattr(torch, "from_numpy", plain)
     assert len(moved[1]) == len(moved[4]) > 0

@@ -13,7 +13,7 @@ import torch
 from pfl import memory
 from pfl.config import Config, Execution
 from pfl.engine import stacked
-from pfl.engine.simulation import simulate
+from pfl.engine.simulation import simulate, simulate_together
 from pfl.trials import Trial, run_trial
 from tests.conftest import CONFIG
 
@@ -29,11 +29,11 @@ def scarce(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     tried = []
     train, collect = stacked._train, stacked._collect
 
-    def train_two(program, task):
+    def train_two(task):
         tried.append(len(task.clients))
         if len(task.clients) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return train(program, task)
+        return train(task)
 
     def collect_forty(program, statistic, tensors, state, samples, images):
         if images > 40:
@@ -94,10 +94,10 @@ def test_a_process_that_may_not_have_more_memory_goes_on_with_smaller_stacks():
 
 
 def test_seeds_that_do_not_fit_together_run_one_after_another(dataset, partition, monkeypatch, tmp_path):
-    def too_many(config, dataset, partition, seeds, *more):
+    def too_many(configs, dataset, partition, seeds, *more):
         if len(seeds) > 1:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return simulate(config, dataset, partition, seeds, *more)
+        return simulate_together(configs, dataset, partition, seeds, *more)
 
     config = Config(model="lenet5_bn", rounds=2, batch_size=8, eval_every=1).validated()
     trial = Trial(
@@ -115,7 +115,7 @@ def test_seeds_that_do_not_fit_together_run_one_after_another(dataset, partition
         partition_checksum=partition.checksum,
     )
     together = run_trial(trial, dataset, partition)
-    monkeypatch.setattr("pfl.engine.simulation.simulate", too_many)
+    monkeypatch.setattr("pfl.engine.simulation.simulate_together", too_many)
     execution = Execution(checkpoint_dir=str(tmp_path / "trial"))
     alone = run_trial(trial, dataset, partition, execution)
     assert [row["key"] for row in alone] == trial.keys()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pfl.config import Config
 from pfl.data.federation import Federation
-from pfl.engine.local import Program, Task, Trained
+from pfl.engine.local import Task, Trained
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
 from tests.conftest import make_clients, make_dataset
@@ -30,10 +30,10 @@ class Scripted(LoopBackend):
     def __init__(self, script: Script):
         self.script = script
 
-    def train(self, program: Program, task: Task) -> Trained:
+    def train(self, task: Task) -> Trained:
         changes = [self.script(task.purpose, task.round, client) for client in task.clients]
         tensors = dict(task.start)
-        for name in program.groups.trainable:
+        for name in task.programs[0].groups.trainable:
             stack = task.start[name]
             moved = torch.tensor(changes, dtype=stack.dtype).view(-1, *[1] * (stack.dim() - 1))
             tensors[name] = stack + moved
@@ -56,7 +56,7 @@ def scripted(
     )
     federation = Federation(data, make_clients(data, sizes), torch.device("cpu"), torch.float64)
     backend = Scripted(script)
-    simulation = Simulation(config.validated(), federation, (0,), backend)
+    simulation = Simulation([config.validated()], federation, (0,), backend)
     server = simulation.runs[0].server
     backend.initial = {name: server.bank.tensors[name][0].clone() for name in server.groups.trainable}
     return simulation

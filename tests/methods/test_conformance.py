@@ -9,7 +9,8 @@ import pytest
 
 from pfl.config import Execution
 from pfl.data.partition import Partition
-from pfl.engine.simulation import simulate
+from pfl.engine.simulation import simulate, simulate_together
+from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from tests.conftest import CONFIG, make_clients
 
@@ -37,6 +38,36 @@ def test_loop_and_stacked_agree(method, participation, dataset, partition):
         for backend in ("loop", "stacked")
     )
     assert_close(loop, stacked)
+
+
+@every_method
+def test_configurations_in_one_stack_agree_with_each_alone(method, dataset, partition):
+    config = dataclasses.replace(CONFIG, method=method).validated()
+    own = METHODS[method].from_dict(config.hyperparameters)
+    nearby = {name: other(own, name, value) for name, value in own.numbers().items()}
+    configs = [
+        config,
+        dataclasses.replace(config, lr=config.lr / 2),
+        dataclasses.replace(config, lr=config.lr / 4, hyperparameters={**config.hyperparameters, **nearby}),
+    ]
+    seeds, execution = (0, 1), Execution(backend="stacked")
+    together = simulate_together(configs, dataset, partition, seeds, execution)
+    for one, results in zip(configs, together, strict=True):
+        alone = simulate(one, dataset, partition, seeds, Execution(backend="loop"))
+        for ours, theirs in zip(results, alone, strict=True):
+            assert_close(ours.metrics, theirs.metrics)
+
+
+def other(method, name, value):
+    """Another value of a hyperparameter than its own, in its domain."""
+    for near in (value * 0.8, value + 0.1, value * 1.2):
+        try:
+            dataclasses.replace(method, **{name: near})
+        except InvalidInput:
+            continue
+        if near != value:
+            return near
+    raise AssertionError(f"{name} can only be {value}")
 
 
 @every_method

@@ -52,7 +52,7 @@ def after_rounds(dataset, partition, rounds, backend=None, **hyper):
         dtype="float64",
     )
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    simulation = Simulation(config.validated(), federation, (0,), backend or LoopBackend())
+    simulation = Simulation([config.validated()], federation, (0,), backend or LoopBackend())
     for _ in range(rounds):
         simulation.advance()
     return simulation

@@ -105,7 +105,7 @@ def simulation(dataset, partition):
         dtype="float64",
     )
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    return Simulation(config.validated(), federation, (0,), LoopBackend())
+    return Simulation([config.validated()], federation, (0,), LoopBackend())
 
 
 def test_validation_samples_are_never_trained_on(simulation, partition, dataset):

@@ -53,7 +53,7 @@ def test_the_personal_loss_moves_nothing_but_the_personal_head(dataset, partitio
             dtype="float64",
         )
         federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-        simulation = Simulation(config.validated(), federation, (0,), LoopBackend())
+        simulation = Simulation([config.validated()], federation, (0,), LoopBackend())
         simulation.advance()
         return simulation.runs[0].server
 

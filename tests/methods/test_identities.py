@@ -204,7 +204,7 @@ def test_fedap_with_mu_1_is_fedbn_and_then_local(dataset, partition):
     def advanced(method, rounds, **hyper):
         config = dataclasses.replace(CONFIG, method=method, hyperparameters=hyper, rounds=4)
         federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-        simulation = Simulation(config.validated(), federation, (0,), LoopBackend())
+        simulation = Simulation([config.validated()], federation, (0,), LoopBackend())
         for _ in range(rounds):
             simulation.advance()
         return simulation
@@ -224,12 +224,12 @@ def test_perfedavg_with_alpha_0_takes_fedavg_s_steps_on_the_second_batches(datas
         CONFIG, method="perfedavg", hyperparameters={"alpha": 0.0, "steps": 3}, model="lenet5"
     ).validated()
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    simulation = Simulation(config, federation, (0,), LoopBackend())
+    simulation = Simulation([config], federation, (0,), LoopBackend())
     server, net = simulation.runs[0].server, simulation.program.net
     start = {name: stack[0].clone() for name, stack in server.bank.tensors.items()}
-    task = simulation._begin(server)
+    task = simulation._begin(simulation.runs[0])
     models = []
-    for (plans,) in task.schedules(config):
+    for (plans,) in task.schedules():
         bind(net, {name: tensor.clone().requires_grad_() for name, tensor in start.items()})
         optimiser = torch.optim.SGD(net.parameters(), config.lr)
         assert len(plans) == 3

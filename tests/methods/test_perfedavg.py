@@ -69,7 +69,7 @@ def trained(dataset, partition, **hyper):
     """The server after a round."""
     config = dataclasses.replace(CONFIG, hyperparameters=hyper).validated()
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    simulation = Simulation(config, federation, (0,), LoopBackend())
+    simulation = Simulation([config], federation, (0,), LoopBackend())
     simulation.advance()
     return simulation.runs[0].server
 
@@ -107,7 +107,7 @@ def test_spfl_s_variant_takes_two_steps_on_each_batch(dataset, partition):
 def test_weight_decay_acts_on_the_meta_step(dataset, partition):
     decayed, free = (
         Simulation(
-            dataclasses.replace(CONFIG, hyperparameters={"steps": 1}, weight_decay=decay).validated(),
+            [dataclasses.replace(CONFIG, hyperparameters={"steps": 1}, weight_decay=decay).validated()],
             Federation(dataset, partition, torch.device("cpu"), torch.float64),
             (0,),
             LoopBackend(),

@@ -15,7 +15,7 @@ from tests.methods.scripted import scripted
 def after_rounds(method, dataset, partition, rounds, **changes):
     config = Config(method=method, model="lenet5_bn", rounds=9, epochs=1, batch_size=8, lr=0.1, **changes)
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
-    simulation = Simulation(config.validated(), federation, (0,), LoopBackend())
+    simulation = Simulation([config.validated()], federation, (0,), LoopBackend())
     initial = {name: stack.clone() for name, stack in simulation.runs[0].server.bank.tensors.items()}
     for _ in range(rounds):
         simulation.advance()

@@ -56,7 +56,7 @@ def test_everybody_may_train_while_only_those_drawn_are_averaged():
 def server(dataset, partition):
     config = Config(method="pfedme", model="lenet5_bn", rounds=9, epochs=1, batch_size=8, lr=0.05)
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
-    simulation = Simulation(config.validated(), federation, (0,), LoopBackend())
+    simulation = Simulation([config.validated()], federation, (0,), LoopBackend())
     simulation.advance()
     return simulation.runs[0].server
 

@@ -57,7 +57,7 @@ def after_rounds(
         method=method, model="lenet5_bn", rounds=9, epochs=1, batch_size=8, dtype="float64", **changes
     ).validated()
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    simulation = Simulation(config, federation, (0,), backend or LoopBackend())
+    simulation = Simulation([config], federation, (0,), backend or LoopBackend())
     for _ in range(rounds):
         simulation.advance()
     return simulation, simulation.runs[0].server

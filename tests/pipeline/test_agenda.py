@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pfl.config import Config, stackable
 from pfl.trials import Trial
 from pipeline.ledger import Ledger
 from tests.pipeline.conftest import SOURCES, agenda_of, fake_run, finish, row_of
@@ -98,10 +99,31 @@ def test_cells_with_one_configuration_in_two_rows_are_run_once(ledger, edit):
 
 def test_seeds_are_handed_out_together_where_a_device_runs_them_side_by_side(ledger):
     agenda = agenda_of(ledger)
-    agenda.stack_seeds = True
+    agenda.stacks = True
     finals = [trial for trial in finish(agenda) if trial.phase == "final"]
     assert {trial.seeds for trial in finals} == {(0, 1)}
     assert agenda.ran == 32
+
+
+def test_what_differs_in_numbers_alone_is_handed_out_for_one_stack(ledger):
+    agenda = agenda_of(ledger)
+    agenda.stacks = True
+    stacks = []
+    while first := agenda.next():
+        stacks.append(stack := [first, *agenda.companions(first)])
+        for trial in stack:
+            agenda.record(trial, fake_run(trial))
+    handed_out = [key for stack in stacks for key in keys(stack)]
+    assert len(handed_out) == len(set(handed_out)) == agenda.total == 32
+    assert max(map(len, stacks)) == 2  # the search asks for two at a time
+    for stack in stacks:
+        assert stackable([Config.from_dict(trial.config) for trial in stack])
+        assert len({(trial.phase, trial.setting, trial.seeds) for trial in stack}) == 1
+
+
+def test_a_device_without_a_use_for_stacks_is_given_one_trial_at_a_time(ledger):
+    agenda = agenda_of(ledger)
+    assert agenda.companions(agenda.next()) == []
 
 
 def test_a_trial_that_fails_fails_its_cell_and_nothing_else(ledger):

@@ -1,0 +1,74 @@
+"""What a worker process does with the trials that it is given, and what the sweep takes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from pfl.trials import Trial, commit
+from pipeline import tune
+from tests.conftest import CONFIG
+from tests.pipeline.conftest import agenda_of, fake_run
+
+
+@pytest.fixture
+def job(dataset, partition, tmp_path, monkeypatch):
+    """What a worker is told, for trials on the tests' data."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tune, "_dataset", lambda *_: dataset)
+    monkeypatch.setattr(tune, "_partition", lambda *_: partition)
+    trial = Trial(
+        table="tests",
+        cell="setting/fedavg",
+        setting="setting",
+        row="fedavg",
+        phase="search",
+        config=dataclasses.replace(CONFIG, method="fedavg", rounds=1).validated().to_dict(),
+        seeds=(0,),
+        dataset="tiny",
+        partition=partition.spec,
+        clients=None,
+        data_checksum=dataset.checksum,
+        partition_checksum=partition.checksum,
+    )
+    execution = {"device": "cpu", "backend": "stacked", "threads": 1}
+    told = {"root": str(tmp_path), "source": None, "sources": commit()["sources"], "keep_models": False}
+    return lambda *changes: {
+        **told,
+        "execution": execution,
+        "trials": [
+            dataclasses.replace(trial, config={**trial.config, **change}).to_dict() for change in changes
+        ],
+    }
+
+
+def ends_of(job) -> list[dict]:
+    worker = tune.Worker({"job": json.dumps(job)})
+    return json.loads(worker.step()["ends"])
+
+
+def test_a_stack_of_trials_ends_with_the_rows_of_each(job):
+    ends = ends_of(job({"lr": 0.1}, {"lr": 0.2}))
+    assert [row["config"]["lr"] for end in ends for row in end["rows"]] == [0.1, 0.2]
+
+
+def test_a_trial_that_fails_does_not_fail_those_in_its_stack(job):
+    first, second = ends_of(job({"lr": 0.1}, {"lr": -1.0}))
+    assert first["rows"][0]["config"]["lr"] == 0.1
+    assert "lr" in second["error"]
+
+
+def test_the_sweep_takes_note_of_every_trial_of_a_stack(ledger):
+    agenda = agenda_of(ledger)
+    agenda.stacks = True
+    search = tune.AgendaSearch(agenda, {}, lambda: None)
+    stacks = []
+    while (told := search.suggest(str(len(stacks)))) != search.FINISHED:
+        trials = [Trial.from_dict(trial) for trial in json.loads(told["job"])["trials"]]
+        ends = json.dumps([{"rows": fake_run(trial)} for trial in trials])
+        search.on_trial_complete(str(len(stacks)), {"ends": ends})
+        stacks.append(len(trials))
+    assert agenda.finished
+    assert max(stacks) == 2
