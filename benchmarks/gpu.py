@@ -18,7 +18,8 @@ from benchmarks.naive import NaiveFedAvg
 from benchmarks.throughput import naive_round
 from benchmarks.workload import Device, JsonFile, Repeats, Workload, ratio, run, timed, write
 from pfl.config import Execution
-from pfl.engine.simulation import resolve_device, simulate
+from pfl.engine.device import resolve_device
+from pfl.engine.simulation import simulate
 
 WORK = {
     "lenet5_bn": Workload(),

@@ -16,7 +16,7 @@ import typer
 
 from benchmarks.naive import NaiveFedAvg
 from benchmarks.workload import Device, JsonFile, Repeats, Threads, Workload, ratio, run, timed, write
-from pfl.engine.simulation import resolve_device
+from pfl.engine.device import resolve_device
 
 DEFAULT = Workload(eval_every=1)
 

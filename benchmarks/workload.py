@@ -22,7 +22,8 @@ from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset, load
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition, make_partition
-from pfl.engine.simulation import Simulation, backend_for, resolve_device
+from pfl.engine.device import backend_for, resolve_device
+from pfl.engine.simulation import Simulation
 from pfl.errors import InvalidInput
 from pfl.trials import commit, hardware, versions
 

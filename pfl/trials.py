@@ -172,7 +172,7 @@ def _run(
     on_round: OnRound | None = None,
     observe: Observe | None = None,
 ) -> list[list[dict[str, Any]]]:
-    from pfl.engine.simulation import resolve_device
+    from pfl.engine.device import resolve_device
 
     for trial in trials:
         for name, found in (("data", dataset.checksum), ("partition", partition.checksum)):

@@ -102,7 +102,7 @@ class Calibration:
 
     def measure(self, cells: Sequence[Cell], tell: Callable[[str], None]) -> None:
         """Measure what is not known yet of ``cells``, and keep it; ``tell`` is told of each step."""
-        from pfl.engine.simulation import resolve_device
+        from pfl.engine.device import resolve_device
 
         device = resolve_device("auto").type
         warm: set[tuple[Any, ...]] = set()
@@ -193,8 +193,9 @@ def _run(cell: Cell, definition: Definition, place: str, cold: bool) -> Speed:
 
     from pfl.data.federation import Federation
     from pfl.data.partition import Partition
+    from pfl.engine.device import backend_for, threads
     from pfl.engine.evaluation import evaluate
-    from pfl.engine.simulation import Simulation, backend_for, threads
+    from pfl.engine.simulation import Simulation
 
     config = dataclasses.replace(cell.config, participation=1.0, eval_every=10**9)
     clients = CLIENTS if place == "cpu" else participants(cell.config, cell.clients or CLIENTS)

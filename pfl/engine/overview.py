@@ -15,10 +15,11 @@ from pfl.config import Config
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
+from pfl.engine.device import threads
 from pfl.engine.loop import LoopBackend
 from pfl.engine.mixing import Average, Changes, Dense, Identity, Masked, Replaced
 from pfl.engine.server import Server
-from pfl.engine.simulation import Simulation, threads
+from pfl.engine.simulation import Simulation
 from pfl.engine.streams import generator
 
 CLIENTS, ROUNDS, SAMPLES = 6, 4, 24

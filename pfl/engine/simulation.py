@@ -7,28 +7,24 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from threadpoolctl import threadpool_limits
 
-from pfl import memory
 from pfl.config import Config, Execution, departures, stackable
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
 from pfl.engine import VERSION, checkpoint
+from pfl.engine.device import backend_for, peak_memory, resolve_device, threads
 from pfl.engine.evaluation import Known, evaluate, moments, summarise
 from pfl.engine.local import Backend, Program, Task, Trained
-from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Method
 from pfl.engine.server import Server
-from pfl.engine.stacked import StackedBackend
 from pfl.engine.streams import integer_seed
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
@@ -169,44 +165,6 @@ def simulate_together(
         simulation = Simulation(configs, federation, seeds, backend, observe)
         results = simulation.run(execution, on_round)
     return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Inside, torch and the numerical libraries beside it use ``count`` threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        with threadpool_limits(count):
-            yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def resolve_device(name: str) -> torch.device:
-    """The torch device called ``name``; ``auto`` is a GPU where there is one.
-
-    Raises:
-        InvalidInput: a GPU is asked for and absent, or the name means nothing to torch.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InvalidInput("device", name, "cpu, cuda, cuda:N or auto") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InvalidInput("device", name, f"cpu; this machine has {torch.cuda.device_count()} CUDA devices")
-    return device
-
-
-def backend_for(name: str, device: torch.device) -> Backend:
-    """The backend called ``name``; ``auto`` is the faster one on ``device``."""
-    if name == "auto":
-        name = "stacked" if device.type == "cuda" else "loop"
-    if name not in ("loop", "stacked"):
-        raise InvalidInput("backend", name, "loop, stacked or auto")
-    return StackedBackend() if name == "stacked" else LoopBackend()
 
 
 class Simulation:
@@ -424,7 +382,7 @@ class Simulation:
             "wall_seconds": self.seconds / len(self.runs),
             "train_seconds": self.training_seconds / len(self.runs),
             "samples_per_second": self.samples / self.training_seconds if self.training_seconds else 0.0,
-            "peak_memory_bytes": _peak_memory(self.federation.device),
+            "peak_memory_bytes": peak_memory(self.federation.device),
         }
         return Result(server.seed, metrics, measured, run.observations)
 
@@ -445,9 +403,3 @@ def _structure(task: Task) -> tuple[Any, ...]:
         for phase in task.phases[0]
     ]
     return (*phases, tuple(task.start), tuple(task.state))
-
-
-def _peak_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return memory.peak()
