@@ -12,6 +12,9 @@ from torch import Tensor
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 
+MAPPED_BYTES = 64 << 20  # of the images' file, as this process's memory
+MAPPED_BY_A_DRAW = 64 << 10  # Linux maps the pages around an image with it
+
 
 class Federation:
     """Clients' data: images stay uint8 on the device and are normalised as they are drawn.
@@ -34,6 +37,7 @@ class Federation:
     ):
         self.images = torch.from_numpy(dataset.images).to(device)
         self._file = dataset.images.base
+        self._drawn = 0
         self.labels = torch.from_numpy(dataset.labels).to(device)
         self.classes = len(dataset.classes)
         self.shape = dataset.shape
@@ -65,12 +69,15 @@ class Federation:
         counts = [np.bincount(labels[index], minlength=self.classes) for index in self.train]
         return torch.tensor(np.stack(counts), dtype=torch.float64, device=self.device)
 
-    def release(self) -> None:
-        """Give memory-mapped images back to the page cache, from where the next batch maps its own again."""
-        if isinstance(self._file, mmap.mmap):
-            self._file.madvise(mmap.MADV_DONTNEED)
-
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Images (..., C, H, W) and labels (...) of the pooled indices ``index`` (...)."""
         images = self.images[index].to(self.dtype)
+        self._release(index.numel())
         return images.mul_(self._scale).add_(self._shift), self.labels[index]
+
+    def _release(self, drawn: int) -> None:
+        """Give memory-mapped images back to the page cache, from where a later batch maps its own again."""
+        self._drawn += drawn
+        if self._drawn * MAPPED_BY_A_DRAW > MAPPED_BYTES and isinstance(self._file, mmap.mmap):
+            self._file.madvise(mmap.MADV_DONTNEED)
+            self._drawn = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -71,10 +72,14 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
 
 def bind(net: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Make ``net`` compute with ``tensors``: a client's, or stacked ones inside a vmap."""
+    places = _PLACES.setdefault(net, {})
     for name, tensor in tensors.items():
         path, _, leaf = name.rpartition(".")
-        module = net.get_submodule(path)
-        if leaf in module._buffers:
-            module._buffers[leaf] = tensor
-        else:
-            module._parameters[leaf] = tensor  # type: ignore[assignment]
+        if name not in places:
+            module = net.get_submodule(path)
+            places[name] = module._buffers if leaf in module._buffers else module._parameters
+        places[name][leaf] = tensor
+
+
+_PLACES: WeakKeyDictionary[nn.Module, dict[str, dict]] = WeakKeyDictionary()
+"""Where a network keeps each of its tensors: finding it takes longer than putting one there."""

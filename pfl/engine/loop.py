@@ -36,7 +36,6 @@ class LoopBackend:
                 loss += run(program, phase, plans, Client(program.net, params, start, rows))
                 samples += phase.repeat * sum(len(batch) for plan in plans for batch in plan.batches)
             losses.append(loss / max(sum(map(len, schedule)), 1))
-            program.federation.release()
         return Trained(tensors, state, torch.stack(losses), samples)
 
     @torch.no_grad()
@@ -61,7 +60,6 @@ class LoopBackend:
                     if name not in sums:
                         sums[name] = value.new_zeros((len(samples), *value.shape), dtype=torch.float64)
                     sums[name][k] += value
-            program.federation.release()
         return sums
 
 
