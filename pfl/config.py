@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pfl.errors import InvalidInput, unknown_name
+from pfl.rounding import whole_part
 
 _RATES: dict[str, tuple[Callable[[float], bool], str]] = {
     "participation": (lambda share: 0 < share <= 1, "a number in (0, 1]"),
@@ -84,6 +85,10 @@ class Config:
         # 1 and 1.0 must have one key
         rates: dict[str, Any] = {name: float(getattr(self, name)) for name in _RATES}
         return dataclasses.replace(self, hyperparameters=method.hyperparameters(), **rates)
+
+    def participants(self, clients: int) -> int:
+        """How many of so many clients take part in a round."""
+        return max(1, whole_part(self.participation, clients))
 
     def warnings(self) -> tuple[str, ...]:
         """One line for each way in which the method merely degenerates under this configuration."""

@@ -52,7 +52,7 @@ class Speed:
     def seconds(self, config: Config, sizes: Sizes) -> float:
         """Of a whole simulation."""
         mean = sizes.train / sizes.clients
-        a_round = sizes.participants(config) * (self.client + self.sample * mean) + self.server
+        a_round = config.participants(sizes.clients) * (self.client + self.sample * mean) + self.server
         evaluations = math.ceil(config.rounds / config.eval_every)
         return config.rounds * a_round + evaluations * self.test * sizes.test
 
@@ -64,14 +64,6 @@ class Sizes:
     clients: int
     train: int
     test: int
-
-    def participants(self, config: Config) -> int:
-        return participants(config, self.clients)
-
-
-def participants(config: Config, clients: int) -> int:
-    """Clients that train in a round."""
-    return max(1, math.floor(config.participation * clients + 1e-9))
 
 
 class Calibration:
@@ -198,7 +190,7 @@ def _run(cell: Cell, definition: Definition, place: str, cold: bool) -> Speed:
     from pfl.engine.simulation import Simulation
 
     config = dataclasses.replace(cell.config, participation=1.0, eval_every=10**9)
-    clients = CLIENTS if place == "cpu" else participants(cell.config, cell.clients or CLIENTS)
+    clients = CLIENTS if place == "cpu" else cell.config.participants(cell.clients or CLIENTS)
     each = config.batch_size + TEST_SAMPLES
     parts = np.arange(clients * each).reshape(clients, each)
     partition = Partition(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pipeline.calibration import Calibration, Sizes, participants
+from pipeline.calibration import Calibration, Sizes
 from pipeline.config import Cell, Table, cells, partition_file
 from pipeline.formats import duration
 
@@ -101,7 +101,7 @@ def sizes_of(cell: Cell, calibration: Calibration) -> Sizes | None:
 
 def _client_epochs(cell: Cell, sizes: Sizes | None) -> float | None:
     clients = cell.clients or (sizes.clients if sizes else None)
-    return cell.config.rounds * cell.config.epochs * participants(cell.config, clients) if clients else None
+    return cell.config.rounds * cell.config.epochs * cell.config.participants(clients) if clients else None
 
 
 @dataclass(frozen=True)

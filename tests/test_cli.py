@@ -76,6 +76,7 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--lr", "-1"], ["lr", "-1", "above 0"]),
         (["--method", "pfedsim", "--set", "rho=7"], ["rho", "7", "[0, 1]"]),
         (["--method", "pfedsim", "--set", "tau=7"], ["hyperparameter", "tau", "rho"]),
+        (["--method", "fedcac", "--set", "beta=Infinity"], ["beta", "inf", "a number of at least 0"]),
         (["--set", "rho"], ["--set", "rho", "NAME=VALUE"]),
         (["--device", "gpu"], ["device", "gpu", "cuda"]),
         (["--backend", "fast"], ["backend", "fast", "loop, stacked or auto"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,7 @@ class Hyperparameter:
             valid = (
                 isinstance(value, number)
                 and not isinstance(value, bool)
+                and math.isfinite(value)
                 and (self.low is None or value >= self.low)
                 and (self.high is None or value <= self.high)
             )

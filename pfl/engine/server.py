@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -165,7 +164,7 @@ class Server:
 
     def drawn(self) -> Tensor:
         """(K,) clients drawn for this round from a stream that is the same for every method."""
-        count = max(1, math.floor(self.config.participation * self.clients + 1e-9))
+        count = self.config.participants(self.clients)
         stream = generator(self.seed, "participants", self.round)
         ids = np.sort(stream.choice(self.clients, size=count, replace=False))
         return torch.from_numpy(ids).to(self.federation.device)

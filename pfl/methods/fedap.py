@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from pfl.engine.hyper import hyper
 from pfl.engine.method import Identity, Method, Mixing
 from pfl.engine.mixing import Dense, Matrix
 from pfl.lazy import torch
+from pfl.rounding import whole_part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +64,7 @@ class FedAP(Method):
         return down, up
 
     def warm_up(self, rounds: int) -> int:
-        return math.floor(self.rho * rounds + 1e-9)
+        return whole_part(self.rho, rounds)
 
     def _personalised_rounds(self, server: Server) -> int:
         """Rounds since the warm-up, this one included."""

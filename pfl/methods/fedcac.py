@@ -11,6 +11,7 @@ from pfl.engine.method import Method, Mixing
 from pfl.engine.mixing import Dense, Masked, Matrix, normalised
 from pfl.engine.streams import generator
 from pfl.lazy import torch
+from pfl.rounding import whole_part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,7 +101,7 @@ class FedCAC(Method):
         else:
             order = ((end - server.received[name]) * end).abs()
         ranked = order.flatten(1).argsort(stable=True, dim=1, descending=self.selection == "sensitivity")
-        count = math.floor(self.tau * ranked.shape[1] + 1e-9)
+        count = whole_part(self.tau, ranked.shape[1])
         mask = torch.zeros_like(ranked, dtype=torch.bool).scatter_(1, ranked[:, :count], True)
         if self.fling_zero_rule and count and self.selection == "sensitivity":
             last = order.flatten(1).gather(1, ranked[:, count - 1 : count])
@@ -110,7 +111,7 @@ class FedCAC(Method):
     def _collaborators(self, server: Server, masks: dict[str, Tensor]) -> Tensor:
         """(K, K), 1 where the row's client takes critical elements from the column's; its own it does."""
         itself = torch.eye(len(server.participants), dtype=torch.float64, device=server.participants.device)
-        over = server.round > self.beta * server.rounds + 1e-9
+        over = server.round > whole_part(self.beta, server.rounds)
         nothing = not any(bool(mask.any()) for mask in masks.values())
         alone = self.collab == "none" or (self.collab == "time_varying" and over)
         if alone or nothing or len(itself) == 1:

@@ -15,6 +15,7 @@ from pfl.engine.mixing import Dense, mixed
 from pfl.engine.streams import generator
 from pfl.lazy import torch
 from pfl.methods._similarity import squared_distances
+from pfl.rounding import whole_part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -107,7 +108,7 @@ class PFedCS(Method):
         return sent, sent
 
     def _teaching(self, server: Server) -> bool:
-        return self.select != "none" and server.round <= self.beta * server.rounds + 1e-9
+        return self.select != "none" and server.round <= whole_part(self.beta, server.rounds)
 
     def _teacher_loss(self, client: Client, batch: Batch) -> Tensor:
         features = client.net.extractor(batch.x)

@@ -10,6 +10,7 @@ from pfl.engine.hyper import hyper
 from pfl.engine.method import Method, Mixing
 from pfl.engine.mixing import Dense, normalised
 from pfl.lazy import torch
+from pfl.rounding import whole_part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,7 +67,7 @@ class PFedSim(Method):
         return whole, whole
 
     def warm_up(self, rounds: int) -> int:
-        return math.floor(self.rho * rounds + 1e-9)
+        return whole_part(self.rho, rounds)
 
     def _generalising(self, server: Server) -> bool:
         return server.round <= self.warm_up(server.rounds)

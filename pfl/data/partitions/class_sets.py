@@ -11,6 +11,7 @@ import numpy as np
 from pfl.data.rule import Draw, PoolingRule
 from pfl.engine.hyper import hyper
 from pfl.errors import InvalidInput
+from pfl.rounding import whole_part
 
 CLASS = re.compile(r"(\d+)(?:-(\d+))?(?:x(\d+))?")
 
@@ -62,7 +63,7 @@ class ClassSets(PoolingRule):
         unit = min(len(own[c]) / wanted[c] for c in own)
         if self.size:
             unit = min(unit, self.size / sum(wanted.values()))
-        return np.concatenate([own[c][: int(unit * wanted[c] + 1e-9)] for c in own])
+        return np.concatenate([own[c][: whole_part(unit, wanted[c])] for c in own])
 
     def _weights(self, text: str) -> dict[int, int]:
         weights: dict[int, int] = {}

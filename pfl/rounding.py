@@ -1,0 +1,12 @@
+"""Whole numbers out of shares."""
+
+import math
+
+
+def whole_part(share: float, total: float) -> int:
+    """floor(share * total), as it is with exact decimals.
+
+    >>> int(0.29 * 100), whole_part(0.29, 100)
+    (28, 29)
+    """
+    return math.floor(share * total + 1e-9)
