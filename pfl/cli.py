@@ -340,7 +340,7 @@ def _run_trials(file: Path, rows: Path, execution: Execution) -> None:
             failed += 1
             print(f"pfl: {trial.cell}, seeds {trial.seeds}: {cause_of(error)}", file=sys.stderr)
             continue
-        append_lines(rows, finished)
+        append_lines(rows, finished, wait=True)
         if folder:
             shutil.rmtree(folder)
     print(f"{len(pending) - failed} trials run; rows in {rows}")

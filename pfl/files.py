@@ -77,27 +77,34 @@ def check_writable(path: Path) -> None:
             path.unlink()
 
 
-def append_lines(path: Path, rows: Iterable[Any]) -> None:
-    """Add a line of JSON for each of ``rows``, on the disk before this returns; where that is full, wait.
+def append_lines(path: Path, rows: Iterable[Any], wait: bool = False) -> None:
+    """Add a line of JSON for each of ``rows``, on the disk before this returns.
 
     A line that was cut off is ended first.
 
+    Args:
+        wait: for space where the disk is full, as the rows cannot be had again.
+
     Raises:
-        InvalidInput: the file cannot be written.
+        InvalidInput: the file cannot be written; it is what it was.
     """
     lines = b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
     told = False
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        while not _append(path, lines):
+        while True:
+            try:
+                return _append(path, lines)
+            except OSError as error:
+                if not wait or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
             if not told:
                 log.warning("%s: no space left on the disk; waiting for space (Ctrl-C stops)", path)
                 told = True
             time.sleep(SECONDS_BETWEEN_TRIES)
 
 
-def _append(path: Path, lines: bytes) -> bool:
-    """Add ``lines`` to a file; False: the disk is full, and the file is what it was."""
+def _append(path: Path, lines: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b", buffering=0) as file:
         length = file.tell()
         try:
@@ -106,13 +113,10 @@ def _append(path: Path, lines: bytes) -> bool:
             while lines:
                 lines = lines[file.write(lines) :]
             os.fsync(file.fileno())
-        except OSError as error:
+        except OSError:
             with suppress(OSError):
                 file.truncate(length)
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            return False
-    return True
+            raise
 
 
 def read_lines(path: Path, damaged: list[str] | None = None) -> Iterator[dict[str, Any]]:

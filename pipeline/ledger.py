@@ -64,7 +64,7 @@ class Ledger:
     def append(self, row: Row) -> Row:
         """Add a row, on disk before this returns, and give it back stamped with the sources."""
         row = self._sources.stamp(row)
-        append_lines(LOCAL / f"{row['table']}.jsonl", [row])
+        append_lines(LOCAL / f"{row['table']}.jsonl", [row], wait=True)
         self._take(row)
         return row
 

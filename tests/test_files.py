@@ -44,7 +44,9 @@ def test_a_full_disk_is_waited_for_and_leaves_no_half_line(tmp_path, monkeypatch
         (tmp_path / "kept").rename(file)
 
     monkeypatch.setattr("time.sleep", free_some)
-    append_lines(file, [{"key": "b"}])
+    with pytest.raises(InvalidInput, match="No space left on device"):
+        append_lines(file, [{"key": "b"}])
+    append_lines(file, [{"key": "b"}], wait=True)
     assert list(read_lines(file)) == [{"key": "a"}, {"key": "b"}]
     assert "rows.jsonl: no space left on the disk; waiting for space" in caplog.text
 

@@ -16,7 +16,7 @@ from tests.pipeline.running import BIN, kill_all
 from tests.pipeline.running import workers as workers_of
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE = ("DATA_SOURCE", "RAY_ADDRESS", "MLFLOW_TRACKING_URI")
+NOT_INHERITED = ("DATA_SOURCE", "RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_DISABLE_TELEMETRY")
 CLOCK = ("seconds", "measured", "finished", "hardware")
 """What may differ between two runs of a trial."""
 
@@ -89,7 +89,7 @@ class Checkout:
 
     def start(self, *command: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start ``command``, by default `dvc repro` of the sweep, in a process group as a terminal does."""
-        inherited = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+        inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
         own = {
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(self.root),

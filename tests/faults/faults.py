@@ -34,7 +34,7 @@ class Fault:
         title: what happens, for the report.
         inject: does it, and gives the sweep's process.
         says: what the user must be told.
-        survived: the sweep goes on by itself; otherwise `dvc repro` is started again.
+        survived: `dvc repro` comes to its end; otherwise it is started again.
         repeated: finished trials whose rows the harm destroys.
         megabytes: of a file system that has the checkout alone; None: none.
     """
@@ -97,21 +97,24 @@ def kill_everything(checkout: Checkout) -> Iterator[Process]:
 
 @contextmanager
 def press_ctrl_c(checkout: Checkout) -> Iterator[Process]:
-    yield _stopped(checkout, signal.SIGINT)
+    process = started(checkout)
+    _stop(process, signal.SIGINT)
+    yield process
 
 
 @contextmanager
 def terminate(checkout: Checkout) -> Iterator[Process]:
-    yield _stopped(checkout, signal.SIGTERM)
-
-
-def _stopped(checkout: Checkout, sent: signal.Signals) -> Process:
-    """Signal `dvc` and all below it, as terminals and batch systems do; in seconds nothing may be left."""
     process = started(checkout)
+    _stop(process, signal.SIGTERM)
+    yield process
+
+
+def _stop(process: Process, sent: signal.Signals) -> None:
+    """Signal `dvc` and all below it, as terminals and batch systems do. Nothing is left: after seconds, but
+    the machine may have much else to do."""
     family = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, sent)
-    wait_until(lambda: process.poll() is not None and all(map(has_ended, family)), seconds=20)
-    return process
+    wait_until(lambda: process.poll() is not None and all(map(has_ended, family)), seconds=60)
 
 
 @contextmanager
@@ -202,10 +205,10 @@ def fill_disk(checkout: Checkout) -> Iterator[Process]:
 
 
 @contextmanager
-def fill_disk_and_kill(checkout: Checkout) -> Iterator[Process]:
+def fill_disk_and_press_ctrl_c(checkout: Checkout) -> Iterator[Process]:
     process = started(checkout)
     with _full(checkout):
-        kill_all(process.pid)
+        _stop(process, signal.SIGINT)
     yield process
 
 
@@ -303,7 +306,12 @@ FAULTS = {
     "disk": Fault(
         "The disk is full for a while", fill_disk, ("waiting for space",), survived=True, megabytes=64
     ),
-    "disk-killed": Fault("The disk is full, and all processes are killed", fill_disk_and_kill, megabytes=64),
+    "disk-ctrl-c": Fault(
+        "Ctrl-C while the disk is full",
+        fill_disk_and_press_ctrl_c,
+        ("nothing that is done is run again",),
+        megabytes=64,
+    ),
     "results": Fault(
         "`results/` cannot be written", block_results, ("results/small/mlflow.json is not accepted",)
     ),

@@ -20,7 +20,7 @@ class Outcome:
     Attributes:
         lost: what the checkout lacks beside one that nobody harmed.
         repeated: finished trials that were run again.
-        survived: the sweep has gone on by itself.
+        survived: `dvc repro` has come to its end, and was not needed again.
         seconds: from the end of the harm, or from when it was noticed, to the next trial that finished; None:
             there was none left.
         said: everything that the user was told.
