@@ -112,6 +112,11 @@ class Row(Strict):
     def id(self) -> str:
         return self.name or self.method
 
+    def partition_in(self, setting: str) -> str:
+        """The name of its partition: the setting's, or one of its own where it divides the data otherwise."""
+        departs = self.clients or self.settings.get(setting, Departure()).partition
+        return f"{setting}.{self.id}" if departs else setting
+
 
 class Search(Strict):
     """The search in each cell; no trials: only the pinned configuration runs."""
@@ -279,7 +284,7 @@ class Cell:
     """Validated, the method's defaults filled in."""
     evaluation: Evaluation
     partition_name: str
-    """The setting, and the row after it where that divides the data its own way."""
+    """See `Row.partition_in`."""
 
     @property
     def id(self) -> str:
@@ -323,7 +328,7 @@ def _cell(name: str, table: Table, setting_name: str, setting: Setting, row: Row
         clients=row.clients or setting.clients or table.clients,
         config=config,
         evaluation=evaluation,
-        partition_name=f"{setting_name}.{row.id}" if row.clients or departure.partition else setting_name,
+        partition_name=row.partition_in(setting_name),
     )
 
 

@@ -127,10 +127,10 @@ def data_facts(name: str, checksum: str, source: Mapping[str, Any]) -> list[str]
 
 
 def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, str]]:
-    """What the partition stage found out, column by column, for every setting that has a partition."""
+    """What the partition stage found out, column by column, for every partition that there is."""
     folder = root / "data" / "partitions" / summary.id
     table = {}
-    for name in summary.columns:
+    for name in summary.partitions:
         path = folder / f"{name}.json"
         if path.exists():
             table[name] = statistics_columns(json.loads(path.read_text(encoding="utf-8")))

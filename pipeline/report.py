@@ -181,7 +181,7 @@ def _searched(summary: Summary) -> list[dict[str, Any]]:
 
 
 def _partition_plots(summary: Summary, root: Path) -> dict[str, str]:
-    """The partition stage's bubble plot of each setting, as SVG text."""
+    """The partition stage's bubble plots, as SVG text."""
     folder = root / "data" / "partitions" / summary.id
-    files = {name: folder / f"{name}.svg" for name in summary.columns}
+    files = {name: folder / f"{name}.svg" for name in summary.partitions}
     return {name: path.read_text(encoding="utf-8") for name, path in files.items() if path.exists()}

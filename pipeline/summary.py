@@ -132,6 +132,16 @@ class Summary:
         return {line.row: line.label for line in self.pinned}
 
     @property
+    def partitions(self) -> dict[str, str]:
+        """Label by name of a partition, the settings' and of the rows that divide the data otherwise."""
+        found = {}
+        for setting, label in self.columns.items():
+            found[setting] = label
+            for row in self.table.methods:
+                found.setdefault(row.partition_in(setting), f"{label}, {self.labels[row.id]}")
+        return found
+
+    @property
     def entries(self) -> tuple[Entry, ...]:
         return tuple(entry for line in self.lines for entry in line.entries.values())
 

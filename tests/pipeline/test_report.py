@@ -306,6 +306,28 @@ def test_a_table_without_any_result_still_has_a_report(tmp_path):
     assert "Convergence" not in readme
 
 
+def test_the_partition_of_a_row_that_departs_from_its_setting_is_listed(tmp_path):
+    results = fake_results(methods=2, settings=2, seeds=1)
+    results["config"]["methods"][1]["settings"] = {"cifar10-0.1": {"partition": "pathological:5"}}
+    write_results(results, tmp_path)
+    partitions = tmp_path / "data" / "partitions" / "fake"
+    for suffix in ("json", "svg"):
+        text = (partitions / f"cifar10-0.1.{suffix}").read_text()
+        (partitions / f"cifar10-0.1.pfedsim.{suffix}").write_text(
+            text.replace("dirichlet:0.1", "pathological:5")
+        )
+    folder = write_report("fake", tmp_path)
+    readme = (folder / "README.md").read_text()
+    listed = [line.split(" | ")[:2] for line in readme.splitlines() if ",min=10,test=0.25" in line]
+    assert listed == [
+        ["| CIFAR-10, Dir(0.1)", "dirichlet:0.1,min=10,test=0.25,seed=0"],
+        ["| CIFAR-10, Dir(0.1), pFedSim", "pathological:5,min=10,test=0.25,seed=0"],
+        ["| CIFAR-10, Dir(0.5)", "dirichlet:0.5,min=10,test=0.25,seed=0"],
+    ]
+    assert (folder / "partition-cifar10-0.1.pfedsim.svg").exists()
+    assert "partition-cifar10-0.1.pfedsim.svg" in readme
+
+
 def test_plots_of_a_setting_that_is_gone_do_not_stay(tmp_path):
     small(tmp_path)
     (tmp_path / "reports/fake/partition-gone.svg").touch()
