@@ -1,0 +1,51 @@
+"""The command line ``pfl``. Other packages add commands by entry points of the group ``pfl.commands``."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from importlib.metadata import entry_points
+
+import typer
+
+from pfl.cli import lists, partition, run
+from pfl.errors import InvalidInput
+
+app = typer.Typer(
+    help="Personalised federated learning: simulate, compare, reproduce.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(run.run)
+for lister in (lists.methods, lists.datasets, lists.models, lists.partitions):
+    app.command()(lister)
+app.command()(partition.partition)
+
+UsageError: type[BaseException] = typer.BadParameter.__mro__[1]  # of the click that typer brings
+
+
+def main() -> None:
+    """Run ``pfl``. A user's mistake is one line on standard error and exit status 2."""
+    for point in entry_points(group="pfl.commands"):
+        point.load()(app)
+    try:
+        status = app(standalone_mode=False)
+    except InvalidInput as error:
+        status = _fail(str(error))
+    except UsageError as error:
+        status = _fail(error.format_message())  # type: ignore[attr-defined]
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        status = _fail(f"{error.filename or 'a file'} cannot be written ({error.strerror})")
+    except (KeyboardInterrupt, typer.Abort):
+        print("pfl: interrupted", file=sys.stderr)
+        status = 130
+    sys.exit(status)
+
+
+def _fail(message: str) -> int:
+    print(f"pfl: error: {message}", file=sys.stderr)
+    return 2

@@ -1,0 +1,87 @@
+"""The commands that list what there is: methods, networks, data sets and partition rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pfl.registry import Registry
+
+
+def methods(
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for documentation.")] = False,
+) -> None:
+    """List the methods and their hyperparameters."""
+    from pfl.methods import METHODS
+
+    if markdown:
+        print(_method_table())
+        return
+    for name in METHODS:
+        print(f"{name:<12} {METHODS.summary(name)}")
+        for line in _hyperparameters(name):
+            print(f"{'':<14}{line}")
+
+
+def _hyperparameters(name: str) -> list[str]:
+    """A line for each of a method's hyperparameters: default, meaning, accepted values, search range."""
+    from pfl.methods import METHODS
+
+    method = METHODS[name]
+    lines = []
+    for parameter, declared in method.declarations().items():
+        default = method.__dataclass_fields__[parameter].default
+        searched = ""
+        if declared.search is not None:
+            ends = ", ".join(f"{end:g}" if isinstance(end, float) else str(end) for end in declared.search)
+            searched = f"; searched in {{{ends}}}" if declared.choices else f"; searched in [{ends}]"
+            searched += ", log" if declared.log else ""
+        lines.append(f"{parameter}={default} ({declared.about}; {declared.domain(default)}{searched})")
+    return lines
+
+
+def _method_table() -> str:
+    """The methods as a Markdown table; what they mix, keep and send is observed, not declared."""
+    from pfl.engine.overview import observe
+    from pfl.methods import METHODS
+
+    head = "| method | from | mixed | own state | model sizes down, up | hyperparameters |"
+    lines = [head, "| --- | --- | --- | --- | --- | --- |"]
+    for name in METHODS:
+        seen = observe(name)
+        mixed = "<br>".join(f"{group}: {', then '.join(kinds)}" for group, kinds in seen.mixed.items())
+        state = ", ".join(seen.state) or "none"
+        parameters = "<br>".join(_hyperparameters(name)) or "none"
+        lines.append(
+            f"| `{name}` | {METHODS[name].paper} | {mixed} | {state} "
+            f"| {seen.down:.3g}, {seen.up:.3g} | {parameters} |"
+        )
+    return "\n".join(lines)
+
+
+def datasets() -> None:
+    """List the data sets."""
+    from pfl.data.datasets import DATASETS
+
+    _show(DATASETS)
+
+
+def models() -> None:
+    """List the networks."""
+    from pfl.models import MODELS
+
+    _show(MODELS)
+
+
+def partitions() -> None:
+    """List the partition rules."""
+    from pfl.data.partitions import PARTITIONS
+
+    _show(PARTITIONS)
+
+
+def _show(registry: Registry[Any]) -> None:
+    for name in registry:
+        print(f"{name:<20} {registry.summary(name)}")

@@ -1,0 +1,24 @@
+"""What the terminal shows while a simulation runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pfl.engine.simulation import OnRound
+
+
+@contextmanager
+def progress(rounds: int, title: str) -> Iterator[OnRound]:
+    from tqdm import tqdm
+
+    with tqdm(total=rounds, desc=title, unit="round", disable=None) as bar:
+
+        def on_round(round: int, _rounds: int, newest: dict[str, Any] | None) -> None:
+            bar.update(round - bar.n)
+            if newest:
+                bar.set_postfix(accuracy=f"{newest['post_aggregation']['pooled']:.2f} %", refresh=False)
+
+        yield on_round

@@ -1,0 +1,203 @@
+"""The command that runs a simulation."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pfl.cli.partition import divided
+from pfl.cli.progress import progress
+from pfl.cli.trials import run_trials
+from pfl.config import Config, Execution
+from pfl.errors import InvalidInput
+from pfl.files import check_writable, write_text
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+
+DEFAULT = Config()
+
+
+def run(
+    method: Annotated[str, typer.Option(help="See `pfl methods`.")] = DEFAULT.method,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A hyperparameter of the method.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="See `pfl models`; by default one that fits.")] = None,
+    dataset: Annotated[
+        str, typer.Option(help="A name of `pfl datasets`, or an image folder, zip, tar or npz file.")
+    ] = "digits",
+    partition: Annotated[
+        str, typer.Option(help="RULE:ARG[,KEY=VALUE...]; see `pfl partitions`.")
+    ] = "dirichlet:0.1",
+    partition_file: Annotated[
+        Path | None, typer.Option(help="JSON: {client: {train: [...], test: [...]}} of pooled indices.")
+    ] = None,
+    clients: Annotated[
+        int | None, typer.Option(help="Number of clients; 20, or what the rule decides.")
+    ] = None,
+    participation: Annotated[
+        float, typer.Option(help="Share of the clients in a round.")
+    ] = DEFAULT.participation,
+    rounds: Annotated[int, typer.Option(help="Rounds.")] = DEFAULT.rounds,
+    epochs: Annotated[int, typer.Option(help="Local epochs a round.")] = DEFAULT.epochs,
+    batch_size: Annotated[int, typer.Option(help="Images a step.")] = DEFAULT.batch_size,
+    lr: Annotated[float, typer.Option(help="Learning rate of SGD.")] = DEFAULT.lr,
+    momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = DEFAULT.momentum,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = DEFAULT.weight_decay,
+    batch_order: Annotated[
+        str, typer.Option(help="Minibatches: shuffled, or a class_stream.")
+    ] = DEFAULT.batch_order,
+    input_scale: Annotated[str, typer.Option(help="Images: normalised or raw255.")] = DEFAULT.input_scale,
+    bn_stats: Annotated[
+        str, typer.Option(help="Batch norm's statistics: mixed or local.")
+    ] = DEFAULT.bn_stats,
+    seed: Annotated[int, typer.Option(help="Seed of initialisation, participants and batches.")] = 0,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="0,1,2", help="Several seeds in place of --seed.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
+    backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
+    threads: Annotated[int, typer.Option(help="Threads on a CPU.")] = 1,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = DEFAULT.dtype,
+    eval_every: Annotated[int, typer.Option(help="Rounds between evaluations.")] = DEFAULT.eval_every,
+    validation: Annotated[
+        float, typer.Option(help="Evaluate on this share of each client's training data, not on its tests.")
+    ] = DEFAULT.validation,
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write checkpoints to this folder.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in DIR.")] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Save every client's final model; with --trials, to this folder."),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")
+    ] = None,
+    trials: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Run the trials that `pfl trials` wrote; rows go to the --json file."
+        ),
+    ] = None,
+) -> None:
+    """Run one simulation and print its accuracy."""
+    execution = Execution(
+        device=device,
+        backend=backend,  # type: ignore[arg-type]
+        threads=threads,
+        checkpoint_dir=str(checkpoint) if checkpoint else None,
+        save=str(save) if save else None,
+    )
+    execution.validate()
+    if trials:
+        json_file = json_file or trials.with_suffix(".rows.jsonl")
+    for written in (json_file, save, checkpoint and checkpoint / "checkpoint.pt"):
+        if written:
+            check_writable(written)
+    if trials and json_file:
+        run_trials(trials, json_file, execution)
+        return
+    config = Config(
+        method=method,
+        hyperparameters=_assignments(set_ or []),
+        participation=participation,
+        rounds=rounds,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        batch_order=batch_order,  # type: ignore[arg-type]
+        input_scale=input_scale,  # type: ignore[arg-type]
+        bn_stats=bn_stats,  # type: ignore[arg-type]
+        validation=validation,
+        eval_every=eval_every,
+        dtype=dtype,  # type: ignore[arg-type]
+    )
+    if model:
+        config = dataclasses.replace(config, model=model)
+    config = config.validated()
+    chosen = _seeds(seeds) if seeds else (seed,)
+    _check_checkpoint(checkpoint, resume)
+    spec = f"file:{partition_file}" if partition_file else partition
+
+    data, split = divided(dataset, spec, clients)
+    if not model:
+        config = dataclasses.replace(config, model=_fitting_model(data)).validated()
+
+    from pfl.engine.simulation import simulate
+    from pfl.trials import json_ready, versions
+
+    for line in config.warnings():
+        print(f"pfl: warning: {line}", file=sys.stderr)
+    print(
+        f"{method} on {data.name}, {split.spec}, {split.clients} clients, {config.model}, "
+        f"{config.rounds} rounds, seed {', '.join(map(str, chosen))}"
+    )
+    with progress(config.rounds, method) as on_round:
+        results = simulate(config, data, split, chosen, execution, on_round)
+    documents = []
+    for result in results:
+        document = {
+            "config": {**config.to_dict(), "dataset": dataset, "partition": split.spec, "seed": result.seed},
+            **result.metrics,
+            **result.measured,
+            "versions": versions(method),
+        }
+        documents.append(json_ready(document))
+        _show(result.seed, document)
+    if json_file:
+        content = documents[0] if len(documents) == 1 else documents
+        write_text(json_file, json.dumps(content, indent=2) + "\n")
+
+
+def _assignments(texts: list[str]) -> dict[str, Any]:
+    """``["rho=0.3", "affinity=log_then_mean"]`` as a dictionary; numbers and booleans are read as such."""
+    values = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidInput("--set", text, "NAME=VALUE")
+        try:
+            values[name] = json.loads(value)
+        except json.JSONDecodeError:
+            values[name] = value
+    return values
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput("seeds", text, "whole numbers with commas between them, as in 0,1,2") from None
+
+
+def _check_checkpoint(folder: Path | None, resume: bool) -> None:
+    if resume and folder is None:
+        raise InvalidInput("--resume", "without a folder", "--checkpoint DIR beside it")
+    if folder and not resume and (folder / "checkpoint.pt").exists():
+        raise InvalidInput(
+            "checkpoint", str(folder), "a folder without a checkpoint, or --resume to go on from this one"
+        )
+
+
+def _fitting_model(data: Dataset) -> str:
+    return "cnn_digits" if data.shape[1] < 16 else "lenet5_bn"
+
+
+def _show(seed: int, document: dict[str, Any]) -> None:
+    accuracy = document["accuracy"]
+    print(
+        f"seed {seed}: accuracy {accuracy['pooled']['last']:.2f} % pooled, "
+        f"{accuracy['client_mean']['last']:.2f} % mean over clients "
+        f"(best {accuracy['pooled']['best']:.2f} % in round {accuracy['pooled']['best_round']}); "
+        f"{document['wall_seconds']:.1f} s, {document['samples_per_second']:.0f} samples/s, "
+        f"{document['bytes_up'] / 1e6:.1f} MB up, {document['bytes_down'] / 1e6:.1f} MB down"
+    )

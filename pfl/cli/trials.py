@@ -1,0 +1,57 @@
+"""Trials that the pipeline wrote down, run where there is no pipeline: ``pfl run --trials FILE``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pfl.cli.progress import progress
+from pfl.config import Execution
+from pfl.errors import InvalidInput
+from pfl.files import append_lines, read_lines
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+
+
+def run_trials(file: Path, rows: Path, execution: Execution) -> None:
+    """Run one trial after another and add its rows to ``rows`` as it ends; those already there stay.
+
+    A trial that fails is told and passed over; one that was interrupted goes on from its checkpoint.
+    """
+    from pfl.data.dataset import load
+    from pfl.data.partition import make_partition
+    from pfl.trials import Trial, cause_of, folder_of, run_trial
+
+    if not file.exists():
+        raise InvalidInput("trials", str(file), "a file that `pfl trials` wrote")
+    checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
+    done = {row["key"] for row in read_lines(rows)}
+    pending = [Trial.from_dict(json.loads(line)) for line in file.read_text().splitlines()]
+    pending = [trial for trial in pending if not done.issuperset(trial.keys())]
+    datasets: dict[str, Dataset] = {}
+    failed = 0
+    for number, trial in enumerate(pending, start=1):
+        if trial.dataset not in datasets:
+            datasets[trial.dataset] = load(trial.dataset)
+        data = datasets[trial.dataset]
+        split = make_partition(trial.partition, data, trial.clients)
+        folder = checkpoints and checkpoints / folder_of(trial)
+        own = dataclasses.replace(execution, checkpoint_dir=str(folder) if folder else None)
+        try:
+            with progress(trial.config["rounds"], f"{number}/{len(pending)} {trial.cell}") as on_round:
+                finished = run_trial(trial, data, split, own, on_round)
+        except Exception as error:
+            failed += 1
+            print(f"pfl: {trial.cell}, seeds {trial.seeds}: {cause_of(error)}", file=sys.stderr)
+            continue
+        append_lines(rows, finished, wait=True)
+        if folder:
+            shutil.rmtree(folder)
+    print(f"{len(pending) - failed} trials run; rows in {rows}")
+    if failed:
+        print(f"{failed} trials failed; the same command tries them again")
