@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -316,8 +317,10 @@ def _create(database: Path) -> None:
     """Make an empty store, all or nothing: MLflow itself cannot go on with one whose making was cut off."""
     from mlflow import MlflowClient
 
-    partial = database.with_name(f"{database.name}.partial")
-    partial.unlink(missing_ok=True)
+    for left in database.parent.glob(f"{database.name}.partial*"):
+        left.unlink()
+    # Another name for every try: MLflow keeps what it knows of a store by its address.
+    partial = database.with_name(f"{database.name}.partial-{secrets.token_hex(4)}")
     MlflowClient(f"sqlite:///{partial}").search_experiments()
     partial.replace(database)
 

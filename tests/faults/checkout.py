@@ -95,8 +95,9 @@ class Checkout:
             "PYTHONPATH": str(self.root),
             "OMP_NUM_THREADS": "1",
         }
+        whole = command or ("dvc", "repro", "--single-item", "train-sweep@small")
         process = subprocess.Popen(
-            command or ("dvc", "repro", "--single-item", "train-sweep@small"),
+            ("env", "--default-signal=INT", *whole),  # which shells ignore in the background
             cwd=self.root,
             env=inherited | own | environment,
             stdout=self._said.open("ab"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.tracking import Tracker
+from tests.faults.recovery import file_system
 from tests.pipeline.fake_results import ledger_row
 from tests.pipeline.running import wait_until
 
@@ -42,6 +43,21 @@ def test_a_store_whose_making_was_killed_is_made_again(root):
     tracker.trial(CELL, ledger_row(CELL))
     assert tracker.lost is None
     assert [file.name for file in root.glob("mlflow.db*")] == ["mlflow.db"]
+
+
+def test_a_store_for_which_there_was_no_space_is_made_when_there_is(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    try:
+        with file_system(tmp_path / "root", megabytes=8):
+            (tmp_path / "root/filler").write_bytes(bytes(2**23 - 2**18))
+            tracker = Tracker(tmp_path / "root", "fake")
+            tracker.trial(CELL, ledger_row(CELL))
+            assert tracker.lost == "(sqlite3.OperationalError) database or disk is full"
+            (tmp_path / "root/filler").unlink()
+            tracker.catch_up()
+            assert tracker.lost is None
+    except PermissionError as error:
+        pytest.skip(str(error))
 
 
 def test_a_store_that_another_process_has_locked_receives_everything_afterwards(root, caplog):
