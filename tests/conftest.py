@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ import torch
 from pfl.config import Config
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
+from pfl.engine.simulation import simulate
 from pfl.engine.streams import generator
+from pfl.trials import Trial
 
 CONFIG = Config(
     model="lenet5_bn",
@@ -58,6 +61,42 @@ def make_clients(dataset: Dataset, sizes: list[int], tests: int = 8) -> Partitio
         test.append(np.array(drawn[size:], dtype=np.int64))
     return Partition(
         spec="file:tests.json", train=tuple(train), test=tuple(test), data_checksum=dataset.checksum
+    )
+
+
+def interrupt(round: int, config: Config, dataset: Dataset, partition: Partition, *more: Any) -> None:
+    """`simulate` with these arguments, ended by Ctrl-C after ``round``."""
+
+    def on_round(now: int, *_: Any) -> None:
+        if now == round:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(config, dataset, partition, *more, on_round=on_round)
+
+
+def make_trial(
+    config: Config,
+    dataset: Dataset,
+    partition: Partition,
+    seeds: tuple[int, ...] = (0,),
+    phase: Literal["search", "final"] = "final",
+    clients: int | None = None,
+) -> Trial:
+    """A trial of one cell."""
+    return Trial(
+        table="tests",
+        cell=f"setting/{config.method}",
+        setting="setting",
+        row=config.method,
+        phase=phase,
+        config=config.validated().to_dict(),
+        seeds=seeds,
+        dataset=dataset.name,
+        partition=partition.spec,
+        clients=clients,
+        data_checksum=dataset.checksum,
+        partition_checksum=partition.checksum,
     )
 
 

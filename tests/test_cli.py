@@ -12,7 +12,7 @@ import pytest
 from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pfl.trials import Trial
+from tests.conftest import make_trial
 
 ROOT = Path(__file__).parent.parent
 QUICK = ["--rounds", "4", "--epochs", "1", "--clients", "8", "--eval-every", "2"]
@@ -142,20 +142,7 @@ def test_a_partition_is_described_and_drawn(tmp_path):
 def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
     data = load("digits")
     split = make_partition("pathological:2", data, 6)
-    trial = Trial(
-        table="digits",
-        cell="two/fedavg",
-        setting="two",
-        row="fedavg",
-        phase="final",
-        config=Config(rounds=2, epochs=1).validated().to_dict(),
-        seeds=(0, 1),
-        dataset="digits",
-        partition=split.spec,
-        clients=6,
-        data_checksum=data.checksum,
-        partition_checksum=split.checksum,
-    )
+    trial = make_trial(Config(rounds=2, epochs=1), data, split, (0, 1), clients=6)
     file, rows = tmp_path / "trials.jsonl", tmp_path / "rows.jsonl"
     file.write_text(json.dumps(trial.to_dict()) + "\n")
     first, second = (pfl("run", "--trials", str(file), "--json", str(rows)) for _ in range(2))

@@ -9,7 +9,7 @@ import pytest
 from pfl.config import Execution
 from pfl.engine.simulation import simulate
 from pfl.methods import METHODS
-from tests.conftest import CONFIG
+from tests.conftest import CONFIG, interrupt
 
 pytestmark = pytest.mark.gpu
 
@@ -30,12 +30,7 @@ def test_resume_is_bit_identical_on_the_gpu(dataset, partition, tmp_path):
     whole = simulate(config, dataset, partition, (0, 1), Execution(device="cuda"))
     execution = Execution(device="cuda", checkpoint_dir=str(tmp_path), checkpoint_every=1)
 
-    def interrupt(round, _rounds, _newest):
-        if round == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        simulate(config, dataset, partition, (0, 1), execution, interrupt)
+    interrupt(2, config, dataset, partition, (0, 1), execution)
     resumed = simulate(config, dataset, partition, (0, 1), execution)
     assert [run.metrics for run in resumed] == [run.metrics for run in whole]
 

@@ -13,6 +13,7 @@ from pfl.config import Config, Execution
 from pfl.methods import METHODS
 from pfl.models.mobilenet_v2 import weights_file
 from pfl.trials import Trial, commit, run_together, run_trial, trial_key
+from tests.conftest import make_trial
 
 CONFIG = Config(
     method="fedprox", model="lenet5_bn", rounds=2, epochs=1, batch_size=8, eval_every=1
@@ -21,20 +22,7 @@ CONFIG = Config(
 
 @pytest.fixture
 def trial(dataset, partition) -> Trial:
-    return Trial(
-        table="tests",
-        cell="setting/fedprox",
-        setting="setting",
-        row="fedprox",
-        phase="final",
-        config=CONFIG.to_dict(),
-        seeds=(0, 1),
-        dataset="tiny",
-        partition=partition.spec,
-        clients=None,
-        data_checksum=dataset.checksum,
-        partition_checksum=partition.checksum,
-    )
+    return make_trial(CONFIG, dataset, partition, (0, 1))
 
 
 def test_a_trial_gives_one_row_a_seed_that_json_can_hold(trial, dataset, partition):

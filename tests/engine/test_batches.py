@@ -15,7 +15,7 @@ from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Phase
 from pfl.engine.simulation import Simulation, simulate
 from pfl.errors import InvalidInput
-from tests.conftest import CONFIG
+from tests.conftest import CONFIG, interrupt
 
 STREAM = dataclasses.replace(
     CONFIG,
@@ -81,13 +81,8 @@ def test_a_class_stream_of_whole_epochs_in_one_batch_is_no_other_order(dataset, 
 def test_an_interrupted_class_stream_goes_on_bit_identically(dataset, partition, tmp_path):
     whole = simulate(STREAM, dataset, partition, (0, 1))
 
-    def interrupt(round, *_):
-        if round == 2:
-            raise KeyboardInterrupt
-
     execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=1)
-    with pytest.raises(KeyboardInterrupt):
-        simulate(STREAM, dataset, partition, (0, 1), execution, interrupt)
+    interrupt(2, STREAM, dataset, partition, (0, 1), execution)
     resumed = simulate(STREAM, dataset, partition, (0, 1), execution)
     assert [run.metrics for run in resumed] == [run.metrics for run in whole]
 

@@ -16,6 +16,7 @@ from pfl.engine.checkpoint import FILE
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation, simulate
 from pfl.models import MODELS
+from tests.conftest import interrupt
 
 CLIENTS = 5000
 ROUNDS = 4
@@ -70,13 +71,8 @@ def test_a_checkpoint_grows_with_those_who_took_part(dataset, crowd, tmp_path):
 def test_a_run_of_many_clients_resumes_bit_identically(dataset, crowd, tmp_path):
     whole = simulate(CONFIG, dataset, crowd)[0]
 
-    def interrupt(round, *_):
-        if round == 3:
-            raise KeyboardInterrupt
-
     execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=1)
-    with pytest.raises(KeyboardInterrupt):
-        simulate(CONFIG, dataset, crowd, (0,), execution, interrupt)
+    interrupt(3, CONFIG, dataset, crowd, (0,), execution)
     assert simulate(CONFIG, dataset, crowd, (0,), execution)[0].metrics == whole.metrics
 
 

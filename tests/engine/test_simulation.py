@@ -12,6 +12,7 @@ from pfl.engine.local import Backend
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation, simulate
 from pfl.errors import InvalidInput
+from tests.conftest import interrupt
 
 CONFIG = Config(
     method="pfedsim",
@@ -44,13 +45,8 @@ def test_seeds_in_lockstep_equal_seeds_alone(dataset, partition):
 def test_an_interrupted_simulation_resumes_bit_identically(dataset, partition, tmp_path):
     whole = simulate(CONFIG, dataset, partition, (0, 1))
 
-    def interrupt(round, _rounds, _newest):
-        if round == 5:
-            raise KeyboardInterrupt
-
     execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=2)
-    with pytest.raises(KeyboardInterrupt):
-        simulate(CONFIG, dataset, partition, (0, 1), execution, interrupt)
+    interrupt(5, CONFIG, dataset, partition, (0, 1), execution)
     resumed = simulate(CONFIG, dataset, partition, (0, 1), execution)
     assert [run.metrics for run in resumed] == [run.metrics for run in whole]
 
@@ -58,12 +54,7 @@ def test_an_interrupted_simulation_resumes_bit_identically(dataset, partition, t
 def test_a_resumed_run_executes_only_the_rounds_after_its_checkpoint(dataset, partition, tmp_path):
     execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=4)
 
-    def interrupt(round, _rounds, _newest):
-        if round == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        simulate(CONFIG, dataset, partition, (0,), execution, interrupt)
+    interrupt(5, CONFIG, dataset, partition, (0,), execution)
     executed = []
     simulate(CONFIG, dataset, partition, (0,), execution, lambda round, *_: executed.append(round))
     assert executed == [5, 6]

@@ -14,8 +14,8 @@ from pfl import memory
 from pfl.config import Config, Execution
 from pfl.engine import stacked
 from pfl.engine.simulation import simulate, simulate_together
-from pfl.trials import Trial, run_trial
-from tests.conftest import CONFIG
+from pfl.trials import run_trial
+from tests.conftest import CONFIG, make_trial
 
 STACKED = Execution(backend="stacked")
 
@@ -100,20 +100,7 @@ def test_seeds_that_do_not_fit_together_run_one_after_another(dataset, partition
         return simulate_together(configs, dataset, partition, seeds, *more)
 
     config = Config(model="lenet5_bn", rounds=2, batch_size=8, eval_every=1).validated()
-    trial = Trial(
-        table="tests",
-        cell="setting/fedavg",
-        setting="setting",
-        row="fedavg",
-        phase="final",
-        config=config.to_dict(),
-        seeds=(0, 1),
-        dataset="tiny",
-        partition=partition.spec,
-        clients=None,
-        data_checksum=dataset.checksum,
-        partition_checksum=partition.checksum,
-    )
+    trial = make_trial(config, dataset, partition, (0, 1))
     together = run_trial(trial, dataset, partition)
     monkeypatch.setattr("pfl.engine.simulation.simulate_together", too_many)
     execution = Execution(checkpoint_dir=str(tmp_path / "trial"))

@@ -16,6 +16,7 @@ from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.trials import Trial
+from tests.conftest import make_trial
 
 PFL = (sys.executable, "-m", "pfl", "run")
 
@@ -24,20 +25,7 @@ PFL = (sys.executable, "-m", "pfl", "run")
 def trial() -> Trial:
     data = load("digits")
     split = make_partition("pathological:2", data, 6)
-    return Trial(
-        table="digits",
-        cell="two/fedavg",
-        setting="two",
-        row="fedavg",
-        phase="final",
-        config=Config(rounds=400, epochs=1, eval_every=100).validated().to_dict(),
-        seeds=(0,),
-        dataset="digits",
-        partition=split.spec,
-        clients=6,
-        data_checksum=data.checksum,
-        partition_checksum=split.checksum,
-    )
+    return make_trial(Config(rounds=400, epochs=1, eval_every=100), data, split, clients=6)
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -72,7 +60,7 @@ def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(tr
     file = tmp_path / "trials.jsonl"
     file.write_text("".join(json.dumps(one.to_dict()) + "\n" for one in (stale, quick)))
     done = run("--trials", file)
-    assert "two/fedavg, seeds (0,): ValueError: the partition has checksum" in done.stderr
+    assert "setting/fedavg, seeds (0,): ValueError: the partition has checksum" in done.stderr
     assert "1 trials run" in done.stdout
     assert "1 trials failed; the same command tries them again" in done.stdout
     assert [row["key"] for row in rows(tmp_path / "trials.rows.jsonl")] == quick.keys()

@@ -12,7 +12,7 @@ from pfl.data.partition import Partition
 from pfl.engine.simulation import simulate, simulate_together
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
-from tests.conftest import CONFIG, make_clients
+from tests.conftest import CONFIG, interrupt, make_clients
 
 every_method = pytest.mark.parametrize("method", list(METHODS))
 
@@ -75,13 +75,8 @@ def test_resume_is_bit_identical(method, dataset, partition, tmp_path):
     whole = run(method, dataset, partition, dtype="float32", rounds=4)
     execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=1)
 
-    def interrupt(round, _rounds, _newest):
-        if round == 3:
-            raise KeyboardInterrupt
-
     config = dataclasses.replace(CONFIG, method=method, dtype="float32", rounds=4)
-    with pytest.raises(KeyboardInterrupt):
-        simulate(config, dataset, partition, (0,), execution, interrupt)
+    interrupt(3, config, dataset, partition, (0,), execution)
     resumed = simulate(config, dataset, partition, (0,), execution)[0].metrics
     assert resumed == whole
 

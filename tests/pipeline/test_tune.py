@@ -9,7 +9,7 @@ import pytest
 
 from pfl.trials import Trial, commit
 from pipeline import tune
-from tests.conftest import CONFIG
+from tests.conftest import CONFIG, make_trial
 from tests.pipeline.conftest import agenda_of, fake_run
 
 
@@ -19,20 +19,7 @@ def job(dataset, partition, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tune, "_dataset", lambda *_: dataset)
     monkeypatch.setattr(tune, "_partition", lambda *_: partition)
-    trial = Trial(
-        table="tests",
-        cell="setting/fedavg",
-        setting="setting",
-        row="fedavg",
-        phase="search",
-        config=dataclasses.replace(CONFIG, method="fedavg", rounds=1).validated().to_dict(),
-        seeds=(0,),
-        dataset="tiny",
-        partition=partition.spec,
-        clients=None,
-        data_checksum=dataset.checksum,
-        partition_checksum=partition.checksum,
-    )
+    trial = make_trial(dataclasses.replace(CONFIG, rounds=1), dataset, partition, phase="search")
     execution = {"device": "cpu", "backend": "stacked", "threads": 1}
     told = {"root": str(tmp_path), "source": None, "sources": commit()["sources"], "keep_models": False}
     return lambda *changes: {
