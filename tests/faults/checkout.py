@@ -158,6 +158,10 @@ class Checkout:
     def checkpoints(self) -> list[Path]:
         return list((self.root / ".sweeps/trials").rglob("checkpoint.pt"))
 
+    def under_way(self) -> set[str]:
+        """The folders of trials that have a checkpoint."""
+        return {path.parent.name for path in self.checkpoints()}
+
     def cells(self) -> dict[str, Any]:
         """The cells of the results, by id, without what depends on the clock."""
         path = self.root / "results/small/results.json"

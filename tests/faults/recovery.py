@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +22,7 @@ class Outcome:
         lost: what the checkout lacks beside one that nobody harmed.
         repeated: finished trials that were run again.
         survived: `dvc repro` has come to its end, and was not needed again.
-        seconds: from the end of the harm, or from when it was noticed, to the next trial that finished; None:
-            there was none left.
+        seconds: from the end of the harm until the last trial that was under way has ended; None: none was.
         said: everything that the user was told.
     """
 
@@ -41,18 +41,21 @@ def suffer(fault: Fault, whole: Checkout, checkout: Checkout) -> Outcome:
     """
     try:
         with fault.inject(checkout) as process:
-            harmed, done = datetime.now(UTC), {row["key"] for row in checkout.rows()}
+            harmed, under_way = datetime.now(UTC), checkout.under_way()
             survived = process.wait(timeout=600) == 0
         assert checkout.run() == 0, checkout.said
     finally:
         checkout.stop()
-    rows = [row for row in checkout.rows() if "error" not in row]
-    later = [datetime.fromisoformat(row["finished"]) for row in rows if row["key"] not in done]
+    ends = [
+        datetime.fromisoformat(row["finished"])
+        for row in checkout.rows()
+        if hashlib.sha256(row["key"].encode()).hexdigest() in under_way  # the folder of a trial of one seed
+    ]
     return Outcome(
         lost=checkout.lost(whole),
         repeated=len(checkout.lines()) - len({row["key"] for row in checkout.rows()}),
         survived=survived,
-        seconds=max(0.0, (min(later) - harmed).total_seconds()) if later else None,
+        seconds=max(0.0, (max(ends) - harmed).total_seconds()) if ends else None,
         said=checkout.said,
     )
 
