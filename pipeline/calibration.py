@@ -206,9 +206,9 @@ def _run(cell: Cell, definition: Definition, place: str, cold: bool) -> Speed:
         before = simulation.training_seconds
         whole, busy = _took(simulation.advance, device)
         share = (simulation.training_seconds - before) / whole
-        _, tested = _took(lambda: evaluate(simulation.runs[0].server, simulation.method, {}), device)
+        _, tested = _took(lambda: evaluate(simulation.runs[0].server, simulation.program.method, {}), device)
     local = share * busy
-    by_steps = any(phase.steps for phase in simulation.method.phases(simulation.runs[0].server))
+    by_steps = any(phase.steps for phase in simulation.program.method.phases(simulation.runs[0].server))
     return Speed(
         sample=0.0 if by_steps else local / (clients * config.batch_size),
         client=local / clients if by_steps else 0.0,

@@ -196,7 +196,6 @@ class Simulation:
             method: Method = METHODS[config.method].from_dict(config.hyperparameters)
             self.runs += [self._start(config, method, seed) for seed in seeds]
         self.program = self.runs[0].program
-        self.method = self.program.method
         self.seconds = 0.0
         self.training_seconds = 0.0
         self.samples = 0
@@ -327,7 +326,7 @@ class Simulation:
         configs = [departures(config.to_dict()) for config in self.configs]
         seeds = [run.server.seed for run in self.runs]
         divided = self.federation.partition.checksum
-        content = [configs, seeds, VERSION, self.method.version, divided]
+        content = [configs, seeds, VERSION, self.program.method.version, divided]
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 

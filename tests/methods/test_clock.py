@@ -17,7 +17,7 @@ def events(schedule, clients, stragglers, rounds):
     simulation = scripted(
         "fedavg_async", lambda *_: 0.0, [12] * clients, stragglers=stragglers, schedule=schedule
     )
-    method, server = simulation.method, simulation.runs[0].server
+    method, server = simulation.program.method, simulation.runs[0].server
     found = []
     for _ in range(rounds):
         simulation.advance()
@@ -76,7 +76,7 @@ def test_fedavg_async_weighs_by_size():
 
 def test_per_fedavg_of_the_authors_code_takes_two_steps_on_each_batch():
     simulation = scripted("fedavg_async", change, [12, 12, 12], repeat=2)
-    (phase,) = simulation.method.phases(simulation.runs[0].server)
+    (phase,) = simulation.program.method.phases(simulation.runs[0].server)
     assert phase.repeat == 2
 
 

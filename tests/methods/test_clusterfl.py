@@ -35,7 +35,7 @@ class Federation:
         server.begin_round({})
         moves = torch.tensor([changes[client] for client in sorted(changes)], dtype=torch.float64)
         server.uploads = {**server.received, "head.bias": server.received["head.bias"] + moves}
-        server.end_round(self.simulation.method.aggregate(server))
+        server.end_round(self.simulation.program.method.aggregate(server))
 
     @property
     def clusters(self):

@@ -92,7 +92,7 @@ def test_batch_norm_stays_personal_and_the_rest_is_mixed_from_stored_models(data
     before = {name: server.bank[name].clone() for name in server.bank.tensors}
     server.round += 1
     server.participants = torch.tensor([1, 4])
-    server.begin_round(simulation.method.dispatch(server))
+    server.begin_round(simulation.program.method.dispatch(server))
     personal = {*server.groups["bn_affine"], *server.groups["bn_stats"]}
     for name, received in server.received.items():
         rows = before[name][server.participants]
@@ -102,7 +102,7 @@ def test_batch_norm_stays_personal_and_the_rest_is_mixed_from_stored_models(data
 
 def test_the_statistics_are_sent_once_by_all_clients(dataset, partition):
     simulation = after_rounds(dataset, partition, 3)
-    server, method = simulation.runs[0].server, simulation.method
+    server, method = simulation.runs[0].server, simulation.program.method
     model = server.scalars("all") - server.scalars("bn_affine", "bn_stats")
     present = len(server.participants)
     channels = 6 + 16  # of the two convolutions: a mean and a standard deviation each

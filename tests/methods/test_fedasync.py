@@ -70,7 +70,7 @@ def test_punctual_clients_come_in_another_order_every_round():
     orders = []
     for _ in range(6):
         simulation.advance()
-        arrivals, staleness = simulation.method._in_order(server)
+        arrivals, staleness = simulation.program.method._in_order(server)
         orders.append([client for client, age in zip(arrivals.tolist(), staleness, strict=True) if not age])
         assert staleness.tolist() == sorted(staleness.tolist(), reverse=True)
     assert all(sorted(order) == [2, 3, 4, 5] for order in orders)

@@ -119,7 +119,7 @@ def test_validation_samples_are_never_trained_on(simulation, partition, dataset)
 
 
 def test_affinity_adds_up_the_weights_and_traffic_counts_models_that_were_sent(simulation):
-    one, method = simulation.runs[0].server, simulation.method
+    one, method = simulation.runs[0].server, simulation.program.method
     simulation.advance()
     assert torch.equal(one.state["affinity"], torch.eye(6, dtype=torch.float64))
     parameters, present = one.scalars("all"), len(one.participants)

@@ -125,7 +125,7 @@ def test_a_client_s_logits_are_its_model_s_and_its_own_supervisor_s(mixed):
     x = torch.randn(3, 1, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     for number, kind in enumerate(MIXED):
         own = torch.nn.functional.one_hot(torch.tensor(number), 3)
-        logits = simulation.method.logits(SimpleNamespace(net=net, state={"kind": own}), x)
+        logits = simulation.program.method.logits(SimpleNamespace(net=net, state={"kind": own}), x)
         torch.testing.assert_close(logits, net(x) + net.get_submodule(f"supervisor.{kind}")(x))
 
 
@@ -146,7 +146,7 @@ def test_a_transformer_s_gradient_is_scaled_by_its_rate(mixed):
 
 def test_accuracies_by_kind_make_up_the_whole(mixed):
     simulation, server = mixed
-    scores, per_client = evaluate(server, simulation.method, {})
+    scores, per_client = evaluate(server, simulation.program.method, {})
     assert set(scores["groups"]) == set(MIXED)
     kinds = server.client_state["kind"]
     for number, kind in enumerate(MIXED):
@@ -192,7 +192,7 @@ def test_the_backends_agree_on_every_variant(variant, dataset, partition):
 
 def test_one_kind_for_all_needs_no_groups(dataset, partition):
     simulation, server = after_rounds("fedsimsup", dataset, partition, 0)
-    assert simulation.method.client_groups(server) == {}
+    assert simulation.program.method.client_groups(server) == {}
     assert server.client_state["kind"].tolist() == [[1.0]] * 6
 
 

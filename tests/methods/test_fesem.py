@@ -46,7 +46,7 @@ def test_a_client_whose_upload_is_nearer_to_another_centre_changes_over():
 
 def test_an_absent_client_keeps_its_cluster_and_gets_its_model():
     simulation = run([[9, 10, 11, -9, -10, -11], [1] * 6], rounds=1)
-    method, server = simulation.method, simulation.runs[0].server
+    method, server = simulation.program.method, simulation.runs[0].server
     before = assignment(simulation)
     server.round, server.participants = 2, torch.tensor([0])
     server.begin_round({})

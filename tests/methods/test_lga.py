@@ -60,7 +60,7 @@ def test_the_taylor_term_is_zero_after_one_missed_aggregation(equation):
 
 
 def personal(simulation):
-    method, server = simulation.method, simulation.runs[0].server
+    method, server = simulation.program.method, simulation.runs[0].server
     return numbers(simulation, method.personal(server, "post_local"))
 
 

@@ -29,7 +29,7 @@ def test_fedbn_shares_everything_but_batch_norm(dataset, partition):
     for name in server.bank.tensors:
         assert server.bank.shared(name) == (name not in personal), name
     sent = len(server.participants) * (server.scalars("all") - server.scalars("bn_affine", "bn_stats"))
-    assert simulation.method.traffic(server) == (sent, sent)
+    assert simulation.program.method.traffic(server) == (sent, sent)
 
 
 @pytest.mark.parametrize("model", ["resnet8", "mobilenet_v2", "lenet5_bn"])
@@ -52,7 +52,7 @@ def test_fedbabu_never_trains_or_sends_the_head(dataset, partition):
         assert torch.equal(server.bank[name], initial[name].expand_as(server.bank[name]))
     assert not torch.equal(server.bank.tensors["extractor.conv1.weight"], initial["extractor.conv1.weight"])
     sent = len(server.participants) * server.scalars("extractor")
-    assert simulation.method.traffic(server) == (sent, sent)
+    assert simulation.program.method.traffic(server) == (sent, sent)
 
 
 @pytest.mark.parametrize("method", ["fedbabu", "fedupdate", "perfedavg"])
@@ -77,9 +77,12 @@ def test_fedupdate_can_go_on_from_its_steps(dataset, partition):
     simulation, server, _ = after_rounds(
         "fedupdate", dataset, partition, 1, hyperparameters={**steps, "persist": True}
     )
-    assert [phase.steps for phase in simulation.method.phases(server)] == [None]
+    assert [phase.steps for phase in simulation.program.method.phases(server)] == [None]
     server.round += 1
-    assert [(phase.steps, phase.lr) for phase in simulation.method.phases(server)] == [(2, 0.5), (None, 1.0)]
+    assert [(phase.steps, phase.lr) for phase in simulation.program.method.phases(server)] == [
+        (2, 0.5),
+        (None, 1.0),
+    ]
 
 
 def test_fedupdate_evaluates_the_average_when_it_takes_no_step(dataset, partition):

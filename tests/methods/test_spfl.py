@@ -145,7 +145,7 @@ def test_a_local_head_keeps_the_clients_own_change():
     server = simulation.runs[0].server
     moved = server.bank["head.bias"] - simulation.backend.initial["head.bias"]
     assert moved[:, 0].tolist() == pytest.approx([1, -1])
-    mixing = simulation.method.aggregate(server)
+    mixing = simulation.program.method.aggregate(server)
     assert isinstance(mixing["head"], Identity)
     for matrix in mixing.values():
         check_rows(matrix)
