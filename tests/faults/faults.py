@@ -242,11 +242,10 @@ def block_results(checkout: Checkout) -> Iterator[Process]:
 @contextmanager
 def lock_mlflow(checkout: Checkout) -> Iterator[Process]:
     """Another process holds the database until the sweep has complained."""
-    process = checkout.start()
-    database = checkout.root / "mlflow.db"
-    wait_until(lambda: checkout.rows() and database.exists())
-    connection = sqlite3.connect(database, timeout=60)
+    assert checkout.run("mlflow", "db", "upgrade", checkout.store) == 0, checkout.said  # which also makes it
+    connection = sqlite3.connect(checkout.root / "mlflow.db")
     connection.execute("BEGIN EXCLUSIVE")
+    process = checkout.start()
     wait_until(lambda: "database is locked" in checkout.said)
     connection.close()
     yield process
