@@ -52,7 +52,7 @@ def test_what_is_known_changes_no_number(method, dataset, partition):
     for _ in range(4):
         run.advance()
         server = run.runs[0].server
-        assert run.runs[0].history[-1].items() >= evaluate(server, run.method, {})[0].items()
+        assert run.runs[0].history[-1].items() >= evaluate(server, run.runs[0].method, {})[0].items()
 
 
 def test_a_client_without_test_samples_has_no_accuracy(dataset, partition):
