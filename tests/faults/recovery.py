@@ -22,7 +22,8 @@ class Outcome:
         lost: what the checkout lacks beside one that nobody harmed.
         repeated: finished trials that were run again.
         survived: `dvc repro` has come to its end, and was not needed again.
-        seconds: from the end of the harm until the last trial that was under way has ended; None: none was.
+        seconds: from the end of the harm until the trials have ended that were under way, and a next one;
+            None: there were none.
         said: everything that the user was told.
     """
 
@@ -41,23 +42,32 @@ def suffer(fault: Fault, whole: Checkout, checkout: Checkout) -> Outcome:
     """
     try:
         with fault.inject(checkout) as process:
-            harmed, under_way = datetime.now(UTC), checkout.under_way()
+            harmed, done = datetime.now(UTC), {row["key"] for row in checkout.rows()}
+            under_way = checkout.under_way()
             survived = process.wait(timeout=600) == 0
         assert checkout.run() == 0, checkout.said
     finally:
         checkout.stop()
-    ends = [
-        datetime.fromisoformat(row["finished"])
-        for row in checkout.rows()
-        if hashlib.sha256(row["key"].encode()).hexdigest() in under_way  # the folder of a trial of one seed
-    ]
     return Outcome(
         lost=checkout.lost(whole),
         repeated=len(checkout.lines()) - len({row["key"] for row in checkout.rows()}),
         survived=survived,
-        seconds=max(0.0, (max(ends) - harmed).total_seconds()) if ends else None,
+        seconds=_seconds_to_recovery(checkout, harmed, done, under_way),
         said=checkout.said,
     )
+
+
+def _seconds_to_recovery(
+    checkout: Checkout, harmed: datetime, done: set[str], under_way: set[str]
+) -> float | None:
+    """Of a checkout whose ledger had the keys ``done`` when it had been harmed."""
+    old, new = [], []
+    for row in checkout.rows():
+        if row["key"] not in done and "error" not in row:
+            folder = hashlib.sha256(row["key"].encode()).hexdigest()  # of a trial of one seed
+            after = (datetime.fromisoformat(row["finished"]) - harmed).total_seconds()
+            (old if folder in under_way else new).append(max(0.0, after))
+    return max([*old, *sorted(new)[:1]], default=None)
 
 
 @contextmanager
