@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import sys
 from importlib.metadata import entry_points
 
@@ -28,6 +29,8 @@ UsageError: type[BaseException] = typer.BadParameter.__mro__[1]  # of the click 
 
 def main() -> None:
     """Run ``pfl``. A user's mistake is one line on standard error and exit status 2."""
+    # What torch, Ray and MLflow load is no garbage; looking for it would take a second of start and end.
+    gc.set_threshold(100_000)
     for point in entry_points(group="pfl.commands"):
         point.load()(app)
     try:
@@ -43,6 +46,7 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         print("pfl: interrupted", file=sys.stderr)
         status = 130
+    gc.freeze()
     sys.exit(status)
 
 

@@ -71,7 +71,8 @@ class Federation:
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Images (..., C, H, W) and labels (...) of the pooled indices ``index`` (...)."""
-        images = self.images[index].to(self.dtype)
+        chosen = self.images.index_select(0, index.flatten())  # copies rows; indexing copies bytes
+        images = chosen.view(*index.shape, *self.shape).to(self.dtype)
         self._release(index.numel())
         return images.mul_(self._scale).add_(self._shift), self.labels[index]
 
