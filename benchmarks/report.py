@@ -157,7 +157,7 @@ def _bars(panel: Axes, names: list[str], naive: list[float], ours: list[float]) 
     places = range(len(names))
     panel.bar([place - 0.19 for place in places], naive, 0.36, color=NAIVE, label="naive")
     panel.bar([place + 0.19 for place in places], ours, 0.36, color=OURS, label="ours")
-    panel.set_xticks(places, names)
+    panel.set_xticks(places, [name.replace(", ", ",\n") for name in names])
 
 
 def _stacked(shares: dict[str, dict[str, float]], label: str) -> Figure:

@@ -1,13 +1,14 @@
 """Training samples a second of one trial, ours beside the naive loop.
 
-``python -m benchmarks.throughput --help``. Both run in one process, round after round in turn with the same
-participants, so that whatever else the machine does falls on both alike.
+``python -m benchmarks.throughput --help``. Both run in one process, a new one for each network, round after
+round in turn with the same participants, so that whatever else the machine does falls on both alike.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 import statistics
 from typing import Annotated, Any
 
@@ -15,8 +16,9 @@ import torch
 import typer
 
 from benchmarks.naive import NaiveFedAvg
-from benchmarks.workload import Device, JsonFile, Repeats, Threads, Workload, ratio, run, timed, write
+from benchmarks.workload import Device, JsonFile, Repeats, Threads, Workload, alone, ratio, run, timed, write
 from pfl.engine.device import resolve_device
+from pfl.kernels import compiler
 
 DEFAULT = Workload(eval_every=1)
 
@@ -36,7 +38,6 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Print samples a second of the naive loop and of the engine, local training alone and whole rounds."""
-    torch.set_num_threads(threads)
     workload = dataclasses.replace(
         DEFAULT,
         dataset=dataset,
@@ -47,24 +48,33 @@ def main(
         batch_size=batch_size,
     )
     models = {}
-    for name in model or ("lenet5_bn", "cnn4", "resnet8"):
-        models[name] = measure(dataclasses.replace(workload, model=name), repeats, backend, device)
-        print(f"{name}, {threads} thread{'s' * (threads > 1)}, {device}")
-        for part, figures in models[name].items():
+
+    def take(name: str, title: str) -> None:
+        trial = dataclasses.replace(workload, model=name)
+        models[title] = alone(measure, trial, repeats, backend, device, threads)
+        print(f"{title}, {threads} thread{'s' * (threads > 1)}, {device}")
+        for part, figures in models[title].items():
             print(
                 f"  {part:<12} naive {statistics.median(figures['naive']):>9,.0f} samples/s, "
                 f"ours {statistics.median(figures['engine']):>9,.0f}, ratio {figures['ratio']:.2f}"
             )
+
+    for name in model or ("lenet5_bn", "cnn4", "resnet8"):
+        take(name, name)
+    if compiler() and "lenet5_bn" in models:
+        os.environ["CXX"] = ""  # and so there is no compiler for the processes to come
+        take("lenet5_bn", "lenet5_bn, no compiler")
     write(json_file, workload, {"threads": threads, "device": device, "models": models}, threads)
 
 
-def measure(workload: Workload, repeats: int, backend: str, device: str) -> dict[str, Any]:
+def measure(workload: Workload, repeats: int, backend: str, device: str, threads: int) -> dict[str, Any]:
     """Samples a second of ``repeats`` rounds.
 
     Returns:
         For ``training`` (local training alone) and ``round`` (aggregation and an evaluation of every client
         included): lists ``naive`` and ``engine``, and the median ``ratio``.
     """
+    torch.set_num_threads(threads)
     simulation = workload.simulation(device, backend)
     network = copy.deepcopy(simulation.program.net).to(resolve_device(device))
     naive = NaiveFedAvg(network, workload.data, workload.split, workload.batch_size)
