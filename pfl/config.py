@@ -19,9 +19,9 @@ _RATES: dict[str, tuple[Callable[[float], bool], str]] = {
     "weight_decay": (lambda rate: 0 <= rate < math.inf, "a number of at least 0"),
     "validation": (lambda share: 0 <= share < 1, "a number in [0, 1)"),
 }
-_CHOICES: dict[str, tuple[str, str]] = {
+_CHOICES: dict[str, tuple[str, ...]] = {
     "batch_order": ("shuffled", "class_stream"),
-    "input_scale": ("normalised", "raw255"),
+    "input_scale": ("normalised", "symmetric", "raw255"),
     "bn_stats": ("mixed", "local"),
     "dtype": ("float32", "float64"),
 }
@@ -51,8 +51,9 @@ class Config:
     batch_order: Literal["shuffled", "class_stream"] = "shuffled"
     """Minibatches drawn anew in every epoch, or one endless pass over the client's samples class by class,
     taken up by a local training where the last one left it (the asynchronous code of LGA and PLGA)."""
-    input_scale: Literal["normalised", "raw255"] = "normalised"
-    """Images by the data set's mean and standard deviation, or as they are, 0 to 255 (the same code)."""
+    input_scale: Literal["normalised", "symmetric", "raw255"] = "normalised"
+    """Images by the data set's mean and standard deviation, from -1 to 1, or as they are, 0 to 255 (the same
+    code)."""
     bn_stats: Literal["mixed", "local"] = "mixed"
     """Batch norm's running statistics: mixed like the weights beside them, or each client's own."""
     validation: float = 0.0

@@ -53,7 +53,7 @@ class Schedule(Strict):
     momentum: float | None = None
     weight_decay: float | None = None
     batch_order: Literal["shuffled", "class_stream"] | None = None
-    input_scale: Literal["normalised", "raw255"] | None = None
+    input_scale: Literal["normalised", "symmetric", "raw255"] | None = None
     bn_stats: Literal["mixed", "local"] | None = None
 
 

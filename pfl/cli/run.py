@@ -53,7 +53,9 @@ def run(
     batch_order: Annotated[
         str, typer.Option(help="Minibatches: shuffled, or a class_stream.")
     ] = DEFAULT.batch_order,
-    input_scale: Annotated[str, typer.Option(help="Images: normalised or raw255.")] = DEFAULT.input_scale,
+    input_scale: Annotated[
+        str, typer.Option(help="Images: normalised, symmetric (-1 to 1) or raw255.")
+    ] = DEFAULT.input_scale,
     bn_stats: Annotated[
         str, typer.Option(help="Batch norm's statistics: mixed or local.")
     ] = DEFAULT.bn_stats,

@@ -12,6 +12,9 @@ from torch import Tensor
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 
+SCALES = {"symmetric": ((0.5,), (0.5,)), "raw255": ((0.0,), (1 / 255,))}
+"""Input scale to what is subtracted and divided by; "normalised" takes the data set's mean and deviation."""
+
 MAPPED_BYTES = 64 << 20  # of the images' file, as this process's memory
 MAPPED_BY_A_DRAW = 64 << 10  # Linux maps the pages around an image with it
 
@@ -24,7 +27,7 @@ class Federation:
         partition: which of them are whose, for training and for testing.
         device: where everything lives.
         dtype: of the normalised images.
-        raw: images are drawn as they are, 0 to 255, and not normalised.
+        input_scale: of the images that are drawn, as in `pfl.config.Config`.
     """
 
     def __init__(
@@ -33,7 +36,7 @@ class Federation:
         partition: Partition,
         device: torch.device,
         dtype: torch.dtype,
-        raw: bool = False,
+        input_scale: str = "normalised",
     ):
         self.images = torch.from_numpy(dataset.images).to(device)
         self._file = dataset.images.base
@@ -46,11 +49,13 @@ class Federation:
         self.test = partition.test
         self.device = device
         self.dtype = dtype
-        mean = torch.tensor(dataset.mean, dtype=dtype, device=device).view(-1, 1, 1)
-        std = torch.tensor(dataset.std, dtype=dtype, device=device).view(-1, 1, 1)
+        mean, std = (
+            torch.tensor(value, dtype=dtype, device=device).view(-1, 1, 1)
+            for value in SCALES.get(input_scale, (dataset.mean, dataset.std))
+        )
         std = torch.where(std > 0, std, 1.0)  # a constant channel stays constant
-        self._scale = torch.ones_like(std) if raw else 1 / (255 * std)
-        self._shift = torch.zeros_like(mean) if raw else -mean / std
+        self._scale = 1 / (255 * std)
+        self._shift = -mean / std
 
     @property
     def clients(self) -> int:

@@ -159,8 +159,8 @@ def simulate_together(
         partition = partition.with_validation(config.validation, dataset.labels)
     deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
     with deterministic, threads(execution.threads):
-        raw = config.input_scale == "raw255"
-        federation = Federation(dataset, partition, device, getattr(torch, config.dtype), raw)
+        dtype = getattr(torch, config.dtype)
+        federation = Federation(dataset, partition, device, dtype, config.input_scale)
         backend = backend_for(execution.backend, device)
         simulation = Simulation(configs, federation, seeds, backend, observe)
         results = simulation.run(execution, on_round)

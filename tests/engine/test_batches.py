@@ -112,11 +112,18 @@ def test_minibatches_by_epochs_or_steps(phase, samples, count):
 
 
 def test_raw_images_are_their_own_bytes(dataset, partition):
-    federation = Federation(dataset, partition, torch.device("cpu"), torch.float32, raw=True)
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float32, "raw255")
     index = torch.arange(5)
     x, _ = federation.batch(index)
     assert x.dtype == torch.float32
     assert torch.equal(x, torch.from_numpy(dataset.images[:5]).float())
+
+
+def test_symmetric_images_are_from_minus_1_to_1(dataset, partition):
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64, "symmetric")
+    index = torch.arange(5)
+    x, _ = federation.batch(index)
+    assert torch.allclose(x, torch.from_numpy(dataset.images[:5]).double() / 127.5 - 1, atol=1e-12)
 
 
 def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset, partition):
@@ -132,7 +139,7 @@ def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset
     ("name", "value", "accepted"),
     [
         ("batch_order", "sorted", "shuffled or class_stream"),
-        ("input_scale", "raw", "normalised or raw255"),
+        ("input_scale", "raw", "normalised or symmetric or raw255"),
     ],
 )
 def test_another_order_or_scale_is_one_clear_line(name, value, accepted):
