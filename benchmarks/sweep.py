@@ -14,7 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +30,7 @@ from pipeline.search import Study
 
 ROOT = Path(__file__).parents[1]
 SEARCHED = 20  # trials of a cell's search, for what Optuna takes
+SECONDS_OF_PRODUCTS = 10.0
 WAITING = "cores that wait for the longest trial"  # what further trials would fill
 
 TABLE = """\
@@ -69,6 +72,8 @@ def main(
     figures = {"cores": cores, "alone": alone, "before": before, "after": after, "sweep": sweep}
     figures |= {"efficiency": efficiency, "core_seconds": parts, "around": around}
     figures["fixed_seconds"] = sweep["seconds"] - max(sweep["trial_seconds"])
+    figures["machine"] = of_products(cores)
+    print(f"(matrix products in {cores} processes: {figures['machine']:.0%} of {cores} times one)")
     write(json_file, workload, figures)
 
 
@@ -139,6 +144,25 @@ def whole_pipeline(workload: Workload, cores: int) -> dict[str, Any]:
         "samples": [one["samples_per_second"] * one["train_seconds"] for one in measured],
         "peak_memory_bytes": [one["peak_memory_bytes"] for one in measured],
     }
+
+
+def of_products(cores: int) -> float:
+    """The speed of matrix products in ``cores`` processes at once, by as many times that of one: what the
+    cores' common clock and caches leave of a sweep before anything else takes from it."""
+    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+        list(pool.map(products, [0.1] * cores))  # all are started
+        one = pool.submit(products, SECONDS_OF_PRODUCTS).result()
+        return sum(pool.map(products, [SECONDS_OF_PRODUCTS] * cores)) / (cores * one)
+
+
+def products(seconds: float) -> float:
+    """Products of square matrices a second, on one thread, for so many seconds."""
+    torch.set_num_threads(1)
+    matrix, count, began = torch.randn(512, 512), 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        torch.mm(matrix, matrix)
+        count += 1
+    return count / seconds
 
 
 def _run(clone: Path, *command: str) -> None:
