@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import platform
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pfl
 from pfl import engine, kernels, memory
 from pfl.config import Config, Execution, departures
+from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import weights_of
 
@@ -133,7 +135,8 @@ def run_trial(
     """Run ``trial`` and return its ledger rows, one a seed; with ``observe``, with what that answered.
 
     Args:
-        execution: its ``save`` is a folder here, where the models of each seed go into ``<key>.pt``.
+        execution: its ``save`` is a folder here, where the models of each seed go into ``<key>.pt``, and its
+            ``checkpoint_dir`` one that no other trial uses.
 
     Raises:
         ValueError: data or partition are not those that the trial names.
@@ -181,7 +184,15 @@ def _run(
                 wanted = f"the trial was made for {expected[:12]}"
                 raise ValueError(f"the {name} has checksum {found[:12]}, {wanted}")
     began = time.perf_counter()
-    results = _simulate(trials, dataset, partition, execution, on_round, observe)
+    try:
+        results = _simulate(trials, dataset, partition, execution, on_round, observe)
+    except InvalidInput as error:
+        if error.parameter != "checkpoint" or execution.checkpoint_dir is None:
+            raise
+        # The folder is these trials' own, so that other sources have left what it holds.
+        log.warning("%s: of other sources; starting from the beginning", execution.checkpoint_dir)
+        shutil.rmtree(execution.checkpoint_dir)
+        results = _simulate(trials, dataset, partition, execution, on_round, observe)
     seconds = (time.perf_counter() - began) / sum(map(len, results))
     device = resolve_device(execution.device)
     return [

@@ -116,6 +116,15 @@ def test_a_trial_above_its_bar_runs_to_its_end(trial, dataset, partition):
     assert easy.keys() == trial.keys()
 
 
+def test_a_checkpoint_of_other_sources_is_passed_over(trial, dataset, partition, tmp_path, monkeypatch):
+    execution = Execution(checkpoint_dir=str(tmp_path / "trial"))
+    with monkeypatch.context() as before:
+        before.setattr("pfl.engine.simulation.VERSION", 0)
+        run_trial(trial, dataset, partition, execution)
+    found, fresh = run_trial(trial, dataset, partition, execution), run_trial(trial, dataset, partition)
+    assert [row["metrics"] for row in found] == [row["metrics"] for row in fresh]
+
+
 def test_pretrained_weights_that_are_at_hand_are_in_the_key(tmp_path, monkeypatch):
     config = Config(model="mobilenet_v2").validated().to_dict()
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))

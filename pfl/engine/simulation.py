@@ -343,7 +343,7 @@ class Simulation:
         state = checkpoint.load(folder)
         if state is None:
             return
-        if state["fingerprint"] != self._fingerprint:
+        if state.get("fingerprint") != self._fingerprint:
             raise InvalidInput(
                 "checkpoint", str(folder), "a folder without the checkpoint of another simulation"
             )
