@@ -70,7 +70,8 @@ class Waiting(TorchDispatchMode):
         self.seen = []
 
     def __torch_dispatch__(self, operation, types, arguments=(), options=None):
-        masks = [x for x in arguments[1] if x is not None] if str(operation).startswith("aten.index") else []
+        indexing = str(operation).startswith(("aten.index.", "aten.index_put"))
+        masks = [x for x in arguments[1] if x is not None] if indexing else []
         if any(name in str(operation) for name in WAITS) or any(x.dtype == torch.bool for x in masks):
             self.seen.append(str(operation))
         return operation(*arguments, **(options or {}))
