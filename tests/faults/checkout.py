@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -131,7 +132,7 @@ class Checkout:
 
     def is_under_way(self) -> bool:
         """Whether trials have ended and others have a checkpoint: the worst moment to be harmed."""
-        return len(self.rows()) >= 3 and bool(self.checkpoints())
+        return len(self.rows()) >= 3 and bool(self.under_way())
 
     def stop(self) -> None:
         """End what is left of its processes."""
@@ -159,8 +160,9 @@ class Checkout:
         return list((self.root / ".sweeps/trials").rglob("checkpoint.pt"))
 
     def under_way(self) -> set[str]:
-        """The folders of trials that have a checkpoint."""
-        return {path.parent.name for path in self.checkpoints()}
+        """The folders of trials that have a checkpoint and have not ended."""
+        ended = {folder_of_key(row["key"]) for row in self.rows()}
+        return {path.parent.name for path in self.checkpoints()} - ended
 
     def cells(self) -> dict[str, Any]:
         """The cells of the results, by id, without what depends on the clock."""
@@ -189,6 +191,11 @@ class Checkout:
             "room in the scratch": bool(self.checkpoints()) and cells.keys() == expected.keys(),
         }
         return [name for name, is_missing in missing.items() if is_missing]
+
+
+def folder_of_key(key: str) -> str:
+    """The folder of what is under way of a trial of one seed."""
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _timeless(value: Any) -> Any:

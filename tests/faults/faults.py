@@ -188,12 +188,16 @@ def damage_ledger(checkout: Checkout) -> Iterator[Process]:
 
 @contextmanager
 def damage_checkpoints(checkout: Checkout) -> Iterator[Process]:
-    with kill_everything(checkout) as process:
-        for path in checkout.checkpoints():
-            content = bytearray(path.read_bytes())
-            content[len(content) // 2] ^= 1
-            path.write_bytes(content)
-        yield process
+    """Until it meets a trial that has not ended: while they are killed, all that were under way may end."""
+    under_way: set[str] = set()
+    while not under_way:
+        with kill_everything(checkout) as process:
+            under_way = checkout.under_way()
+    for path in checkout.checkpoints():
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    yield process
 
 
 @contextmanager

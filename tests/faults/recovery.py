@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.faults.checkout import Checkout
+from tests.faults.checkout import Checkout, folder_of_key
 from tests.faults.faults import Fault
 
 
@@ -64,9 +63,8 @@ def _seconds_to_recovery(
     old, new = [], []
     for row in checkout.rows():
         if row["key"] not in done and "error" not in row:
-            folder = hashlib.sha256(row["key"].encode()).hexdigest()  # of a trial of one seed
             after = (datetime.fromisoformat(row["finished"]) - harmed).total_seconds()
-            (old if folder in under_way else new).append(max(0.0, after))
+            (old if folder_of_key(row["key"]) in under_way else new).append(max(0.0, after))
     return max([*old, *sorted(new)[:1]], default=None)
 
 

@@ -31,8 +31,16 @@ def workers(process: subprocess.Popen[str] | psutil.Process) -> list[psutil.Proc
     return [
         child
         for child in psutil.Process(process.pid).children(recursive=True)
-        if child.cmdline() and child.cmdline()[0].startswith("ray::") and "train" in child.cmdline()[0]
+        if (command := command_of(child)).startswith("ray::") and "train" in command
     ]
+
+
+def command_of(process: psutil.Process) -> str:
+    """Its command line; "" where it has ended, as compilers do at any moment."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:

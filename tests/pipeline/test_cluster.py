@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.pipeline.running import BIN, checkpoints, finished, results, rows, wait_until, workers
+from tests.pipeline.running import BIN, checkpoints, command_of, finished, results, rows, wait_until, workers
 
 pytestmark = pytest.mark.slow
 
@@ -51,8 +51,9 @@ def test_a_sweep_s_own_ray_takes_nobody_else_and_has_no_dashboard(start, edit):
     process = start()
     wait_until(checkpoints)
     family = psutil.Process(process.pid).children(recursive=True)
-    (raylet,) = [child for child in family if child.name() == "raylet"]
-    (address,) = [argument for argument in raylet.cmdline() if argument.startswith("--gcs-address=")]
+    commands = [command_of(child) for child in family]
+    arguments = {argument for command in commands for argument in command.split()}
+    (address,) = [argument for argument in arguments if argument.startswith("--gcs-address=")]
     for access in ({"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}):
         asked = subprocess.run(
             [BIN / "ray", "health-check", "--address", address.partition("=")[2]],
@@ -63,7 +64,7 @@ def test_a_sweep_s_own_ray_takes_nobody_else_and_has_no_dashboard(start, edit):
         )
         assert asked.returncode != 0
         assert "InvalidAuthToken" in asked.stderr
-    dashboards = [child.cmdline() for child in family if "dashboard.py" in " ".join(child.cmdline())]
+    dashboards = [command for command in commands if "dashboard.py" in command]
     assert all("--disable-frontend" in dashboard for dashboard in dashboards)
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=60)
