@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FOLDER = Path("reports/speed")
+ROOM = 1.1  # of an axis, by its highest point
 NAIVE, OURS, THIRD = COLOURS[:3]
 CURVES = {
     "participants": "participants a round",
@@ -109,15 +110,17 @@ def scaling(figures: Figures) -> Figure:
     for panel, (name, label) in zip(panels, CURVES.items(), strict=True):
         points = figures[name]
         at = [point["parameters"] if name == "network" else point["at"] for point in points]
-        panel.plot(at, [point["seconds"] for point in points], "o-", color=OURS)
+        seconds = [point["seconds"] for point in points]
+        panel.plot(at, seconds, "o-", color=OURS)
         panel.set_xlabel("parameters" if name == "network" else label)
         panel.set_ylabel("seconds a round", color=OURS)
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, ROOM * max(seconds))
         panel.set_xscale("log" if name == "network" else "linear")
         twin = panel.twinx()
-        twin.plot(at, [point["peak_memory_bytes"] / 1e6 for point in points], "s--", color=THIRD)
+        megabytes = [point["peak_memory_bytes"] / 1e6 for point in points]
+        twin.plot(at, megabytes, "s--", color=THIRD)
         twin.set_ylabel("peak MB", color=THIRD)
-        twin.set_ylim(bottom=0)
+        twin.set_ylim(0, ROOM * max(megabytes))
         twin.grid(visible=False)
     trials = figures["trials"]
     at = [point["at"] for point in trials]
