@@ -13,6 +13,7 @@ from pfl.engine.simulation import simulate, simulate_together
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from tests.conftest import CONFIG, interrupt, make_clients
+from tests.device import DEVICE, emulated
 
 every_method = pytest.mark.parametrize("method", list(METHODS))
 
@@ -68,6 +69,15 @@ def other(method, name, value):
         if near != value:
             return near
     raise AssertionError(f"{name} can only be {value}")
+
+
+@every_method
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_a_device_beside_the_host_gives_the_same_numbers(method, backend, dataset, partition):
+    expected = run(method, dataset, partition, Execution(backend=backend))
+    with emulated():
+        found = run(method, dataset, partition, Execution(device=str(DEVICE), backend=backend))
+    assert_close(found, expected)
 
 
 @every_method

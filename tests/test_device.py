@@ -1,0 +1,52 @@
+"""The emulated device behaves as a GPU does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.device import DEVICE, emulated
+
+
+def test_it_computes_what_the_host_does():
+    weight, x = torch.randn(5, 2, 4), torch.randn(5, 3, 4)
+
+    def gradients(device):
+        def loss(weight, x):
+            return (x @ weight.T).relu().square().sum()
+
+        return torch.vmap(torch.func.grad(loss))(weight.to(device), x.to(device))
+
+    with emulated():
+        found = gradients(DEVICE)
+        assert found.device == DEVICE
+        assert found.tolist() == gradients("cpu").tolist()
+
+
+def test_its_tensors_do_not_mix_with_the_host_s():
+    with emulated(), pytest.raises(RuntimeError, match="is on the host, the others are on the device"):
+        torch.ones(3, device=DEVICE) + torch.ones(3)
+
+
+def test_they_have_no_numpy_view():
+    with emulated(), pytest.raises(TypeError):
+        torch.ones(3, device=DEVICE).numpy()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda values: values.sum().item(),
+        lambda values: values.tolist(),
+        lambda values: values.cpu(),
+        lambda values: bool((values > 0).all()),
+        lambda values: values.nonzero(),
+        lambda values: values[values > 0],
+    ],
+)
+def test_the_host_waits_for_what_it_reads(read):
+    with emulated() as waits:
+        values = torch.arange(3, device=DEVICE) * 2
+        assert not waits
+        read(values)
+    assert sum(waits.values()) == 1
