@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pfl.errors import InvalidInput, unknown_name
 from pfl.rounding import whole_part
@@ -19,12 +19,11 @@ _RATES: dict[str, tuple[Callable[[float], bool], str]] = {
     "weight_decay": (lambda rate: 0 <= rate < math.inf, "a number of at least 0"),
     "validation": (lambda share: 0 <= share < 1, "a number in [0, 1)"),
 }
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "batch_order": ("shuffled", "class_stream"),
-    "input_scale": ("normalised", "symmetric", "raw255"),
-    "bn_stats": ("mixed", "local"),
-    "dtype": ("float32", "float64"),
-}
+BatchOrder = Literal["shuffled", "class_stream"]
+InputScale = Literal["normalised", "symmetric", "raw255"]
+BNStats = Literal["mixed", "local"]
+DType = Literal["float32", "float64"]
+_CHOICES = {"batch_order": BatchOrder, "input_scale": InputScale, "bn_stats": BNStats, "dtype": DType}
 DEVICES = r"auto|cpu|cuda(:\d+)?"
 
 
@@ -48,19 +47,19 @@ class Config:
     lr: float = 0.05
     momentum: float = 0.0
     weight_decay: float = 0.0
-    batch_order: Literal["shuffled", "class_stream"] = "shuffled"
+    batch_order: BatchOrder = "shuffled"
     """Minibatches drawn anew in every epoch, or one endless pass over the client's samples class by class,
     taken up by a local training where the last one left it (the asynchronous code of LGA and PLGA)."""
-    input_scale: Literal["normalised", "symmetric", "raw255"] = "normalised"
+    input_scale: InputScale = "normalised"
     """Images by the data set's mean and standard deviation, from -1 to 1, or as they are, 0 to 255 (the same
     code)."""
-    bn_stats: Literal["mixed", "local"] = "mixed"
+    bn_stats: BNStats = "mixed"
     """Batch norm's running statistics: mixed like the weights beside them, or each client's own."""
     validation: float = 0.0
     """Share of each client's training samples to evaluate on instead of its test set (for a search)."""
     eval_every: int = 5
     """Rounds between evaluations; the last round is always evaluated."""
-    dtype: Literal["float32", "float64"] = "float32"
+    dtype: DType = "float32"
 
     def validated(self) -> Config:
         """This configuration with the method's defaults filled in.
@@ -77,8 +76,8 @@ class Config:
         for name, (holds, accepted) in _RATES.items():
             value = getattr(self, name)
             _check(name, value, type(value) in (int, float) and holds(value), accepted)
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
+        for name, kind in _CHOICES.items():
+            value, choices = getattr(self, name), get_args(kind)
             _check(name, value, value in choices, " or ".join(choices))
         if self.model not in MODELS:  # the name only: importing a network imports torch
             raise unknown_name("model", self.model, MODELS)

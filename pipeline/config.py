@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
-from pfl.config import Config
+from pfl.config import BatchOrder, BNStats, Config, InputScale
 from pfl.errors import InvalidInput, unknown_name
 from pipeline.claims import Claim
 from pipeline.protocol import Evaluation, Reading
@@ -52,9 +52,9 @@ class Schedule(Strict):
     lr: float | None = None
     momentum: float | None = None
     weight_decay: float | None = None
-    batch_order: Literal["shuffled", "class_stream"] | None = None
-    input_scale: Literal["normalised", "symmetric", "raw255"] | None = None
-    bn_stats: Literal["mixed", "local"] | None = None
+    batch_order: BatchOrder | None = None
+    input_scale: InputScale | None = None
+    bn_stats: BNStats | None = None
 
 
 class PublishedTable(Strict):
