@@ -20,6 +20,7 @@ from benchmarks.workload import Device, JsonFile, Repeats, Workload, ratio, run,
 from pfl.config import Execution
 from pfl.engine.device import resolve_device
 from pfl.engine.simulation import simulate
+from pfl.engine.stacked import StackedBackend
 
 WORK = {
     "lenet5_bn": Workload(),
@@ -27,6 +28,8 @@ WORK = {
         model="resnet8", clients=40, partition="dirichlet_client:0.1,size=500,test_size=100"
     ),
 }
+
+WARM_UP = 5  # rounds, in which most steps come that can come
 
 
 def main(
@@ -80,11 +83,15 @@ def measure(
         f"{trials} trials x {seeds} seeds": workload.simulation(device, "stacked", range(seeds), trials)
         for trials, seeds in stacks
     }
+    trials, most = stacks[-1]
+    plain = workload.simulation(device, "stacked", range(most), trials)
+    plain.backend = StackedBackend()
+    ours[f"{trials} trials x {most} seeds, without CUDA graphs"] = plain
     first = next(iter(ours.values()))
     network = copy.deepcopy(first.program.net)
     naive = NaiveFedAvg(network, workload.data, workload.split, workload.batch_size)
     rates: dict[str, list[float]] = {"naive": [], **{stack: [] for stack in ours}}
-    for repeat in range(repeats + 1):
+    for repeat in range(-WARM_UP, repeats):
         found = {}
         for stack, simulation in ours.items():
             samples, seconds = simulation.samples, simulation.training_seconds
@@ -92,7 +99,7 @@ def measure(
             found[stack] = (simulation.samples - samples) / (simulation.training_seconds - seconds)
         participants = first.runs[0].server.participants.tolist()
         found["naive"] = naive_round(naive, participants, workload)["training"]
-        if repeat:
+        if repeat >= 0:
             for who, rate in found.items():
                 rates[who].append(rate)
     return rates

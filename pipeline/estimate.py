@@ -14,12 +14,11 @@ from pipeline.config import Cell, Table, cells, partition_file
 from pipeline.formats import duration
 
 if TYPE_CHECKING:
-    from pfl.config import Config
     from pipeline.agenda import Agenda
     from pipeline.ledger import Ledger
 
-SAMPLES_PER_SECOND = 5_000
-"""Trained on by one core, where nothing is known: LeNet-5 on 32x32 images."""
+SECONDS_OF_A_SAMPLE, FLOP_PER_SECOND = 1e-4, 6e10
+"""Of one core in training, where nothing is known: what every sample takes, and what the arithmetic does."""
 
 BYTES_PER_TRIAL = 300_000  # a ledger row, twice, and a run in MLflow
 BYTES_PER_SCALAR = 4
@@ -110,7 +109,8 @@ class Estimate:
 
     Attributes:
         trials: simulations that are not in the ledger.
-        core_hours: of one core, as calibrated, or at the best speed of earlier trials with the same networks.
+        core_hours: of one core, as calibrated, or at the best speed of earlier trials with the same networks,
+            or by their arithmetic.
         disk_bytes: of the ledger, of MLflow, of the checkpoints of trials that are under way, and of models
             that are kept.
     """
@@ -138,15 +138,21 @@ class Estimate:
             counted |= keys
             left = len(keys) + cell.to_come
             trials += left
-            seconds = speed.seconds(config, sizes) if speed else _by_rows(config, sizes, ledger)
+            if not left:
+                continue
+            data = datasets[cell.cell.dataset]
+            scalars, flop = _network(config.model, tuple(data["shape"]), data["classes"])
+            if speed:
+                seconds = speed.seconds(config, sizes)
+            else:
+                rate = ledger.speed(config.model) or 1 / (SECONDS_OF_A_SAMPLE + flop / FLOP_PER_SECOND)
+                # Of local training; evaluation is a small part of most.
+                seconds = config.rounds * config.epochs * config.participation * sizes.train / rate
             core_seconds += left * seconds
-            if left:
-                data = datasets[cell.cell.dataset]
-                scalars = _scalars(config.model, tuple(data["shape"]), data["classes"])
-                models = sizes.clients * scalars * BYTES_PER_SCALAR
-                checkpoint = max(checkpoint, models)
-                if agenda.keeps_models:
-                    kept += min(left, 2 * len(cell.pinned.keys)) * models
+            models = sizes.clients * scalars * BYTES_PER_SCALAR
+            checkpoint = max(checkpoint, models)
+            if agenda.keeps_models:
+                kept += min(left, 2 * len(cell.pinned.keys)) * models
         return cls(trials, core_seconds / 3600, trials * BYTES_PER_TRIAL + slots * checkpoint + kept)
 
     def text(self, table: str, slots: int) -> str:
@@ -166,18 +172,24 @@ class Estimate:
         return text
 
 
-def _by_rows(config: Config, sizes: Sizes, ledger: Ledger) -> float:
-    """Seconds of local training at the speed of earlier trials; evaluation is a small part of most."""
-    samples = config.rounds * config.epochs * config.participation * sizes.train
-    return samples / (ledger.speed(config.model) or SAMPLES_PER_SECOND)
-
-
 @cache
-def _scalars(model: str, shape: tuple[int, int, int], classes: int) -> int:
-    """Parameters and buffers of a network, counted without computing them."""
+def _network(model: str, shape: tuple[int, int, int], classes: int) -> tuple[int, int]:
+    """Parameters and buffers of a network, and FLOP of an image in training; counted without computing."""
     import torch
 
     from pfl.models import MODELS
 
+    flop = 0
+
+    def count(layer: torch.nn.Conv2d | torch.nn.Linear, _: object, out: torch.Tensor) -> None:
+        nonlocal flop
+        flop += 2 * out.numel() * layer.weight[0].numel()
+
     with torch.device("meta"):
-        return sum(tensor.numel() for tensor in MODELS[model](shape, classes).state_dict().values())
+        network = MODELS[model](shape, classes).eval()
+        for layer in network.modules():
+            if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear):
+                layer.register_forward_hook(count)
+        network(torch.empty(1, *shape))
+    # Backward takes twice as much as forward: the gradients of the inputs and of the weights.
+    return sum(tensor.numel() for tensor in network.state_dict().values()), 3 * flop

@@ -29,16 +29,63 @@ READS = (
 )
 """Operations whose result the host has to know."""
 INDEXING = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default)
+COPIES = {aten._to_copy.default: 0, aten.copy_.default: 1}
+"""Operations between places, and which argument is the source."""
 CONSTRUCTORS = (torch.tensor, torch.as_tensor)
 SUBSCRIPTS = (Tensor.__getitem__, Tensor.__setitem__)
 
 
 @contextmanager
-def emulated() -> Iterator[Counter[str]]:
-    """There is a device `DEVICE`; gives what the host has waited for on it, by operation."""
-    waits: Counter[str] = Counter()
-    with _Operations(waits), _Python():
-        yield waits
+def emulated() -> Iterator[Device]:
+    """There is a device `DEVICE`."""
+    device = Device()
+    with _Operations(device), _Python():
+        yield device
+
+
+class Device:
+    """What can be seen of the device.
+
+    Attributes:
+        waits: what the host has waited for, by operation.
+        replays: recorded work that was done.
+    """
+
+    def __init__(self) -> None:
+        self.waits: Counter[str] = Counter()
+        self.replays = 0
+        self.recording: list[tuple[Any, Any, Any, Any]] | None = None
+        self._before: dict[int, tuple[Any, Any]] = {}
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """A `pfl.engine.graphs.Capture`: the same operations, on the same memory, as often as is asked."""
+        self.recording = recorded = []
+        try:
+            work()
+        finally:
+            self.recording = None
+            for storage, content in self._before.values():  # the work is recorded and not done
+                storage.copy_(content)
+            self._before.clear()
+
+        def replay() -> None:
+            self.replays += 1
+            for func, args, kwargs, found in recorded:
+                for place, value in zip(tree_leaves(found), tree_leaves(func(*args, **kwargs)), strict=True):
+                    if isinstance(place, Tensor) and not _share_memory(place, value):
+                        place.copy_(value)
+
+        return replay
+
+    def remember(self, values: Sequence[Any]) -> None:
+        """Keep what is in memory that an operation of a recording may write to."""
+        for storage in [value.untyped_storage() for value in values if isinstance(value, Tensor)]:
+            if storage.data_ptr() not in self._before:
+                self._before[storage.data_ptr()] = storage, storage.clone()
+
+
+def _share_memory(first: Tensor, second: Tensor) -> bool:
+    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
 
 
 class OnDevice(Tensor):
@@ -77,9 +124,9 @@ class OnDevice(Tensor):
 class _Operations(TorchDispatchMode):
     """Runs every operation on what the tensors hold, and minds where they are."""
 
-    def __init__(self, waits: Counter[str]):
+    def __init__(self, device: Device):
         super().__init__()
-        self.waits = waits
+        self.device = device
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -90,23 +137,34 @@ class _Operations(TorchDispatchMode):
         if place is not None:
             kwargs["device"] = torch.device("cpu")
         gives = theirs if place is None else torch.device(place) == DEVICE
-        self._count(func, args, leaves=theirs and not gives)
-        if theirs and func not in (aten._to_copy.default, aten.copy_.default):
+        if func is aten.copy_.default:
+            gives = isinstance(args[0], OnDevice)
+        if func not in COPIES:
             _assert_together(func, args, kwargs)
-        found = func(*tree_map(_held, args), **tree_map(_held, kwargs))
+        self._mind(func, args, theirs, gives)
+        held, named = tree_map(_held, args), tree_map(_held, kwargs)
+        if self.device.recording is not None:
+            self.device.remember(tree_leaves((held, named)))
+        found = func(*held, **named)
+        if self.device.recording is not None:
+            self.device.recording.append((func, held, named, found))
         if not gives:
-            return args[0] if func is aten.copy_.default else found
+            return found
         found = tree_map(lambda value: OnDevice(value) if isinstance(value, Tensor) else value, found)
         return return_and_correct_aliasing(func, args, kwargs, found) if theirs else found
 
-    def _count(self, func: Any, args: Sequence[Any], leaves: bool) -> None:
-        """Note where the host waits: a GPU's tensor is brought to it, read, or indexed by a mask."""
-        on_device = any(isinstance(value, OnDevice) for value in tree_leaves(args))
+    def _mind(self, func: Any, args: Sequence[Any], theirs: bool, gives: bool) -> None:
+        """Count where the host waits: something is brought to it, read, or indexed by a mask. What is
+        recorded neither makes it wait nor takes anything from it."""
         masked = func in INDEXING and any(
             index is not None and index.dtype is torch.bool for index in args[1]
         )
-        if leaves or (on_device and (func in READS or masked)):
-            self.waits[str(func)] += 1
+        waits = theirs and (not gives or func in READS or masked)
+        if waits:
+            self.device.waits[str(func)] += 1
+        comes = func in COPIES and gives and not isinstance(args[COPIES[func]], OnDevice)
+        if self.device.recording is not None and (waits or comes):
+            raise RuntimeError(f"{func}: what is recorded can have nothing to do with the host")
 
 
 def _held(value: Any) -> Any:
@@ -116,6 +174,9 @@ def _held(value: Any) -> Any:
 def _assert_together(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """As on a GPU: only scalars, and indices into a tensor of the device, may be the host's."""
     operands = [args[0], *args[2:]] if func in INDEXING else [args, kwargs]
+    tensors = [value for value in tree_leaves([args, kwargs]) if isinstance(value, Tensor)]
+    if not any(isinstance(value, OnDevice) for value in tensors):
+        return
     for value in tree_leaves(operands):
         if isinstance(value, Tensor) and not isinstance(value, OnDevice) and value.dim():
             raise RuntimeError(f"{func}: {tuple(value.shape)} is on the host, the others are on the device")

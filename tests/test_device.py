@@ -45,8 +45,31 @@ def test_they_have_no_numpy_view():
     ],
 )
 def test_the_host_waits_for_what_it_reads(read):
-    with emulated() as waits:
+    with emulated() as device:
         values = torch.arange(3, device=DEVICE) * 2
-        assert not waits
+        assert not device.waits
         read(values)
-    assert sum(waits.values()) == 1
+    assert sum(device.waits.values()) == 1
+
+
+def test_recorded_work_is_done_on_the_same_memory_when_it_is_replayed():
+    with emulated() as device:
+        total, step = torch.zeros(3, device=DEVICE), torch.ones(3, device=DEVICE)
+
+        def work():
+            total[:2].add_((2 * step)[:2])
+
+        replay = device.capture(work)
+        assert total.tolist() == [0, 0, 0]
+        replay()
+        step.fill_(10)
+        replay()
+        assert total.tolist() == [22, 22, 0]
+
+
+@pytest.mark.parametrize(
+    "work", [lambda: torch.ones(3, device=DEVICE).sum().item(), lambda: torch.ones(3).to(DEVICE)]
+)
+def test_what_is_recorded_has_nothing_to_do_with_the_host(work):
+    with emulated() as device, pytest.raises(RuntimeError, match="nothing to do with the host"):
+        device.capture(work)

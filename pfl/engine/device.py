@@ -9,6 +9,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from pfl import memory
+from pfl.engine.graphs import captures_on
 from pfl.engine.local import Backend
 from pfl.engine.loop import LoopBackend
 from pfl.engine.stacked import StackedBackend
@@ -50,7 +51,7 @@ def backend_for(name: str, device: torch.device) -> Backend:
         name = "stacked" if device.type == "cuda" else "loop"
     if name not in ("loop", "stacked"):
         raise InvalidInput("backend", name, "loop, stacked or auto")
-    return StackedBackend() if name == "stacked" else LoopBackend()
+    return StackedBackend(captures_on(device)) if name == "stacked" else LoopBackend()
 
 
 def peak_memory(device: torch.device) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -127,6 +127,28 @@ class Task:
             start={name: stack[rows] for name, stack in self.start.items()},
             state={name: stack[rows] for name, stack in self.state.items()},
         )
+
+    @cached_property
+    def structure(self) -> Hashable:
+        """What local trainings must have in common to be one in a stack."""
+        method = self.programs[0].method
+
+        def code(hook: Any) -> Any:
+            # What is bound to the method can be bound to other numbers; a closure holds those it has seen.
+            return hook.__func__ if getattr(hook, "__self__", None) is method else hook and method
+
+        phases = [
+            (dataclasses.replace(phase, lr=1.0, loss=None, gradient=None, step=None), *map(code, phase.hooks))
+            for phase in self.phases[0]
+        ]
+        return (*phases, tuple(self.start), tuple(self.state))
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a later round of the same structure does the same: no hook holds anything of this one."""
+        method = self.programs[0].method
+        hooks = [hook for phase in self.phases[0] for hook in phase.hooks if hook]
+        return all(getattr(hook, "__self__", None) is method for hook in hooks)
 
     @staticmethod
     def joined(tasks: Sequence[Task]) -> Task:
@@ -287,6 +309,11 @@ class SGD:
         self.momentum = config.momentum
         self.weight_decay = config.weight_decay
         self.velocity = [torch.zeros_like(p) for p in params] if config.momentum else []
+
+    def rest(self) -> None:
+        """Forget all momentum."""
+        for velocity in self.velocity:
+            velocity.zero_()
 
     @torch.no_grad()
     def step(

@@ -69,6 +69,11 @@ class Phase:
     batches: int = 1
     noise: int = 0
 
+    @property
+    def hooks(self) -> tuple[Loss | LocalGradient | LocalStep | None, ...]:
+        """What it has in the place of the method's loss and of plain SGD."""
+        return self.loss, self.gradient, self.step
+
 
 @dataclass(frozen=True)
 class Method:

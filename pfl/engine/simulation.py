@@ -262,7 +262,7 @@ class Simulation:
         began = time.perf_counter()
         alike: dict[Any, list[int]] = {}
         for number, task in enumerate(tasks):
-            alike.setdefault(_structure(task), []).append(number)
+            alike.setdefault(task.structure, []).append(number)
         found: dict[int, Trained] = {}
         for numbers in alike.values():
             together = self.backend.train(Task.joined([tasks[number] for number in numbers]))
@@ -384,21 +384,3 @@ class Simulation:
             "peak_memory_bytes": peak_memory(self.federation.device),
         }
         return Result(server.seed, metrics, measured, run.observations)
-
-
-def _structure(task: Task) -> tuple[Any, ...]:
-    """What local trainings must have in common to be one in a stack."""
-    method = task.programs[0].method
-
-    def code(hook: Any) -> Any:
-        # What is bound to the method can be bound to other numbers; a closure holds those it has seen.
-        return hook.__func__ if getattr(hook, "__self__", None) is method else hook and method
-
-    phases = [
-        (
-            dataclasses.replace(phase, lr=1.0, loss=None, gradient=None, step=None),
-            *map(code, (phase.loss, phase.gradient, phase.step)),
-        )
-        for phase in task.phases[0]
-    ]
-    return (*phases, tuple(task.start), tuple(task.state))

@@ -3,17 +3,16 @@
 The fast way on a GPU. Clients are ordered by their number of steps, so that those still training are a prefix
 of the stack and nobody is padded to the largest; only a batch that is smaller than the others of its step is
 padded, with rows that neither the loss nor batch norm sees. Clients of several configurations share a stack,
-each with its own learning rate and numbers of its method. Where memory does not suffice for all clients at
-once, they are stacked in chunks; the numbers are then the same to rounding.
+each with its own learning rate and numbers of its method. On a GPU, steps of a shape that came before are
+replayed (`pfl.engine.graphs`). Where memory does not suffice for all clients at once, they are stacked in
+chunks; the numbers are then the same to rounding.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MethodType
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -21,41 +20,81 @@ from torch import Tensor
 
 from pfl import memory
 from pfl.engine.client import Batch, Client
+from pfl.engine.graphs import Capture
 from pfl.engine.groups import bind
-from pfl.engine.local import SGD, Plan, Program, Statistic, Task, Trained
-from pfl.engine.method import Phase
+from pfl.engine.local import Program, Statistic, Task, Trained
+from pfl.engine.stack import Numbers, Stack, Stacks
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Stacks = Mapping[str, Tensor]
+MOST_RECORDED = 4  # stacks: those of a round, and those of what a method has clients compute besides
 
 
 class StackedBackend:
     """See `pfl.engine.local.Backend`.
+
+    Args:
+        captures: makes what records the steps of a stack; those of later rounds are replayed. None: nothing
+            is recorded.
 
     Attributes:
         clients: most that are trained at once; None: all. Halved whenever memory does not suffice.
         images: most at once over all models of an evaluation. Likewise.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, captures: Callable[[], Capture] | None = None) -> None:
         self.clients: int | None = None
         self.images = 8192
+        self._captures = captures
+        self._recorded: dict[Hashable, Stack] = {}
 
     def train(self, task: Task) -> Trained:
         count = len(task.clients)
 
         def in_chunks(size: int) -> Trained:
+            if size < asked:
+                self._recorded.clear()  # for more clients than there is memory for
             starts = range(0, count, size)
-            return Trained.joined([_train(task.part(slice(i, i + size))) for i in starts])
+            return Trained.joined([self._train(task.part(slice(i, i + size))) for i in starts])
 
         asked = min(self.clients or count, count)
         trained, sufficed = _halving(in_chunks, asked, "clients")
         if sufficed < asked:
             self.clients = sufficed
         return trained
+
+    def _train(self, task: Task) -> Trained:
+        """Train all clients of ``task`` at once."""
+        schedules = task.schedules()
+        steps = np.array([sum(map(len, schedule)) for schedule in schedules])
+        order = np.argsort(-steps, kind="stable")
+        numbers = [
+            Numbers([task.programs[k] for k in order], [task.phases[k][i] for k in order])
+            for i in range(len(task.phases[0]))
+        ]
+        stack = self._stack(task, numbers)
+        stack.load(task, order, numbers)
+        samples = 0
+        for i, part in enumerate(stack.parts):
+            plans = [schedules[k][i] for k in order]
+            part.run(plans)
+            seen = sum(len(batch) for mine in plans for plan in mine for batch in plan.batches)
+            samples += part.phase.repeat * seen
+        return stack.trained(order, steps, samples)
+
+    def _stack(self, task: Task, numbers: Sequence[Numbers]) -> Stack:
+        """Where the clients of ``task`` are trained: where those before were, if steps are recorded."""
+        if self._captures is None or not task.repeats:
+            return Stack(task, numbers, None)
+        shapes = tuple((name, stack.shape, stack.dtype) for name, stack in task.state.items())
+        key = (len(task.clients), task.structure, shapes, *(own.common for own in numbers))
+        if key not in self._recorded:
+            if len(self._recorded) == MOST_RECORDED:
+                del self._recorded[next(iter(self._recorded))]
+            self._recorded[key] = Stack(task, numbers, self._captures())
+        return self._recorded[key]
 
     def collect(
         self,
@@ -85,33 +124,6 @@ def _halving(run: Callable[[int], T], size: int, what: str) -> tuple[T, int]:
         log.warning("out of memory: going on with %d %s at once", size, what)
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-
-
-def _train(task: Task) -> Trained:
-    """Train all clients of ``task`` at once."""
-    schedules = task.schedules()
-    device = task.programs[0].federation.device
-    steps = np.array([sum(map(len, schedule)) for schedule in schedules])
-    by_steps = np.argsort(-steps, kind="stable")
-    order = torch.from_numpy(by_steps).to(device)
-    params = {name: stack[order] for name, stack in task.start.items()}
-    start = {name: stack[order] for name, stack in task.start.items()}
-    state = {name: stack[order] for name, stack in task.state.items()}
-    losses = torch.zeros(len(steps), dtype=torch.float64, device=device)
-    samples = 0
-    programs = [task.programs[k] for k in by_steps]
-    for i, phase in enumerate(task.phases[0]):
-        plans = [schedules[k][i] for k in by_steps]
-        part = _Part(programs, [task.phases[k][i] for k in by_steps])
-        losses += _train_phase(part, plans, params, start, state)
-        samples += phase.repeat * sum(len(batch) for mine in plans for plan in mine for batch in plan.batches)
-    inverse = torch.argsort(order)
-    return Trained(
-        {name: stack[inverse] for name, stack in params.items()},
-        {name: stack[inverse] for name, stack in state.items()},
-        losses[inverse] / torch.from_numpy(np.maximum(steps, 1)).to(device),
-        samples,
-    )
 
 
 @torch.no_grad()
@@ -153,180 +165,6 @@ def _collect(
                     sums[name] = value.new_zeros((len(samples), *value.shape[1:]), dtype=torch.float64)
                 sums[name][at] += value
     return sums
-
-
-class _Part:
-    """A phase that all clients of a stack are in, and the numbers in which they differ.
-
-    Args:
-        programs, phases: (K,) of each client, alike but for these numbers.
-
-    Attributes:
-        lr: the learning rate, (K,) where it is not the same for all.
-        numbers: name to (K,), the hyperparameters that are not the same for all.
-    """
-
-    def __init__(self, programs: Sequence[Program], phases: Sequence[Phase]):
-        self.program, self.phase = programs[0], phases[0]
-        self.lr = self._common(
-            [one.config.lr * phase.lr for one, phase in zip(programs, phases, strict=True)]
-        )
-        values = [one.method.numbers() for one in programs]
-        common = {name: self._common([own[name] for own in values]) for name in values[0]}
-        self.numbers = {name: value for name, value in common.items() if isinstance(value, Tensor)}
-
-    def of(self, numbers: Stacks) -> tuple[Program, Phase]:
-        """Program and phase of the client with these ``numbers`` (), by name."""
-        if not numbers:
-            return self.program, self.phase
-        method = self.program.method.having(numbers)
-
-        def rebound(hook: Any) -> Any:
-            return hook and MethodType(hook.__func__, method)
-
-        phase = dataclasses.replace(
-            self.phase,
-            loss=rebound(self.phase.loss),
-            gradient=rebound(self.phase.gradient),
-            step=rebound(self.phase.step),
-        )
-        return dataclasses.replace(self.program, method=method), phase
-
-    def _common(self, values: Sequence[float]) -> float | Tensor:
-        federation = self.program.federation
-        if len(set(values)) == 1:
-            return values[0]
-        return torch.tensor(values, dtype=federation.dtype, device=federation.device)
-
-
-def _train_phase(
-    part: _Part, plans: list[list[Plan]], params: Stacks, start: Stacks, state: Stacks
-) -> Tensor:
-    """Run one phase on the stacks, in place; return each client's sum of losses (K,)."""
-    program, phase = part.program, part.phase
-    federation = program.federation
-    trained = program.prepare(phase)
-    step = _custom_step(part, trained) if phase.step else _gradient(part, trained)
-    optimiser = SGD(program.config, part.lr, [params[name] for name in trained])
-    losses = torch.zeros(len(plans), dtype=torch.float64, device=federation.device)
-    for active, batches in _steps(program, plans):
-
-        def first(stacks: Stacks, n: int = active) -> dict[str, Tensor]:
-            return {name: stack[:n] for name, stack in stacks.items()}
-
-        moving = first({name: params[name] for name in trained})
-        others = first({name: stack for name, stack in params.items() if name not in moving})
-        rows = first(state)
-        numbers = first(part.numbers)
-        if phase.step and isinstance(part.lr, Tensor):
-            numbers["lr"] = part.lr[:active]
-        arguments = (moving, others, first(start), rows, batches, numbers)
-        for _ in range(phase.repeat):
-            changed, values = torch.vmap(step, in_dims=_leading(arguments))(*arguments)
-            if phase.step:
-                for stacks, new in zip((moving, rows), changed, strict=True):
-                    for name, value in new.items():
-                        stacks[name].copy_(value)
-            else:
-                optimiser.step(list(moving.values()), [changed[name] for name in trained], active)
-        losses[:active] += values
-    for norm in program.norms:
-        norm.rows = None
-    return losses
-
-
-def _leading(arguments: Any) -> Any:
-    """vmap's ``in_dims`` for nested arguments whose tensors all have the client axis first."""
-    if isinstance(arguments, tuple | list):
-        return type(arguments)(map(_leading, arguments))
-    if isinstance(arguments, Mapping):
-        return {name: _leading(value) for name, value in arguments.items()}
-    return None if arguments is None else 0
-
-
-def _gradient(part: _Part, trained: tuple[str, ...]) -> Callable[..., Any]:
-    """One client's gradient of the phase's loss, or what the phase has in its place, and the loss."""
-
-    def gradient(
-        weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list, numbers: Stacks
-    ) -> Any:
-        program, phase = part.of(numbers)
-        client = program.client({**others, **weights}, start, state, trained)
-        if phase.gradient is None:
-            return client.gradient(program.loss(phase), Batch(*batches[0]))
-        direction, value = phase.gradient(client, tuple(Batch(*batch) for batch in batches))
-        return dict(direction), value
-
-    return gradient
-
-
-def _custom_step(part: _Part, trained: tuple[str, ...]) -> Callable[..., Any]:
-    """One client's new parameters and state after the phase's own step, and the loss."""
-
-    def step(
-        weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list, numbers: Stacks
-    ) -> Any:
-        own = dict(numbers)
-        lr = own.pop("lr", part.lr)
-        program, phase = part.of(own)
-        client = program.client({**others, **weights}, start, state, trained)
-        assert phase.step is not None
-        found = phase.step(client, tuple(Batch(*batch) for batch in batches), lr)
-        return (dict(found.params), dict(found.state)), found.loss
-
-    return step
-
-
-def _steps(
-    program: Program, plans: list[list[Plan]]
-) -> Iterator[tuple[int, list[tuple[Tensor | None, ...]]]]:
-    """For each step of a phase how many clients are active, which are the first of the stack, and their
-    batches, the fields of `Batch` with a leading client axis.
-
-    All indices go to the device before the first step, so that no step moves anything there or waits for it.
-    """
-    federation = program.federation
-    device, dtype = federation.device, federation.dtype
-    numbers = [[plan.batches for plan in mine] for mine in plans]
-    lengths = np.zeros((max(map(len, plans)), max(map(_breadth, plans)), len(plans)), dtype=np.int64)
-    for k, mine in enumerate(numbers):
-        for i, batches in enumerate(mine):
-            lengths[i, :, k] = [len(batch) for batch in batches]
-    real = np.arange(lengths.max(initial=0)) < lengths[..., None]
-    table = np.zeros(real.shape, dtype=np.int64)
-    for k, mine in enumerate(numbers):
-        for i, batches in enumerate(mine):
-            table[i, :, k][real[i, :, k]] = np.concatenate(batches)
-    index, rows = torch.from_numpy(table).to(device), torch.from_numpy(real).to(device, dtype)
-    noise = _by_step([[plan.noise for plan in mine] for mine in plans], device, dtype)
-    keys = _by_step([[plan.key for plan in mine] for mine in plans], device) if program.dropouts else None
-    for i, sizes in enumerate(lengths):
-        active = int((sizes[0] > 0).sum())  # a prefix: the stack is ordered by steps
-        found: list[tuple[Tensor | None, ...]] = []
-        for j, widths in enumerate(sizes[:, :active]):
-            part = (i, j, slice(active), slice(widths.max()))
-            ragged = widths.min() < widths.max()
-            own = [None if stream is None else stream[i, :active] for stream in (noise, keys)]
-            found.append((*federation.batch(index[part]), rows[part] if ragged else None, *own))
-        yield active, found
-
-
-def _breadth(mine: list[Plan]) -> int:
-    """How many batches a step of one client sees."""
-    return len(mine[0].batches) if mine else 0
-
-
-def _by_step(
-    values: list[list[Any]], device: torch.device, dtype: torch.dtype | None = None
-) -> Tensor | None:
-    """(steps, K, ...) on the device, zeros after a client's last step; None where there are no values."""
-    first = next((value for mine in values for value in mine), None)
-    if first is None:
-        return None
-    table = np.zeros((max(map(len, values)), len(values), *np.shape(first)), dtype=np.asarray(first).dtype)
-    for k, mine in enumerate(values):
-        table[: len(mine), k] = mine
-    return torch.from_numpy(table).to(device, dtype)
 
 
 def _padded(indices: Sequence[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:

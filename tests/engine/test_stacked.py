@@ -62,13 +62,13 @@ def test_unequal_clients_and_ragged_batches_agree_with_the_loop(model, dataset, 
 @pytest.mark.parametrize("method", ["fedavg", "fedrep", "perfedavg", "pfedme", "fedsimsup", "pfedcs", "spfl"])
 def test_local_training_never_waits_for_the_device(method, dataset, partition):
     config = Config(method=method, model="lenet5_bn", participation=1.0, batch_size=8).validated()
-    with emulated() as waits:
+    with emulated() as device:
         federation = Federation(dataset, partition, DEVICE, torch.float32)
         simulation = Simulation([config], federation, (0, 1), StackedBackend())
         tasks = [simulation._begin(run) for run in simulation.runs]
-        waits.clear()
+        device.waits.clear()
         simulation.backend.train(Task.joined(tasks))
-    assert not waits
+    assert not device.waits
 
 
 def test_no_step_moves_anything_to_the_device(dataset, partition, monkeypatch):

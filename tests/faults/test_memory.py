@@ -14,6 +14,7 @@ from pfl import memory
 from pfl.config import Config, Execution
 from pfl.engine import stacked
 from pfl.engine.simulation import simulate, simulate_together
+from pfl.engine.stacked import StackedBackend
 from pfl.trials import run_trial
 from tests.conftest import CONFIG, make_trial
 
@@ -27,20 +28,20 @@ def scarce(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     Collects the sizes of the stacks that were tried in training.
     """
     tried = []
-    train, collect = stacked._train, stacked._collect
+    train, collect = StackedBackend._train, stacked._collect
 
-    def train_two(task):
+    def train_two(backend, task):
         tried.append(len(task.clients))
         if len(task.clients) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return train(task)
+        return train(backend, task)
 
     def collect_forty(program, statistic, tensors, state, samples, images):
         if images > 40:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return collect(program, statistic, tensors, state, samples, images)
 
-    monkeypatch.setattr(stacked, "_train", train_two)
+    monkeypatch.setattr(StackedBackend, "_train", train_two)
     monkeypatch.setattr(stacked, "_collect", collect_forty)
     return tried
 
@@ -69,7 +70,7 @@ def test_memory_that_does_not_suffice_for_one_client_ends_the_simulation(dataset
     def exhausted(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(stacked, "_train", exhausted)
+    monkeypatch.setattr(StackedBackend, "_train", exhausted)
     with pytest.raises(torch.OutOfMemoryError):
         simulate(dataclasses.replace(CONFIG, method="fedavg"), dataset, partition, (0,), STACKED)
 

@@ -81,6 +81,17 @@ def test_a_device_beside_the_host_gives_the_same_numbers(method, backend, datase
 
 
 @every_method
+def test_recorded_steps_give_the_same_numbers(method, dataset, partition, monkeypatch):
+    expected = run(method, dataset, partition, Execution(backend="loop"), rounds=4)
+    with emulated() as device:
+        monkeypatch.setattr("pfl.engine.device.captures_on", lambda _: lambda: device.capture)
+        execution = Execution(device=str(DEVICE), backend="stacked")
+        found = run(method, dataset, partition, execution, rounds=4)
+    assert_close(found, expected)
+    assert device.replays
+
+
+@every_method
 def test_resume_is_bit_identical(method, dataset, partition, tmp_path):
     whole = run(method, dataset, partition, dtype="float32", rounds=4)
     execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=1)

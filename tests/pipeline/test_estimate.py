@@ -98,6 +98,18 @@ def test_a_sweep_is_estimated_by_the_calibration_and_else_by_the_fastest_earlier
     assert Estimate.of(agenda, ledger, manifest, slots=1).core_hours == pytest.approx(8 * sum(seconds) / 3600)
 
 
+def test_where_nothing_is_known_a_larger_network_takes_longer(ledger, edit):
+    manifest = {"digits": {"shape": (1, 8, 8), "classes": 10}}
+
+    def core_hours(model: str) -> float:
+        edit("model: cnn_digits", f"model: {model}")
+        found = Estimate.of(agenda_of(ledger), ledger, manifest, slots=1).core_hours
+        edit(f"model: {model}", "model: cnn_digits")
+        return found
+
+    assert core_hours("resnet10") > 2 * core_hours("resnet8") > 4 * core_hours("cnn_digits") > 0
+
+
 def test_a_busy_machine_does_not_make_later_estimates_longer(ledger):
     row = {"dirty": False, "sources": "", "metrics": {}, "config": {"model": "lenet5"}}
     for speed in (1200.0, 4500.0, 1300.0):

@@ -1,0 +1,80 @@
+"""Steps of a stack as CUDA graphs: a GPU does in one go what Python would launch kernel by kernel.
+
+A graph does the same operations on the same memory again, so that whoever records a step keeps in place all
+that it reads and writes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+from torch import Tensor
+
+from pfl import memory
+
+log = logging.getLogger(__name__)
+
+Inputs = Sequence[Sequence[Tensor | None]]
+Step = Callable[[int, Inputs], None]
+"""Does a step of the first so many clients, in place, with inputs of which each has these clients first."""
+
+Capture = Callable[[Callable[[], None]], Callable[[], None]]
+"""Records what its argument does, without doing it; the answer does it."""
+
+
+class CudaGraphs:
+    """A `Capture` on a GPU. All that one records shares what memory its steps need for the time being."""
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            work()
+        return graph.replay
+
+
+def captures_on(device: torch.device) -> Callable[[], Capture] | None:
+    """What records work on ``device``, one a stack; None where nothing does."""
+    return CudaGraphs if device.type == "cuda" else None
+
+
+class Recorder:
+    """Does steps: those that come again are recorded, and from then on replayed.
+
+    Args:
+        step: finds all but its inputs in the same memory every time.
+        capture: None: nothing is recorded.
+    """
+
+    def __init__(self, step: Step, capture: Capture | None):
+        self._step = step
+        self._capture = capture
+        self._seen: set[Hashable] = set()
+        self._recorded: dict[Hashable, tuple[Inputs, Callable[[], None]]] = {}
+
+    def __call__(self, active: int, inputs: Inputs) -> None:
+        key = (active, *(None if tensor is None else tensor.shape for own in inputs for tensor in own))
+        # The first time as it is: libraries set up then what a recording may not.
+        if self._capture is None or key not in self._seen:
+            self._seen.add(key)
+            return self._step(active, inputs)
+        if key not in self._recorded:
+            copies = [[None if tensor is None else tensor.clone() for tensor in own] for own in inputs]
+            try:
+                self._recorded[key] = copies, self._capture(lambda: self._step(active, copies))
+            except RuntimeError as error:
+                if memory.ran_out(error):
+                    raise
+                log.warning("steps are not recorded, which is slower: %s", str(error).partition("\n")[0])
+                self._capture = None
+                return self._step(active, inputs)
+        held, replay = self._recorded[key]
+        for mine, theirs in zip(held, inputs, strict=True):
+            for place, value in zip(mine, theirs, strict=True):
+                if place is not None and value is not None:
+                    place.copy_(value)
+        return replay()

@@ -1,0 +1,243 @@
+"""A stack of clients in training: all that is theirs along a leading axis, in memory that stays in place."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from types import MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pfl.engine.client import Batch
+from pfl.engine.graphs import Capture, Inputs, Recorder
+from pfl.engine.local import SGD, Plan, Program, Task, Trained
+from pfl.engine.method import Phase
+
+Stacks = Mapping[str, Tensor]
+"""Name to (K, *shape)."""
+
+
+class Numbers:
+    """The learning rate and the method's numbers in a phase of a stack.
+
+    Args:
+        programs, phases: (K,) of each client, alike but for these numbers.
+
+    Attributes:
+        common: name to number, those that are the same for all clients, in a tuple.
+        own: name to (K,), those in which they differ.
+    """
+
+    def __init__(self, programs: Sequence[Program], phases: Sequence[Phase]):
+        self.program, self.phase = programs[0], phases[0]
+        federation = self.program.federation
+        values = {"lr": [one.config.lr * phase.lr for one, phase in zip(programs, phases, strict=True)]}
+        for name in self.program.method.numbers():
+            values[name] = [getattr(one.method, name) for one in programs]
+        self.common = tuple((name, found[0]) for name, found in values.items() if len(set(found)) == 1)
+        self.own = {
+            name: torch.tensor(found, dtype=federation.dtype, device=federation.device)
+            for name, found in values.items()
+            if len(set(found)) > 1
+        }
+
+    @property
+    def lr(self) -> float | Tensor:
+        return self.own["lr"] if "lr" in self.own else dict(self.common)["lr"]
+
+
+class Stack:
+    """Clients in training, those with most steps first, in memory that stays where it is.
+
+    Attributes:
+        params, start, state: name to (K, *shape).
+        losses: (K,) the sum over each client's steps, float64.
+        parts: its phases.
+    """
+
+    def __init__(self, task: Task, numbers: Sequence[Numbers], capture: Capture | None):
+        device = task.programs[0].federation.device
+        self.params, self.start, self.state = map(_room_for, (task.start, task.start, task.state))
+        self.losses = torch.zeros(len(task.clients), dtype=torch.float64, device=device)
+        self.parts = [Part(self, own, capture) for own in numbers]
+
+    def load(self, task: Task, order: np.ndarray, numbers: Sequence[Numbers]) -> None:
+        """Put the clients of ``task`` into the stack, in the ``order`` (K,) of their steps."""
+        at = torch.from_numpy(order).to(self.losses.device)
+        for mine, theirs in ((self.params, task.start), (self.start, task.start), (self.state, task.state)):
+            for name, stack in theirs.items():
+                mine[name].copy_(stack[at])
+        for part, new in zip(self.parts, numbers, strict=True):
+            for name, values in new.own.items():
+                part.numbers.own[name].copy_(values)
+        self.losses.zero_()
+
+    def trained(self, order: np.ndarray, steps: np.ndarray, samples: int) -> Trained:
+        """What came back, in the order of the task; ``steps`` (K,) of each client there."""
+        at = torch.from_numpy(np.argsort(order)).to(self.losses.device)
+        return Trained(
+            {name: stack[at] for name, stack in self.params.items()},
+            {name: stack[at] for name, stack in self.state.items()},
+            self.losses[at] / torch.from_numpy(np.maximum(steps, 1)).to(self.losses.device),
+            samples,
+        )
+
+
+def _room_for(stacks: Stacks) -> dict[str, Tensor]:
+    return {
+        name: torch.empty(stack.shape, dtype=stack.dtype, device=stack.device)
+        for name, stack in stacks.items()
+    }
+
+
+class Part:
+    """A phase that all clients of a stack are in.
+
+    Args:
+        numbers: of the clients, as they stand in the stack.
+        capture: records its steps; None: nothing does.
+    """
+
+    def __init__(self, stack: Stack, numbers: Numbers, capture: Capture | None):
+        self.stack = stack
+        self.numbers = numbers
+        self.program, self.phase = numbers.program, numbers.phase
+        self.lr = numbers.lr
+        self.trained = self.program.groups.trained(self.phase.trains)
+        self.optimiser = SGD(self.program.config, self.lr, [stack.params[name] for name in self.trained])
+        self._do = Recorder(self._step, capture)
+
+    def run(self, plans: list[list[Plan]]) -> None:
+        """Do all steps of the phase."""
+        self.program.prepare(self.phase)
+        self.optimiser.rest()
+        for active, inputs in _steps(self.program, plans):
+            self._do(active, inputs)
+        for norm in self.program.norms:
+            norm.rows = None
+
+    def _step(self, active: int, inputs: Any) -> None:
+        """One step of the first ``active`` clients, in place; ``inputs`` are `Batch`'s, but for indices in
+        the place of images and labels."""
+        federation, stack = self.program.federation, self.stack
+
+        def first(stacks: Stacks) -> dict[str, Tensor]:
+            return {name: stack[:active] for name, stack in stacks.items()}
+
+        batches = [(*federation.batch(index), *rest) for index, *rest in inputs]
+        moving = first({name: stack.params[name] for name in self.trained})
+        others = first({name: params for name, params in stack.params.items() if name not in moving})
+        state = first(stack.state)
+        arguments = (moving, others, first(stack.start), state, batches, first(self.numbers.own))
+        one = self._custom if self.phase.step else self._gradient
+        for _ in range(self.phase.repeat):
+            changed, values = torch.vmap(one, in_dims=_leading(arguments))(*arguments)
+            if self.phase.step:
+                for stacks, new in zip((moving, state), changed, strict=True):
+                    for name, value in new.items():
+                        stacks[name].copy_(value)
+            else:
+                self.optimiser.step(list(moving.values()), [changed[name] for name in self.trained], active)
+        stack.losses[:active] += values
+
+    def _gradient(
+        self, weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list, numbers: Stacks
+    ) -> Any:
+        """One client's gradient of the phase's loss, or what the phase has in its place, and the loss."""
+        program, phase, _ = self._of(numbers)
+        client = program.client({**others, **weights}, start, state, self.trained)
+        if phase.gradient is None:
+            return client.gradient(program.loss(phase), Batch(*batches[0]))
+        direction, value = phase.gradient(client, tuple(Batch(*batch) for batch in batches))
+        return dict(direction), value
+
+    def _custom(
+        self, weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list, numbers: Stacks
+    ) -> Any:
+        """One client's new parameters and state after the phase's own step, and the loss."""
+        program, phase, lr = self._of(numbers)
+        client = program.client({**others, **weights}, start, state, self.trained)
+        assert phase.step is not None
+        found = phase.step(client, tuple(Batch(*batch) for batch in batches), lr)
+        return (dict(found.params), dict(found.state)), found.loss
+
+    def _of(self, numbers: Stacks) -> tuple[Program, Phase, float | Tensor]:
+        """Program, phase and learning rate of the client with these ``numbers`` () of its own, by name."""
+        own = dict(numbers)
+        lr = own.pop("lr", self.lr)
+        if not own:
+            return self.program, self.phase, lr
+        method = self.program.method.having(own)
+
+        def rebound(hook: Any) -> Any:
+            return hook and MethodType(hook.__func__, method)
+
+        phase = dataclasses.replace(
+            self.phase,
+            loss=rebound(self.phase.loss),
+            gradient=rebound(self.phase.gradient),
+            step=rebound(self.phase.step),
+        )
+        return dataclasses.replace(self.program, method=method), phase, lr
+
+
+def _leading(arguments: Any) -> Any:
+    """vmap's ``in_dims`` for nested arguments whose tensors all have the client axis first."""
+    if isinstance(arguments, tuple | list):
+        return type(arguments)(map(_leading, arguments))
+    if isinstance(arguments, Mapping):
+        return {name: _leading(value) for name, value in arguments.items()}
+    return None if arguments is None else 0
+
+
+def _steps(program: Program, plans: list[list[Plan]]) -> Iterator[tuple[int, Inputs]]:
+    """For each step of a phase how many clients are active, which are the first of the stack, and what they
+    see: pooled indices, and the further fields of `Batch`, with a leading client axis.
+
+    All indices go to the device before the first step, so that no step moves anything there or waits for it.
+    """
+    federation = program.federation
+    device, dtype = federation.device, federation.dtype
+    numbers = [[plan.batches for plan in mine] for mine in plans]
+    lengths = np.zeros((max(map(len, plans)), max(map(_breadth, plans)), len(plans)), dtype=np.int64)
+    for k, mine in enumerate(numbers):
+        for i, batches in enumerate(mine):
+            lengths[i, :, k] = [len(batch) for batch in batches]
+    real = np.arange(lengths.max(initial=0)) < lengths[..., None]
+    table = np.zeros(real.shape, dtype=np.int64)
+    for k, mine in enumerate(numbers):
+        for i, batches in enumerate(mine):
+            table[i, :, k][real[i, :, k]] = np.concatenate(batches)
+    index, rows = torch.from_numpy(table).to(device), torch.from_numpy(real).to(device, dtype)
+    noise = _by_step([[plan.noise for plan in mine] for mine in plans], device, dtype)
+    keys = _by_step([[plan.key for plan in mine] for mine in plans], device) if program.dropouts else None
+    for i, sizes in enumerate(lengths):
+        active = int((sizes[0] > 0).sum())  # a prefix: the stack is ordered by steps
+        found: list[tuple[Tensor | None, ...]] = []
+        for j, widths in enumerate(sizes[:, :active]):
+            part = (i, j, slice(active), slice(widths.max()))
+            ragged = widths.min() < widths.max()
+            own = [None if stream is None else stream[i, :active] for stream in (noise, keys)]
+            found.append((index[part], rows[part] if ragged else None, *own))
+        yield active, found
+
+
+def _breadth(mine: list[Plan]) -> int:
+    """How many batches a step of one client sees."""
+    return len(mine[0].batches) if mine else 0
+
+
+def _by_step(
+    values: list[list[Any]], device: torch.device, dtype: torch.dtype | None = None
+) -> Tensor | None:
+    """(steps, K, ...) on the device, zeros after a client's last step; None where there are no values."""
+    first = next((value for mine in values for value in mine), None)
+    if first is None:
+        return None
+    table = np.zeros((max(map(len, values)), len(values), *np.shape(first)), dtype=np.asarray(first).dtype)
+    for k, mine in enumerate(values):
+        table[: len(mine), k] = mine
+    return torch.from_numpy(table).to(device, dtype)

@@ -1,0 +1,87 @@
+"""Steps of a stack that come again are recorded, and replayed from then on."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from pfl.config import Config
+from pfl.data.federation import Federation
+from pfl.engine.graphs import Capture
+from pfl.engine.simulation import Simulation
+from pfl.engine.stacked import MOST_RECORDED, StackedBackend
+from tests.conftest import CONFIG
+from tests.device import DEVICE, emulated
+
+
+def simulation(configs, dataset, partition, capture: Capture | None, place=DEVICE) -> Simulation:
+    """Of all configurations with two seeds, on the stacked backend."""
+    federation = Federation(dataset, partition, torch.device(place), torch.float64)
+    backend = StackedBackend(lambda: capture) if capture else StackedBackend()
+    return Simulation([config.validated() for config in configs], federation, (0, 1), backend)
+
+
+def losses(*arguments) -> list[float]:
+    """The training losses in the third round of a `simulation`."""
+    found = simulation(*arguments)
+    for _ in range(3):
+        found.advance()
+    return [run.history[-1]["train_loss"] for run in found.runs]
+
+
+@pytest.mark.parametrize(("method", "number"), [("fedprox", "mu"), ("pfedme", "lam")])
+def test_trials_that_differ_in_numbers_are_recorded_in_one_stack(method, number, dataset, partition):
+    config = dataclasses.replace(CONFIG, method=method, momentum=0.5, weight_decay=1e-3)
+    configs = [
+        dataclasses.replace(config, lr=lr, hyperparameters={number: value})
+        for lr, value in ((0.1, 0.5), (0.05, 0.5), (0.1, 2.0))
+    ]
+    with emulated() as device:
+        found = losses(configs, dataset, partition, device.capture)
+    assert found == pytest.approx(losses(configs, dataset, partition, None, "cpu"), abs=1e-12)
+    assert device.replays
+
+
+def test_once_all_steps_have_come_twice_none_is_done_anew(dataset, partition):
+    config = dataclasses.replace(CONFIG, participation=1.0)
+    with emulated() as device:
+        trained = simulation([config], dataset, partition, device.capture)
+        replays = []
+        for _ in range(3):
+            trained.advance()
+            replays.append(device.replays)
+    largest = max(map(len, partition.train))
+    steps = config.epochs * math.ceil(largest / config.batch_size)
+    assert replays[0] < steps
+    assert replays[2] - replays[1] == steps
+
+
+def test_where_recording_fails_the_steps_are_done_all_the_same(dataset, partition, caplog):
+    def fails(_):
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    found = losses([CONFIG], dataset, partition, fails, "cpu")
+    assert found == losses([CONFIG], dataset, partition, None, "cpu")
+    (said,) = {record.getMessage() for record in caplog.records}
+    assert said == "steps are not recorded, which is slower: operation not permitted when stream is capturing"
+
+
+def test_clients_that_memory_does_not_suffice_to_record_are_trained_in_parts(dataset, partition, caplog):
+    def runs_out(_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        losses([CONFIG], dataset, partition, runs_out, "cpu")
+    assert "going on with 1 clients at once" in caplog.text
+
+
+def test_few_stacks_are_kept(dataset, partition):
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
+    backend = StackedBackend(lambda: lambda work: work)
+    for participation in (1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1.0):
+        config = Config(model="lenet5_bn", participation=participation, batch_size=8, dtype="float64")
+        Simulation([config.validated()], federation, (0,), backend).advance()
+    assert len(backend._recorded) == MOST_RECORDED
