@@ -6,14 +6,17 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 from torch import Tensor, nn
 
 from pfl.errors import InvalidInput
 from pfl.kernels.conv_block import conv_block
 from pfl.models import Shape
-from pfl.models._layers import BatchNorm2d
+from pfl.models._layers import BatchNorm2d, channels_last
 from pfl.models._network import Network
+
+WIDE = 16  # channels of a convolution's output, beyond which torch is faster with channels last
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,8 @@ class Layers(nn.Sequential):
 
     def __init__(self, layers: OrderedDict[str, nn.Module]):
         super().__init__(layers)
-        self._blocks: list[list[nn.Module]] = []
-        self._rest: list[nn.Module] = []
+        self._blocks: list[list[Any]] = []
+        self._rest: list[Any] = []
         for layer in layers.values():
             self._rest.append(layer)
             if isinstance(layer, nn.MaxPool2d):
@@ -104,6 +107,8 @@ class Layers(nn.Sequential):
         for block in self._blocks:
             fused = None if any(map(_watched, block)) else conv_block(x, *block[:-2])
             if fused is None:
+                if block[0].out_channels > WIDE:
+                    x = channels_last(x)
                 for layer in block:
                     x = layer(x)
             else:

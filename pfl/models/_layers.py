@@ -51,6 +51,24 @@ class BatchNorm2d(nn.BatchNorm2d):
         return centred * (variance + self.eps).rsqrt() * weight + bias
 
 
+def channels_last(x: Tensor) -> Tensor:
+    """Images (B, C, H, W) with their channels last in memory: on a CPU, wide convolutions are faster so."""
+    return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
+
+
+class ChannelsLast(nn.Module):
+    """`channels_last`, for a network whose convolutions are all wide.
+
+    Attributes:
+        alone: the images are one client's, not those of a stack, which is laid out in another way.
+    """
+
+    alone: bool = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        return channels_last(x) if self.alone else x
+
+
 class Dropout(nn.Module):
     """Dropout (Srivastava et al., 2014) of features (B, d), with a mask that a key decides.
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pfl.models import Shape
-from pfl.models._layers import BatchNorm2d
+from pfl.models._layers import BatchNorm2d, ChannelsLast
 from pfl.models._network import Network
 
 
@@ -24,6 +24,7 @@ def resnet(
     """
     small = stem == "cifar"
     layers: OrderedDict[str, nn.Module] = OrderedDict(
+        layout=ChannelsLast(),
         conv1=_conv(shape[0], 64, 3, 1) if small else _conv(shape[0], 64, 7, 2),
         bn1=BatchNorm2d(64),
         relu=nn.ReLU(),

@@ -39,7 +39,7 @@ def mobilenet_v2(shape: Shape, classes: int) -> Network:
     from torch import nn
     from torchvision.models import MobileNetV2
 
-    from pfl.models._layers import BatchNorm2d, Dropout
+    from pfl.models._layers import BatchNorm2d, ChannelsLast, Dropout
     from pfl.models._network import Network
 
     if shape[0] != 3:
@@ -47,6 +47,7 @@ def mobilenet_v2(shape: Shape, classes: int) -> Network:
     body = MobileNetV2(norm_layer=BatchNorm2d)
     extractor = nn.Sequential(
         OrderedDict(
+            layout=ChannelsLast(),
             features=body.features,
             avgpool=nn.AdaptiveAvgPool2d(1),
             flatten=nn.Flatten(),

@@ -121,6 +121,39 @@ def test_stacked_clients_equal_the_loop(name):
             torch.testing.assert_close(statistics[key][k], buffer, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_faster_for_one_client_alone_moves_no_gradient(name):
+    shape = small_images(name)
+    net = give_key(MODELS[name](shape, 10).double(), torch.tensor(1))
+    x, y = torch.randn(4, *shape, dtype=torch.float64), torch.randint(10, (4,))
+
+    def gradients():
+        return torch.autograd.grad(F.cross_entropy(net(x), y), list(net.parameters()))
+
+    expected = gradients()
+    for module in net.modules():
+        if hasattr(module, "alone"):
+            module.alone = True
+    for ours, theirs in zip(gradients(), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["resnet8", "mobilenet_v2", "cnn4"])
+def test_wide_convolutions_of_one_client_alone_have_their_channels_last(name):
+    net = MODELS[name]((3, 32, 32), 10)
+    for module in net.modules():
+        if hasattr(module, "alone"):
+            module.alone = True
+    wide = [layer for layer in net.modules() if isinstance(layer, nn.Conv2d) and layer.in_channels > 16]
+    laid_out = []
+    for layer in wide:
+        layer.register_forward_pre_hook(
+            lambda _, given: laid_out.append(given[0].is_contiguous(memory_format=torch.channels_last))
+        )
+    net(torch.randn(2, 3, 32, 32))
+    assert laid_out == [True] * len(wide)
+
+
 @pytest.mark.parametrize("name", ["lenet5_bn", "resnet8", "mobilenet_v2"])
 def test_padding_after_the_real_rows_changes_no_gradient(name):
     shape = small_images(name)
