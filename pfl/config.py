@@ -20,7 +20,7 @@ _RATES: dict[str, tuple[Callable[[float], bool], str]] = {
     "validation": (lambda share: 0 <= share < 1, "a number in [0, 1)"),
 }
 BatchOrder = Literal["shuffled", "class_stream"]
-InputScale = Literal["normalised", "symmetric", "raw255"]
+InputScale = Literal["normalised", "symmetric", "unit", "raw255"]
 BNStats = Literal["mixed", "local"]
 DType = Literal["float32", "float64"]
 _CHOICES = {"batch_order": BatchOrder, "input_scale": InputScale, "bn_stats": BNStats, "dtype": DType}
@@ -51,8 +51,8 @@ class Config:
     """Minibatches drawn anew in every epoch, or one endless pass over the client's samples class by class,
     taken up by a local training where the last one left it (the asynchronous code of LGA and PLGA)."""
     input_scale: InputScale = "normalised"
-    """Images by the data set's mean and standard deviation, from -1 to 1, or as they are, 0 to 255 (the same
-    code)."""
+    """Images by the data set's mean and standard deviation, from -1 to 1, from 0 to 1 as torchvision reads
+    them, or as they are, 0 to 255 (the code of LGA and PLGA)."""
     bn_stats: BNStats = "mixed"
     """Batch norm's running statistics: mixed like the weights beside them, or each client's own."""
     validation: float = 0.0

@@ -54,7 +54,7 @@ def run(
         str, typer.Option(help="Minibatches: shuffled, or a class_stream.")
     ] = DEFAULT.batch_order,
     input_scale: Annotated[
-        str, typer.Option(help="Images: normalised, symmetric (-1 to 1) or raw255.")
+        str, typer.Option(help="Images: normalised, symmetric (-1 to 1), unit (0 to 1) or raw255.")
     ] = DEFAULT.input_scale,
     bn_stats: Annotated[
         str, typer.Option(help="Batch norm's statistics: mixed or local.")

@@ -12,7 +12,7 @@ from torch import Tensor
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 
-SCALES = {"symmetric": ((0.5,), (0.5,)), "raw255": ((0.0,), (1 / 255,))}
+SCALES = {"symmetric": ((0.5,), (0.5,)), "unit": ((0.0,), (1.0,)), "raw255": ((0.0,), (1 / 255,))}
 """Input scale to what is subtracted and divided by; "normalised" takes the data set's mean and deviation."""
 
 MAPPED_BYTES = 64 << 20  # of the images' file, as this process's memory

@@ -119,11 +119,13 @@ def test_raw_images_are_their_own_bytes(dataset, partition):
     assert torch.equal(x, torch.from_numpy(dataset.images[:5]).float())
 
 
-def test_symmetric_images_are_from_minus_1_to_1(dataset, partition):
-    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64, "symmetric")
+@pytest.mark.parametrize(("scale", "lowest", "highest"), [("symmetric", -1, 1), ("unit", 0, 1)])
+def test_images_are_scaled_from_one_number_to_another(scale, lowest, highest, dataset, partition):
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64, scale)
     index = torch.arange(5)
     x, _ = federation.batch(index)
-    assert torch.allclose(x, torch.from_numpy(dataset.images[:5]).double() / 127.5 - 1, atol=1e-12)
+    expected = lowest + (highest - lowest) * torch.from_numpy(dataset.images[:5]).double() / 255
+    assert torch.allclose(x, expected, atol=1e-12)
 
 
 def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset, partition):
@@ -139,7 +141,7 @@ def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset
     ("name", "value", "accepted"),
     [
         ("batch_order", "sorted", "shuffled or class_stream"),
-        ("input_scale", "raw", "normalised or symmetric or raw255"),
+        ("input_scale", "raw", "normalised or symmetric or unit or raw255"),
     ],
 )
 def test_another_order_or_scale_is_one_clear_line(name, value, accepted):
