@@ -174,7 +174,7 @@ class Estimate:
 
 @cache
 def _network(model: str, shape: tuple[int, int, int], classes: int) -> tuple[int, int]:
-    """Parameters and buffers of a network, and FLOP of an image in training; counted without computing."""
+    """Parameters and buffers of a network, and FLOP of an image in training."""
     import torch
 
     from pfl.models import MODELS
@@ -185,11 +185,12 @@ def _network(model: str, shape: tuple[int, int, int], classes: int) -> tuple[int
         nonlocal flop
         flop += 2 * out.numel() * layer.weight[0].numel()
 
-    with torch.device("meta"):
+    # For real: on the device "meta" torch loads its compiler, which takes longer than the largest network.
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         network = MODELS[model](shape, classes).eval()
         for layer in network.modules():
             if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear):
                 layer.register_forward_hook(count)
-        network(torch.empty(1, *shape))
+        network(torch.zeros(1, *shape))
     # Backward takes twice as much as forward: the gradients of the inputs and of the weights.
     return sum(tensor.numel() for tensor in network.state_dict().values()), 3 * flop

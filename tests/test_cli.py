@@ -149,3 +149,9 @@ def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
     assert "1 trials run" in first.stdout, first.stderr
     assert "0 trials run" in second.stdout
     assert [json.loads(line)["key"] for line in rows.read_text().splitlines()] == trial.keys()
+
+
+def test_nothing_is_said_at_the_end_where_torch_has_loaded_its_compiler():
+    code = "import sys, torchvision; from pfl.cli import main; sys.argv = ['pfl', 'methods']; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

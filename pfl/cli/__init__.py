@@ -46,7 +46,8 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         print("pfl: interrupted", file=sys.stderr)
         status = 130
-    gc.freeze()
+    if "triton" not in sys.modules:  # whose bindings report as leaks what is left to the end of the process
+        gc.freeze()
     sys.exit(status)
 
 
