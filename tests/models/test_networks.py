@@ -121,6 +121,13 @@ def test_stacked_clients_equal_the_loop(name):
             torch.testing.assert_close(statistics[key][k], buffer, rtol=0, atol=1e-9)
 
 
+def compute_alone(net: nn.Module) -> None:
+    """Tell the layers of ``net``, as the loop does, that its tensors are one client's."""
+    for module in net.modules():
+        if hasattr(module, "alone"):
+            module.alone = True
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_faster_for_one_client_alone_moves_no_gradient(name):
     shape = small_images(name)
@@ -131,9 +138,7 @@ def test_what_is_faster_for_one_client_alone_moves_no_gradient(name):
         return torch.autograd.grad(F.cross_entropy(net(x), y), list(net.parameters()))
 
     expected = gradients()
-    for module in net.modules():
-        if hasattr(module, "alone"):
-            module.alone = True
+    compute_alone(net)
     for ours, theirs in zip(gradients(), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
 
@@ -141,9 +146,7 @@ def test_what_is_faster_for_one_client_alone_moves_no_gradient(name):
 @pytest.mark.parametrize("name", ["resnet8", "mobilenet_v2", "cnn4"])
 def test_wide_convolutions_of_one_client_alone_have_their_channels_last(name):
     net = MODELS[name]((3, 32, 32), 10)
-    for module in net.modules():
-        if hasattr(module, "alone"):
-            module.alone = True
+    compute_alone(net)
     wide = [layer for layer in net.modules() if isinstance(layer, nn.Conv2d) and layer.in_channels > 16]
     laid_out = []
     for layer in wide:
