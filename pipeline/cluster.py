@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import logging
 import os
 import secrets
@@ -50,14 +51,12 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
             sources were edited meanwhile.
     """
     os.environ.update(ENVIRONMENT)
-    with scratch_folder() as scratch, _connected(scratch):
+    with scratch_folder() as scratch, connected(scratch):
         import ray
         from ray import tune
 
         from pipeline.tune import AgendaSearch, Worker
 
-        # A batch system's way of saying Ctrl-C; Ray has just put a handler of its own there.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it looks for log files that nobody writes
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         gpus = gpus_of(resources, sum(node.get("GPU", 0) for node in nodes))
@@ -122,7 +121,12 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _connected(scratch: Path) -> Iterator[None]:
+def connected(scratch: Path) -> Iterator[None]:
+    """Inside, Ray is there: this machine's own, with its files in ``scratch``, or the one at RAY_ADDRESS.
+
+    Raises:
+        InvalidInput: the cluster at RAY_ADDRESS is not fit for a sweep.
+    """
     address = os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {}
     if address:
@@ -142,13 +146,17 @@ def _connected(scratch: Path) -> Iterator[None]:
         }
     import ray
 
+    terminate = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+        signal.signal(signal.SIGTERM, terminate)  # Ray has put a handler of its own there
         if address:
             check_nodes(node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
         yield
     finally:
+        gc.freeze()  # Ray ends the process if another thread frees a reference of its meanwhile
         ray.shutdown()
+        gc.unfreeze()
 
 
 def gpus_of(resources: Resources, there: float) -> float:

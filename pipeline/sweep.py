@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from pfl.data.partition import Partition
 from pfl.errors import InvalidInput
@@ -46,7 +47,7 @@ def sweep(name: str) -> None:
     began = time.monotonic()
     whole, subset = load_table(name), selected_subset()
     table = whole.part(subset)
-    with _alone(name):
+    with _alone(name), _stoppable(name):
         sources = Sources.current()
         ledger = Ledger(sources)
         for place in ledger.damaged:
@@ -56,11 +57,6 @@ def sweep(name: str) -> None:
                 agenda = agenda_of(name, table, ledger, tracking)
                 if not agenda.finished:
                     _run(name, table, agenda, ledger)
-        except KeyboardInterrupt:
-            print(
-                f"\n{name}: stopped. The same command goes on from here: nothing that is done is run again."
-            )
-            raise
         finally:
             publish(name)
         found = results.write(name, whole, subset, agenda, sources, time.monotonic() - began)
@@ -155,3 +151,24 @@ def _alone(name: str) -> Iterator[None]:
         file.write(f"process {os.getpid()} on {platform.node()}, since {datetime.now():%H:%M}")
         file.flush()
         yield
+
+
+@contextmanager
+def _stoppable(name: str) -> Iterator[None]:
+    """Answer Ctrl-C, and SIGTERM likewise, at once: Ray and MLflow take seconds to end."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.default_int_handler)  # said once
+        how = "The same command goes on from here: nothing that is done is run again."
+        print(f"\n{name}: stopped. {how}", flush=True)
+        raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as in the background of a script
+            signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

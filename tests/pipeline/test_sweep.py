@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import fcntl
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -98,18 +99,21 @@ def test_a_long_sweep_says_how_to_run_a_part_of_it(edit, capsys):
     assert "To run a part of it: dvc exp run -S 'tables=[small]'" in capsys.readouterr().out
 
 
-def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(ready, monkeypatch, capsys):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(ready, monkeypatch, capsys, number):
     def interrupted(agenda: Agenda, _: Resources, ended) -> None:
         for _ in range(5):
             trial = agenda.next()
             agenda.record(trial, fake_run(trial))
             ended(1)
-        raise KeyboardInterrupt
+        try:
+            signal.raise_signal(number)
+        finally:
+            assert "nothing that is done is run again" in capsys.readouterr().out
 
     run_with(monkeypatch, interrupted)
     with pytest.raises(KeyboardInterrupt):
         sweep("small")
-    assert "nothing that is done is run again" in capsys.readouterr().out
     assert len((ready / "results/ledger/small.jsonl").read_text().splitlines()) == 5
     run_with(monkeypatch, lambda agenda, *_: finish(agenda))
     sweep("small")
