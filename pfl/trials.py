@@ -152,7 +152,11 @@ def run_trial(
 
 
 def run_together(
-    trials: Sequence[Trial], dataset: Dataset, partition: Partition, execution: Execution = Execution()
+    trials: Sequence[Trial],
+    dataset: Dataset,
+    partition: Partition,
+    execution: Execution = Execution(),
+    on_round: OnRound | None = None,
 ) -> list[list[dict[str, Any]]]:
     """Run trials of the same seeds, whose configurations are `pfl.config.stackable`, in one stack.
 
@@ -164,7 +168,7 @@ def run_together(
     Raises:
         ValueError: data or partition are not those that a trial names.
     """
-    return _run(trials, dataset, partition, execution)
+    return _run(trials, dataset, partition, execution, on_round)
 
 
 def _run(

@@ -10,13 +10,13 @@ import secrets
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pfl.errors import InvalidInput
-from pfl.trials import commit
+from pfl.trials import Trial, commit
 from pipeline.agenda import Agenda
 from pipeline.config import Resources
 from pipeline.nodes import check_cluster, check_nodes
@@ -39,12 +39,16 @@ ENVIRONMENT = {
 }
 
 
-def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> None:
+Watch = Callable[[int, Sequence[Sequence[Trial]]], None]
+"""Told how many trials run side by side, and which are under way, those of one stack together."""
+
+
+def run(agenda: Agenda, resources: Resources, watch: Watch) -> None:
     """Run an agenda until it is finished.
 
     Args:
         resources: of one trial.
-        ended: called after every trial with the number of trials that run side by side.
+        watch: called several times a second, and once after the last trial.
 
     Raises:
         InvalidInput: the cluster at RAY_ADDRESS is not fit for it, no node has what a trial needs, or the
@@ -55,7 +59,7 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
         import ray
         from ray import tune
 
-        from pipeline.tune import AgendaSearch, Worker
+        from pipeline.tune import AgendaSearch, Clock, Worker
 
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it looks for log files that nobody writes
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -71,12 +75,13 @@ def run(agenda: Agenda, resources: Resources, ended: Callable[[int], None]) -> N
             "keep_models": agenda.keeps_models,
             "execution": {"device": "cuda" if gpus else "cpu", "threads": resources.cpus},
         }
-        search = AgendaSearch(agenda, job, lambda: ended(slots))
+        search = AgendaSearch(agenda, job)
         tune.Tuner(
             tune.with_resources(Worker, {"cpu": resources.cpus, "gpu": gpus}),
             tune_config=tune.TuneConfig(search_alg=search, num_samples=-1, reuse_actors=True),
             run_config=tune.RunConfig(
                 storage_path=str(scratch / "tune"),
+                callbacks=[Clock(lambda: watch(slots, search.under_way))],
                 verbose=0,
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=1),  # of the process; trials report their own

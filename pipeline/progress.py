@@ -1,13 +1,16 @@
-"""What a sweep shows while it runs: trials done of how many, best so far by cell, time left."""
+"""What a sweep shows while it runs: trials done of how many, rounds, best so far by cell, time left."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from pfl.trials import Trial
 from pipeline.formats import duration
+from pipeline.rounds import reached
 from pipeline.summary import failure, score
 
 if TYPE_CHECKING:
@@ -16,17 +19,18 @@ if TYPE_CHECKING:
     from pipeline.agenda import Agenda
     from pipeline.cell import Attempt, CellAgenda
 
-SECONDS_BETWEEN_LINES = 30
+SECONDS_BETWEEN_LINES = 60
 CELLS_SHOWN = 12
 
 
 class Progress:
-    """A live display on a terminal; elsewhere a line a cell, and one every half minute."""
+    """A live display on a terminal; elsewhere a line a cell, and one every minute."""
 
     def __init__(self, table: str, agenda: Agenda):
         self._table = table
         self._agenda = agenda
         self._slots = 1
+        self._under_way: Sequence[Sequence[Trial]] = ()
         self._told = {id(cell) for cell in agenda.cells if cell.finished}
         self._last_line = time.monotonic()
         self._live = None
@@ -46,9 +50,9 @@ class Progress:
         if self._live:
             self._live.stop()
 
-    def update(self, slots: int) -> None:
-        """Show where the agenda stands after a trial, when ``slots`` trials run side by side."""
-        self._slots = slots
+    def update(self, slots: int, under_way: Sequence[Sequence[Trial]]) -> None:
+        """Show where the agenda stands; see `pipeline.cluster.Watch`."""
+        self._slots, self._under_way = slots, under_way
         for cell in self._agenda.cells:
             if cell.finished and id(cell) not in self._told:
                 self._told.add(id(cell))
@@ -68,12 +72,21 @@ class Progress:
         text = f"{self._table}: {agenda.done} of {agenda.total} trials"
         if agenda.served:
             text += f", {agenda.served} of them out of the ledger"
-        if not agenda.ran:
+        parts = [_part(trials) for trials in self._under_way]
+        if begun := self._begun:
+            span = " to ".join(dict.fromkeys(f"{100 * part:.0f}" for part in (min(parts), max(parts))))
+            text += f", {len(parts)} under way ({span} % of their rounds)"
+        elif not agenda.ran:
             text += ", processes are starting"
-        elif agenda.done < agenda.total:
-            left = (agenda.total - agenda.done) * agenda.seconds / agenda.ran / self._slots
+        if agenda.ran and agenda.done < agenda.total:
+            left = (agenda.total - agenda.done - begun) * agenda.seconds / agenda.ran / self._slots
             text += f", about {duration(left)} left"
         return text
+
+    @property
+    def _begun(self) -> float:
+        """Simulations' worth of rounds that trials under way have behind them."""
+        return sum(_part(trials) * sum(len(trial.seeds) for trial in trials) for trials in self._under_way)
 
     def _scores(self, cell: CellAgenda) -> str:
         """For example "pinned 91.20 ± 0.43 %, selected 93.05 ± 0.51 %"."""
@@ -108,12 +121,30 @@ class Progress:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        under_way = Table.grid(padding=(0, 2))
-        begun = [cell for cell in self._agenda.cells if cell.seen and not cell.finished]
+        rounds: dict[str, list[int]] = {}
+        for trials in self._under_way:
+            for name in {trial.cell for trial in trials}:
+                rounds.setdefault(name, []).append(reached(trials))
+        begun = [
+            cell for cell in self._agenda.cells if cell.cell.id in rounds or (cell.seen and not cell.finished)
+        ]
+        cells = Table.grid(padding=(0, 2))
         for cell in begun[:CELLS_SHOWN]:
-            under_way.add_row(cell.cell.id, f"{len(cell.seen)} of {cell.total}", self._so_far(cell))
+            at = ", ".join(map(str, rounds.get(cell.cell.id, ())))
+            cells.add_row(
+                cell.cell.id,
+                f"{len(cell.seen)} of {cell.total}",
+                f"round {at} of {cell.cell.config.rounds}" if at else "",
+                self._so_far(cell),
+            )
         total = Table.grid(padding=(0, 2))
         total.add_row(
-            ProgressBar(total=self._agenda.total, completed=self._agenda.done, width=30), self._summary()
+            ProgressBar(total=self._agenda.total, completed=self._agenda.done + self._begun, width=30),
+            self._summary(),
         )
-        return Group(under_way, total)
+        return Group(cells, total)
+
+
+def _part(trials: Sequence[Trial]) -> float:
+    """Of their rounds that the trials of one stack have behind them."""
+    return reached(trials) / trials[0].config["rounds"]

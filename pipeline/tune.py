@@ -17,6 +17,7 @@ from ray.tune.search import Searcher
 
 from pfl.config import Execution
 from pfl.trials import Trial, cause_of, commit, run_together, run_trial
+from pipeline import rounds
 from pipeline.config import partition_file
 from pipeline.environment import MODELS, checkpoint_folder
 
@@ -31,19 +32,22 @@ class AgendaSearch(Searcher):
 
     Args:
         job: what a worker must know besides the trial.
-        ended: called after every trial.
 
     Attributes:
         edited: a worker has found other sources than the sweep's; no further trial is handed out.
     """
 
-    def __init__(self, agenda: Agenda, job: dict[str, Any], ended: Callable[[], None]):
+    def __init__(self, agenda: Agenda, job: dict[str, Any]):
         super().__init__()
         self._agenda = agenda
         self._job = job
-        self._ended = ended
         self.edited = False
         self._running: dict[str, list[Trial]] = {}
+
+    @property
+    def under_way(self) -> list[list[Trial]]:
+        """The trials that are handed out and have not ended, those of one stack together."""
+        return list(self._running.values())
 
     def suggest(self, trial_id: str) -> Any:
         if self.edited:
@@ -72,7 +76,6 @@ class AgendaSearch(Searcher):
                 else:
                     self._agenda.record(trial, end["rows"])
             shutil.rmtree(checkpoint_folder(*trials), ignore_errors=True)
-        self._ended()
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing of it goes into Tune's own record of the experiment: a sweep goes on from the ledger."""
@@ -80,6 +83,20 @@ class AgendaSearch(Searcher):
 
     def save(self, checkpoint_path: str) -> None:
         """Likewise nothing."""
+
+
+class Clock(tune.Callback):
+    """Calls ``tick`` after every step of Tune's loop, several times a second."""
+
+    def __init__(self, tick: Callable[[], None]):
+        self._tick = tick
+
+    def on_step_end(self, iteration: int, trials: list[tune.experiment.Trial], **_: Any) -> None:
+        self._tick()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing of it goes into Tune's record either."""
+        return {}
 
 
 class Worker(tune.Trainable):
@@ -120,9 +137,10 @@ class Worker(tune.Trainable):
         try:
             dataset = _dataset(first.dataset, self._job["source"])
             partition = _partition(first.table, first.setting)
+            tell = rounds.teller(trials)
             if len(trials) == 1:
-                return [{"rows": run_trial(first, dataset, partition, execution)}]
-            return [{"rows": rows} for rows in run_together(trials, dataset, partition, execution)]
+                return [{"rows": run_trial(first, dataset, partition, execution, tell)}]
+            return [{"rows": rows} for rows in run_together(trials, dataset, partition, execution, tell)]
         except Exception as error:
             if len(trials) == 1:
                 return [{"error": cause_of(error)}]

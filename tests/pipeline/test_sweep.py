@@ -12,6 +12,7 @@ import pytest
 
 from pfl.errors import InvalidInput
 from pipeline.agenda import Agenda
+from pipeline.cluster import Watch
 from pipeline.config import Resources, Subset, load_table
 from pipeline.environment import Sources
 from pipeline.ledger import Ledger
@@ -101,11 +102,11 @@ def test_a_long_sweep_says_how_to_run_a_part_of_it(edit, capsys):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(ready, monkeypatch, capsys, number):
-    def interrupted(agenda: Agenda, _: Resources, ended) -> None:
+    def interrupted(agenda: Agenda, _: Resources, watch: Watch) -> None:
         for _ in range(5):
             trial = agenda.next()
             agenda.record(trial, fake_run(trial))
-            ended(1)
+            watch(1, [])
         try:
             signal.raise_signal(number)
         finally:

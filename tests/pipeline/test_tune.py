@@ -9,6 +9,7 @@ import pytest
 
 from pfl.trials import Trial, commit
 from pipeline import tune
+from pipeline.rounds import reached
 from tests.conftest import CONFIG, make_trial
 from tests.pipeline.conftest import agenda_of, fake_run
 
@@ -41,6 +42,12 @@ def test_a_stack_of_trials_ends_with_the_rows_of_each(job):
     assert [row["config"]["lr"] for end in ends for row in end["rows"]] == [0.1, 0.2]
 
 
+def test_trials_under_way_leave_their_round(job):
+    told = job({"lr": 0.1}, {"lr": 0.2})
+    ends_of(told)
+    assert reached([Trial.from_dict(trial) for trial in told["trials"]]) == 1
+
+
 def test_a_trial_that_fails_does_not_fail_those_in_its_stack(job):
     first, second = ends_of(job({"lr": 0.1}, {"lr": -1.0}))
     assert first["rows"][0]["config"]["lr"] == 0.1
@@ -50,7 +57,7 @@ def test_a_trial_that_fails_does_not_fail_those_in_its_stack(job):
 def test_the_sweep_takes_note_of_every_trial_of_a_stack(ledger):
     agenda = agenda_of(ledger)
     agenda.stacks = True
-    search = tune.AgendaSearch(agenda, {}, lambda: None)
+    search = tune.AgendaSearch(agenda, {})
     stacks = []
     while (told := search.suggest(str(len(stacks)))) != search.FINISHED:
         trials = [Trial.from_dict(trial) for trial in json.loads(told["job"])["trials"]]
