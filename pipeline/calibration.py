@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pfl.data.dataset import Dataset
     from pfl.data.definition import Definition
+    from pfl.engine.simulation import Simulation
     from pipeline.config import Cell
 
 CLIENTS = 2
@@ -134,33 +135,58 @@ def _definition(cell: Cell) -> Definition | None:
 
 
 def _speed_key(config: Config, definition: Definition, device: str) -> str:
-    """Hyperparameters are no part of it: those that cost time are alike in all cells of a method."""
+    """What costs time: of the hyperparameters those that are no real numbers, as steps and variants are."""
+    counts = {name: value for name, value in config.hyperparameters.items() if not isinstance(value, float)}
     schedule = (config.batch_size, config.epochs, config.dtype)
-    return json.dumps([device, config.method, config.model, definition.shape, definition.classes, *schedule])
+    data = (definition.shape, definition.classes)
+    return json.dumps([device, config.method, counts, config.model, *data, *schedule], sort_keys=True)
 
 
 def _sizes_key(cell: Cell) -> str:
     return json.dumps([cell.dataset, cell.partition, cell.clients])
 
 
-def _stand_in(definition: Definition, samples: int, images: bool) -> Dataset:
-    """Made-up data of a data set's shape, all classes equally frequent."""
+def stand_in(
+    config: Config, shape: tuple[int, int, int], classes: int, clients: int = CLIENTS, place: str = "cpu"
+) -> Simulation:
+    """A simulation on made-up images, before its first round; all clients take part, with a batch each."""
+    import numpy as np
+    import torch
+
+    from pfl.data.federation import Federation
+    from pfl.data.partition import Partition
+    from pfl.engine.device import backend_for
+    from pfl.engine.simulation import Simulation
+
+    each = config.batch_size + TEST_SAMPLES
+    parts = np.arange(clients * each).reshape(clients, each)
+    partition = Partition(
+        "stand-in", tuple(parts[:, :-TEST_SAMPLES]), tuple(parts[:, -TEST_SAMPLES:]), data_checksum=""
+    )
+    device = torch.device(place)
+    data = _made_up(shape, classes, clients * each, True)
+    federation = Federation(data, partition, device, getattr(torch, config.dtype))
+    everybody = dataclasses.replace(config, participation=1.0, eval_every=10**9)
+    return Simulation([everybody], federation, [0], backend_for("auto", device))
+
+
+def _made_up(shape: tuple[int, int, int], classes: int, samples: int, images: bool) -> Dataset:
+    """Data of a shape, all classes equally frequent."""
     import numpy as np
 
     from pfl.data.dataset import Dataset
 
     rng = np.random.default_rng(0)
-    shape = (samples, *definition.shape)
-    channels = definition.shape[0]
+    whole = (samples, *shape)
     return Dataset(
         name="stand-in",
-        images=rng.integers(0, 256, shape, np.uint8) if images else np.broadcast_to(np.uint8(0), shape),
-        labels=np.arange(samples) % definition.classes,
-        classes=tuple(map(str, range(definition.classes))),
+        images=rng.integers(0, 256, whole, np.uint8) if images else np.broadcast_to(np.uint8(0), whole),
+        labels=np.arange(samples) % classes,
+        classes=tuple(map(str, range(classes))),
         n_train=samples * 5 // 6,
         checksum="",
-        mean=(0.5,) * channels,
-        std=(0.25,) * channels,
+        mean=(0.5,) * shape[0],
+        std=(0.25,) * shape[0],
         source={},
     )
 
@@ -172,7 +198,8 @@ def _divide(cell: Cell, definition: Definition) -> Sizes | None:
     if definition.samples is None:
         return None
     try:
-        made = make_partition(cell.partition, _stand_in(definition, definition.samples, False), cell.clients)
+        labels = _made_up(definition.shape, definition.classes, definition.samples, False)
+        made = make_partition(cell.partition, labels, cell.clients)
     except InvalidInput:
         return None
     return Sizes(made.clients, int(made.sizes.sum()), sum(map(len, made.test)))
@@ -180,27 +207,16 @@ def _divide(cell: Cell, definition: Definition) -> Sizes | None:
 
 def _run(cell: Cell, definition: Definition, place: str, cold: bool) -> Speed:
     """A round and an evaluation; before them, a round that compiles what there is to compile, if ``cold``."""
-    import numpy as np
     import torch
 
-    from pfl.data.federation import Federation
-    from pfl.data.partition import Partition
-    from pfl.engine.device import backend_for, threads
+    from pfl.engine.device import threads
     from pfl.engine.evaluation import evaluate
-    from pfl.engine.simulation import Simulation
 
-    config = dataclasses.replace(cell.config, participation=1.0, eval_every=10**9)
-    clients = CLIENTS if place == "cpu" else cell.config.participants(cell.clients or CLIENTS)
-    each = config.batch_size + TEST_SAMPLES
-    parts = np.arange(clients * each).reshape(clients, each)
-    partition = Partition(
-        "stand-in", tuple(parts[:, :-TEST_SAMPLES]), tuple(parts[:, -TEST_SAMPLES:]), data_checksum=""
-    )
+    config = cell.config
+    clients = CLIENTS if place == "cpu" else config.participants(cell.clients or CLIENTS)
     device = torch.device(place)
     with threads(1):
-        data = _stand_in(definition, clients * each, True)
-        federation = Federation(data, partition, device, getattr(torch, config.dtype))
-        simulation = Simulation([config], federation, [0], backend_for("auto", device))
+        simulation = stand_in(config, definition.shape, definition.classes, clients, place)
         if cold:
             simulation.advance()
         before = simulation.training_seconds

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pipeline.calibration import Calibration, Sizes
+from pipeline.calibration import Calibration, Sizes, stand_in
 from pipeline.config import Cell, Table, cells, partition_file
 from pipeline.formats import duration
 
 if TYPE_CHECKING:
+    from pfl.config import Config
     from pipeline.agenda import Agenda
     from pipeline.ledger import Ledger
 
@@ -141,13 +142,15 @@ class Estimate:
             if not left:
                 continue
             data = datasets[cell.cell.dataset]
-            scalars, flop = _network(config.model, tuple(data["shape"]), data["classes"])
+            shape = tuple(data["shape"]), data["classes"]
+            scalars, flop = _network(config.model, *shape)
             if speed:
                 seconds = speed.seconds(config, sizes)
             else:
                 rate = ledger.speed(config.model) or 1 / (SECONDS_OF_A_SAMPLE + flop / FLOP_PER_SECOND)
                 # Of local training; evaluation is a small part of most.
-                seconds = config.rounds * config.epochs * config.participation * sizes.train / rate
+                a_round = config.participants(sizes.clients) * _samples(config, *shape, sizes)
+                seconds = config.rounds * a_round / rate
             core_seconds += left * seconds
             models = sizes.clients * scalars * BYTES_PER_SCALAR
             checkpoint = max(checkpoint, models)
@@ -170,6 +173,18 @@ class Estimate:
                 "-S 'subset.methods=[...]' -S 'subset.seeds=[...]'. What has run is not run again."
             )
         return text
+
+
+def _samples(config: Config, shape: tuple[int, int, int], classes: int, sizes: Sizes) -> int:
+    """That an average participant computes gradients of in a round, all passes counted."""
+    from pfl.engine.local import minibatch_count
+
+    run = stand_in(config, shape, classes).runs[0]
+    mean = round(sizes.train / sizes.clients)
+    return sum(
+        phase.repeat * minibatch_count(phase, config, mean) * min(phase.batch_size or config.batch_size, mean)
+        for phase in run.method.phases(run.server)
+    )
 
 
 @cache

@@ -88,14 +88,42 @@ def test_what_is_known_in_part_is_a_lower_bound():
 def test_a_sweep_is_estimated_by_the_calibration_and_else_by_the_fastest_earlier_trial(ledger, monkeypatch):
     agenda = agenda_of(ledger)
     manifest = {"digits": {"shape": (1, 8, 8), "classes": 10}}
-    # 8 training samples of each of 5 clients, of whom half train, in 2 rounds: 40 samples a trial.
-    monkeypatch.setattr(type(ledger), "speed", lambda *_: 40.0)
+    # 8 training samples of each of 2 participants in 2 rounds: 32 samples a trial.
+    monkeypatch.setattr(type(ledger), "speed", lambda *_: 32.0)
     assert Estimate.of(agenda, ledger, manifest, slots=1).core_hours == pytest.approx(32 / 3600)
     calibration = measured()
     speeds = [calibration.speed(cell, "cpu") for cell in small()]
     sizes = Sizes(5, 40, 40)
     seconds = [v.seconds(c.config, sizes) for c, v in zip(small(), speeds, strict=True) if v]
     assert Estimate.of(agenda, ledger, manifest, slots=1).core_hours == pytest.approx(8 * sum(seconds) / 3600)
+
+
+def test_passes_over_the_data_are_counted(ledger, edit):
+    manifest = {"digits": {"shape": (1, 8, 8), "classes": 10}}
+    edit("- {method: fedprox, params: {mu: 0.1}}\n", "")
+
+    def core_hours(old: str, new: str) -> float:
+        edit(f"- {old}\n", f"- {new}\n")
+        return Estimate.of(agenda_of(ledger), ledger, manifest, slots=1).core_hours
+
+    once = core_hours("fedavg", "{method: spfl, params: {repeat: 1}}")
+    twice = core_hours("{method: spfl, params: {repeat: 1}}", "{method: spfl, params: {repeat: 2}}")
+    assert twice == pytest.approx(2 * once)
+
+
+def test_rows_of_a_method_that_differ_in_steps_are_measured_each(edit):
+    edit(
+        "- fedavg\n- {method: fedprox, params: {mu: 0.1}}\n",
+        """\
+- {method: plga, as: two, params: {steps: 2}}
+- {method: plga, as: six, params: {steps: 6}}
+- {method: plga, as: same, params: {steps: 6, temperature: 0.5}}
+""",
+    )
+    two, six, same = (measured().speed(cell, "cpu") for cell in small()[:3])
+    assert two and six and same
+    assert two.client != six.client
+    assert six == same
 
 
 def test_where_nothing_is_known_a_larger_network_takes_longer(ledger, edit):
