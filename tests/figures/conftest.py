@@ -23,7 +23,7 @@ def project(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def run_here(agenda, _resources, ended) -> None:
+def run_here(agenda, _resources, watch) -> None:
     from pfl.data.dataset import load
     from pfl.data.partition import Partition
     from pfl.trials import run_trial
@@ -35,4 +35,4 @@ def run_here(agenda, _resources, ended) -> None:
             agenda.record(trial, run_trial(trial, load(trial.dataset), partition))
         except ValueError as error:
             agenda.fail(trial, str(error))
-        ended(1)
+        watch(1, [])
