@@ -72,9 +72,9 @@ class Progress:
         text = f"{self._table}: {agenda.done} of {agenda.total} trials"
         if agenda.served:
             text += f", {agenda.served} of them out of the ledger"
-        parts = [_part(trials) for trials in self._under_way]
+        parts = [_part(trials) for trials in self._running]
         if begun := self._begun:
-            span = " to ".join(dict.fromkeys(f"{100 * part:.0f}" for part in (min(parts), max(parts))))
+            span = " to ".join(dict.fromkeys(f"{100 * part:.0f}" for part in (parts[-1], parts[0])))
             text += f", {len(parts)} under way ({span} % of their rounds)"
         elif not agenda.ran:
             text += ", processes are starting"
@@ -84,9 +84,14 @@ class Progress:
         return text
 
     @property
+    def _running(self) -> list[Sequence[Trial]]:
+        """What is under way, the furthest first, without what Tune has asked for ahead of its start."""
+        return sorted(self._under_way, key=_part, reverse=True)[: self._slots]
+
+    @property
     def _begun(self) -> float:
         """Simulations' worth of rounds that trials under way have behind them."""
-        return sum(_part(trials) * sum(len(trial.seeds) for trial in trials) for trials in self._under_way)
+        return sum(_part(trials) * sum(len(trial.seeds) for trial in trials) for trials in self._running)
 
     def _scores(self, cell: CellAgenda) -> str:
         """For example "pinned 91.20 ± 0.43 %, selected 93.05 ± 0.51 %"."""
@@ -122,7 +127,7 @@ class Progress:
         from rich.table import Table
 
         rounds: dict[str, list[int]] = {}
-        for trials in self._under_way:
+        for trials in self._running:
             for name in {trial.cell for trial in trials}:
                 rounds.setdefault(name, []).append(reached(trials))
         begun = [

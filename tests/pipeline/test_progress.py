@@ -23,12 +23,12 @@ def test_a_cell_whose_trials_failed_is_said_to_have_failed(ledger, capsys):
 
 def test_trials_under_way_are_shown_with_their_rounds(ledger, capsys, monkeypatch):
     agenda = agenda_of(ledger)
-    stacks = [[agenda.next()], [agenda.next()]]
+    stacks = [[agenda.next()] for _ in range(3)]  # of which two have a place
     progress = Progress("small", agenda)
     monkeypatch.setattr("pipeline.progress.SECONDS_BETWEEN_LINES", 0)
     progress.update(2, stacks)
     assert "0 of 32 trials, processes are starting" in capsys.readouterr().out
-    teller(stacks[0])(1, 2, None)
+    teller(stacks[1])(1, 2, None)
     progress.update(2, stacks)
     assert "0 of 32 trials, 2 under way (0 to 50 % of their rounds)" in capsys.readouterr().out
 
