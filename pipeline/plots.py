@@ -268,21 +268,24 @@ def panels(
 
 
 def _legend(figure: Figure, summary: Summary, curves: bool = True) -> None:
+    """Of the rows that have a result."""
     from matplotlib.lines import Line2D
 
+    lines = [line for line in summary.pinned if any(entry.rows for entry in line.entries.values())]
+    look = looks(summary.pinned)
     handles = [
         Line2D(
             [],
             [],
-            color=look.colour,
-            linestyle=look.dash if curves else "none",
-            marker=look.marker,
+            color=look[line.row].colour,
+            linestyle=look[line.row].dash if curves else "none",
+            marker=look[line.row].marker,
             markersize=4 if curves else 6,
             label=line.label,
         )
-        for line, look in zip(summary.pinned, looks(summary.pinned).values(), strict=True)
+        for line in lines
     ]
-    longest = max(len(line.label) for line in summary.pinned)
+    longest = max(len(line.label) for line in lines)
     columns = min(len(handles), 7, int(WIDTH / (0.7 + 0.08 * longest)))
     rows = -(-len(handles) // columns)
     figure.set_figheight(figure.get_figheight() + 0.2 * (rows - 1))

@@ -57,6 +57,13 @@ def test_a_curve_is_the_mean_over_the_seeds():
     np.testing.assert_array_equal(axes.lines[0].get_xdata(), [5, 10, 15, 20, 25, 30])
 
 
+def test_a_method_that_has_not_run_is_in_no_legend():
+    results = fake_results(methods=2, settings=1, seeds=1)
+    results["cells"] = [cell_of(results, "cifar10-0.1/local")]
+    (legend,) = convergence(summarise(results)).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["Local"]
+
+
 def test_clients_without_test_samples_are_left_out():
     results = fake_results(methods=2, settings=1, seeds=2, clients=6)
     for row in cell_of(results, "cifar10-0.1/local")["pinned"]["rows"]:
