@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,24 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 60
 CELLS_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Running:
+    """The trials of one stack that is under way, and the last round that they have told."""
+
+    trials: Sequence[Trial]
+    round: int
+
+    @property
+    def part(self) -> float:
+        """Of their rounds."""
+        return self.round / self.trials[0].config["rounds"]
+
+    @property
+    def begun(self) -> float:
+        """Simulations' worth of rounds that are done."""
+        return self.part * sum(len(trial.seeds) for trial in self.trials)
 
 
 class Progress:
@@ -58,7 +77,7 @@ class Progress:
                 self._told.add(id(cell))
                 self._say(f"{cell.cell.id}: {self._scores(cell)}")
         if not self._live and time.monotonic() - self._last_line > SECONDS_BETWEEN_LINES:
-            self._say(self._summary())
+            self._say(self._summary(self._running()))
 
     def _say(self, line: str) -> None:
         self._last_line = time.monotonic()
@@ -67,15 +86,14 @@ class Progress:
         else:
             print(f"[{self._agenda.done}/{self._agenda.total}] {line}", flush=True)
 
-    def _summary(self) -> str:
+    def _summary(self, running: Sequence[Running]) -> str:
         agenda = self._agenda
         text = f"{self._table}: {agenda.done} of {agenda.total} trials"
         if agenda.served:
             text += f", {agenda.served} of them out of the ledger"
-        parts = [_part(trials) for trials in self._running]
-        if begun := self._begun:
-            span = " to ".join(dict.fromkeys(f"{100 * part:.0f}" for part in (parts[-1], parts[0])))
-            text += f", {len(parts)} under way ({span} % of their rounds)"
+        if begun := sum(one.begun for one in running):
+            span = " to ".join(dict.fromkeys(f"{100 * one.part:.0f}" for one in (running[-1], running[0])))
+            text += f", {len(running)} under way ({span} % of their rounds)"
         elif not agenda.ran:
             text += ", processes are starting"
         if agenda.ran and agenda.done < agenda.total:
@@ -83,15 +101,10 @@ class Progress:
             text += f", about {duration(left)} left"
         return text
 
-    @property
-    def _running(self) -> list[Sequence[Trial]]:
+    def _running(self) -> list[Running]:
         """What is under way, the furthest first, without what Tune has asked for ahead of its start."""
-        return sorted(self._under_way, key=_part, reverse=True)[: self._slots]
-
-    @property
-    def _begun(self) -> float:
-        """Simulations' worth of rounds that trials under way have behind them."""
-        return sum(_part(trials) * sum(len(trial.seeds) for trial in trials) for trials in self._running)
+        found = [Running(trials, reached(trials)) for trials in self._under_way]
+        return sorted(found, key=lambda one: one.part, reverse=True)[: self._slots]
 
     def _scores(self, cell: CellAgenda) -> str:
         """For example "pinned 91.20 ± 0.43 %, selected 93.05 ± 0.51 %"."""
@@ -127,9 +140,10 @@ class Progress:
         from rich.table import Table
 
         rounds: dict[str, list[int]] = {}
-        for trials in self._running:
-            for name in {trial.cell for trial in trials}:
-                rounds.setdefault(name, []).append(reached(trials))
+        running = self._running()
+        for one in running:
+            for name in {trial.cell for trial in one.trials}:
+                rounds.setdefault(name, []).append(one.round)
         begun = [
             cell for cell in self._agenda.cells if cell.cell.id in rounds or (cell.seen and not cell.finished)
         ]
@@ -144,12 +158,11 @@ class Progress:
             )
         total = Table.grid(padding=(0, 2))
         total.add_row(
-            ProgressBar(total=self._agenda.total, completed=self._agenda.done + self._begun, width=30),
-            self._summary(),
+            ProgressBar(
+                total=self._agenda.total,
+                completed=self._agenda.done + sum(one.begun for one in running),
+                width=30,
+            ),
+            self._summary(running),
         )
         return Group(cells, total)
-
-
-def _part(trials: Sequence[Trial]) -> float:
-    """Of their rounds that the trials of one stack have behind them."""
-    return reached(trials) / trials[0].config["rounds"]
