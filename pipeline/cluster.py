@@ -159,9 +159,13 @@ def connected(scratch: Path) -> Iterator[None]:
             check_nodes(node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
         yield
     finally:
-        gc.freeze()  # Ray ends the process if another thread frees a reference of its meanwhile
+        # Ray ends the process if another thread frees a reference of its meanwhile: no collection begins by
+        # itself, and one that is asked for finds nothing that was there before.
+        gc.disable()
+        gc.freeze()
         ray.shutdown()
         gc.unfreeze()
+        gc.enable()
 
 
 def gpus_of(resources: Resources, there: float) -> float:

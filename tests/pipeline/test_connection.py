@@ -46,6 +46,15 @@ def test_no_other_thread_frees_anything_while_ray_shuts_down(monkeypatch, tmp_pa
     assert freed
 
 
+def test_no_collection_begins_by_itself_while_ray_shuts_down(monkeypatch, tmp_path):
+    enabled = []
+    monkeypatch.setattr(ray, "shutdown", lambda: enabled.append(gc.isenabled()))
+    with connected(tmp_path):
+        pass
+    assert enabled == [False]
+    assert gc.isenabled()
+
+
 def test_what_sigterm_does_is_the_sweep_s_affair_and_not_ray_s(monkeypatch, tmp_path):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(ray, "init", lambda **_: signal.signal(signal.SIGTERM, signal.SIG_IGN))
