@@ -6,6 +6,7 @@ It is made of the tables' files and of the reports beside it, and of nothing tha
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ class Standing:
     Attributes:
         claims: how many claims of the paper there are.
         holding_there: how many of them hold on its own numbers.
-        holding_here: how many of them hold on ours.
+        here: how many of them get which answer on ours; empty where there is no report.
         report: whether there is one.
     """
 
@@ -55,7 +56,7 @@ class Standing:
     cells: tuple[Cell, ...]
     claims: int
     holding_there: int
-    holding_here: int
+    here: Counter[str]
     report: bool
 
     @property
@@ -153,7 +154,7 @@ def _standing(summary: Summary, folder: Path) -> Standing:
         tuple(cells),
         claims=len(summary.table.claims),
         holding_there=sum(tested.published.answer == "holds" for tested in claims(summary)),
-        holding_here=sum(row["ours"] == "holds" for row in _rows(folder / "claims.csv")),
+        here=Counter(row["ours"] for row in _rows(folder / "claims.csv")),
         report=(folder / "README.md").exists(),
     )
 
