@@ -28,7 +28,6 @@ class Agenda:
         keeps_models: the table wants the models of final trials, not their rows alone.
         stacks: hand out what can share a stack together, for a device that is the faster for it.
         ran: how many simulations were run.
-        seconds: that they took together.
         outcomes: the row of every key that is settled.
     """
 
@@ -44,7 +43,6 @@ class Agenda:
         self.cells = [CellAgenda(cell, table, partitions[cell.partition_name]) for cell in cells]
         self.outcomes: dict[str, Row] = {}
         self.ran = 0
-        self.seconds = 0.0
         self.keeps_models = table.keep == "models"
         self._ledger = ledger
         self.stacks = False
@@ -117,7 +115,6 @@ class Agenda:
             # A trial that was run again for its models alone has its row.
             self.outcomes[row["key"]] = self._ledger.get(row["key"]) or self._ledger.append(row)
         self.ran += len(rows)
-        self.seconds += sum(row.get("seconds", 0.0) for row in rows)
         self._out.difference_update(trial.keys())
         self._catch_up()
 

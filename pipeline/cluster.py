@@ -33,6 +33,9 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    # Where memory runs out the kernel ends a process, and Tune starts it anew; what Ray's monitor ends, Tune
+    # takes for the end of the sweep.
+    "RAY_memory_monitor_refresh_ms": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C raises at once; checkpoints and ledger have what is done
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # Tune's own record of the experiment is never read
@@ -51,8 +54,8 @@ def run(agenda: Agenda, resources: Resources, watch: Watch) -> None:
         watch: called several times a second, and once after the last trial.
 
     Raises:
-        InvalidInput: the cluster at RAY_ADDRESS is not fit for it, no node has what a trial needs, or the
-            sources were edited meanwhile.
+        InvalidInput: the cluster at RAY_ADDRESS is not fit for it or has ended trials, no node has what a
+            trial needs, or the sources were edited meanwhile.
     """
     os.environ.update(ENVIRONMENT)
     with scratch_folder() as scratch, connected(scratch):
@@ -76,17 +79,20 @@ def run(agenda: Agenda, resources: Resources, watch: Watch) -> None:
             "execution": {"device": "cuda" if gpus else "cpu", "threads": resources.cpus},
         }
         search = AgendaSearch(agenda, job)
-        tune.Tuner(
-            tune.with_resources(Worker, {"cpu": resources.cpus, "gpu": gpus}),
-            tune_config=tune.TuneConfig(search_alg=search, num_samples=-1, reuse_actors=True),
-            run_config=tune.RunConfig(
-                storage_path=str(scratch / "tune"),
-                callbacks=[Clock(lambda: watch(slots, search.under_way))],
-                verbose=0,
-                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                failure_config=tune.FailureConfig(max_failures=1),  # of the process; trials report their own
-            ),
-        ).fit()
+        with memory_not_monitored():
+            tune.Tuner(
+                tune.with_resources(Worker, {"cpu": resources.cpus, "gpu": gpus}),
+                tune_config=tune.TuneConfig(search_alg=search, num_samples=-1, reuse_actors=True),
+                run_config=tune.RunConfig(
+                    storage_path=str(scratch / "tune"),
+                    callbacks=[Clock(lambda: watch(slots, search.under_way))],
+                    verbose=0,
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                    failure_config=tune.FailureConfig(
+                        max_failures=1
+                    ),  # of the process; trials report their own
+                ),
+            ).fit()
         if search.edited:
             kept = (
                 "those that the sweep began with; what is done is kept, and the next sweep runs the new ones"
@@ -166,6 +172,27 @@ def connected(scratch: Path) -> Iterator[None]:
         ray.shutdown()
         gc.unfreeze()
         gc.enable()
+
+
+@contextmanager
+def memory_not_monitored() -> Iterator[None]:
+    """Inside, what the memory monitor of a joined cluster ends is said in a line; Tune raises a traceback.
+
+    Raises:
+        InvalidInput: the monitor has ended trials.
+    """
+    from ray.exceptions import OutOfMemoryError
+
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, OutOfMemoryError):
+            raise
+        other = (
+            "one whose memory monitor ends no trials (RAY_memory_monitor_refresh_ms=0 at every `ray start`); "
+            "what is done is kept, and the same command goes on from here"
+        )
+        raise InvalidInput("RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), other) from None
 
 
 def gpus_of(resources: Resources, there: float) -> float:

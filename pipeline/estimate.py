@@ -56,7 +56,8 @@ class Extent:
     """How large a table is.
 
     Attributes:
-        client_epochs: local epochs of all clients in all trials.
+        client_epochs: local epochs of all clients in all trials, as scheduled, also of rows that take a
+            number of steps instead.
         core_hours, gpu_hours: on this machine, as far as it has been calibrated.
     """
 
@@ -112,12 +113,14 @@ class Estimate:
         trials: simulations that are not in the ledger.
         core_hours: of one core, as calibrated, or at the best speed of earlier trials with the same networks,
             or by their arithmetic.
+        longest_hours: of the longest of them.
         disk_bytes: of the ledger, of MLflow, of the checkpoints of trials that are under way, and of models
             that are kept.
     """
 
     trials: int
     core_hours: float
+    longest_hours: float
     disk_bytes: float
 
     @classmethod
@@ -129,7 +132,7 @@ class Estimate:
             slots: trials that run side by side.
         """
         calibration = Calibration()
-        trials, core_seconds, checkpoint, kept = 0, 0.0, 0, 0
+        trials, core_seconds, longest, checkpoint, kept = 0, 0.0, 0.0, 0, 0
         counted: set[str] = set()
         for cell in agenda.cells:
             config, partition = cell.cell.config, cell.partition
@@ -152,15 +155,17 @@ class Estimate:
                 a_round = config.participants(sizes.clients) * _samples(config, *shape, sizes)
                 seconds = config.rounds * a_round / rate
             core_seconds += left * seconds
+            longest = max(longest, seconds)
             models = sizes.clients * scalars * BYTES_PER_SCALAR
             checkpoint = max(checkpoint, models)
             if agenda.keeps_models:
                 kept += min(left, 2 * len(cell.pinned.keys)) * models
-        return cls(trials, core_seconds / 3600, trials * BYTES_PER_TRIAL + slots * checkpoint + kept)
+        disk = trials * BYTES_PER_TRIAL + slots * checkpoint + kept
+        return cls(trials, core_seconds / 3600, longest / 3600, disk)
 
     def text(self, table: str, slots: int) -> str:
         """For the terminal, with how to run less where it is long."""
-        hours = self.core_hours / slots
+        hours = max(self.core_hours / slots, self.longest_hours)
         shown = f"about {duration(3600 * hours)}" if hours < 1 else f"about {hours:.1f} hours"
         here = "on this machine alone, " if os.environ.get("RAY_ADDRESS") else ""
         text = (

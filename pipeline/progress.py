@@ -37,9 +37,13 @@ class Running:
         return self.round / self.trials[0].config["rounds"]
 
     @property
+    def simulations(self) -> int:
+        return sum(len(trial.seeds) for trial in self.trials)
+
+    @property
     def begun(self) -> float:
         """Simulations' worth of rounds that are done."""
-        return self.part * sum(len(trial.seeds) for trial in self.trials)
+        return self.part * self.simulations
 
 
 class Progress:
@@ -51,7 +55,9 @@ class Progress:
         self._slots = 1
         self._under_way: Sequence[Sequence[Trial]] = ()
         self._told = {id(cell) for cell in agenda.cells if cell.finished}
-        self._last_line = time.monotonic()
+        self._last_line = self._updated = time.monotonic()
+        self._busy = 0.0  # seconds, summed over the places
+        self._resumed: dict[str, float] = {}  # by a stack's first key: what its checkpoint had of it
         self._live = None
         if sys.stdout.isatty():
             from rich.live import Live
@@ -71,7 +77,13 @@ class Progress:
 
     def update(self, slots: int, under_way: Sequence[Sequence[Trial]]) -> None:
         """Show where the agenda stands; see `pipeline.cluster.Watch`."""
-        self._slots, self._under_way = slots, under_way
+        now = time.monotonic()
+        self._busy += (now - self._updated) * min(len(self._under_way), slots)
+        self._updated, self._slots, self._under_way = now, slots, under_way
+        for trials in under_way:
+            key = trials[0].keys()[0]
+            if key not in self._resumed:
+                self._resumed[key] = Running(trials, reached(trials)).begun
         for cell in self._agenda.cells:
             if cell.finished and id(cell) not in self._told:
                 self._told.add(id(cell))
@@ -96,9 +108,11 @@ class Progress:
             text += f", {len(running)} under way ({span} % of their rounds)"
         elif not agenda.ran:
             text += ", processes are starting"
-        if agenda.ran and agenda.done < agenda.total:
-            left = (agenda.total - agenda.done - begun) * agenda.seconds / agenda.ran / self._slots
-            text += f", about {duration(left)} left"
+        done_here = agenda.ran + begun - sum(self._resumed.values())
+        if done_here > 0 and agenda.done < agenda.total:
+            left = (agenda.total - agenda.done - begun) / self._slots
+            longest = max((one.simulations - one.begun for one in running), default=0.0)
+            text += f", about {duration(max(left, longest) * self._busy / done_here)} left"
         return text
 
     def _running(self) -> list[Running]:

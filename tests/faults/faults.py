@@ -143,6 +143,12 @@ def fail_trials(checkout: Checkout) -> Iterator[Process]:
     yield process
 
 
+@contextmanager
+def fill_memory(checkout: Checkout) -> Iterator[Process]:
+    """Of the machine, by other programs; for Ray it is full from the start."""
+    yield started(checkout, RAY_memory_usage_threshold="0")
+
+
 # ---- nodes of a cluster --------------------------------------------------------------------------------
 
 
@@ -293,6 +299,7 @@ FAULTS = {
         ),
         survived=True,
     ),
+    "memory": Fault("Other programs take nearly all memory", fill_memory, survived=True),
     "node": Fault("One of a cluster's two nodes is killed", kill_node, survived=True),
     "head": Fault("A cluster's head node is killed; the next sweep joins another", kill_head),
     "ledger": Fault(

@@ -9,7 +9,8 @@ import threading
 import pytest
 import ray
 
-from pipeline.cluster import connected
+from pfl.errors import InvalidInput
+from pipeline.cluster import connected, memory_not_monitored
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +61,17 @@ def test_what_sigterm_does_is_the_sweep_s_affair_and_not_ray_s(monkeypatch, tmp_
     monkeypatch.setattr(ray, "init", lambda **_: signal.signal(signal.SIGTERM, signal.SIG_IGN))
     with connected(tmp_path):
         assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_cluster_s_memory_monitor_is_named_where_it_has_ended_trials(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+
+    def fit() -> None:
+        """As Tune does."""
+        raise RuntimeError("Caught unexpected exception") from ray.exceptions.OutOfMemoryError("4 workers")
+
+    with (
+        pytest.raises(InvalidInput, match=r"head:6379 is not accepted; .*RAY_memory_monitor_refresh_ms=0"),
+        memory_not_monitored(),
+    ):
+        fit()

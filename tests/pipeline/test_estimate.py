@@ -12,6 +12,7 @@ from pfl.data.partition import make_partition
 from pipeline.calibration import Calibration, Sizes, Speed
 from pipeline.config import cells, load_table
 from pipeline.estimate import Amount, Estimate, Extent
+from pipeline.formats import duration
 from tests.pipeline.conftest import agenda_of
 
 
@@ -96,6 +97,13 @@ def test_a_sweep_is_estimated_by_the_calibration_and_else_by_the_fastest_earlier
     sizes = Sizes(5, 40, 40)
     seconds = [v.seconds(c.config, sizes) for c, v in zip(small(), speeds, strict=True) if v]
     assert Estimate.of(agenda, ledger, manifest, slots=1).core_hours == pytest.approx(8 * sum(seconds) / 3600)
+
+
+def test_no_trial_ends_sooner_for_idle_places(ledger):
+    manifest = {"digits": {"shape": (1, 8, 8), "classes": 10}}
+    estimate = Estimate.of(agenda_of(ledger), ledger, manifest, slots=100)
+    assert estimate.longest_hours == pytest.approx(estimate.core_hours / estimate.trials)
+    assert duration(3600 * estimate.longest_hours) in estimate.text("small", slots=100)
 
 
 def test_passes_over_the_data_are_counted(ledger, edit):

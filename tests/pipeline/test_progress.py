@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
+
 from pipeline.progress import Progress
 from pipeline.rounds import teller
 from tests.pipeline.conftest import agenda_of, fake_run
@@ -33,13 +37,48 @@ def test_trials_under_way_are_shown_with_their_rounds(ledger, capsys, monkeypatc
     assert "0 of 32 trials, 2 under way (0 to 50 % of their rounds)" in capsys.readouterr().out
 
 
-def test_time_left_counts_what_is_under_way(ledger, capsys, monkeypatch):
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Stands still until ``now`` is set; a line is said at every update."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("pipeline.progress.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("pipeline.progress.SECONDS_BETWEEN_LINES", -1)
+    return clock
+
+
+def test_time_left_counts_what_is_under_way(ledger, capsys, clock):
+    agenda = agenda_of(ledger)
+    progress = Progress("small", agenda)
+    first, second = agenda.next(), agenda.next()
+    progress.update(1, [[first]])
+    agenda.record(first, fake_run(first))
+    progress.update(1, [[second]])
+    teller([second])(1, 2, None)
+    clock.now = 150.0
+    progress.update(1, [[second]])
+    assert "1 under way (50 % of their rounds), about 50 min 50 s left" in capsys.readouterr().out
+
+
+def test_time_left_does_not_count_as_fast_what_a_checkpoint_had(ledger, capsys, clock):
     agenda = agenda_of(ledger)
     trial = agenda.next()
-    agenda.record(trial, [{**row, "seconds": 100.0} for row in fake_run(trial)])
-    under_way = [agenda.next()]
-    teller(under_way)(1, 2, None)
+    teller([trial])(1, 2, None)
     progress = Progress("small", agenda)
-    monkeypatch.setattr("pipeline.progress.SECONDS_BETWEEN_LINES", 0)
-    progress.update(1, [under_way])
-    assert "1 under way (50 % of their rounds), about 50 min 50 s left" in capsys.readouterr().out
+    progress.update(1, [[trial]])
+    agenda.record(trial, fake_run(trial))
+    clock.now = 50.0
+    progress.update(1, [])
+    assert "1 of 32 trials, about 51 min 40 s left" in capsys.readouterr().out
+
+
+def test_the_last_trial_takes_its_time_however_many_could_run_beside_it(ledger, capsys, clock):
+    agenda = agenda_of(ledger)
+    progress = Progress("small", agenda)
+    while agenda.total - agenda.done > 1:
+        trial = agenda.next()
+        agenda.record(trial, fake_run(trial))
+    last = [agenda.next()]
+    progress.update(2, [last])
+    clock.now = 310.0
+    progress.update(2, [last])
+    assert "31 of 32 trials, about 10.0 s left" in capsys.readouterr().out
