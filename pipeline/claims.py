@@ -150,13 +150,45 @@ class Margin(_Claim):
         if complete:
             return Finding("holds" if within else "does not hold", shown)
         # A gap only shrinks when further rows get their numbers: what is too small now stays so.
-        final = self.over == "each" and self.at_least is not None and low < self.at_least
+        settled = [gap.points for gap in gaps if gap.complete or not self._enough(gap.points)]
+        final = self.over == "each" and not all(self._within(value) for value in settled)
         return Finding("does not hold" if final else "cannot be said", shown)
 
     def _within(self, points: float) -> bool:
-        low = -float("inf") if self.at_least is None else self.at_least
-        high = float("inf") if self.at_most is None else self.at_most
-        return low <= points <= high
+        return self._enough(points) and (self.at_most is None or points <= self.at_most)
+
+    def _enough(self, points: float) -> bool:
+        return self.at_least is None or points >= self.at_least
+
+
+class Closeness(_Claim):
+    """A row, and those that ``among`` names, are within so many points of the best of every column."""
+
+    kind: Literal["close"]
+    points: float = Field(gt=0)
+
+    def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
+        settings = self.settings or list(columns)
+        compared = [self.row, *self.among]
+        best = {
+            setting: max(there)
+            for setting in settings
+            if (there := [values[setting, row] for row in rows if (setting, row) in values])
+        }
+        gaps = {
+            (setting, row): round(best[setting] - values[setting, row], 2)
+            for setting in best
+            for row in compared
+            if (setting, row) in values
+        }
+        if not gaps:
+            return Finding("cannot be said", "")
+        setting, row = max(gaps, key=lambda place: gaps[place])
+        shown = f"furthest: {rows[row]} in {columns[setting]}, {gaps[setting, row]:.2f} below the best"
+        if gaps[setting, row] > self.points:
+            return Finding("does not hold", shown)
+        complete = all((setting, row) in values for setting in settings for row in rows)
+        return Finding("holds" if complete else "cannot be said", shown)
 
 
 class Trend(_Claim):
@@ -205,7 +237,7 @@ class Trend(_Claim):
         return Finding("holds" if len(known) == len(pairs) else "cannot be said", shown)
 
 
-Claim = Annotated[Rank | Margin | Trend, Field(discriminator="kind")]
+Claim = Annotated[Rank | Margin | Closeness | Trend, Field(discriminator="kind")]
 
 
 def _columns(gaps: Sequence[_Gap]) -> str:

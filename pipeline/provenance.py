@@ -27,7 +27,7 @@ METRICS = {
 }
 TIME = "time of local training (10⁻⁴ s a training sample)"
 MOMENTS = {
-    "headline": "after aggregation or after local training, as each method reports it",
+    "headline": "after aggregation, local training or adaptation, as each method reports it",
     "post_aggregation": "after aggregation",
     "post_local": "after local training",
     "adapted": "after each client's adaptation",

@@ -84,6 +84,27 @@ def test_a_margin_with_numbers_missing_is_refuted_only_by_what_cannot_change():
     assert answer(missing, kind="margin", over="mean", at_least=11) == "cannot be said"
 
 
+def test_a_margin_that_is_too_large_shrinks_unless_all_others_are_there():
+    assert answer({("b", "ours"): None}, kind="margin", at_most=2) == "does not hold"
+    assert answer({("b", "ours"): None, ("a", "two"): None}, kind="margin", at_most=2) == "cannot be said"
+
+
+# ---- closeness -----------------------------------------------------------------------------------------
+
+
+def test_rows_are_close_within_so_many_points_of_the_best_of_every_column():
+    assert answer(kind="close", among=["one"], settings=["a"], points=3) == "holds"
+    assert answer(kind="close", among=["one"], settings=["a"], points=2.99) == "does not hold"
+    shown = found(kind="close", among=["one"], points=3).shown
+    assert shown == "furthest: One in Column B, 11.00 below the best"
+
+
+def test_closeness_needs_all_numbers_to_hold_and_one_to_be_refuted():
+    assert answer({("b", "two"): None}, kind="close", points=3) == "cannot be said"
+    assert answer({("b", "two"): None}, kind="close", among=["one"], points=3) == "does not hold"
+    assert answer({("a", "ours"): None, ("b", "ours"): None}, kind="close", points=3) == "cannot be said"
+
+
 # ---- trends --------------------------------------------------------------------------------------------
 
 
@@ -132,6 +153,8 @@ def test_a_claim_about_what_the_table_does_not_have_is_one_line(edit, claim, sai
         ("fedsimsup-table1", "about 4 - 6%", "does not hold", "+3.45 to +6.70"),
         ("pfedsim-table6", "rho = 1 is always the worst", "does not hold", "Tiny-ImageNet, Dir(0.5)"),
         ("pfedsim-table6", "rho = 0 is always worse", "does not hold", "5 of 8 columns"),
+        ("pfedsim-table6", "is in [0.3, 0.7]", "does not hold", "rho = 0.7 in Tiny-ImageNet, Dir(0.1), 3.82"),
+        ("pfedcs-table5", "stable from rho = 1", "holds", "0.12 below"),
         ("spfl-table1", "1.81 ~ 18.46%", "holds", "+1.81 to +18.46"),
         ("spfl-table1", "always higher than", "does not hold", "FedUpdate has 80.05"),
         ("fedcac-table2", "best model performance", "holds", "0.47 away"),
