@@ -149,6 +149,19 @@ def test_equal_partitions_are_equal_bytes_on_disk(digits, tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_a_saved_partition_is_as_readable_as_other_files(digits, tmp_path):
+    (tmp_path / "usual").touch()
+    make_partition("dirichlet:0.1", digits, 20).save(tmp_path / "p.npz")
+    assert (tmp_path / "p.npz").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_partition_that_cannot_be_written_is_one_line_and_leaves_nothing(digits, tmp_path):
+    (tmp_path / "p.npz.partial").symlink_to("/dev/full")
+    with pytest.raises(InvalidInput, match=r"p\.npz is not accepted; expected one that can be written"):
+        make_partition("dirichlet:0.1", digits, 20).save(tmp_path / "p.npz")
+    assert [*tmp_path.iterdir()] == []
+
+
 @pytest.mark.parametrize("content", [None, b"", b"no archive", b"PK\x03\x04 half an archive"])
 def test_a_partition_that_is_missing_or_damaged_is_one_line(tmp_path, content):
     if content is not None:
