@@ -47,6 +47,7 @@ def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
         ("dirichlet:0.1,test=1", "test: 1.0 is not accepted; expected a number in [0.01, 0.99]"),
         ("pathological:2.5", "classes: 2.5 is not accepted; expected a whole number"),
         ("pathological:0", "classes: 0 is not accepted"),
+        ("class_sets:0-4,size=1" + 400 * "0", "size: 1"),
     ],
 )
 def test_a_wrong_specification_is_one_line_that_names_what_is_wrong(spec, complaint):
@@ -71,6 +72,12 @@ def test_a_wrong_specification_is_one_line_that_names_what_is_wrong(spec, compla
             4,
             "classes: 2 is not accepted; expected at least 3, so that 4 clients hold all 10",
         ),
+        (
+            "dirichlet_client:0.1,size=1000000000000",
+            20,
+            "clients * (size + test_size): 20000000002000 is not accepted; expected at most 100,000,000",
+        ),
+        ("classes_client:2", 10**12, "at most 100,000,000 samples"),
     ],
 )
 def test_what_cannot_be_dealt_is_refused_before_the_data_are_read(spec, clients, complaint):
