@@ -14,8 +14,9 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
     """
 
     def __init__(self, parameter: str, value: object, accepted: str):
-        shown = value if isinstance(value, str) else repr(value)
-        super().__init__(f"{parameter}: {shown} is not accepted; expected {accepted}")
+        shown = value if isinstance(value, str) and value else repr(value)
+        line = f"{parameter}: {shown} is not accepted; expected {accepted}"
+        super().__init__(" ".join(line.splitlines()))  # a value or a library's words may have several
         self.parameter = parameter
 
 

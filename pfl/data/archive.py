@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import lzma
 import shutil
 import tarfile
 import tempfile
@@ -16,8 +17,18 @@ from typing import IO
 
 from pfl.errors import InvalidInput
 
-DAMAGED = (zipfile.BadZipFile, tarfile.ReadError, gzip.BadGzipFile, zlib.error, EOFError)
+DAMAGED = (
+    zipfile.BadZipFile,
+    NotImplementedError,
+    tarfile.ReadError,
+    gzip.BadGzipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+)
 """What the standard library raises on a truncated or damaged archive."""
+
+_ZIPS = (".zip", ".npz")
 
 
 class Tree:
@@ -57,13 +68,15 @@ class Tree:
 def open_tree(path: Path) -> Iterator[Tree]:
     """The files of a folder, a zip or a (compressed) tar. A tar is unpacked to a temporary folder meanwhile.
 
+    What is called .zip or .npz is read as a zip, every other file as a tar.
+
     Raises:
         InvalidInput: the archive is truncated or damaged, or a member's path leaves the folder.
     """
     try:
         if path.is_dir():
             yield Tree(path, path)
-        elif tarfile.is_tarfile(path):
+        elif path.suffix not in _ZIPS:
             with tempfile.TemporaryDirectory(prefix="pfl-") as folder:
                 try:
                     _unpack(path, Path(folder))
@@ -78,14 +91,13 @@ def open_tree(path: Path) -> Iterator[Tree]:
                     _check_inside(path, name)
                 yield Tree(path, archive)
     except DAMAGED as error:
-        raise InvalidInput(
-            "dataset", str(path), f"a complete zip or tar ({error or 'it is truncated'})"
-        ) from error
+        cause = str(error).partition(":\n")[0] or "it is truncated"  # tarfile adds lines
+        raise InvalidInput("dataset", str(path), f"a complete zip or tar ({cause})") from error
 
 
 def check_archive(path: Path) -> None:
     """Raise `InvalidInput` if ``path`` is a zip, or an npz, whose directory cannot be read."""
-    if path.suffix in (".zip", ".npz") and path.is_file():
+    if path.suffix in _ZIPS and path.is_file():
         with open_tree(path):
             pass
 
@@ -101,6 +113,21 @@ def _unpack(path: Path, folder: Path) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with target.open("wb") as file:
                     shutil.copyfileobj(content, file)
+        _check_end(archive)
+
+
+def _check_end(archive: tarfile.TarFile) -> None:
+    """Raise `tarfile.ReadError` unless zeros, and nothing else, follow the members.
+
+    tarfile takes every bad header but the first for the end.
+    """
+    file = archive.fileobj
+    assert file is not None
+    file.seek(archive.offset)
+    rest = iter(lambda: file.read(1 << 20), b"")  # all of it: a compressed file's checksum comes last
+    zeros = [not content.strip(b"\0") for content in rest]
+    if not zeros or not all(zeros):
+        raise tarfile.ReadError("the list of its files breaks off")
 
 
 def _check_inside(path: Path, member: str) -> None:

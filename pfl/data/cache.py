@@ -9,13 +9,15 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import logging
 import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
@@ -23,8 +25,15 @@ from tqdm import tqdm
 from pfl.data.definition import Content
 from pfl.errors import InvalidInput
 
+log = logging.getLogger(__name__)
+
 FORMAT = 1
 """Part of every key; raise it when decoding the same files gives other values."""
+
+T = TypeVar("T")
+
+_DAMAGED = (FileNotFoundError, EOFError, ValueError, KeyError, TypeError)
+"""What reading an entry raises that was cut off or overwritten."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CHUNK = 4096
@@ -99,8 +108,8 @@ def cache_root() -> Path:
     return Path(os.environ.get("PFL_CACHE", "~/.cache/pfl-repro")).expanduser()
 
 
-def entry(name: str, key: str, write: Callable[[Path], None]) -> Path:
-    """The folder of a cache entry, made by ``write`` unless it is there.
+def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Path], T]) -> T:
+    """What ``read`` gets out of a cache entry's folder, made by ``write`` unless it is there and undamaged.
 
     Safe when several processes make the same entry at once: each writes to a folder of its own, and the first
     to finish gives its folder the entry's name.
@@ -111,23 +120,36 @@ def entry(name: str, key: str, write: Callable[[Path], None]) -> Path:
     root = cache_root()
     folder = root / f"{name}-{key[:16]}"
     if folder.is_dir():
-        return folder
+        try:
+            return read(folder)
+        except _DAMAGED as error:
+            log.warning("%s is damaged and is made again (%s)", folder, error)
+            with _temporary(root, name) as aside, suppress(FileNotFoundError):  # another process was first
+                folder.replace(aside)
+    with _temporary(root, name) as made:
+        try:
+            write(made)
+            made.replace(folder)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise _unwritable(root, error) from error
+            if not folder.is_dir():  # otherwise another process was first
+                raise
+    return read(folder)
+
+
+@contextmanager
+def _temporary(root: Path, name: str) -> Iterator[Path]:
+    """A new folder beside the cache entries; what is there afterwards under its name is removed."""
     try:
         root.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=root))
+        folder = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=root))
     except OSError as error:
         raise _unwritable(root, error) from error
     try:
-        write(temporary)
-        temporary.replace(folder)
-    except OSError as error:
-        if error.errno in _FULL:
-            raise _unwritable(root, error) from error
-        if not folder.is_dir():  # otherwise another process was first
-            raise
+        yield folder
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return folder
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _unwritable(root: Path, error: OSError) -> InvalidInput:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pfl.data.definition import RemoteFile
 from pfl.errors import InvalidInput
+from pfl.files import write_json
 
 RECORD = "checksums.json"
 """In a data set's folder of data/raw: name, bytes and sha256 of files whose source publishes no checksum."""
@@ -51,21 +51,26 @@ def verify(path: Path, file: RemoteFile, folder: Path) -> None:
     A file that is not in the record yet is entered.
 
     Raises:
-        InvalidInput: the checksum is another.
+        InvalidInput: the checksum is another, or the record is damaged.
     """
     if file.md5 is not None:
         algorithm, expected, found = "md5", file.md5, digest(path, "md5")
     else:
         algorithm, described = "sha256", describe(path) | {"name": file.name}
         record = folder / RECORD
-        recorded = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+        recorded = _recorded(record)
         if file.name not in recorded:
-            folder.mkdir(parents=True, exist_ok=True)
-            temporary = record.with_suffix(f".{os.getpid()}")
-            temporary.write_text(json.dumps(recorded | {file.name: described}, indent=1), encoding="utf-8")
-            temporary.replace(record)
+            write_json(record, recorded | {file.name: described})
             return
         expected, found = recorded[file.name]["sha256"], described["sha256"]
     if found != expected:
         where = "published" if file.md5 else f"recorded in {folder / RECORD}"
         raise InvalidInput("dataset", f"{path} of {algorithm} {found}", f"{algorithm} {expected}, as {where}")
+
+
+def _recorded(record: Path) -> dict[str, Any]:
+    try:
+        return json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    except ValueError as error:
+        accepted = f"JSON ({error}); delete it and the checksums are recorded anew"
+        raise InvalidInput("file", str(record), accepted) from None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,15 +75,15 @@ def load(
     Raises:
         InvalidInput: there is nothing to read, or it cannot be read.
     """
-    found = locate(name_or_path, _given(source), raw) or download(name_or_path, raw, progress)
-    try:
+    found = _located(name_or_path, source, raw) or download(name_or_path, raw, progress)
+    with _reading(name_or_path):
         stamps = [stamp for path in found.files for stamp in checksum.stamps(path)]
-        key = cache.key_of([found.name, found.kind, *stamps])
-        folder = cache.entry(found.name, key, lambda folder: _decode(found, folder, progress))
-    except OSError as error:
-        unreadable = str(error.filename or name_or_path)
-        raise InvalidInput("dataset", unreadable, f"files that can be read ({error.strerror})") from error
-    return _opened(found.name, folder)
+        return cache.entry(
+            found.name,
+            cache.key_of([found.name, found.kind, *stamps]),
+            write=lambda folder: _decode(found, folder, progress),
+            read=lambda folder: _opened(found.name, folder),
+        )
 
 
 def check_dataset(
@@ -95,15 +97,29 @@ def check_dataset(
     Raises:
         InvalidInput: no such name, path or DATA_SOURCE, or a file that cannot be read.
     """
-    found = locate(name_or_path, _given(source), raw)
-    for path in found.files if found else ():
-        check_archive(path)
+    found = _located(name_or_path, source, raw)
+    with _reading(name_or_path):
+        for path in found.files if found else ():
+            check_archive(path)
     return found.definition if found else DATASETS[name_or_path]
 
 
-def _given(source: str | Path | None) -> Path | None:
+def _located(name_or_path: str, source: str | Path | None, raw: Path) -> Located | None:
     given = source or os.environ.get("DATA_SOURCE")
-    return Path(given) if given else None
+    with _reading(name_or_path):
+        return locate(name_or_path, Path(given) if given else None, raw)
+
+
+@contextmanager
+def _reading(name_or_path: str) -> Iterator[None]:
+    """Inside, an operating system's refusal to read a file is an `InvalidInput`."""
+    try:
+        yield
+    except OSError as error:
+        unreadable = str(error.filename or name_or_path)
+        raise InvalidInput(
+            "dataset", unreadable, f"files that can be read ({error.strerror or error})"
+        ) from error
 
 
 def _decode(found: Located, folder: Path, progress: bool) -> None:

@@ -78,7 +78,7 @@ def download(name: str, raw: Path, progress: bool) -> Located:
 
 def _of_path(text: str) -> Located:
     path = Path(text)
-    if path.exists():
+    if text and path.exists():
         ending = next((end for end in _ARCHIVES if path.name.endswith(end)), "")
         return _unofficial(path.resolve().name.removesuffix(ending), path)
     if len(path.parts) > 1 or path.name.endswith(_ARCHIVES):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import numpy as np
 from pfl.data.partitions import PARTITIONS
 from pfl.data.rule import Rule, parsed, split, written
 from pfl.errors import InvalidInput
+from pfl.files import replacing, writing
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -80,8 +80,11 @@ class Partition:
         return dataclasses.replace(self, train=tuple(train), test=tuple(validation))
 
     def save(self, path: Path) -> None:
-        """Write the partition to an .npz file, whole or not at all; equal partitions give equal bytes."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        """Write the partition to an .npz file, whole or not at all; equal partitions give equal bytes.
+
+        Raises:
+            InvalidInput: it cannot be written.
+        """
         arrays = {
             "spec": np.array(self.spec),
             "pool": np.array(parse_spec(self.spec)[1].pool),
@@ -92,9 +95,8 @@ class Partition:
         for name, lists in (("train", self.train), ("test", self.test)):
             arrays[name] = np.concatenate(lists)
             arrays[f"{name}_sizes"] = np.array([len(indices) for indices in lists])
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
+        with writing(path), replacing(path) as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
-        Path(file.name).replace(path)
 
     @classmethod
     def load(cls, path: Path) -> Partition:

@@ -40,7 +40,7 @@ class Hyperparameter:
             valid = (
                 isinstance(value, number)
                 and not isinstance(value, bool)
-                and math.isfinite(value)
+                and -math.inf < value < math.inf
                 and (self.low is None or value >= self.low)
                 and (self.high is None or value <= self.high)
             )

@@ -37,7 +37,7 @@ def test_a_size_cuts_all_classes_alike(data):
     assert counts(made, data).tolist() == [[20, 0, 0, 5, 0, 5, 0, 0, 0, 20]]
 
 
-@pytest.mark.parametrize("sets", ["", "0-", "4-2", "0x0", "cats"])
+@pytest.mark.parametrize("sets", ["", "0-", "4-2", "0x0", "cats", "0-9999999999999", "0x9999999999999"])
 def test_sets_that_mean_nothing_are_named(sets):
     with pytest.raises(InvalidInput, match="sets"):
         check_partition(f"class_sets:{sets}", None)

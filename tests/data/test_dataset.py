@@ -102,6 +102,21 @@ def test_loads_at_once_agree_and_leave_one_cache_entry(image_folder, tmp_path, m
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
+@pytest.mark.parametrize("file", ["images.bin", "labels.npy", "meta.json"])
+@pytest.mark.parametrize("left", [None, 0, 50])
+def test_a_damaged_cache_entry_is_made_again(file, left, image_folder, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
+    images = load(str(image_folder), progress=False).images.tolist()
+    (entry,) = (tmp_path / "cache").iterdir()
+    content = (entry / file).read_bytes()
+    (entry / file).unlink()
+    if left is not None:
+        (entry / file).write_bytes(content[:left])
+    assert load(str(image_folder), progress=False).images.tolist() == images
+    assert f"{entry} is damaged" in caplog.text
+    assert [*(tmp_path / "cache").iterdir()] == [entry]
+
+
 def test_the_source_names_what_was_read(image_folder):
     archive = zipped(image_folder)
     (file,) = load(str(archive), progress=False).source["files"]
@@ -145,6 +160,11 @@ def test_a_path_with_nothing_there_is_named(tmp_path):
     assert "nothing.zip" in early_complaint(tmp_path / "nothing.zip")
 
 
+@pytest.mark.parametrize("path", ["", "d" * 300, "photos\n.zip"])
+def test_a_path_that_can_be_none_is_one_line(path):
+    assert early_complaint(path).startswith("dataset: ")
+
+
 def test_a_truncated_zip_is_one_clear_line(image_folder):
     archive = zipped(image_folder)
     archive.write_bytes(archive.read_bytes()[:-100])
@@ -166,6 +186,11 @@ def test_an_image_that_does_not_decode_is_named(image_folder):
     picture = image_folder / "train/dog/1.png"
     picture.write_bytes(picture.read_bytes()[:45])
     assert "train/dog/1.png is not accepted; expected an image that decodes" in complaint(image_folder)
+
+
+def test_a_file_that_is_no_image_is_named(image_folder):
+    (image_folder / "train/dog/1.png").write_bytes(b"no image")
+    assert complaint(image_folder).endswith("an image that decodes (it is of no known format)")
 
 
 def test_an_image_of_another_size_is_named(image_folder):

@@ -47,6 +47,7 @@ def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
         ("dirichlet:0.1,test=1", "test: 1.0 is not accepted; expected a number in [0.01, 0.99]"),
         ("pathological:2.5", "classes: 2.5 is not accepted; expected a whole number"),
         ("pathological:0", "classes: 0 is not accepted"),
+        ("class_sets:0-4,size=1" + 400 * "0", "size: 1"),
     ],
 )
 def test_a_wrong_specification_is_one_line_that_names_what_is_wrong(spec, complaint):
@@ -71,6 +72,12 @@ def test_a_wrong_specification_is_one_line_that_names_what_is_wrong(spec, compla
             4,
             "classes: 2 is not accepted; expected at least 3, so that 4 clients hold all 10",
         ),
+        (
+            "dirichlet_client:0.1,size=1000000000000",
+            20,
+            "clients * (size + test_size): 20000000002000 is not accepted; expected at most 100,000,000",
+        ),
+        ("classes_client:2", 10**12, "at most 100,000,000 samples"),
     ],
 )
 def test_what_cannot_be_dealt_is_refused_before_the_data_are_read(spec, clients, complaint):
@@ -147,6 +154,19 @@ def test_equal_partitions_are_equal_bytes_on_disk(digits, tmp_path):
         make_partition("dirichlet:0.1", digits, 20).save(tmp_path / name)
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_saved_partition_is_as_readable_as_other_files(digits, tmp_path):
+    (tmp_path / "usual").touch()
+    make_partition("dirichlet:0.1", digits, 20).save(tmp_path / "p.npz")
+    assert (tmp_path / "p.npz").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_partition_that_cannot_be_written_is_one_line_and_leaves_nothing(digits, tmp_path):
+    (tmp_path / "p.npz.partial").symlink_to("/dev/full")
+    with pytest.raises(InvalidInput, match=r"p\.npz is not accepted; expected one that can be written"):
+        make_partition("dirichlet:0.1", digits, 20).save(tmp_path / "p.npz")
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no archive", b"PK\x03\x04 half an archive"])

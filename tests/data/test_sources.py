@@ -160,6 +160,12 @@ def test_a_checksum_that_nobody_publishes_is_recorded_and_held_to(server, tmp_pa
         fetch(server, tmp_path, md5=None)
 
 
+def test_a_damaged_record_of_checksums_is_one_line(server, tmp_path):
+    (tmp_path / "checksums.json").write_text('{"data.bin": ')
+    with pytest.raises(InvalidInput, match=r"checksums\.json is not accepted; expected JSON"):
+        fetch(server, tmp_path, md5=None)
+
+
 # ---- where files are looked for ------------------------------------------------------------------------
 
 

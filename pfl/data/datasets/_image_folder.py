@@ -136,7 +136,7 @@ def _is_colour(tree: Tree, name: str) -> bool:
 
 @contextmanager
 def _opened(tree: Tree, name: str) -> Iterator[Image]:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(io.BytesIO(tree.read(name))) as image:
@@ -144,4 +144,5 @@ def _opened(tree: Tree, name: str) -> Iterator[Image]:
                 raise ValueError("it has more than 8 bits a channel")
             yield image
     except Exception as error:  # decoders raise whatever their format's parser meets
-        raise InvalidInput("dataset", f"{tree.path}: {name}", f"an image that decodes ({error})") from error
+        cause = "it is of no known format" if isinstance(error, UnidentifiedImageError) else error
+        raise InvalidInput("dataset", f"{tree.path}: {name}", f"an image that decodes ({cause})") from error

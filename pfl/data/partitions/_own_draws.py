@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
 
 
+_MOST = 100_000_000
+"""Samples that are drawn for all clients together: 800 MB of indices."""
+
+
 @dataclass(frozen=True)
 class OwnDraws(Rule):
     """Every client draws a fixed number of samples, with the same class proportions in training and test.
@@ -29,6 +33,11 @@ class OwnDraws(Rule):
 
     size: int = hyper(500, "training samples of a client", low=1)
     test_size: int = hyper(100, "test samples of a client", low=1)
+
+    def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
+        super().check(clients, samples, classes)
+        if clients is not None and (total := clients * (self.size + self.test_size)) > _MOST:
+            raise InvalidInput("clients * (size + test_size)", total, f"at most {_MOST:,} samples")
 
     @abstractmethod
     def proportions(self, clients: int, classes: int, rng: np.random.Generator) -> np.ndarray:

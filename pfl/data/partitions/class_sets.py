@@ -13,7 +13,7 @@ from pfl.engine.hyper import hyper
 from pfl.errors import InvalidInput
 from pfl.rounding import whole_part
 
-CLASS = re.compile(r"(\d+)(?:-(\d+))?(?:x(\d+))?")
+CLASS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?(?:x(\d{1,5}))?")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ClassSets(PoolingRule):
     clients_from_data: ClassVar[bool] = True
 
     sets: str = "0-4/5-9"
-    size: int = hyper(0, "samples of a client at most, before the split; 0: all", low=0)
+    size: int = hyper(0, "samples of a client at most, before the split; 0: all", low=0, high=10**9)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,7 +70,8 @@ class ClassSets(PoolingRule):
         for part in text.split("+"):
             found = CLASS.fullmatch(part)
             if not found:
-                raise InvalidInput("sets", self.sets, "classes as in 0-4/2-6/0x4+9x4+3")
+                accepted = "classes and weights below 100,000 as in 0-4/2-6/0x4+9x4+3"
+                raise InvalidInput("sets", self.sets, accepted)
             first, last, weight = found.groups()
             alone = 1 if "x" in text else 0
             chosen = range(int(first), int(last or first) + 1)
