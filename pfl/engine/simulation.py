@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -15,11 +13,11 @@ from typing import Any
 
 import torch
 
-from pfl.config import Config, Execution, departures, stackable
+from pfl.config import Config, Execution, stackable
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
-from pfl.engine import VERSION, checkpoint
+from pfl.engine import checkpoint
 from pfl.engine.device import backend_for, peak_memory, resolve_device, threads
 from pfl.engine.evaluation import Known, evaluate, moments, summarise
 from pfl.engine.local import Backend, Program, Task, Trained
@@ -30,6 +28,7 @@ from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.models._network import Network
+from pfl.trials import trial_key
 
 BYTES_PER_SCALAR = 4
 
@@ -82,7 +81,7 @@ class _Run:
     def restore(self, state: dict[str, Any]) -> None:
         checkpoint.restore_server(self.server, state)
         for name in _PLAIN:
-            setattr(self, name, state.get(name, getattr(self, name)))
+            setattr(self, name, state[name])
 
 
 _PLAIN = ("history", "per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "observations")
@@ -321,14 +320,12 @@ class Simulation:
     # ---- checkpoints and results -----------------------------------------------------------------------
 
     @cached_property
-    def _fingerprint(self) -> str:
-        """Of what the simulation computes; one checkpoint after another carries it."""
-        configs = [departures(config.to_dict()) for config in self.configs]
-        seeds = [run.server.seed for run in self.runs]
-        divided = self.federation.partition.checksum
-        content = [configs, seeds, VERSION, self.program.method.version, divided]
-        text = json.dumps(content, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+    def _fingerprint(self) -> list[str]:
+        """The keys of what the simulation computes; one checkpoint after another carries them."""
+        partition = self.federation.partition
+        data, divided = partition.data_checksum, partition.checksum
+        servers = [run.server for run in self.runs]
+        return [trial_key(server.config.to_dict(), data, divided, server.seed) for server in servers]
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -343,7 +340,7 @@ class Simulation:
         state = checkpoint.load(folder)
         if state is None:
             return
-        if state.get("fingerprint") != self._fingerprint:
+        if state["fingerprint"] != self._fingerprint:
             raise InvalidInput(
                 "checkpoint", str(folder), "a folder without the checkpoint of another simulation"
             )

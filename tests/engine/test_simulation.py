@@ -78,6 +78,15 @@ def test_the_checkpoint_of_another_simulation_is_refused(dataset, partition, tmp
         simulate(dataclasses.replace(CONFIG, lr=0.2), dataset, partition, (0,), execution)
 
 
+def test_the_checkpoint_of_other_images_is_refused(dataset, partition, tmp_path):
+    execution = Execution(checkpoint_dir=str(tmp_path))
+    simulate(CONFIG, dataset, partition, (0,), execution)
+    negatives = dataclasses.replace(dataset, images=255 - dataset.images, checksum="negatives")
+    split = dataclasses.replace(partition, data_checksum=negatives.checksum)
+    with pytest.raises(InvalidInput, match="checkpoint"):
+        simulate(CONFIG, negatives, split, (0,), execution)
+
+
 def test_all_methods_of_a_comparison_see_the_same_participants(dataset, partition):
     seen = {}
     for method in ("fedavg", "pfedsim"):
