@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pfl.config import Config, Execution, stackable
+from pfl.config import Config, Execution, check_seeds, stackable
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
@@ -114,7 +114,7 @@ def simulate(
         One result a seed.
 
     Raises:
-        InvalidInput: the configuration, or a device that is not there.
+        InvalidInput: the configuration, the seeds, the execution, or a device that is not there.
     """
     (results,) = simulate_together([config], dataset, partition, seeds, execution, on_round, observe)
     return results
@@ -143,12 +143,15 @@ def simulate_together(
         For each configuration what `simulate` returns.
 
     Raises:
-        InvalidInput: a configuration, one unlike the others, or a device that is not there.
+        InvalidInput: a configuration, one unlike the others, the seeds, the execution, or a device that is
+            not there.
     """
+    execution.validate()
+    check_seeds(seeds)
     configs = [config.validated() for config in configs]
-    if not stackable(configs):
-        names = ", ".join(config.method for config in configs)
-        accepted = "configurations that differ in lr and real-valued hyperparameters only"
+    if not configs or not stackable(configs):
+        names = ", ".join(config.method for config in configs) or "none"
+        accepted = "one or more that differ in lr and real-valued hyperparameters only"
         raise InvalidInput("configurations", names, accepted)
     if execution.save and len(configs) > 1:
         raise InvalidInput("save", execution.save, "no file where several configurations run together")
@@ -236,9 +239,12 @@ class Simulation:
             newest = history[-1] if history else None
             if on_round and on_round(self.round, self.config.rounds, newest) is True:
                 self.stopped_at = self.round
+                for run in self._alive():
+                    if run.losses:
+                        self._evaluate(run)
                 break
             # After `on_round`: what goes on from this checkpoint was not stopped at its round.
-            if folder and (self.round % execution.checkpoint_every == 0 or self.round == self.config.rounds):
+            if folder and (self.round % checkpoint.EVERY == 0 or self.round == self.config.rounds):
                 checkpoint.save(folder, self._state())
         if execution.save:
             models = {
@@ -302,17 +308,21 @@ class Simulation:
             run.diverged_at = server.round
         last = server.round == self.config.rounds or run.diverged_at is not None
         if last or server.round % self.config.eval_every == 0:
-            scores, run.per_client = evaluate(server, method, run.known)
-            entry = {
-                "round": server.round,
-                **scores,
-                "train_loss": sum(run.losses) / len(run.losses),
-                "bytes_down": run.bytes_down,
-                "bytes_up": run.bytes_up,
-            }
-            run.history.append(entry)
-            run.losses = []
+            self._evaluate(run)
         server.client_seconds = 0.0  # an evaluation's do not count
+
+    def _evaluate(self, run: _Run) -> None:
+        """Add the evaluation of this round to the history."""
+        scores, run.per_client = evaluate(run.server, run.method, run.known)
+        entry = {
+            "round": run.server.round,
+            **scores,
+            "train_loss": sum(run.losses) / len(run.losses),
+            "bytes_down": run.bytes_down,
+            "bytes_up": run.bytes_up,
+        }
+        run.history.append(entry)
+        run.losses = []
 
     def _alive(self) -> list[_Run]:
         return [run for run in self.runs if run.diverged_at is None]
