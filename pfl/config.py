@@ -24,7 +24,8 @@ InputScale = Literal["normalised", "symmetric", "unit", "raw255"]
 BNStats = Literal["mixed", "local"]
 DType = Literal["float32", "float64"]
 _CHOICES = {"batch_order": BatchOrder, "input_scale": InputScale, "bn_stats": BNStats, "dtype": DType}
-DEVICES = r"auto|cpu|cuda(:\d+)?"
+DEVICES = r"auto|cpu|cuda(:(0|[1-9][0-9]?))?"
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,6 @@ class Execution:
     threads: int = 1
     checkpoint_dir: str | None = None
     """Folder for the checkpoint; a simulation that finds its own there goes on from it."""
-    checkpoint_every: int = 10
-    """Rounds between checkpoints."""
     save: str | None = None
     """File for the final models (weights only): for each seed, tensors by name, (clients, *shape), or
     (1, *shape) where all clients share one."""
@@ -169,7 +168,18 @@ class Execution:
         _check(
             "device", self.device, re.fullmatch(DEVICES, self.device) is not None, "cpu, cuda, cuda:N or auto"
         )
-        _check("threads", self.threads, self.threads >= 1, "a whole number of at least 1")
+        some = type(self.threads) is int and 1 <= self.threads <= MOST_THREADS
+        _check("threads", self.threads, some, f"a whole number in [1, {MOST_THREADS}]")
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Check the seeds of a simulation.
+
+    Raises:
+        InvalidInput: there is none, one is there twice, or one is no whole number of at least 0.
+    """
+    holds = all(type(seed) is int and seed >= 0 for seed in seeds) and 0 < len(set(seeds)) == len(seeds)
+    _check("seeds", list(seeds), holds, "one or more different whole numbers of at least 0")
 
 
 def _check(parameter: str, value: object, holds: bool, accepted: str) -> None:

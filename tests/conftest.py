@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
+from pfl.engine import checkpoint
 from pfl.engine.simulation import simulate
 from pfl.engine.streams import generator
 from pfl.trials import Trial
@@ -108,6 +110,13 @@ def dataset() -> Dataset:
 @pytest.fixture(scope="session")
 def partition(dataset: Dataset) -> Partition:
     return make_clients(dataset, sizes=[20, 9, 14, 5, 16, 12])
+
+
+@pytest.fixture
+def checkpointed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execution:
+    """With a checkpoint every two rounds in ``tmp_path``."""
+    monkeypatch.setattr(checkpoint, "EVERY", 2)
+    return Execution(checkpoint_dir=str(tmp_path))
 
 
 @pytest.fixture(autouse=True)

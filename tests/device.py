@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -39,7 +40,7 @@ SUBSCRIPTS = (Tensor.__getitem__, Tensor.__setitem__)
 def emulated() -> Iterator[Device]:
     """There is a device `DEVICE`."""
     device = Device()
-    with _Operations(device), _Python():
+    with _Operations(device), _Python(), patch("pfl.config.DEVICES", DEVICE.type):
         yield device
 
 

@@ -25,12 +25,12 @@ def test_the_gpu_agrees_with_the_cpu_in_both_backends(method, dataset, partition
             assert ours["post_aggregation"] == pytest.approx(theirs["post_aggregation"], abs=1e-9)
 
 
-def test_resume_is_bit_identical_on_the_gpu(dataset, partition, tmp_path):
+def test_resume_is_bit_identical_on_the_gpu(dataset, partition, checkpointed):
     config = dataclasses.replace(CONFIG, method="pfedsim", dtype="float32")
     whole = simulate(config, dataset, partition, (0, 1), Execution(device="cuda"))
-    execution = Execution(device="cuda", checkpoint_dir=str(tmp_path), checkpoint_every=1)
+    execution = dataclasses.replace(checkpointed, device="cuda")
 
-    interrupt(2, config, dataset, partition, (0, 1), execution)
+    interrupt(3, config, dataset, partition, (0, 1), execution)
     resumed = simulate(config, dataset, partition, (0, 1), execution)
     assert [run.metrics for run in resumed] == [run.metrics for run in whole]
 

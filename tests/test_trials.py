@@ -119,7 +119,7 @@ def test_a_trial_above_its_bar_runs_to_its_end(trial, dataset, partition):
 def test_a_checkpoint_of_other_sources_is_passed_over(trial, dataset, partition, tmp_path, monkeypatch):
     execution = Execution(checkpoint_dir=str(tmp_path / "trial"))
     with monkeypatch.context() as before:
-        before.setattr("pfl.engine.simulation.VERSION", 0)
+        before.setattr(engine, "VERSION", 0)
         run_trial(trial, dataset, partition, execution)
     found, fresh = run_trial(trial, dataset, partition, execution), run_trial(trial, dataset, partition)
     assert [row["metrics"] for row in found] == [row["metrics"] for row in fresh]

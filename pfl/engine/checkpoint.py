@@ -15,6 +15,7 @@ from pfl.files import replacing
 log = logging.getLogger(__name__)
 
 FILE = "checkpoint.pt"
+EVERY = 10  # rounds
 DIGEST_BYTES = 32  # after torch's own
 BLOCK_BYTES = 2**20
 

@@ -29,29 +29,30 @@ def threads(count: int) -> Iterator[None]:
 
 
 def resolve_device(name: str) -> torch.device:
-    """The torch device called ``name``; ``auto`` is a GPU where there is one.
+    """The torch device called ``name``, as in `pfl.config.Execution`.
 
     Raises:
-        InvalidInput: a GPU is asked for and absent, or the name means nothing to torch.
+        InvalidInput: a GPU is asked for and absent.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InvalidInput("device", name, "cpu, cuda, cuda:N or auto") from None
+    device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InvalidInput("device", name, f"cpu; this machine has {torch.cuda.device_count()} CUDA devices")
     return device
 
 
-def backend_for(name: str, device: torch.device) -> Backend:
-    """The backend called ``name``; ``auto`` is the faster one on ``device``."""
+def resolve_backend(name: str, device: torch.device) -> str:
+    """``name``, loop or stacked; in the place of ``auto`` the faster one on ``device``."""
     if name == "auto":
-        name = "stacked" if device.type == "cuda" else "loop"
-    if name not in ("loop", "stacked"):
-        raise InvalidInput("backend", name, "loop, stacked or auto")
-    return StackedBackend(captures_on(device)) if name == "stacked" else LoopBackend()
+        return "stacked" if device.type == "cuda" else "loop"
+    return name
+
+
+def backend_for(name: str, device: torch.device) -> Backend:
+    """The backend called ``name``, as in `pfl.config.Execution`."""
+    stacked = resolve_backend(name, device) == "stacked"
+    return StackedBackend(captures_on(device)) if stacked else LoopBackend()
 
 
 def peak_memory(device: torch.device) -> int:

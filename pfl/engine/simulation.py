@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -15,11 +13,11 @@ from typing import Any
 
 import torch
 
-from pfl.config import Config, Execution, departures, stackable
+from pfl.config import Config, Execution, check_seeds, stackable
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
-from pfl.engine import VERSION, checkpoint
+from pfl.engine import checkpoint
 from pfl.engine.device import backend_for, peak_memory, resolve_device, threads
 from pfl.engine.evaluation import Known, evaluate, moments, summarise
 from pfl.engine.local import Backend, Program, Task, Trained
@@ -30,6 +28,7 @@ from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.models._network import Network
+from pfl.trials import trial_key
 
 BYTES_PER_SCALAR = 4
 
@@ -82,7 +81,7 @@ class _Run:
     def restore(self, state: dict[str, Any]) -> None:
         checkpoint.restore_server(self.server, state)
         for name in _PLAIN:
-            setattr(self, name, state.get(name, getattr(self, name)))
+            setattr(self, name, state[name])
 
 
 _PLAIN = ("history", "per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "observations")
@@ -115,7 +114,7 @@ def simulate(
         One result a seed.
 
     Raises:
-        InvalidInput: the configuration, or a device that is not there.
+        InvalidInput: the configuration, the seeds, the execution, or a device that is not there.
     """
     (results,) = simulate_together([config], dataset, partition, seeds, execution, on_round, observe)
     return results
@@ -144,12 +143,15 @@ def simulate_together(
         For each configuration what `simulate` returns.
 
     Raises:
-        InvalidInput: a configuration, one unlike the others, or a device that is not there.
+        InvalidInput: a configuration, one unlike the others, the seeds, the execution, or a device that is
+            not there.
     """
+    execution.validate()
+    check_seeds(seeds)
     configs = [config.validated() for config in configs]
-    if not stackable(configs):
-        names = ", ".join(config.method for config in configs)
-        accepted = "configurations that differ in lr and real-valued hyperparameters only"
+    if not configs or not stackable(configs):
+        names = ", ".join(config.method for config in configs) or "none"
+        accepted = "one or more that differ in lr and real-valued hyperparameters only"
         raise InvalidInput("configurations", names, accepted)
     if execution.save and len(configs) > 1:
         raise InvalidInput("save", execution.save, "no file where several configurations run together")
@@ -237,9 +239,12 @@ class Simulation:
             newest = history[-1] if history else None
             if on_round and on_round(self.round, self.config.rounds, newest) is True:
                 self.stopped_at = self.round
+                for run in self._alive():
+                    if run.losses:
+                        self._evaluate(run)
                 break
             # After `on_round`: what goes on from this checkpoint was not stopped at its round.
-            if folder and (self.round % execution.checkpoint_every == 0 or self.round == self.config.rounds):
+            if folder and (self.round % checkpoint.EVERY == 0 or self.round == self.config.rounds):
                 checkpoint.save(folder, self._state())
         if execution.save:
             models = {
@@ -303,17 +308,21 @@ class Simulation:
             run.diverged_at = server.round
         last = server.round == self.config.rounds or run.diverged_at is not None
         if last or server.round % self.config.eval_every == 0:
-            scores, run.per_client = evaluate(server, method, run.known)
-            entry = {
-                "round": server.round,
-                **scores,
-                "train_loss": sum(run.losses) / len(run.losses),
-                "bytes_down": run.bytes_down,
-                "bytes_up": run.bytes_up,
-            }
-            run.history.append(entry)
-            run.losses = []
+            self._evaluate(run)
         server.client_seconds = 0.0  # an evaluation's do not count
+
+    def _evaluate(self, run: _Run) -> None:
+        """Add the evaluation of this round to the history."""
+        scores, run.per_client = evaluate(run.server, run.method, run.known)
+        entry = {
+            "round": run.server.round,
+            **scores,
+            "train_loss": sum(run.losses) / len(run.losses),
+            "bytes_down": run.bytes_down,
+            "bytes_up": run.bytes_up,
+        }
+        run.history.append(entry)
+        run.losses = []
 
     def _alive(self) -> list[_Run]:
         return [run for run in self.runs if run.diverged_at is None]
@@ -321,14 +330,12 @@ class Simulation:
     # ---- checkpoints and results -----------------------------------------------------------------------
 
     @cached_property
-    def _fingerprint(self) -> str:
-        """Of what the simulation computes; one checkpoint after another carries it."""
-        configs = [departures(config.to_dict()) for config in self.configs]
-        seeds = [run.server.seed for run in self.runs]
-        divided = self.federation.partition.checksum
-        content = [configs, seeds, VERSION, self.program.method.version, divided]
-        text = json.dumps(content, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+    def _fingerprint(self) -> list[str]:
+        """The keys of what the simulation computes; one checkpoint after another carries them."""
+        partition = self.federation.partition
+        data, divided = partition.data_checksum, partition.checksum
+        servers = [run.server for run in self.runs]
+        return [trial_key(server.config.to_dict(), data, divided, server.seed) for server in servers]
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -343,7 +350,7 @@ class Simulation:
         state = checkpoint.load(folder)
         if state is None:
             return
-        if state.get("fingerprint") != self._fingerprint:
+        if state["fingerprint"] != self._fingerprint:
             raise InvalidInput(
                 "checkpoint", str(folder), "a folder without the checkpoint of another simulation"
             )

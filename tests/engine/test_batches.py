@@ -78,12 +78,11 @@ def test_a_class_stream_of_whole_epochs_in_one_batch_is_no_other_order(dataset, 
         assert ours["post_aggregation"] == pytest.approx(theirs["post_aggregation"], abs=1e-9)
 
 
-def test_an_interrupted_class_stream_goes_on_bit_identically(dataset, partition, tmp_path):
+def test_an_interrupted_class_stream_goes_on_bit_identically(dataset, partition, checkpointed):
     whole = simulate(STREAM, dataset, partition, (0, 1))
 
-    execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=1)
-    interrupt(2, STREAM, dataset, partition, (0, 1), execution)
-    resumed = simulate(STREAM, dataset, partition, (0, 1), execution)
+    interrupt(3, STREAM, dataset, partition, (0, 1), checkpointed)
+    resumed = simulate(STREAM, dataset, partition, (0, 1), checkpointed)
     assert [run.metrics for run in resumed] == [run.metrics for run in whole]
 
 

@@ -68,12 +68,11 @@ def test_a_checkpoint_grows_with_those_who_took_part(dataset, crowd, tmp_path):
     assert sizes[3] < sizes[6] < everybody / 100
 
 
-def test_a_run_of_many_clients_resumes_bit_identically(dataset, crowd, tmp_path):
+def test_a_run_of_many_clients_resumes_bit_identically(dataset, crowd, checkpointed):
     whole = simulate(CONFIG, dataset, crowd)[0]
 
-    execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=1)
-    interrupt(3, CONFIG, dataset, crowd, (0,), execution)
-    assert simulate(CONFIG, dataset, crowd, (0,), execution)[0].metrics == whole.metrics
+    interrupt(3, CONFIG, dataset, crowd, (0,), checkpointed)
+    assert simulate(CONFIG, dataset, crowd, (0,), checkpointed)[0].metrics == whole.metrics
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedper", "pfedme", "perfedavg"])

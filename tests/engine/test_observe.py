@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-from pfl.config import Config, Execution
+from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.engine.simulation import simulate
@@ -36,8 +34,7 @@ def test_nothing_is_kept_of_rounds_without_an_answer():
     assert last.observations == [4]
 
 
-def test_observations_survive_an_interruption(tmp_path):
-    execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=2)
-    run(movement, execution=execution, on_round=lambda round, *_: round == 3)
-    resumed = run(movement, execution=dataclasses.replace(execution))
+def test_observations_survive_an_interruption(checkpointed):
+    run(movement, execution=checkpointed, on_round=lambda round, *_: round == 3)
+    resumed = run(movement, execution=checkpointed)
     assert resumed.observations == run(movement).observations

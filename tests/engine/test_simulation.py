@@ -10,7 +10,7 @@ import torch
 from pfl.config import Config, Execution
 from pfl.engine.local import Backend
 from pfl.engine.loop import LoopBackend
-from pfl.engine.simulation import Simulation, simulate
+from pfl.engine.simulation import Simulation, simulate, simulate_together
 from pfl.errors import InvalidInput
 from tests.conftest import interrupt
 
@@ -42,21 +42,18 @@ def test_seeds_in_lockstep_equal_seeds_alone(dataset, partition):
     assert [run.metrics for run in together] == [run.metrics for run in alone]
 
 
-def test_an_interrupted_simulation_resumes_bit_identically(dataset, partition, tmp_path):
+def test_an_interrupted_simulation_resumes_bit_identically(dataset, partition, checkpointed):
     whole = simulate(CONFIG, dataset, partition, (0, 1))
 
-    execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=2)
-    interrupt(5, CONFIG, dataset, partition, (0, 1), execution)
-    resumed = simulate(CONFIG, dataset, partition, (0, 1), execution)
+    interrupt(5, CONFIG, dataset, partition, (0, 1), checkpointed)
+    resumed = simulate(CONFIG, dataset, partition, (0, 1), checkpointed)
     assert [run.metrics for run in resumed] == [run.metrics for run in whole]
 
 
-def test_a_resumed_run_executes_only_the_rounds_after_its_checkpoint(dataset, partition, tmp_path):
-    execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=4)
-
-    interrupt(5, CONFIG, dataset, partition, (0,), execution)
+def test_a_resumed_run_executes_only_the_rounds_after_its_checkpoint(dataset, partition, checkpointed):
+    interrupt(5, CONFIG, dataset, partition, (0,), checkpointed)
     executed = []
-    simulate(CONFIG, dataset, partition, (0,), execution, lambda round, *_: executed.append(round))
+    simulate(CONFIG, dataset, partition, (0,), checkpointed, lambda round, *_: executed.append(round))
     assert executed == [5, 6]
 
 
@@ -76,6 +73,15 @@ def test_the_checkpoint_of_another_simulation_is_refused(dataset, partition, tmp
     simulate(CONFIG, dataset, partition, (0,), execution)
     with pytest.raises(InvalidInput, match="checkpoint"):
         simulate(dataclasses.replace(CONFIG, lr=0.2), dataset, partition, (0,), execution)
+
+
+def test_the_checkpoint_of_other_images_is_refused(dataset, partition, tmp_path):
+    execution = Execution(checkpoint_dir=str(tmp_path))
+    simulate(CONFIG, dataset, partition, (0,), execution)
+    negatives = dataclasses.replace(dataset, images=255 - dataset.images, checksum="negatives")
+    split = dataclasses.replace(partition, data_checksum=negatives.checksum)
+    with pytest.raises(InvalidInput, match="checkpoint"):
+        simulate(CONFIG, negatives, split, (0,), execution)
 
 
 def test_all_methods_of_a_comparison_see_the_same_participants(dataset, partition):
@@ -103,6 +109,38 @@ def test_a_diverging_simulation_stops_and_says_when(dataset, partition):
     metrics = simulate(config, dataset, partition, (0,))[0].metrics
     assert metrics["diverged_at"] < CONFIG.rounds
     assert metrics["rounds"][-1]["round"] == metrics["diverged_at"]
+
+
+def test_a_simulation_that_is_stopped_is_evaluated_where_it_stops(dataset, partition):
+    metrics = simulate(CONFIG, dataset, partition, (0,), on_round=lambda round, *_: round == 3)[0].metrics
+    assert metrics["stopped_at"] == 3
+    assert [entry["round"] for entry in metrics["rounds"]] == [2, 3]
+    first = simulate(CONFIG, dataset, partition, (0,), on_round=lambda *_: True)[0].metrics
+    assert [entry["round"] for entry in first["rounds"]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "execution", "said"),
+    [
+        ((), Execution(), r"seeds: \[\] is not accepted"),
+        ((0, -1), Execution(), r"seeds: \[0, -1\] is not accepted"),
+        ((3, 3), Execution(), r"seeds: \[3, 3\] is not accepted"),
+        ((0,), Execution(threads=0), r"threads: 0 is not accepted; expected a whole number in \[1, 1024\]"),
+        ((0,), Execution(threads=10**13), "threads: 10000000000000 is not accepted"),
+        ((0,), Execution(device="cuda:128"), "device: cuda:128 is not accepted"),
+        ((0,), Execution(backend="fast"), "backend: fast is not accepted"),
+    ],
+)
+def test_seeds_and_execution_are_checked_before_anything_is_computed(
+    seeds, execution, said, dataset, partition
+):
+    with pytest.raises(InvalidInput, match=said):
+        simulate(CONFIG, dataset, partition, seeds, execution)
+
+
+def test_no_configuration_at_all_is_refused(dataset, partition):
+    with pytest.raises(InvalidInput, match="configurations: none is not accepted"):
+        simulate_together([], dataset, partition)
 
 
 def test_final_models_are_saved_as_weights_only(dataset, partition, tmp_path):

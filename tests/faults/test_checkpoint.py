@@ -23,8 +23,8 @@ class Interrupted(Exception):  # noqa: N818
 
 
 @pytest.fixture
-def run(dataset, partition, tmp_path) -> Callable[..., Result]:
-    """Runs a simulation with a checkpoint every two rounds in ``tmp_path``."""
+def run(dataset, partition, checkpointed) -> Callable[..., Result]:
+    """Runs a simulation with checkpoints in ``tmp_path``."""
 
     def simulation(until: int = CONFIG.rounds, on_round=lambda *_: None) -> Result:
         def watch(round, rounds, newest):
@@ -32,8 +32,7 @@ def run(dataset, partition, tmp_path) -> Callable[..., Result]:
                 raise Interrupted
             return on_round(round, rounds, newest)
 
-        execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=2)
-        return simulate(CONFIG, dataset, partition, (0,), execution, watch)[0]
+        return simulate(CONFIG, dataset, partition, (0,), checkpointed, watch)[0]
 
     return simulation
 
@@ -105,7 +104,7 @@ def test_a_folder_that_cannot_be_written_costs_the_checkpoint_and_nothing_else(
     dataset, partition, whole, tmp_path, caplog
 ):
     (tmp_path / "file").touch()
-    execution = Execution(checkpoint_dir=str(tmp_path / "file/folder"), checkpoint_every=2)
+    execution = Execution(checkpoint_dir=str(tmp_path / "file/folder"))
     assert simulate(CONFIG, dataset, partition, (0,), execution)[0].metrics == whole.metrics
     assert "no checkpoint could be written (Not a directory)" in caplog.text
 

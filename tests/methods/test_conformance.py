@@ -92,13 +92,11 @@ def test_recorded_steps_give_the_same_numbers(method, dataset, partition, monkey
 
 
 @every_method
-def test_resume_is_bit_identical(method, dataset, partition, tmp_path):
+def test_resume_is_bit_identical(method, dataset, partition, checkpointed):
     whole = run(method, dataset, partition, dtype="float32", rounds=4)
-    execution = Execution(checkpoint_dir=str(tmp_path), checkpoint_every=1)
-
     config = dataclasses.replace(CONFIG, method=method, dtype="float32", rounds=4)
-    interrupt(3, config, dataset, partition, (0,), execution)
-    resumed = simulate(config, dataset, partition, (0,), execution)[0].metrics
+    interrupt(3, config, dataset, partition, (0,), checkpointed)
+    resumed = simulate(config, dataset, partition, (0,), checkpointed)[0].metrics
     assert resumed == whole
 
 
