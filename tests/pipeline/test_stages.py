@@ -86,6 +86,32 @@ def test_trials_go_to_another_machine_and_their_rows_come_back(data, edit):
     assert pfl("trials", "small", "third.jsonl").startswith("0 trials in third.jsonl")
 
 
+@pytest.mark.usefixtures("data")
+def test_a_simulation_that_rows_share_goes_there_once_and_serves_them_all(edit):
+    edit("- {method: fedprox, params: {mu: 0.1}}", "- {method: fedavg, as: again}")
+    edit("search: {trials: 4, batch: 2}\n", "")
+    stages.partition("small")
+    assert pfl("trials", "small", "trials.jsonl").endswith(
+        "2 trials in trials.jsonl; 0 of 4 simulations are done\n"
+    )
+    pfl("run", "--trials", "trials.jsonl", "--json", "rows.jsonl")
+    pfl("ledger", "import", "rows.jsonl")
+    assert pfl("trials", "small", "trials.jsonl").endswith(
+        "0 trials in trials.jsonl; 4 of 4 simulations are done\n"
+    )
+
+
+@pytest.mark.usefixtures("data")
+@pytest.mark.parametrize(
+    "arguments",
+    [("check", "--out", "tables"), ("check", "--out", "/proc/self/x/y"), ("trials", "small", "tables")],
+)
+def test_a_file_that_cannot_be_written_is_one_line(arguments):
+    stages.partition("small")
+    with pytest.raises(InvalidInput, match="one that can be written"):
+        pfl(*arguments)
+
+
 def test_tables_are_listed_with_their_size(project, monkeypatch):
     monkeypatch.setenv("PFL_CACHE", str(project / "cache"))
     line = pfl("tables").splitlines()[1]
