@@ -41,8 +41,11 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
     return [line for lines in found for line in lines]
 
 
-def check_runs(name: str, table: Table) -> list[str]:
+def check_runs(name: str, table: Table, simulates: bool = True) -> list[str]:
     """Check what a table or a figure runs, as far as that needs no data; the warnings.
+
+    Args:
+        simulates: False for a figure that shows partitions alone.
 
     Raises:
         InvalidInput: the first thing that is wrong.
@@ -63,7 +66,7 @@ def check_runs(name: str, table: Table) -> list[str]:
     for cell in found:
         with located(f"{file}: cell {cell.id}"):
             _check_reported(cell, bool(table.search.trials))
-            if _setup(cell) not in met and (definition := data[cell.dataset]):
+            if simulates and _setup(cell) not in met and (definition := data[cell.dataset]):
                 _check_setup(cell, definition)
             met.add(_setup(cell))
     with located(file):

@@ -63,9 +63,29 @@ def test_data_that_changed_after_the_download_stage_are_noticed(data):
 
 
 @pytest.mark.usefixtures("project")
-def test_a_stage_that_comes_too_early_is_one_line():
-    with pytest.raises(InvalidInput, match=r"dir\.npz"):
-        pfl("trials", "small", "trials.jsonl")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("trials", "small", "trials.jsonl"), r"dir\.npz"),
+        (("stage", "partition", "small"), r"manifests/small\.json .* the download stage wrote"),
+        (("stage", "report", "small"), "a table with results"),
+        (("track", "small"), "a table with results"),
+    ],
+)
+def test_a_stage_that_comes_too_early_is_one_line(arguments, said):
+    with pytest.raises(InvalidInput, match=said):
+        pfl(*arguments)
+
+
+@pytest.mark.parametrize(
+    "content", ["[", "[]", "{}", '{"table": "small", "config": {}, "subset": {}, "cells": []}']
+)
+@pytest.mark.parametrize("command", [("stage", "report"), ("track",)])
+def test_results_that_are_damaged_are_one_line(project, command, content):
+    (project / "results/small").mkdir(parents=True)
+    (project / "results/small/results.json").write_text(content)
+    with pytest.raises(InvalidInput, match=r"results/small/results\.json .* run it again"):
+        pfl(*command, "small")
 
 
 def test_trials_go_to_another_machine_and_their_rows_come_back(data, edit):
