@@ -29,4 +29,5 @@ def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInpu
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" (did you mean '{near[0]}'?)" if near else ""
-    return InvalidInput(parameter, name, f"one of {', '.join(known)}{hint}")
+    accepted = f"one of {', '.join(known)}{hint}" if known else "none: there are none"
+    return InvalidInput(parameter, name, accepted)

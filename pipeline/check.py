@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from pfl.config import Config
 from pfl.data.dataset import check_dataset
+from pfl.data.definition import Definition
 from pfl.data.partition import check_partition
 from pfl.errors import InvalidInput, unknown_name
 from pfl.methods import METHODS
-from pipeline.config import Table, cells, table_file, target
+from pfl.trials import cause_of
+from pipeline.calibration import stand_in
+from pipeline.config import Cell, Table, cells, table_file, target
 from pipeline.environment import SCRATCH
 from pipeline.params import load_part, selected_tables
 from pipeline.published import find, published_cells
@@ -37,8 +41,11 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
     return [line for lines in found for line in lines]
 
 
-def check_runs(name: str, table: Table) -> list[str]:
+def check_runs(name: str, table: Table, simulates: bool = True) -> list[str]:
     """Check what a table or a figure runs, as far as that needs no data; the warnings.
+
+    Args:
+        simulates: False for a figure that shows partitions alone.
 
     Raises:
         InvalidInput: the first thing that is wrong.
@@ -48,12 +55,20 @@ def check_runs(name: str, table: Table) -> list[str]:
     configs = [cell.config for cell in found]
     with located(f"{file}: search.ranges"):
         _check_ranges(table, configs)
+    data: dict[str, Definition | None] = {}
     for cell in {cell.partition_name: cell for cell in found}.values():
         own = cell.partition_name != cell.setting
         with located(f"{file}: cell {cell.id}" if own else f"{file}: setting {cell.setting}"):
-            data = check_dataset(cell.dataset)
-            known = (data.samples, data.classes) if data else (None, None)
+            definition = data[cell.dataset] = check_dataset(cell.dataset)
+            known = (definition.samples, definition.classes) if definition else (None, None)
             check_partition(cell.partition, cell.clients, *known)
+    met: set[tuple[str, ...]] = set()
+    for cell in found:
+        with located(f"{file}: cell {cell.id}"):
+            _check_reported(cell, bool(table.search.trials))
+            if simulates and _setup(cell) not in met and (definition := data[cell.dataset]):
+                _check_setup(cell, definition)
+            met.add(_setup(cell))
     with located(file):
         _check_gpu(table)
     return [*{text: None for config in configs for text in config.warnings()}]
@@ -89,9 +104,47 @@ def _check_ranges(table: Table, configs: Sequence[Config]) -> None:
             raise unknown_name("hyperparameter", name, searched)
         declared, default = searched[name]
         for end in (low, high):
-            declared.check(name, int(end) if isinstance(default, int) else end, default)
+            whole = isinstance(default, int) and end.is_integer()
+            declared.check(name, int(end) if whole else end, default)
         if low >= high:
             raise InvalidInput(name, [low, high], "the lower end first")
+        if declared.log and low <= 0:
+            raise InvalidInput(name, low, "a lower end above 0: it is searched on a logarithmic scale")
+
+
+def _check_reported(cell: Cell, searched: bool) -> None:
+    """The clients that are reported are among the cell's; a search has something to maximise."""
+    evaluation = cell.evaluation
+    if evaluation.clients and cell.clients and evaluation.clients[-1] >= cell.clients:
+        raise InvalidInput("evaluation.clients", evaluation.clients, f"clients from 0 to {cell.clients - 1}")
+    if searched and not evaluation.is_accuracy:
+        raise InvalidInput("evaluation.metric", evaluation.metric, "an accuracy, as there is a search")
+
+
+def _setup(cell: Cell) -> tuple[str, ...]:
+    """What `_check_setup` depends on."""
+    return str(cell.config), cell.dataset, cell.evaluation.moment, str(cell.evaluation.group)
+
+
+def _check_setup(cell: Cell, data: Definition) -> None:
+    """The network takes the images, and the method has the moment and the group that are reported."""
+    from pfl.engine.evaluation import moments
+
+    small = dataclasses.replace(cell.config, batch_size=1)  # which decides how many images are made up
+    try:
+        with located(f"{cell.config.model} on {cell.dataset}"):
+            run = stand_in(small, data.shape, data.classes).runs[0]
+    except InvalidInput:
+        raise
+    except Exception as error:  # of a network or a method that is somebody else's, or out of memory
+        accepted = f"hyperparameters and a network that go together ({cause_of(error)})"
+        raise InvalidInput("method", cell.config.method, accepted) from None
+    known = ("headline", *moments(run.method, run.server))
+    if cell.evaluation.moment not in known:
+        raise unknown_name("evaluation.moment", cell.evaluation.moment, known)
+    groups = run.method.client_groups(run.server)
+    if cell.evaluation.group and cell.evaluation.group not in groups:
+        raise unknown_name("evaluation.group", cell.evaluation.group, groups)
 
 
 def _check_gpu(table: Table) -> None:

@@ -41,13 +41,13 @@ def check(
     out: Annotated[Path | None, typer.Option(help="Write what was found to a file, too.")] = None,
 ) -> None:
     """Check tables, before anything is run."""
+    from pfl.files import write_text
     from pipeline.check import check_tables
 
     lines = check_tables(names)
     print("\n".join(lines))
     if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_text(out, "\n".join(lines) + "\n")
 
 
 def tables(
@@ -113,6 +113,7 @@ def trials(
 
     Give the rows that it writes to `pfl ledger import`, and ask again until no trial is left.
     """
+    from pfl.files import write_text
     from pipeline.environment import Sources
     from pipeline.ledger import Ledger
     from pipeline.params import load_part
@@ -120,8 +121,8 @@ def trials(
 
     agenda = agenda_of(table, load_part(table), Ledger(Sources.current()))
     agenda.stacks = True
-    found = [json.dumps(trial.to_dict()) + "\n" for trial in agenda.open()]
-    file.write_text("".join(found), encoding="utf-8")
+    found = [json.dumps(trial.to_dict()) + "\n" for trial in iter(agenda.next, None)]
+    write_text(file, "".join(found))
     print(f"{len(found)} trials in {file}; {agenda.done} of {agenda.total} simulations are done")
 
 

@@ -45,6 +45,10 @@ class Ledger:
         """The result with this key; never a row that holds an error, or a trial that was stopped early."""
         return self._rows.get(key)
 
+    def has(self, row: Row) -> bool:
+        """Whether ``row`` would add nothing; a result adds to a trial that was stopped early."""
+        return row["key"] in self._rows or (_is_stopped(row) and row["key"] in self._stopped)
+
     def speed(self, model: str) -> float | None:
         """Most training samples a second of any simulation of a network; None: there are none.
 
@@ -72,19 +76,19 @@ class Ledger:
         if "error" in row:
             self._failed[row["key"]] = row
         elif self._sources.vouch_for(row):
-            rows = self._stopped if "stopped_at" in row["metrics"] else self._rows
+            rows = self._stopped if _is_stopped(row) else self._rows
             rows.setdefault(row["key"], row)
 
 
 def publish(table: str) -> None:
     """Copy a table's results to the file that git keeps, except those of an edited tree."""
     published = PUBLISHED / f"{table}.jsonl"
-    known = {row["key"] for row in _read(published)}
-    fresh = {
-        row["key"]: row
-        for row in _read(LOCAL / f"{table}.jsonl")
-        if row["key"] not in known and not row["dirty"] and "error" not in row
-    }
+    known = {(row["key"], _is_stopped(row)) for row in _read(published)}
+    fresh = {}
+    for row in _read(LOCAL / f"{table}.jsonl"):
+        found = row["key"], _is_stopped(row)  # a trial that was stopped early may have a result, too
+        if found not in known and not row["dirty"] and "error" not in row:
+            fresh[found] = row
     if fresh:
         append_lines(published, fresh.values())
 
@@ -96,12 +100,13 @@ def import_rows(file: Path, sources: Sources) -> int:
         InvalidInput: a line is no row, its key does not follow from its content, or it is of sources that are
             in no commit and are not these; then none is added.
     """
-    if not file.is_file():
-        raise InvalidInput("file", str(file), "a file of rows, as `pfl run --trials` writes it")
-    lines = file.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInput("file", str(file), "a file of rows, as `pfl run --trials` writes it") from None
     rows = [_checked(line, f"{file}:{number}", sources) for number, line in enumerate(lines, start=1)]
     ledger = Ledger(sources)
-    fresh = {row["key"]: row for row in rows if ledger.get(row["key"]) is None}
+    fresh = {(row["key"], _is_stopped(row)): row for row in rows if not ledger.has(row)}
     for table in sorted({row["table"] for row in fresh.values()}):
         append_lines(LOCAL / f"{table}.jsonl", [row for row in fresh.values() if row["table"] == table])
         publish(table)
@@ -113,29 +118,28 @@ def _checked(line: str, where: str, sources: Sources) -> Row:
     try:
         row = json.loads(line)
         key = trial_key(row["config"], row["data_checksum"], row["partition_checksum"], row["seed"])
-        given, table, dirty, of_these = (
-            row["key"],
-            row["table"],
-            row["dirty"],
-            row["sources"] == sources.sources,
-        )
-        row["metrics"]
-    except (ValueError, KeyError, TypeError):
+        given, table, commit = row["key"], str(row["table"]), str(row["commit"])
+        unknown = row["dirty"] and row["sources"] != sources.sources
+        row["metrics"]["moments"], row["metrics"]["rounds"], row["measured"]["samples_per_second"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InvalidInput(where, "the line", "a row of a ledger with its metrics") from None
     if given != key:
         raise InvalidInput(f"{where}: key", given, f"{key}, which follows from the row's content")
     if table not in table_names():
         raise unknown_name(f"{where}: table", table, table_names())
-    if dirty and not of_these:
-        raise InvalidInput(
-            f"{where}: sources", row["commit"], "a row of committed sources, or of the same as here"
-        )
-    return sources.stamp(row) if dirty else row
+    if unknown:
+        raise InvalidInput(f"{where}: sources", commit, "a row of committed sources, or of the same as here")
+    return sources.stamp(row) if row["dirty"] else row
+
+
+def _is_stopped(row: Row) -> bool:
+    """Whether the trial was stopped early, so that its row is no result."""
+    return "stopped_at" in row.get("metrics", {})
 
 
 def _read(path: Path, damaged: list[str] | None = None) -> Iterator[Row]:
     for row in read_lines(path, damaged):
-        if {"dirty", "sources"} <= row.keys() and ("error" in row or "metrics" in row):
+        if {"dirty", "sources"} <= row.keys() and ("error" in row or isinstance(row.get("metrics"), dict)):
             yield row
         elif damaged is not None:
             damaged.append(f"{path}: key {row['key']}")

@@ -102,7 +102,7 @@ def draw(summary: Summary) -> dict[str, str]:
     plots: dict[str, Callable[[Summary], Figure]] = {}
     if finished:
         plots = {"convergence": convergence, "clients": clients, "communication": communication, "time": time}
-    if any(cell["search"] for cell in summary.results["cells"]):
+    if finished and any(cell["search"] for cell in summary.results["cells"]):
         plots["search"] = search
     with rc_context(STYLE):
         return {name: svg_text(plot(summary)) for name, plot in plots.items()}

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pfl.errors import InvalidInput
+from pfl.errors import InvalidInput, unknown_name
 from pipeline.yaml import Strict
 
 Row = Mapping[str, Any]
@@ -17,7 +17,7 @@ Row = Mapping[str, Any]
 Metric = Literal["pooled", "client_mean", "client_mean_weighted", "seconds_per_sample"]
 Which = Literal["last", "best"]
 At = Literal["headline", "post_aggregation", "post_local", "adapted"]
-FirstAndLast = Annotated[list[int], Field(min_length=2, max_length=2)]
+FirstAndLast = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 
 
 class Reading(Strict):
@@ -47,7 +47,8 @@ class Evaluation(Strict):
         """With what each of ``readings`` says, later ones first.
 
         Raises:
-            InvalidInput: some clients' best round, or another moment than the headline, which no run keeps.
+            InvalidInput: some clients' best round, or another moment than the headline, which no run keeps;
+                the last client before the first.
         """
         said: dict[str, Any] = {}
         for reading in readings:
@@ -57,6 +58,8 @@ class Evaluation(Strict):
         if found.clients and asked != ("last", "headline", None):
             accepted = "last, headline and no group beside clients"
             raise InvalidInput("evaluation", ", ".join(map(str, asked)), accepted)
+        if found.clients and found.clients[0] > found.clients[1]:
+            raise InvalidInput("evaluation.clients", found.clients, "the first client before the last")
         return found
 
     @property
@@ -69,13 +72,19 @@ class Evaluation(Strict):
 
 
 def reported(row: Row, evaluation: Evaluation) -> float:
-    """What ``evaluation`` asks for of one simulation."""
+    """What ``evaluation`` asks for of one simulation.
+
+    Raises:
+        InvalidInput: a moment, a group or clients of which the simulation has no number.
+    """
     if not evaluation.is_accuracy:
         return 1e4 / float(row["measured"]["samples_per_second"])
     if evaluation.clients:
         return _over_clients(row["metrics"]["per_client"], evaluation)
     metrics = _of_group(row["metrics"], evaluation)
     at = moment(row["metrics"], evaluation)
+    if at not in metrics["moments"]:
+        raise unknown_name("evaluation.moment", at, metrics["moments"])
     return float(metrics["moments"][at][evaluation.metric][evaluation.which])
 
 
@@ -91,18 +100,25 @@ def curve(row: Row, evaluation: Evaluation) -> list[tuple[int, float]]:
 
 
 def moment(metrics: Mapping[str, Any], evaluation: Evaluation) -> str:
-    """When clients are evaluated: "post_aggregation" or "post_local"; "headline" is the method's own."""
+    """When clients are evaluated: at a `pfl.engine.method.Moment`; "headline" is the method's own."""
     return str(metrics["headline"]) if evaluation.moment == "headline" else evaluation.moment
 
 
 def _of_group(metrics: Mapping[str, Any], evaluation: Evaluation) -> Mapping[str, Any]:
-    return metrics["groups"][evaluation.group] if evaluation.group else metrics
+    if not evaluation.group:
+        return metrics
+    groups: Mapping[str, Any] = metrics.get("groups", {})
+    if evaluation.group not in groups:
+        raise unknown_name("evaluation.group", evaluation.group, groups)
+    return groups[evaluation.group]
 
 
 def _over_clients(per_client: Sequence[Mapping[str, Any]], evaluation: Evaluation) -> float:
     assert evaluation.clients is not None
     first, last = evaluation.clients
     counted = [c for c in per_client if first <= c["client"] <= last and c["accuracy"] is not None]
+    if not counted:
+        raise InvalidInput("evaluation.clients", [first, last], "clients of which one has test samples")
     weigh = {"pooled": "test", "client_mean_weighted": "train"}.get(evaluation.metric)
     weights = [c[weigh] if weigh else 1 for c in counted]
     return statistics.fmean((c["accuracy"] for c in counted), weights)

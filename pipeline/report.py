@@ -5,17 +5,18 @@ Everything is read from files of earlier stages, and the same files give the sam
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pfl.errors import InvalidInput
+from pfl.files import replacing
 from pipeline import agreement, formats, gaps, plots, verdict_plots
 from pipeline.config import TABLES
 from pipeline.provenance import commands, costs, notices, partition_statistics, protocol, provenance, run_ids
 from pipeline.published import FOLDER
+from pipeline.stored import load_results
 from pipeline.summary import Summary, summarise
 from pipeline.verdicts import RANKING_RULE, RULE
 
@@ -43,12 +44,9 @@ def write_report(table: str, root: Path) -> Path:
         root: the project's root folder.
 
     Raises:
-        InvalidInput: the table has no results, or the folder cannot be written.
+        InvalidInput: the table has no results, or none that can be read, or the folder cannot be written.
     """
-    path = root / "results" / table / "results.json"
-    if not path.exists():
-        raise InvalidInput("table", table, "a table with results; run its sweep first")
-    whole = summarise(json.loads(path.read_text(encoding="utf-8")), root / FOLDER)
+    whole = summarise(load_results(table, root), root / FOLDER)
     summary = whole.without(whole.empty)
     drawn = plots.draw(summary)
     if summary.compared:
@@ -99,7 +97,7 @@ def write_report(table: str, root: Path) -> Path:
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write texts, by file name, to a folder that is made if need be.
+    """Write texts, by file name, to a folder that is made if need be; each file whole or not at all.
 
     Raises:
         InvalidInput: the folder cannot be written.
@@ -107,7 +105,8 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
+            with replacing(folder / name) as file:
+                file.write(text.encode())
     except OSError as error:
         raise InvalidInput(
             "report", str(folder), f"a folder that can be written ({error.strerror})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import Any
 
 from pfl.files import write_json, write_text
 from pipeline.agenda import Agenda
-from pipeline.config import Subset, Table, manifest_file
+from pipeline.config import Subset, Table
 from pipeline.environment import Sources, models_file
 from pipeline.protocol import Evaluation, Row, curve
+from pipeline.stored import load_manifest
 from pipeline.summary import score
 
 FOLDER = Path("results")
@@ -39,7 +39,7 @@ def write(
         "title": table.title,
         "config": table.model_dump(by_alias=True),
         "subset": subset.model_dump(),
-        "manifest": json.loads(manifest_file(name).read_text(encoding="utf-8")),
+        "manifest": load_manifest(name),
         "cells": cells,
         "wall_seconds": seconds,
         "trials_run": agenda.ran,

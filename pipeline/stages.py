@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from pfl.errors import InvalidInput
 from pfl.files import write_json, write_text
 from pipeline.config import cells, manifest_file, partition_file
 from pipeline.params import load_part
+from pipeline.stored import load_manifest
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -28,14 +28,14 @@ def partition(name: str) -> None:
     """Divide the data over the clients: index lists, statistics and a bubble plot for every setting.
 
     Raises:
-        InvalidInput: a data set has changed since the download stage looked.
+        InvalidInput: the download stage has not run, or a data set has changed since it looked.
     """
     from pfl.data.partition import make_partition
     from pfl.data.plot import plot
     from pipeline.plots import svg_text
 
     table = load_part(name)
-    manifest = json.loads(manifest_file(name).read_text(encoding="utf-8"))["datasets"]
+    manifest = load_manifest(name)["datasets"]
     divisions = {cell.partition_name: cell for cell in cells(name, table)}
     for division, cell in divisions.items():
         dataset = _load(cell.dataset)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import platform
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -17,18 +16,20 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from types import FrameType, TracebackType
+from typing import Any
 
 from pfl.data.partition import Partition
 from pfl.errors import InvalidInput
 from pipeline import results
 from pipeline.agenda import Agenda
 from pipeline.cell import Attempt, CellAgenda
-from pipeline.config import Table, cells, load_table, manifest_file, partition_file
+from pipeline.config import Resources, Table, cells, load_table, partition_file
 from pipeline.environment import MODELS, SCRATCH, Sources, checkpoints_of
 from pipeline.estimate import Estimate
 from pipeline.ledger import Ledger, Row, publish
 from pipeline.params import selected_subset
 from pipeline.progress import Progress
+from pipeline.stored import load_manifest
 from pipeline.tracking import Tracker
 
 SECONDS_TO_STOP = 3.0  # that an interrupted sweep grants MLflow
@@ -47,16 +48,15 @@ def sweep(name: str) -> None:
     began = time.monotonic()
     whole, subset = load_table(name), selected_subset()
     table = whole.part(subset)
-    with _alone(name), _stoppable(name):
+    with alone(name), stoppable(name):
         sources = Sources.current()
         ledger = Ledger(sources)
         for place in ledger.damaged:
             print(f"ledger: {place} is no row and is passed over; its trial is run again")
         try:
-            with Tracking(name, table) as tracking:
-                agenda = agenda_of(name, table, ledger, tracking)
-                if not agenda.finished:
-                    _run(name, table, agenda, ledger)
+            with Writer(name, table) as writer:
+                agenda = agenda_of(name, table, ledger, writer)
+                run(name, agenda, ledger, load_manifest(name)["datasets"], table.resources)
         finally:
             publish(name)
         found = results.write(name, whole, subset, agenda, sources, time.monotonic() - began)
@@ -72,7 +72,7 @@ def sweep(name: str) -> None:
         shutil.rmtree(checkpoints_of(name), ignore_errors=True)
 
 
-def agenda_of(name: str, table: Table, ledger: Ledger, watch: Tracking | None = None) -> Agenda:
+def agenda_of(name: str, table: Table, ledger: Ledger, writer: Writer | None = None) -> Agenda:
     """What a table consists of, with what the ledger already has of it.
 
     Raises:
@@ -83,24 +83,31 @@ def agenda_of(name: str, table: Table, ledger: Ledger, watch: Tracking | None = 
         division: Partition.load(partition_file(name, division))
         for division in dict.fromkeys(cell.partition_name for cell in wanted)
     }
-    callbacks = (watch.row, watch.cell) if watch else ()
+    callbacks = (writer.row, writer.cell) if writer else ()
     return Agenda(wanted, table, partitions, ledger, *callbacks)
 
 
-def _run(name: str, table: Table, agenda: Agenda, ledger: Ledger) -> None:
-    """Say what is to come, and let Ray run it; Ray is not even imported where nothing is left to run."""
+def run(name: str, agenda: Agenda, ledger: Ledger, datasets: Mapping[str, Any], resources: Resources) -> None:
+    """Say what is to come, and let Ray run it; Ray is not even imported where nothing is left to run.
+
+    Args:
+        name: of a table or a figure.
+        datasets: shape and number of classes of each, as in the manifest.
+        resources: of one trial.
+    """
     from joblib import cpu_count
 
     from pipeline import cluster
 
-    datasets = json.loads(manifest_file(name).read_text(encoding="utf-8"))["datasets"]
-    slots = max(1, cpu_count() // table.resources.cpus)
+    if agenda.finished:
+        return
+    slots = max(1, cpu_count() // resources.cpus)
     print(Estimate.of(agenda, ledger, datasets, slots).text(name, slots), flush=True)
     with Progress(name, agenda) as progress:
-        cluster.run(agenda, table.resources, progress.update)
+        cluster.run(agenda, resources, progress.update)
 
 
-class Tracking:
+class Writer:
     """MLflow's single writer: a thread, so that no worker waits for the database."""
 
     def __init__(self, name: str, table: Table):
@@ -121,7 +128,7 @@ class Tracking:
         while entry := self._entries.get():
             entry()
 
-    def __enter__(self) -> Tracking:
+    def __enter__(self) -> Writer:
         self._thread.start()
         return self
 
@@ -137,8 +144,12 @@ class Tracking:
 
 
 @contextmanager
-def _alone(name: str) -> Iterator[None]:
-    """Hold the table's lock, which ends with the process however that ends."""
+def alone(name: str) -> Iterator[None]:
+    """Hold the lock of a table or a figure, which ends with the process however that ends.
+
+    Raises:
+        InvalidInput: another process holds it.
+    """
     SCRATCH.mkdir(exist_ok=True)
     with (SCRATCH / f"lock-{name}").open("a+") as file:
         try:
@@ -154,7 +165,7 @@ def _alone(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _stoppable(name: str) -> Iterator[None]:
+def stoppable(name: str) -> Iterator[None]:
     """Answer Ctrl-C, and SIGTERM likewise, at once: Ray and MLflow take seconds to end."""
 
     def stop(number: int, _: FrameType | None) -> None:

@@ -8,7 +8,6 @@ results live in the ledger, so a store that is locked or gone costs a warning, a
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import math
 import os
@@ -26,6 +25,7 @@ from pipeline import entries
 from pipeline.config import Table, cells
 from pipeline.entries import Measure, Row
 from pipeline.protocol import Evaluation
+from pipeline.stored import load_results
 from pipeline.summary import score
 
 if TYPE_CHECKING:
@@ -262,12 +262,9 @@ def rebuild(root: Path, table: str, find: Callable[[str], Row | None]) -> int:
         find: the ledger's row with a key, be it a failure.
 
     Raises:
-        InvalidInput: the table has no results yet, or the store cannot be written.
+        InvalidInput: the table has no results yet, or none that can be read, or the store cannot be written.
     """
-    path = root / "results" / table / "results.json"
-    if not path.exists():
-        raise InvalidInput("table", table, "a table with results; run its sweep first")
-    results = json.loads(path.read_text(encoding="utf-8"))
+    results = load_results(table, root)
     evaluations = {cell.id: cell.evaluation for cell in cells(table, Table.model_validate(results["config"]))}
     tracker = Tracker(root, table)
     entered = 0

@@ -21,6 +21,8 @@ from pipeline.figures.runs import Runs
 from pipeline.figures.statements import check
 from pipeline.provenance import OFFICIAL, data_facts, machine, not_official
 from pipeline.report import environment, write_files
+from pipeline.stored import stored
+from pipeline.sweep import alone, stoppable
 
 FOLDER = Path("reports/figures")
 
@@ -52,12 +54,10 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
 def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list[str]]:
     """The figure as it is to be made, after all checks that need no data."""
     figure, notes = changed(load_figure(name), changes)
-    if figure.draw not in DRAWINGS:
-        DRAWINGS[figure.draw]  # says what there is
-    for warning in check_runs(name, figure):
+    drawing = DRAWINGS[figure.draw]
+    for warning in check_runs(name, figure, drawing.simulates):
         print(f"pfl: warning: {name}: {warning}", file=sys.stderr)
-    before = out / f"{name}.json"
-    if notes and before.exists() and not json.loads(before.read_text(encoding="utf-8"))["changes"]:
+    if notes and not (stored(out / f"{name}.json") or {}).get("changes", True):
         raise InvalidInput("out", str(out), f"another folder, as {name} is there without changes")
     write_files(out, {})  # fails before anything is run
     return name, figure, notes
@@ -70,7 +70,8 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
 
     drawing = DRAWINGS[figure.draw]
     runs = Runs(name, figure)
-    numbers = drawing.measure(runs)
+    with alone(name), stoppable(name):
+        numbers = drawing.measure(runs)
     if not numbers.points:
         raise InvalidInput("figure", name, f"runs with a result ({'; '.join(runs.failed)})")
     shown = labels(figure)
@@ -105,7 +106,8 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
 
 def overview(out: Path) -> str:
     """README.md of a folder of figures: each with what its paper says of it, and a list of all there are."""
-    made = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.json"))]
+    found = {path.stem: stored(path) for path in sorted(out.glob("*.json"))}
+    made = [content for name, content in found.items() if content and content.get("name") == name]
     there = {content["name"] for content in made}
     absent = [(name, load_figure(name)) for name in figure_names() if name not in there]
     return str(environment().get_template("figures.md.j2").render(made=made, absent=absent))

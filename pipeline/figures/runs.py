@@ -7,26 +7,26 @@ import inspect
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pfl
+from pfl.cli.progress import progress
 from pfl.config import Execution
 from pfl.errors import InvalidInput
+from pfl.files import write_text
 from pipeline.config import Cell, cells, partition_file
 from pipeline.environment import SCRATCH, Sources
-from pipeline.estimate import Estimate
 from pipeline.figures.config import Figure
 from pipeline.ledger import Ledger, Row, publish
-from pipeline.progress import Progress
+from pipeline.stored import stored
 from pipeline.summary import failure
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Partition
-    from pfl.engine.simulation import Observe, OnRound
+    from pfl.engine.simulation import Observe
     from pfl.trials import Trial
 
 OBSERVED = SCRATCH / "figures"
@@ -72,12 +72,16 @@ class Runs:
         """By cell ("setting/row"), the ledger's rows of the seeds that gave a result; what is missing is run
         as a sweep runs it."""
         from pipeline.agenda import Agenda
+        from pipeline.sweep import run
 
         ledger = Ledger(self._sources)
         agenda = Agenda(self.cells, self.figure, self.partitions, ledger)
+        known = {
+            name: {"shape": found.shape, "classes": len(found.classes)}
+            for name, found in self.datasets.items()
+        }
         try:
-            if not agenda.finished:
-                self._run(agenda, ledger)
+            run(self.name, agenda, ledger, known, self.figure.resources)
         finally:
             publish(self.name)
         return {
@@ -92,21 +96,6 @@ class Runs:
         found = [row for row in rows if not causes[row["seed"]]]
         self.used += found
         return found
-
-    def _run(self, agenda: Any, ledger: Ledger) -> None:
-        from joblib import cpu_count
-
-        from pipeline import cluster
-
-        resources = self.figure.resources
-        known = {
-            name: {"shape": found.shape, "classes": len(found.classes)}
-            for name, found in self.datasets.items()
-        }
-        slots = max(1, cpu_count() // resources.cpus)
-        print(Estimate.of(agenda, ledger, known, slots).text(self.name, slots), flush=True)
-        with Progress(self.name, agenda) as progress:
-            cluster.run(agenda, resources, progress.update)
 
     def observations(self, observe: Observe) -> dict[str, list[list[Any]]]:
         """By cell, for each seed that gave a result, what ``observe`` answered round after round.
@@ -140,16 +129,14 @@ class Runs:
 
         key = hashlib.sha256(f"{trial.keys()[0]} {_sources_of(observe)}".encode()).hexdigest()
         file = OBSERVED / f"{key}.json"
-        if file.exists() and self._sources.vouch_for(row := json.loads(file.read_text(encoding="utf-8"))):
-            return row
+        if (found := stored(file)) and self._sources.vouch_for(found):
+            return found
         checkpoints = OBSERVED / key
         execution = Execution(checkpoint_dir=str(checkpoints))
         dataset, partition = self.datasets[trial.dataset], self.partitions[trial.setting]
-        with _bar(trial.config["rounds"], f"{self.name}, {trial.cell}") as on_round:
+        with progress(trial.config["rounds"], f"{self.name}, {trial.cell}") as on_round:
             (row,) = run_trial(trial, dataset, partition, execution, on_round, observe)
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(self._sources.stamp(row)) + "\n", encoding="utf-8")
-        partial.replace(file)
+        write_text(file, json.dumps(self._sources.stamp(row)) + "\n")
         shutil.rmtree(checkpoints, ignore_errors=True)
         return row
 
@@ -158,11 +145,3 @@ def _sources_of(observe: Observe) -> str:
     """The sha256 over what decides an observation besides the run: its own file and `pfl.analysis`."""
     files = [Path(inspect.getfile(observe)), *sorted((Path(pfl.__file__).parent / "analysis").glob("*.py"))]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
-
-
-@contextmanager
-def _bar(rounds: int, title: str) -> Iterator[OnRound]:
-    from tqdm import tqdm
-
-    with tqdm(total=rounds, desc=title, unit="round", disable=None) as bar:
-        yield lambda round, _rounds, _newest: bar.update(round - bar.n) and False

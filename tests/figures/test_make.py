@@ -14,6 +14,7 @@ from pipeline.config import Subset
 from pipeline.figures import runs
 from pipeline.figures.config import Changes
 from pipeline.figures.make import make
+from pipeline.sweep import alone
 from tests.figures.conftest import run_here
 
 OUT = Path("reports/figures")
@@ -97,6 +98,21 @@ def test_a_figure_with_changes_does_not_take_the_place_of_one_without(project):
     with pytest.raises(InvalidInput, match="another folder"):
         made("pfedsim-figure3", clients=4)
     assert "With changes" not in (OUT / "pfedsim-figure3.svg").read_text()
+
+
+@pytest.mark.usefixtures("project")
+def test_other_files_of_the_folder_are_left_alone():
+    OUT.mkdir(parents=True)
+    (OUT / "notes.json").write_text("[1, 2]")
+    (OUT / "pfedsim-figure3.json").write_text("[]")
+    assert made("pfedsim-figure3", dataset="digits", clients=4)["changes"]
+    assert (OUT / "notes.json").read_text() == "[1, 2]"
+
+
+@pytest.mark.usefixtures("project")
+def test_a_figure_that_another_process_is_at_is_refused():
+    with alone("pfedsim-figure3"), pytest.raises(InvalidInput, match=r"no other sweep is at \(process \d+"):
+        made("pfedsim-figure3", dataset="digits", clients=4)
 
 
 @pytest.mark.usefixtures("project")

@@ -53,6 +53,27 @@ def test_all_selected_tables_are_checked(project):
             "batch: 2, ranges: {mu: [1, 0.5]}}",
             "search.ranges: mu: [1.0, 0.5] * the lower end first",
         ),
+        ("batch: 2}", "batch: 2, ranges: {mu: [0, 1]}}", "search.ranges: mu: 0.0 * above 0 * logarithmic"),
+        ("batch: 2}", "batch: 2, ranges: {mu: [.nan, 1]}}", "search.ranges: mu: nan * at least 0"),
+        ("batch: 2}", "batch: 2, ranges: {mu: [1, .inf]}}", "search.ranges: mu: inf * at least 0"),
+        (
+            "model: cnn_digits",
+            "model: lenet5_bn",
+            "cell dir/fedavg: lenet5_bn on digits: images: 8x8 * 16x16",
+        ),
+        ("every: 1", "every: 1, moment: adapted", "cell dir/fedavg: evaluation.moment: adapted * post_local"),
+        ("every: 1", "every: 1, group: small", "cell dir/fedavg: evaluation.group: small * none"),
+        (
+            "every: 1",
+            "every: 1, clients: [3, 1]",
+            "evaluation.clients: [3, 1] * the first client before the last",
+        ),
+        ("every: 1", "every: 1, clients: [3, 9]", "evaluation.clients: [3, 9] * clients from 0 to 4"),
+        (
+            "every: 1",
+            "every: 1, metric: seconds_per_sample",
+            "evaluation.metric: seconds_per_sample * an accuracy",
+        ),
         ("clients: 5", "resources: {gpus: 1}\nclients: 5", "resources.gpus: 1 * auto or 0"),
         ("mu: 0.1}", "mu: 0.1}, settings: {too: {}}", "setting of fedprox: too * (did you mean 'two'?)"),
         ("clients: 5", "published: {file: nobody.csv, table: '1'}\nclients: 5", "published file: nobody.csv"),
@@ -65,6 +86,28 @@ def test_a_mistake_is_one_line_that_names_file_setting_and_value(edit, monkeypat
     assert text.startswith("tables/small.yaml: ")
     for part in said.split("*"):
         assert part.strip() in text
+
+
+@pytest.mark.parametrize("end", ["1.7", ".nan", ".inf"])
+def test_a_range_of_a_whole_number_ends_in_whole_numbers(edit, end):
+    edit("- fedavg", "- fedrep")
+    edit("batch: 2}", f"batch: 2, ranges: {{head_epochs: [1, {end}]}}}}")
+    expected = f"search.ranges: head_epochs: {end.lstrip('.')} is not accepted; expected a whole number"
+    assert expected in message()
+
+
+def test_what_cannot_be_set_up_for_whatever_reason_is_one_line(monkeypatch):
+    def failing(*_):
+        raise RuntimeError("no memory\nat all")
+
+    monkeypatch.setattr("pipeline.check.stand_in", failing)
+    assert message().endswith("hyperparameters and a network that go together (RuntimeError: no memory)")
+
+
+def test_a_moment_that_a_method_has_can_be_reported(edit):
+    edit("- fedavg\n- {method: fedprox, params: {mu: 0.1}}", "- fedbabu")
+    edit("every: 1", "every: 1, moment: adapted")
+    assert check_tables()
 
 
 def test_a_data_source_that_is_not_there_is_named(edit, monkeypatch):
@@ -87,10 +130,10 @@ def test_a_folder_that_cannot_be_written_is_named(project):
     assert message() == "results/small: results is not accepted; expected a folder that can be written"
 
 
-def test_a_check_and_a_list_import_neither_torch_nor_ray():
+def test_a_check_imports_neither_ray_nor_a_sampler_nor_what_draws():
     code = (
         "import sys; from pipeline.check import check_tables; check_tables();"
-        "print({'torch', 'ray', 'optuna', 'matplotlib'} & set(sys.modules))"
+        "print({'ray', 'optuna', 'matplotlib', 'mlflow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -72,6 +72,16 @@ def test_publishing_adds_what_is_missing_and_removes_nothing(ledger, row):
     assert [found["key"] for found in lines(PUBLISHED)] == ["e" * 64, row["key"]]
 
 
+def test_a_trial_that_was_stopped_early_keeps_no_result_of_its_key_away(ledger, row, rows_file):
+    stopped = {**row, "metrics": {**row["metrics"], "stopped_at": 1}}
+    ledger.append(stopped)
+    publish("small")
+    assert import_rows(rows_file(metrics=stopped["metrics"]), SOURCES) == 0
+    assert import_rows(rows_file(), SOURCES) == 1
+    publish("small")
+    assert [found["metrics"] for found in lines(PUBLISHED)] == [stopped["metrics"], row["metrics"]]
+
+
 def test_a_published_file_that_a_checkout_has_shortened_loses_no_row(ledger, row):
     ledger.append(row)
     publish("small")
@@ -132,6 +142,9 @@ def test_rows_from_a_plain_copy_of_these_sources_count_as_theirs(rows_file, row)
         ({"table": "../small"}, "rows.jsonl:1: table: ../small is not accepted"),
         ({"dirty": True, "sources": "2" * 64}, "a row of committed sources, or of the same as here"),
         ({"config": {}}, "a row of a ledger with its metrics"),
+        ({"config": {"method": "fedavg", "hyperparameters": []}}, "a row of a ledger with its metrics"),
+        ({"metrics": []}, "a row of a ledger with its metrics"),
+        ({"table": 5}, "rows.jsonl:1: table: 5 is not accepted"),
     ],
 )
 def test_a_row_that_cannot_be_trusted_is_refused_and_nothing_is_added(rows_file, changes, said):
@@ -139,3 +152,12 @@ def test_a_row_that_cannot_be_trusted_is_refused_and_nothing_is_added(rows_file,
         import_rows(rows_file(**changes), SOURCES)
     assert said in str(caught.value)
     assert not LOCAL.exists()
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04\xff\xfe", b"[" * 100_000])
+def test_a_file_of_something_else_is_refused(project, content):
+    (project / "photos.zip").write_bytes(content)
+    with pytest.raises(
+        InvalidInput, match=r"photos\.zip.* is not accepted; expected a (file of rows|row of)"
+    ):
+        import_rows(project / "photos.zip", SOURCES)

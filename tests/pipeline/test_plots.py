@@ -32,6 +32,15 @@ def test_without_results_nothing_is_drawn():
     assert draw(summarise(results)) == {}
 
 
+def test_where_all_pinned_runs_failed_nothing_is_drawn():
+    results = fake_results(settings=1, seeds=1, search=2)
+    for cell in results["cells"]:
+        cell["pinned"]["rows"] = []
+        for trial in cell["search"]:
+            trial["value"] = None
+    assert draw(summarise(results)) == {}
+
+
 def test_twelve_methods_look_different_and_do_so_in_every_plot(drawn):
     lines = summarise(fake_results(methods=12, seeds=1)).pinned
     assert len(set(looks(lines).values())) == 12

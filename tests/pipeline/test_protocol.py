@@ -92,3 +92,21 @@ def test_a_row_goes_before_a_setting_and_a_setting_before_the_table():
 def test_the_best_round_of_some_clients_is_refused():
     with pytest.raises(InvalidInput, match="evaluation: best, headline, None"):
         Evaluation(which="best").narrowed(Reading(clients=[0, 1]))
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "said"),
+    [
+        (
+            Evaluation(moment="adapted"),
+            "evaluation.moment: adapted is not accepted; expected one of post_agg",
+        ),
+        (Evaluation(group="S"), "evaluation.group: S is not accepted; expected one of T"),
+        (Evaluation(clients=[2, 2]), "evaluation.clients: [2, 2] is not accepted; expected clients of which"),
+    ],
+    ids=["moment", "group", "clients"],
+)
+def test_a_number_that_a_run_does_not_have_is_refused(evaluation, said):
+    with pytest.raises(InvalidInput) as caught:
+        reported(ROW, evaluation)
+    assert str(caught.value).startswith(said)

@@ -63,9 +63,29 @@ def test_data_that_changed_after_the_download_stage_are_noticed(data):
 
 
 @pytest.mark.usefixtures("project")
-def test_a_stage_that_comes_too_early_is_one_line():
-    with pytest.raises(InvalidInput, match=r"dir\.npz"):
-        pfl("trials", "small", "trials.jsonl")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("trials", "small", "trials.jsonl"), r"dir\.npz"),
+        (("stage", "partition", "small"), r"manifests/small\.json .* the download stage wrote"),
+        (("stage", "report", "small"), "a table with results"),
+        (("track", "small"), "a table with results"),
+    ],
+)
+def test_a_stage_that_comes_too_early_is_one_line(arguments, said):
+    with pytest.raises(InvalidInput, match=said):
+        pfl(*arguments)
+
+
+@pytest.mark.parametrize(
+    "content", ["[", "[]", "{}", '{"table": "small", "config": {}, "subset": {}, "cells": []}']
+)
+@pytest.mark.parametrize("command", [("stage", "report"), ("track",)])
+def test_results_that_are_damaged_are_one_line(project, command, content):
+    (project / "results/small").mkdir(parents=True)
+    (project / "results/small/results.json").write_text(content)
+    with pytest.raises(InvalidInput, match=r"results/small/results\.json .* run it again"):
+        pfl(*command, "small")
 
 
 def test_trials_go_to_another_machine_and_their_rows_come_back(data, edit):
@@ -84,6 +104,32 @@ def test_trials_go_to_another_machine_and_their_rows_come_back(data, edit):
     pfl("run", "--trials", "second.jsonl", "--json", "rows.jsonl")
     pfl("ledger", "import", "rows.jsonl")
     assert pfl("trials", "small", "third.jsonl").startswith("0 trials in third.jsonl")
+
+
+@pytest.mark.usefixtures("data")
+def test_a_simulation_that_rows_share_goes_there_once_and_serves_them_all(edit):
+    edit("- {method: fedprox, params: {mu: 0.1}}", "- {method: fedavg, as: again}")
+    edit("search: {trials: 4, batch: 2}\n", "")
+    stages.partition("small")
+    assert pfl("trials", "small", "trials.jsonl").endswith(
+        "2 trials in trials.jsonl; 0 of 4 simulations are done\n"
+    )
+    pfl("run", "--trials", "trials.jsonl", "--json", "rows.jsonl")
+    pfl("ledger", "import", "rows.jsonl")
+    assert pfl("trials", "small", "trials.jsonl").endswith(
+        "0 trials in trials.jsonl; 4 of 4 simulations are done\n"
+    )
+
+
+@pytest.mark.usefixtures("data")
+@pytest.mark.parametrize(
+    "arguments",
+    [("check", "--out", "tables"), ("check", "--out", "/proc/self/x/y"), ("trials", "small", "tables")],
+)
+def test_a_file_that_cannot_be_written_is_one_line(arguments):
+    stages.partition("small")
+    with pytest.raises(InvalidInput, match="one that can be written"):
+        pfl(*arguments)
 
 
 def test_tables_are_listed_with_their_size(project, monkeypatch):

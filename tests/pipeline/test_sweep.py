@@ -160,6 +160,6 @@ def test_a_cell_without_any_result_has_no_metric(ledger):
     while trial := agenda.next():
         agenda.fail(trial, "ValueError: no")
     Path("data/manifests").mkdir(parents=True)
-    Path("data/manifests/small.json").write_text("{}")
+    Path("data/manifests/small.json").write_text('{"datasets": {}}')
     write("small", load_table("small"), Subset(), agenda, SOURCES, seconds=1.0)
     assert json.loads(Path("results/small/metrics/dir.json").read_text()) == {}
