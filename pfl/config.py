@@ -23,7 +23,14 @@ BatchOrder = Literal["shuffled", "class_stream"]
 InputScale = Literal["normalised", "symmetric", "unit", "raw255"]
 BNStats = Literal["mixed", "local"]
 DType = Literal["float32", "float64"]
-_CHOICES = {"batch_order": BatchOrder, "input_scale": InputScale, "bn_stats": BNStats, "dtype": DType}
+Observed = Literal["accuracy", "similarities"]
+_CHOICES = {
+    "batch_order": BatchOrder,
+    "input_scale": InputScale,
+    "bn_stats": BNStats,
+    "dtype": DType,
+    "observe": Observed,
+}
 DEVICES = r"auto|cpu|cuda(:(0|[1-9][0-9]?))?"
 MOST_THREADS = 1024
 
@@ -61,6 +68,8 @@ class Config:
     eval_every: int = 5
     """Rounds between evaluations; the last round is always evaluated."""
     dtype: DType = "float32"
+    observe: Observed = "accuracy"
+    """What is measured: accuracy alone, or in the end also how alike the clients are (`pfl.analysis.measures`)."""
 
     def validated(self) -> Config:
         """This configuration with the method's defaults filled in.

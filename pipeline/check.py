@@ -117,13 +117,21 @@ def _check_reported(cell: Cell, searched: bool) -> None:
     evaluation = cell.evaluation
     if evaluation.clients and cell.clients and evaluation.clients[-1] >= cell.clients:
         raise InvalidInput("evaluation.clients", evaluation.clients, f"clients from 0 to {cell.clients - 1}")
+    if evaluation.metric == "similarity":
+        if cell.config.observe != "similarities":
+            accepted = "similarities, as evaluation.metric is one"
+            raise InvalidInput("schedule.observe", cell.config.observe, accepted)
+        if min(evaluation.pair) < 0 or cell.clients and max(evaluation.pair) >= cell.clients:
+            last = f"to {cell.clients - 1}" if cell.clients else "on"
+            raise InvalidInput("evaluation.pair", evaluation.pair, f"two clients from 0 {last}")
     if searched and not evaluation.is_accuracy:
         raise InvalidInput("evaluation.metric", evaluation.metric, "an accuracy, as there is a search")
 
 
 def _setup(cell: Cell) -> tuple[str, ...]:
     """What `_check_setup` depends on."""
-    return str(cell.config), cell.dataset, cell.evaluation.moment, str(cell.evaluation.group)
+    evaluation = cell.evaluation
+    return str(cell.config), cell.dataset, evaluation.moment, str(evaluation.group), evaluation.measure
 
 
 def _check_setup(cell: Cell, data: Definition) -> None:
@@ -142,6 +150,9 @@ def _check_setup(cell: Cell, data: Definition) -> None:
     known = ("headline", *moments(run.method, run.server))
     if cell.evaluation.moment not in known:
         raise unknown_name("evaluation.moment", cell.evaluation.moment, known)
+    normalised = any(name.endswith("running_mean") for name in run.server.bank.tensors)
+    if cell.evaluation.metric == "similarity" and cell.evaluation.measure == "wdb" and not normalised:
+        raise InvalidInput("model", cell.config.model, "a network with batch norm, as wdb is reported")
     groups = run.method.client_groups(run.server)
     if cell.evaluation.group and cell.evaluation.group not in groups:
         raise unknown_name("evaluation.group", cell.evaluation.group, groups)

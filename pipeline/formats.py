@@ -12,6 +12,8 @@ from pipeline.agreement import Ranking, Tested
 from pipeline.plots import megabytes, seconds
 from pipeline.summary import Entry, Line, Summary
 
+LEAST = 0.005  # that two decimals show
+
 COLUMNS = (
     *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
     *("published_mean", "published_std", "metric", "difference", "verdict", "provisional"),
@@ -20,12 +22,13 @@ COLUMNS = (
 
 
 def points(value: float) -> str:
-    """An accuracy or a deviation as tables print it.
+    """An accuracy, a deviation or another quantity as tables print it.
 
-    >>> points(82.4051)
-    '82.41'
+    >>> points(82.4051), points(-0.00037)
+    ('82.41', '−0.00037')
     """
-    return f"{value:.2f}"
+    shown = f"{value:.2g}" if 0 < abs(value) < LEAST else f"{value:.2f}"
+    return shown.replace("-", "−")
 
 
 def signed(value: float) -> str:
@@ -171,7 +174,7 @@ def _published(entry: Entry, sign: str, difference: Any) -> str:
     std = "" if entry.published.std is None else f" {sign} {points(entry.published.std)}"
     gap = "" if entry.difference is None else f" ({difference(entry.difference)})"
     if entry.ratio is not None and not entry.published.is_accuracy:
-        gap = f" (×{entry.ratio:.2f})"
+        gap = f" (×{points(entry.ratio)})"
     return f"{points(entry.published.mean)}{std}{gap}"
 
 

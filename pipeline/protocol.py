@@ -14,9 +14,12 @@ from pipeline.yaml import Strict
 Row = Mapping[str, Any]
 """A line of the ledger."""
 
-Metric = Literal["pooled", "client_mean", "client_mean_weighted", "seconds_per_sample"]
+Metric = Literal["pooled", "client_mean", "client_mean_weighted", "seconds_per_sample", "similarity"]
+Measure = Literal["data", "wdb", "mdb", "ldb", "cs"]
+"""Of similarity: see `pfl.analysis.measures.similarities`."""
 Which = Literal["last", "best"]
 At = Literal["headline", "post_aggregation", "post_local", "adapted"]
+Pair = Annotated[list[int], Field(min_length=2, max_length=2)]
 FirstAndLast = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 
 
@@ -28,6 +31,8 @@ class Reading(Strict):
     moment: At | None = None
     group: str | None = None
     clients: FirstAndLast | None = None
+    measure: Measure | None = None
+    pair: Pair | None = None
 
 
 class Evaluation(Strict):
@@ -35,13 +40,17 @@ class Evaluation(Strict):
 
     every: int = Field(default=5, ge=1)
     metric: Metric = "pooled"
-    """An average of accuracies in percent, or the time of local training in 10^-4 s a sample."""
+    """An average of accuracies in percent, the time of local training in 10^-4 s a sample, or the similarity of
+    two clients."""
     which: Which = "last"
     moment: At = "headline"
     group: str | None = None
     """A group of clients that the method names; None: all."""
     clients: FirstAndLast | None = None
     """The first and the last client that count, from 0; None: all. Only of the last round's headline."""
+    measure: Measure = "cs"
+    pair: Pair = [0, 1]
+    """Which similarity, and of which two clients, from 0."""
 
     def narrowed(self, *readings: Reading) -> Evaluation:
         """With what each of ``readings`` says, later ones first.
@@ -64,11 +73,11 @@ class Evaluation(Strict):
 
     @property
     def is_accuracy(self) -> bool:
-        return self.metric != "seconds_per_sample"
+        return self.metric not in ("seconds_per_sample", "similarity")
 
     @property
     def unit(self) -> str:
-        return "%" if self.is_accuracy else "· 10⁻⁴ s"
+        return {"seconds_per_sample": "· 10⁻⁴ s", "similarity": ""}.get(self.metric, "%")
 
 
 def reported(row: Row, evaluation: Evaluation) -> float:
@@ -77,8 +86,11 @@ def reported(row: Row, evaluation: Evaluation) -> float:
     Raises:
         InvalidInput: a moment, a group or clients of which the simulation has no number.
     """
-    if not evaluation.is_accuracy:
+    if evaluation.metric == "seconds_per_sample":
         return 1e4 / float(row["measured"]["samples_per_second"])
+    if evaluation.metric == "similarity":
+        one, other = evaluation.pair
+        return float(row["metrics"]["similarities"][evaluation.measure][one][other])
     if evaluation.clients:
         return _over_clients(row["metrics"]["per_client"], evaluation)
     metrics = _of_group(row["metrics"], evaluation)

@@ -25,7 +25,10 @@ METRICS = {
         "accuracy (%) of a client's personal model, averaged over the clients by training samples"
     ),
 }
-TIME = "time of local training (10⁻⁴ s a training sample)"
+OTHERS = {
+    "seconds_per_sample": "time of local training (10⁻⁴ s a training sample)",
+    "similarity": "similarity of two clients, after the last round",
+}
 MOMENTS = {
     "headline": "after aggregation, local training or adaptation, as each method reports it",
     "post_aggregation": "after aggregation",
@@ -38,7 +41,7 @@ WHICH = {"last": "in the last round", "best": "in its best round"}
 def protocol(evaluation: Evaluation) -> str:
     """What is reported, in words."""
     if not evaluation.is_accuracy:
-        return TIME
+        return OTHERS[evaluation.metric]
     return f"{METRICS[evaluation.metric]}, {WHICH[evaluation.which]}, {MOMENTS[evaluation.moment]}"
 
 

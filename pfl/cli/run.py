@@ -67,6 +67,9 @@ def run(
     backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
     threads: Annotated[int, typer.Option(help="Threads on a CPU.")] = 1,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = DEFAULT.dtype,
+    observe: Annotated[
+        str, typer.Option(help="accuracy, or also the clients' similarities, for --json.")
+    ] = DEFAULT.observe,
     eval_every: Annotated[int, typer.Option(help="Rounds between evaluations.")] = DEFAULT.eval_every,
     validation: Annotated[
         float, typer.Option(help="Evaluate on this share of each client's training data, not on its tests.")
@@ -122,6 +125,7 @@ def run(
         validation=validation,
         eval_every=eval_every,
         dtype=dtype,  # type: ignore[arg-type]
+        observe=observe,  # type: ignore[arg-type]
     )
     if model:
         config = dataclasses.replace(config, model=model)

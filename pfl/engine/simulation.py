@@ -190,7 +190,7 @@ class Simulation:
     ):
         self.configs = configs
         self.config = configs[0]
-        self.observe = observe
+        self.observe = observe or _observer(configs[0])
         self.federation = federation
         self.backend = backend
         self.runs: list[_Run] = []
@@ -380,6 +380,8 @@ class Simulation:
         }
         if self.program.net.pretrained is not None:
             metrics["pretrained"] = self.program.net.pretrained
+        if server.config.observe == "similarities" and run.observations:
+            metrics["similarities"] = run.observations[-1]
         if run.diverged_at is not None:
             metrics["diverged_at"] = run.diverged_at
         if self.stopped_at is not None:
@@ -391,3 +393,12 @@ class Simulation:
             "peak_memory_bytes": peak_memory(self.federation.device),
         }
         return Result(server.seed, metrics, measured, run.observations)
+
+
+def _observer(config: Config) -> Observe | None:
+    """What looks at the federation, as the configuration asks for."""
+    if config.observe == "accuracy":
+        return None
+    from pfl.analysis.measures import similarities
+
+    return similarities

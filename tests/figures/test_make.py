@@ -36,7 +36,7 @@ def made(name: str, **changes) -> dict:
         ("pfedsim-figure3", {"clients": 5}),
         ("pfedsim-figure1", {"clients": 3}),
         ("pfedsim-figure2", {}),
-        ("pfedsim-table2", {}),
+        ("pfedsim-similarities", {}),
         ("pfedcs-figure1", {}),
         ("fedcac-figure1b", {}),
         ("fedsimsup-figure4", {"clients": 5}),

@@ -21,6 +21,7 @@ RULES = {
     "noniid_classes": ("classes_noniid",),
     "natural": ("writer",),
     "domain": ("domain",),
+    "label_subsets": ("class_sets",),
 }
 """Our rules for what the published results call a partition."""
 WORDS = ("paper:", "code:", "ours:")
@@ -95,7 +96,10 @@ def test_a_pin_has_the_printed_data_partition_and_number_of_clients(pins, paper)
         assert cell.dataset == our_name(printed), pin
         assert cell.clients == printed.clients, pin
         assert rule in RULES[printed.partition], pin
-        if argument and printed.partition_arg:
+        if printed.partition == "label_subsets":
+            subsets = (part.partition("=")[2] for part in printed.partition_arg.split(";"))
+            assert argument == "/".join(subsets), pin
+        elif argument and printed.partition_arg:
             assert float(argument) == float(printed.partition_arg.partition("=")[2]), pin
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pfl.analysis.measures import similarities
 from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Drawing, grid
 from pipeline.figures.numbers import Numbers, Point
-from pipeline.figures.observers.similarities import look
 from pipeline.figures.runs import Runs
 from pipeline.plots import COLOURS
 from pipeline.published import published_cells
@@ -35,7 +35,7 @@ PRINTED = "correlation of the printed values"
 def measure(runs: Runs) -> Numbers:
     """A panel a metric, a series a pair of clients, ours and as printed; and each metric's correlation with
     data similarity, over our pairs and over the printed ones."""
-    (per_seed,) = runs.observations(look).values()
+    (per_seed,) = runs.observations(similarities).values()
     clients = min(len(NAMES), len(per_seed[0][-1]["cs"]))
     pairs = list(combinations(range(clients), 2))
     values = {

@@ -1,4 +1,4 @@
-"""The similarities of clients that methods go by, side by side."""
+"""The measures of similarity that methods go by, side by side (pFedSim, Table 2)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 
-def look(server: Server, net: Network) -> dict[str, Any] | None:
-    """After the last round, every metric's matrix (n, n); updates are those of the round, and distances of
-    statistics need batch norm."""
+def similarities(server: Server, net: Network) -> dict[str, Any] | None:
+    """After the last round, every measure's matrix (n, n) by its name; before it, nothing.
+
+    "data": what the clients' data have in common. "wdb": 1 / FedAP's distance of batch norm's statistics, where
+    the network has any. "mdb": cosines of the last round's updates. "ldb": FedFomo's difference of losses over
+    the distance of the models, the mean of both directions. "cs": cosines of the heads, the mean over classes.
+    """
     import torch
 
     if server.round < server.rounds:
