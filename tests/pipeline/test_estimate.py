@@ -59,6 +59,14 @@ def test_a_calibration_is_kept_for_the_next_call():
     assert told == []
 
 
+@pytest.mark.parametrize("content", ["{", "[]", '{"here": 5}', '{"here": {"speeds": {"a": {"sample": 1}}}}'])
+def test_a_calibration_that_is_damaged_is_as_good_as_none(project, content):
+    (project / "cache").mkdir()
+    (project / "cache/calibration.json").write_text(content)
+    assert not Calibration().has("cpu")
+    assert measured().has("cpu")
+
+
 def test_the_sizes_of_a_partition_are_found_without_its_data():
     dirichlet = small()[0]
     found = measured().sizes(dirichlet)
