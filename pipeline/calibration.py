@@ -36,6 +36,9 @@ CLIENTS = 2
 TEST_SAMPLES = 64
 """Of each client."""
 
+LARGEST_BATCH = 1024
+"""A full batch is asked for by any large number."""
+
 
 @dataclass(frozen=True)
 class Speed:
@@ -166,7 +169,10 @@ def _sizes_key(cell: Cell) -> str:
 def stand_in(
     config: Config, shape: tuple[int, int, int], classes: int, clients: int = CLIENTS, place: str = "cpu"
 ) -> Simulation:
-    """A simulation on made-up images, before its first round; all clients take part, with a batch each."""
+    """A simulation on made-up images, before its first round; all clients take part, with a batch each.
+
+    Of a batch that is larger, each has `LARGEST_BATCH` samples.
+    """
     import numpy as np
     import torch
 
@@ -175,7 +181,7 @@ def stand_in(
     from pfl.engine.device import backend_for
     from pfl.engine.simulation import Simulation
 
-    each = config.batch_size + TEST_SAMPLES
+    each = min(config.batch_size, LARGEST_BATCH) + TEST_SAMPLES
     parts = np.arange(clients * each).reshape(clients, each)
     partition = Partition(
         "stand-in", tuple(parts[:, :-TEST_SAMPLES]), tuple(parts[:, -TEST_SAMPLES:]), data_checksum=""
@@ -243,7 +249,7 @@ def _run(cell: Cell, definition: Definition, place: str, cold: bool) -> Speed:
     local = share * busy
     by_steps = any(phase.steps for phase in simulation.program.method.phases(simulation.runs[0].server))
     return Speed(
-        sample=0.0 if by_steps else local / (clients * config.batch_size),
+        sample=0.0 if by_steps else local / (clients * min(config.batch_size, LARGEST_BATCH)),
         client=local / clients if by_steps else 0.0,
         server=busy - local,
         test=tested / (clients * TEST_SAMPLES),

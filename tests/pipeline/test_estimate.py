@@ -83,6 +83,13 @@ def test_a_method_that_takes_steps_is_measured_by_the_client(edit):
     assert (speed.sample, speed.client > 0) == (0, True)
 
 
+def test_a_full_batch_is_measured_on_a_batch(edit):
+    edit("batch_size: 16", "batch_size: 1000000000000")
+    speed = measured().speed(small()[0], "cpu")
+    assert speed is not None
+    assert speed.sample > 0
+
+
 def test_data_of_the_user_s_own_are_not_known(edit):
     edit("dataset: digits", "dataset: photos.zip")
     extent = Extent.of("small", load_table("small"), measured())
