@@ -11,13 +11,16 @@ import math
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from pfl.config import Config
 from pfl.data.datasets import DATASETS
 from pfl.errors import InvalidInput
+from pfl.files import write_json
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +35,9 @@ CLIENTS = 2
 
 TEST_SAMPLES = 64
 """Of each client."""
+
+LARGEST_BATCH = 1024
+"""A full batch is asked for by any large number."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +73,28 @@ class Sizes:
     test: int
 
 
+@dataclass(frozen=True)
+class _Machine:
+    """What has been measured on one machine: by `_speed_key` and by `_sizes_key`."""
+
+    speeds: dict[str, Speed] = field(default_factory=dict)
+    sizes: dict[str, Sizes | None] = field(default_factory=dict)
+
+
+_MACHINES = TypeAdapter(dict[str, _Machine])
+"""By the name of the machine."""
+
+
 class Calibration:
     """What has been measured on this machine, in ``calibration.json`` in the cache folder."""
 
     def __init__(self) -> None:
-        self._all = json.loads(_file().read_text(encoding="utf-8")) if _file().exists() else {}
-        here = self._all.setdefault(platform.node(), {})
-        self._speeds: dict[str, dict[str, float]] = here.setdefault("speeds", {})
-        self._sizes: dict[str, dict[str, int] | None] = here.setdefault("sizes", {})
+        try:
+            self._all = _MACHINES.validate_json(_file().read_bytes())
+        except (OSError, ValueError):  # not there, or damaged, which is as good as not there
+            self._all = {}
+        here = self._all.setdefault(platform.node(), _Machine())
+        self._speeds, self._sizes = here.speeds, here.sizes
 
     def has(self, device: str) -> bool:
         """Whether anything has been measured on a "cpu" or on "cuda"."""
@@ -85,16 +105,18 @@ class Calibration:
         if not self.has(device):
             return None
         definition = _definition(cell)
-        found = self._speeds.get(_speed_key(cell.config, definition, device)) if definition else None
-        return Speed(**found) if found else None
+        return self._speeds.get(_speed_key(cell.config, definition, device)) if definition else None
 
     def sizes(self, cell: Cell) -> Sizes | None:
         """Of a cell's partition; None where they are not known."""
-        found = self._sizes.get(_sizes_key(cell))
-        return Sizes(**found) if found else None
+        return self._sizes.get(_sizes_key(cell))
 
     def measure(self, cells: Sequence[Cell], tell: Callable[[str], None]) -> None:
-        """Measure what is not known yet of ``cells``, and keep it; ``tell`` is told of each step."""
+        """Measure what is not known yet of ``cells``, and keep it; ``tell`` is told of each step.
+
+        Raises:
+            InvalidInput: the file cannot be written.
+        """
         from pfl.engine.device import resolve_device
 
         device = resolve_device("auto").type
@@ -105,21 +127,19 @@ class Calibration:
                 continue
             if _sizes_key(cell) not in self._sizes:
                 tell(f"{cell.dataset}, {cell.partition}")
-                found = _divide(cell, definition)
-                self._sizes[_sizes_key(cell)] = dataclasses.asdict(found) if found else None
+                self._sizes[_sizes_key(cell)] = _divide(cell, definition)
             for place in dict.fromkeys(("cpu", device)):
                 key = _speed_key(cell.config, definition, place)
                 if key not in self._speeds:
                     tell(f"{cell.config.method} with {cell.config.model} on {place}")
                     network = (cell.config.model, cell.dataset, cell.config.batch_size, place)
-                    self._speeds[key] = dataclasses.asdict(_run(cell, definition, place, network not in warm))
+                    self._speeds[key] = _run(cell, definition, place, network not in warm)
                     warm.add(network)
                     self._save()
         self._save()
 
     def _save(self) -> None:
-        _file().parent.mkdir(parents=True, exist_ok=True)
-        _file().write_text(json.dumps(self._all, indent=1) + "\n", encoding="utf-8")
+        write_json(_file(), _MACHINES.dump_python(self._all))
 
 
 def _file() -> Path:
@@ -149,7 +169,10 @@ def _sizes_key(cell: Cell) -> str:
 def stand_in(
     config: Config, shape: tuple[int, int, int], classes: int, clients: int = CLIENTS, place: str = "cpu"
 ) -> Simulation:
-    """A simulation on made-up images, before its first round; all clients take part, with a batch each."""
+    """A simulation on made-up images, before its first round; all clients take part, with a batch each.
+
+    Of a batch that is larger, each has `LARGEST_BATCH` samples.
+    """
     import numpy as np
     import torch
 
@@ -158,7 +181,7 @@ def stand_in(
     from pfl.engine.device import backend_for
     from pfl.engine.simulation import Simulation
 
-    each = config.batch_size + TEST_SAMPLES
+    each = min(config.batch_size, LARGEST_BATCH) + TEST_SAMPLES
     parts = np.arange(clients * each).reshape(clients, each)
     partition = Partition(
         "stand-in", tuple(parts[:, :-TEST_SAMPLES]), tuple(parts[:, -TEST_SAMPLES:]), data_checksum=""
@@ -226,7 +249,7 @@ def _run(cell: Cell, definition: Definition, place: str, cold: bool) -> Speed:
     local = share * busy
     by_steps = any(phase.steps for phase in simulation.program.method.phases(simulation.runs[0].server))
     return Speed(
-        sample=0.0 if by_steps else local / (clients * config.batch_size),
+        sample=0.0 if by_steps else local / (clients * min(config.batch_size, LARGEST_BATCH)),
         client=local / clients if by_steps else 0.0,
         server=busy - local,
         test=tested / (clients * TEST_SAMPLES),

@@ -56,7 +56,7 @@ def tables(
         bool, typer.Option(help="Measure first what they take here; seconds to minutes a table.")
     ] = False,
 ) -> None:
-    """List the tables with their size, and with what they take on this machine."""
+    """List the tables with their size and the time they take here."""
     from pipeline.config import load_table, table_names
 
     _list("table", {name: load_table(name) for name in names or table_names()}, calibrate)
@@ -68,7 +68,7 @@ def figures(
         bool, typer.Option(help="Measure first what they take here; seconds to minutes a figure.")
     ] = False,
 ) -> None:
-    """List the papers' figures with the size of their runs, and with what they take on this machine."""
+    """List the papers' figures with their size and time."""
     from pipeline.figures.config import figure_names, load_figure, parts_of
     from pipeline.figures.drawings import DRAWINGS
 
@@ -109,9 +109,10 @@ def trials(
     table: TableName,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Written, a trial a line.")],
 ) -> None:
-    """Write the trials of a table that can be run now, for `pfl run --trials FILE` on another machine.
+    """Write the open trials of a table, to run on another machine.
 
-    Give the rows that it writes to `pfl ledger import`, and ask again until no trial is left.
+    There, `pfl run --trials FILE` runs them. Give the rows that it writes to `pfl ledger import`, and ask
+    again until no trial is left.
     """
     from pfl.files import write_text
     from pipeline.environment import Sources
@@ -129,7 +130,7 @@ def trials(
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows that `pfl run --trials` wrote.")],
 ) -> None:
-    """Add rows that another machine computed, after a check of their keys."""
+    """Check rows that another machine computed, and add them."""
     from pipeline.environment import Sources
     from pipeline.ledger import import_rows
 
@@ -137,7 +138,10 @@ def import_(
 
 
 def track(table: TableName) -> None:
-    """Enter the results of a table in MLflow again, after the store was lost or moved."""
+    """Enter a table's results in MLflow again.
+
+    For a store that was lost or moved, or failed during the sweep.
+    """
     from pipeline.environment import Sources
     from pipeline.ledger import Ledger
     from pipeline.tracking import rebuild
@@ -148,7 +152,10 @@ def track(table: TableName) -> None:
 def data_report(
     out: Annotated[Path, typer.Option(help="Folder that is written.")] = Path("reports/data"),
 ) -> None:
-    """Draw the partition rules on CIFAR-10, hold them against the papers, and measure what loading takes."""
+    """Draw the partition rules on CIFAR-10.
+
+    They are held against the papers' figures, and what loading takes is measured.
+    """
     from pipeline.data_report import write_data_report
 
     write_data_report(out)
@@ -156,7 +163,7 @@ def data_report(
 
 
 def overview() -> None:
-    """Write the overview of all papers' tables out of their reports."""
+    """Write the overview of all papers' tables."""
     from pipeline.overview import write_overview
 
     print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
@@ -173,9 +180,9 @@ def figure(
     methods: Annotated[str | None, typer.Option(metavar="A,B", help="Some of its rows.")] = None,
     out: Annotated[Path, typer.Option(help="Folder that is written.")] = Path("reports/figures"),
 ) -> None:
-    """Make a figure of a paper: run what is not in the ledger, draw it, hold it against what the paper says.
+    """Make a figure of a paper, beside what the paper says of it.
 
-    With options it runs less than the paper did, and says so.
+    What is not in the ledger is run. With options it runs less than the paper did, and says so.
     """
     from pipeline.config import Subset
     from pipeline.figures.config import Changes

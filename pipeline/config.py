@@ -352,8 +352,24 @@ def partition_file(table: str, partition_name: str) -> Path:
 
 
 def table_names() -> list[str]:
-    """The tables that there are files of."""
-    return sorted(path.stem for path in TABLES.glob("*.yaml"))
+    """The tables that there are files of.
+
+    Raises:
+        InvalidInput: there are none here.
+    """
+    return names_in(TABLES)
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names of the YAML files in a folder of the project.
+
+    Raises:
+        InvalidInput: there are none here.
+    """
+    found = sorted(path.stem for path in folder.glob("*.yaml"))
+    if not found:
+        raise InvalidInput(f"{folder}/*.yaml", "no such file", "to be run in the root of the project")
+    return found
 
 
 def load_table(name: str) -> Table:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
+from pipeline.protocol import Row
 from pipeline.summary import failure
 
-Row = Mapping[str, Any]
 Measure = tuple[str, float | None, int]
 """Name, value, round; the round is 0 where there is none."""
 

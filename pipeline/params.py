@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from pfl.errors import unknown_name
+from pfl.errors import InvalidInput, unknown_name
 from pipeline.config import Subset, Table, load_table, table_names
 from pipeline.yaml import Strict, load
 
@@ -17,12 +17,19 @@ class Params(Strict):
     tables: list[str] = Field(min_length=1)
     subset: Subset = Subset()
 
+    @model_validator(mode="after")
+    def _each_once(self) -> Params:
+        for name in self.tables:
+            if self.tables.count(name) > 1:
+                raise InvalidInput("tables", name, "each table once")
+        return self
+
 
 def selected_tables() -> list[str]:
     """The tables that `params.yaml` selects.
 
     Raises:
-        InvalidInput: it selects none, or one that does not exist.
+        InvalidInput: it selects none, or one twice or one that does not exist.
     """
     names = load(PARAMS, Params).tables
     for name in names:

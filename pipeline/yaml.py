@@ -70,7 +70,6 @@ _ACCEPTED = {
     "missing": "a value",
     "model_type": "a mapping",
     "string_pattern_mismatch": "a name of letters, digits, '.', '_' and '-'",
-    "too_short": "at least one",
 }
 """In the place of pydantic's own words."""
 
@@ -84,8 +83,15 @@ def _first(path: Path, error: ValidationError) -> InvalidInput:
     if isinstance(cause, InvalidInput):
         cause.args = (f"{where}: {cause}",)
         return cause
-    accepted = _ACCEPTED.get(found["type"], found["msg"].removeprefix("Input should be "))
-    value = "nothing" if found["type"] == "missing" else found["input"]
+    kind, value = found["type"], found["input"]
+    accepted = _ACCEPTED.get(kind, found["msg"].removeprefix("Input should be "))
+    if kind in ("too_short", "too_long"):
+        bound, length = ("at least", "min_length") if kind == "too_short" else ("at most", "max_length")
+        accepted = f"{bound} {('none', 'one', 'two')[found['ctx'][length]]}"
+    elif kind == "missing":
+        value = "nothing"
+    elif kind.endswith("_type"):
+        value = repr(value)  # "0" is no 0
     return InvalidInput(where, value, accepted)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pfl.errors import InvalidInput, unknown_name
-from pipeline.config import FIGURES, Subset, Table, table_file
+from pipeline.config import FIGURES, Subset, Table, names_in, table_file
 from pipeline.yaml import Strict, load
 
 
@@ -61,8 +61,12 @@ class Changes:
 
 
 def figure_names() -> list[str]:
-    """The figures that there are files of."""
-    return sorted(path.stem for path in FIGURES.glob("*.yaml"))
+    """The figures that there are files of.
+
+    Raises:
+        InvalidInput: there are none here.
+    """
+    return names_in(FIGURES)
 
 
 def parts_of(name: str) -> list[str]:

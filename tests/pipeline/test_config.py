@@ -70,7 +70,7 @@ def test_a_partition_needs_no_quotes(edit):
             "schedule: key: ephocs is not accepted; expected one of * (did you mean 'epochs'?)",
         ),
         ("title:", "tilte:", "key: tilte is not accepted; expected one of * (did you mean 'title'?)"),
-        ("rounds: 2", "rounds: many", "schedule.rounds: many is not accepted; expected a valid integer"),
+        ("rounds: 2", "rounds: many", "schedule.rounds: 'many' is not accepted; expected a valid integer"),
         (
             "rounds: 2",
             "rounds: 0",
@@ -81,6 +81,13 @@ def test_a_partition_needs_no_quotes(edit):
         ("mu: 0.1", "mu: -1", "cell dir/fedprox: mu: -1.0 is not accepted; expected a number of at least 0"),
         ("mu: 0.1", "nu: 1", "cell dir/fedprox: hyperparameter: nu is not accepted; expected one of mu *"),
         ("cnn_digits", "cnn_digit", "cell dir/fedavg: model: cnn_digit * (did you mean 'cnn_digits'?)"),
+        ("seeds: [0, 1]", "seeds: ['0']", "seeds.0: '0' is not accepted; expected a valid integer"),
+        (
+            "batch: 2}",
+            "batch: 2, ranges: {mu: [1]}}",
+            "ranges.mu: [1] is not accepted; expected at least two",
+        ),
+        ("batch: 2}", "batch: 2, ranges: {mu: [1, 2, 3]}}", "is not accepted; expected at most two"),
         ("seeds: [0, 1]", "seeds: []", "seeds: [] is not accepted; expected at least one"),
         ("seeds: [0, 1]", "seeds: [1, 1]", "seeds: 1 is not accepted; expected each seed once"),
         ("- fedavg", "- fedprox", "methods: fedprox is not accepted; expected each row once *"),

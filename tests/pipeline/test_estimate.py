@@ -60,6 +60,14 @@ def test_a_calibration_is_kept_for_the_next_call():
     assert told == []
 
 
+@pytest.mark.parametrize("content", ["{", "[]", '{"here": 5}', '{"here": {"speeds": {"a": {"sample": 1}}}}'])
+def test_a_calibration_that_is_damaged_is_as_good_as_none(project, content):
+    (project / "cache").mkdir()
+    (project / "cache/calibration.json").write_text(content)
+    assert not Calibration().has("cpu")
+    assert measured().has("cpu")
+
+
 def test_the_sizes_of_a_partition_are_found_without_its_data():
     dirichlet = small()[0]
     found = measured().sizes(dirichlet)
@@ -74,6 +82,13 @@ def test_a_method_that_takes_steps_is_measured_by_the_client(edit):
     speed = measured().speed(small()[0], "cpu")
     assert speed is not None
     assert (speed.sample, speed.client > 0) == (0, True)
+
+
+def test_a_full_batch_is_measured_on_a_batch(edit):
+    edit("batch_size: 16", "batch_size: 1000000000000")
+    speed = measured().speed(small()[0], "cpu")
+    assert speed is not None
+    assert speed.sample > 0
 
 
 def test_data_of_the_user_s_own_are_not_known(edit):

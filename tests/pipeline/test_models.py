@@ -54,7 +54,7 @@ def test_where_the_models_lie_is_written_down(ledger):
     missing = agenda.cells[0].pinned.keys[0]
     models_file(missing).unlink()
     Path("data/manifests").mkdir(parents=True)
-    Path("data/manifests/small.json").write_text("{}")
+    Path("data/manifests/small.json").write_text('{"datasets": {}}')
     write("small", load_table("small"), Subset(), agenda, SOURCES, seconds=1.0)
     with Path("results/small/models.csv").open() as file:
         written = list(csv.DictReader(file))

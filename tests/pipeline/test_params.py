@@ -63,6 +63,10 @@ def test_without_a_search_any_seed_may_be_left_out(edit):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
+        (
+            "tables: [small, small]",
+            "params.yaml: tables: small is not accepted; expected each table once",
+        ),
         ("tables: []", "params.yaml: tables: [] is not accepted; expected at least one"),
         (
             "tables: [smal]",
@@ -72,7 +76,7 @@ def test_without_a_search_any_seed_may_be_left_out(edit):
             "tabels: [small]",
             "params.yaml: key: tabels is not accepted; expected one of subset, tables (did you *",
         ),
-        ("tables: small", "params.yaml: tables: small is not accepted; expected a valid list"),
+        ("tables: small", "params.yaml: tables: 'small' is not accepted; expected a valid list"),
     ],
 )
 def test_params_yaml_is_held_to_the_same(project, content, said):

@@ -139,6 +139,21 @@ def test_tables_are_listed_with_their_size(project, monkeypatch):
     assert line.split(maxsplit=6) == ["small", "4", "32", "128", "?", "?", "A table for tests"]
 
 
+def test_tables_and_figures_are_listed_in_the_root_of_the_project_only(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for noun in ("tables", "figures"):
+        with pytest.raises(InvalidInput, match=rf"{noun}/\*\.yaml: .* in the root of the project"):
+            pfl(noun)
+    with pytest.raises(InvalidInput, match="in the root of the project"):
+        pfl("tables", "digits")
+
+
+def test_no_command_s_summary_is_cut():
+    for group in ((), ("stage",), ("ledger",)):
+        lines = pfl(*group, "--help").splitlines()
+        assert not [line for line in lines if line.endswith("...") and not line.startswith("Usage")]
+
+
 def test_a_check_prints_and_writes_what_it_found(project):
     said = pfl("check", "--out", "data/check.txt")
     assert said == "small: 4 cells, at most 32 trials\n" == (project / "data/check.txt").read_text()
