@@ -12,6 +12,7 @@ import pytest
 from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
+from pfl.data.partitions import PARTITIONS
 from tests.conftest import make_trial
 
 ROOT = Path(__file__).parent.parent
@@ -123,6 +124,15 @@ def test_methods_list_hyperparameters_with_their_ranges():
     listed = pfl("methods").stdout
     assert "rho=0.5" in listed
     assert "a number in [0, 1]" in listed
+
+
+def test_partitions_list_arguments_and_options_with_their_ranges():
+    listed = pfl("partitions").stdout
+    assert "dirichlet:ALPHA " in listed
+    assert "fewer classes a client has; a number in [0.001, 1e+06])" in listed
+    for rule in PARTITIONS.values():
+        for option in rule.options():
+            assert f"  {option}" in listed
 
 
 def test_the_documented_table_of_methods_is_the_printed_one():
