@@ -149,6 +149,16 @@ def test_a_partition_is_described_and_drawn(tmp_path):
     assert plot.read_text().lstrip().startswith("<?xml")
 
 
+@pytest.mark.parametrize("plot", ["p", "p.xyz", "/dev/null/p.svg"])
+def test_a_picture_that_cannot_be_drawn_is_one_line_before_the_partition_is_made(plot, tmp_path):
+    done = pfl("partition", "pathological:2", "--plot", str(tmp_path / plot))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert f"{plot} is not accepted" in line
+    assert not list(tmp_path.iterdir())
+
+
 def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
     data = load("digits")
     split = make_partition("pathological:2", data, 6)
