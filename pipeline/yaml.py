@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -60,7 +61,7 @@ def parse(file: str | Path) -> Any:
         with suppress(YAMLError):
             return YAML(typ="safe").load(text)
         return YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, UnicodeDecodeError) as error:
+    except Exception as error:  # [2024-13-45] is a ValueError, !!bool "x" a KeyError, deep nesting another
         line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
         cause = getattr(error, "problem", None) or error
         raise InvalidInput(f"{path}:{line}" if line else str(path), str(cause), "YAML") from None
@@ -86,7 +87,7 @@ def _first(path: Path, error: ValidationError) -> InvalidInput:
         return cause
     accepted = _ACCEPTED.get(found["type"], found["msg"].removeprefix("Input should be "))
     value = "nothing" if found["type"] == "missing" else found["input"]
-    return InvalidInput(where, value, accepted)
+    return InvalidInput(where, reprlib.repr(value) if isinstance(value, list | dict) else value, accepted)
 
 
 @contextmanager
