@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -60,7 +61,7 @@ def parse(file: str | Path) -> Any:
         with suppress(YAMLError):
             return YAML(typ="safe").load(text)
         return YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, UnicodeDecodeError) as error:
+    except Exception as error:  # [2024-13-45] is a ValueError, !!bool "x" a KeyError, deep nesting another
         line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
         cause = getattr(error, "problem", None) or error
         raise InvalidInput(f"{path}:{line}" if line else str(path), str(cause), "YAML") from None
@@ -90,6 +91,8 @@ def _first(path: Path, error: ValidationError) -> InvalidInput:
         accepted = f"{bound} {('none', 'one', 'two')[found['ctx'][length]]}"
     elif kind == "missing":
         value = "nothing"
+    elif isinstance(value, list | dict):
+        value = reprlib.repr(value)
     elif kind.endswith("_type"):
         value = repr(value)  # "0" is no 0
     return InvalidInput(where, value, accepted)

@@ -12,6 +12,7 @@ import pytest
 from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
+from pfl.data.partitions import PARTITIONS
 from tests.conftest import make_trial
 
 ROOT = Path(__file__).parent.parent
@@ -125,6 +126,15 @@ def test_methods_list_hyperparameters_with_their_ranges():
     assert "a number in [0, 1]" in listed
 
 
+def test_partitions_list_arguments_and_options_with_their_ranges():
+    listed = pfl("partitions").stdout
+    assert "dirichlet:ALPHA " in listed
+    assert "fewer classes a client has; a number in [0.001, 1e+06])" in listed
+    for rule in PARTITIONS.values():
+        for option in rule.options():
+            assert f"  {option}" in listed
+
+
 def test_the_documented_table_of_methods_is_the_printed_one():
     """``make docs`` writes it."""
     printed = pfl("methods", "--markdown").stdout
@@ -137,6 +147,16 @@ def test_a_partition_is_described_and_drawn(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "pathological:2" in done.stdout
     assert plot.read_text().lstrip().startswith("<?xml")
+
+
+@pytest.mark.parametrize("plot", ["p", "p.xyz", "/dev/null/p.svg"])
+def test_a_picture_that_cannot_be_drawn_is_one_line_before_the_partition_is_made(plot, tmp_path):
+    done = pfl("partition", "pathological:2", "--plot", str(tmp_path / plot))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert f"{plot} is not accepted" in line
+    assert not list(tmp_path.iterdir())
 
 
 def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):

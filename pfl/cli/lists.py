@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import Field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -76,10 +77,23 @@ def models() -> None:
 
 
 def partitions() -> None:
-    """List the partition rules."""
+    """List the partition rules and their options, for RULE:ARG[,KEY=VALUE|FLAG]..."""
     from pfl.data.partitions import PARTITIONS
 
-    _show(PARTITIONS)
+    for name, rule in PARTITIONS.items():
+        argument = f":{rule.argument.upper()}" if rule.argument else ""
+        print(f"{name + argument:<24} {PARTITIONS.summary(name)}")
+        for option, field in rule.options().items():
+            print(f"{'':<26}{_option(option, field)}")
+
+
+def _option(name: str, field: Field[Any]) -> str:
+    """An option of a partition rule: default, meaning, accepted values."""
+    declared = field.metadata.get("hyper")
+    if declared is None or isinstance(field.default, bool):  # a text or a flag
+        shown = f"{name}={field.default}" if field.default else name
+        return f"{shown} ({declared.about if declared else field.metadata['about']})"
+    return f"{name}={field.default} ({declared.about}; {declared.domain(field.default)})"
 
 
 def _show(registry: Registry[Any]) -> None:

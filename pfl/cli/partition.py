@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pfl.errors import InvalidInput
+from pfl.files import check_writable, replacing, writing
+
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Partition
 
 DEFAULT_CLIENTS = 20
+PICTURES = (".svg", ".png", ".pdf")
 
 
 def partition(
@@ -25,6 +29,10 @@ def partition(
     ] = None,
 ) -> None:
     """Make a partition, print its statistics, and draw it."""
+    if plot:
+        if plot.suffix.lower() not in PICTURES:
+            raise InvalidInput("plot", str(plot), f"a file name that ends in {', '.join(PICTURES)}")
+        check_writable(plot)
     data, split = divided(dataset, spec, clients)
     print(split.spec)
     for name, value in split.statistics(data.labels, len(data.classes)).items():
@@ -38,7 +46,9 @@ def partition(
     if plot:
         from pfl.data.plot import plot as draw
 
-        draw(split, data.labels, data.classes).savefig(plot)
+        figure = draw(split, data.labels, data.classes)
+        with writing(plot), replacing(plot) as file:
+            figure.savefig(file, format=plot.suffix[1:])
         print(f"  drawn in {plot}")
 
 

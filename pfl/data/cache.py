@@ -62,12 +62,18 @@ class ArrayWriter:
         writer: np.ndarray | None = None,
         domain: np.ndarray | None = None,
     ) -> None:
-        """Add images, uint8 (n, C, H, W), with the label, writer and domain of each, (n,)."""
-        self.shape = images.shape[1:]
-        self._images.write(np.ascontiguousarray(images).data)
+        """Add images, uint8 (n, C, H, W), with the label, writer and domain of each, (n,).
+
+        Raises:
+            ValueError: there are more or fewer labels, writers or domains than images.
+        """
         for name, values in (("labels", labels), ("writer", writer), ("domain", domain)):
             if values is not None:
+                if values.shape != (len(images),):
+                    raise ValueError(f"{name} of shape {values.shape} for {len(images)} images")
                 self._columns[name].append(np.asarray(values, np.int64))
+        self.shape = images.shape[1:]
+        self._images.write(np.ascontiguousarray(images).data)
         self._bar.update(len(images))
 
     def column(self, name: str) -> np.ndarray | None:

@@ -15,7 +15,7 @@ import numpy as np
 from pfl.data import cache, checksum
 from pfl.data.archive import check_archive
 from pfl.data.datasets import DATASETS
-from pfl.data.definition import Definition
+from pfl.data.definition import Content, Definition
 from pfl.data.locate import Located, download, locate
 from pfl.errors import InvalidInput
 
@@ -128,17 +128,34 @@ def _decode(found: Located, folder: Path, progress: bool) -> None:
     source = {"kind": found.kind, "files": [checksum.describe(path) for path in found.files]}
     out = cache.ArrayWriter(folder, progress)
     try:
-        content = found.read(found.files, out)
-        files = ", ".join(map(str, found.files))
-        if not out.shape:
-            raise InvalidInput("dataset", files, "at least one image")
-        known = found.definition
-        if known and (out.shape, len(content.classes)) != (known.shape, known.classes):
-            accepted = f"images of shape {known.shape} in {known.classes} classes for {found.name}"
-            raise InvalidInput("dataset", files, f"{accepted}, not {out.shape} in {len(content.classes)}")
-        out.finish(content, source)
+        out.finish(_content(found, out), source)
     finally:
         out.close()
+
+
+def _content(found: Located, out: cache.ArrayWriter) -> Content:
+    """What the reader tells of the images that it has appended, once that is known to be right."""
+    files, known = ", ".join(map(str, found.files)), found.definition
+    try:
+        content = found.read(found.files, out)
+    except InvalidInput:
+        raise
+    except (
+        ValueError,
+        KeyError,
+        IndexError,
+    ) as error:  # what is in the files is not what their names promise
+        raise InvalidInput("dataset", files, f"files as {found.name} has them ({error})") from error
+    labels, classes = out.column("labels"), len(content.classes)
+    if labels is None or not len(labels):
+        raise InvalidInput("dataset", files, "at least one image")
+    if labels.min() < 0 or labels.max() >= classes:
+        accepted = f"labels in [0, {classes - 1}], not from {labels.min()} to {labels.max()}"
+        raise InvalidInput("dataset", files, accepted)
+    if known and (out.shape, classes) != (known.shape, known.classes):
+        accepted = f"images of shape {known.shape} in {known.classes} classes for {found.name}"
+        raise InvalidInput("dataset", files, f"{accepted}, not {out.shape} in {classes}")
+    return content
 
 
 def _opened(name: str, folder: Path) -> Dataset:

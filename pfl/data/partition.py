@@ -179,6 +179,8 @@ def parse_spec(spec: str) -> tuple[str, Rule]:
     if colon:
         if rule.argument is None:
             raise InvalidInput("partition", head, f"{name} without an argument")
+        while rule.commas_in_argument and rest and rest[0].partition("=")[0] not in rule.options():
+            argument = f"{argument},{rest.pop(0)}"
         options[rule.argument] = argument
     for option in rest:
         key, _, value = option.partition("=")

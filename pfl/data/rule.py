@@ -52,20 +52,31 @@ class Rule(ABC):
 
     Class attributes:
         argument: the option that the ARG of ``RULE:ARG`` sets, if any.
+        commas_in_argument: ARG goes on after a comma, up to the next option.
         pool: the images that the rule draws on.
         clients_from_data: the data can say how many clients there are.
     """
 
     argument: ClassVar[str | None] = None
+    commas_in_argument: ClassVar[bool] = False
     pool: ClassVar[str] = "train and test merged"
     clients_from_data: ClassVar[bool] = False
 
     seed: int = hyper(0, "seed of the partition", low=0)
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
+        for name, field in self.options().items():
             if "hyper" in field.metadata:
-                field.metadata["hyper"].check(field.name, getattr(self, field.name), field.default)
+                field.metadata["hyper"].check(name, getattr(self, name), field.default)
+
+    @classmethod
+    def options(cls) -> dict[str, dataclasses.Field[Any]]:
+        """What a specification may say, by name: the argument, the rule's own options and the common ones."""
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        first = [cls.argument] if cls.argument else []
+        last = [name for name in ("min", "test", "seed") if name in fields]
+        own = [name for name in fields if name not in (*first, *last)]
+        return {name: fields[name] for name in (*first, *own, *last)}
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         """Raise `InvalidInput` unless the rule can work.
@@ -187,26 +198,32 @@ def parsed(rule: type[Rule], options: dict[str, str]) -> Rule:
     Raises:
         InvalidInput: an unknown option, or a value that is not accepted.
     """
-    fields = {field.name: field for field in dataclasses.fields(rule)}
+    known = rule.options()
     values: dict[str, Any] = {}
     for name, text in options.items():
-        if name not in fields:
-            raise unknown_name("partition option", name, fields)
-        values[name] = _value(fields[name], text)
+        if name not in known:
+            raise unknown_name("partition option", name, known)
+        values[name] = _value(known[name], text)
     return rule(**values)
 
 
 def written(rule: Rule) -> str:
     """The rule's options as a specification has them, defaults included: ":0.1,min=10,test=0.25,seed=0"."""
-    values = dataclasses.asdict(rule)
-    common = {name: values.pop(name) for name in ("min", "test", "seed") if name in values}
-    text = f":{_text(values.pop(rule.argument))}" if rule.argument else ""
-    for name, value in (values | common).items():
-        if value is True:
+    text = ""
+    for name in rule.options():
+        value = getattr(rule, name)
+        if name == rule.argument:
+            text += f":{_text(value)}"
+        elif value is True:
             text += f",{name}"
         elif value is not False:
             text += f",{name}={_text(value)}"
     return text
+
+
+def text_option(default: str, about: str) -> Any:
+    """A dataclass field that is an option of free text."""
+    return dataclasses.field(default=default, metadata={"about": about})
 
 
 def _text(value: Any) -> str:

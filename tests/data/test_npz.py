@@ -60,7 +60,13 @@ def test_the_arrays_may_be_grey_or_have_channels_first_or_last(shape, stored, tm
         ({"labels": np.array([0.5] * 6)}, "labels"),
         ({"writer": np.array([1])}, "writer"),
         ({"domain": np.array([0, 1, 2, 0, 1, 2])}, "a name for every domain"),
-        ({"n_train": np.array(7)}, "n_train in [1, 6]"),
+        ({"n_train": np.array(7)}, "n_train a whole number in [1, 6]"),
+        ({"n_train": np.array(4.7)}, "n_train a whole number"),
+        ({"n_train": np.array("four")}, "n_train a whole number"),
+        ({"n_train": np.array([2, 4])}, "n_train a whole number"),
+        ({"classes": np.array("abc")}, "an array classes of names (K,)"),
+        ({"domains": np.array("photo")}, "an array domains of names (K,)"),
+        ({"labels": np.array([0, 1, 2, 0, 1, 10**15]), "classes": None}, "whole numbers below 100,000"),
         ({"images": np.array([{}] * 6)}, "without pickled objects"),
     ],
 )
@@ -73,8 +79,9 @@ def test_a_wrong_array_is_one_line_that_names_it(arrays, change, complaint, tmp_
     assert "\n" not in str(error.value)
 
 
-def test_a_truncated_npz_is_one_line(arrays, tmp_path):
-    np.savez(tmp_path / "mine.npz", **arrays)
-    (tmp_path / "mine.npz").write_bytes((tmp_path / "mine.npz").read_bytes()[:300])
-    with pytest.raises(InvalidInput, match=r"mine\.npz"):
+@pytest.mark.parametrize("damage", [lambda b: b[:300], lambda b: b[:200] + bytes(20) + b[220:]])
+def test_a_truncated_or_damaged_npz_is_one_line(damage, arrays, tmp_path):
+    np.savez_compressed(tmp_path / "mine.npz", **arrays)
+    (tmp_path / "mine.npz").write_bytes(damage((tmp_path / "mine.npz").read_bytes()))
+    with pytest.raises(InvalidInput, match=r"mine\.npz is not accepted; expected an \.npz file"):
         load(str(tmp_path / "mine.npz"), progress=False)

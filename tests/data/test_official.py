@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pickle
+import re
 import tarfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -285,6 +286,31 @@ def test_a_damaged_file_of_leafs_is_named(content, tmp_path):
     write_zip(tmp_path / "femnist.zip", {"all_data/all_data_0.json": content.encode()})
     with pytest.raises(InvalidInput, match=r"all_data/all_data_0\.json is not accepted"):
         load("femnist", source=tmp_path, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([62], "labels in [0, 61], not from 62 to 62"),
+        ([1, 2], "(2,) for 1 images"),
+        ([], "(0,) for 1 images"),
+    ],
+)
+def test_labels_of_leafs_that_fit_no_class_or_no_image_are_one_line(labels, said, tmp_path):
+    users = {"users": ["a"], "user_data": {"a": {"x": [[0.5] * 784], "y": labels}}}
+    write_zip(tmp_path / "femnist.zip", {"all_data/all_data_0.json": json.dumps(users).encode()})
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        load("femnist", source=tmp_path, progress=False)
+
+
+@pytest.mark.parametrize("list_of_tests", [b"", b"no tab", b"val_0.JPEG\tn02\t0", b"\xff"])
+def test_a_damaged_list_of_tiny_imagenets_is_one_line(list_of_tests, tmp_path):
+    folder = "tiny-imagenet-200"
+    image = as_file(random_bytes(64, 64, 3), "JPEG")
+    members = {f"{folder}/train/n01/images/a.JPEG": image, f"{folder}/val/val_annotations.txt": list_of_tests}
+    write_zip(tmp_path / f"{folder}.zip", members)
+    with pytest.raises(InvalidInput, match=rf"{folder}\.zip is not accepted"):
+        load("tiny_imagenet", source=tmp_path, raw=tmp_path / "raw", progress=False)
 
 
 def test_an_archive_of_another_data_set_under_the_official_name_is_one_line(tmp_path):

@@ -48,6 +48,7 @@ def test_other_names_keep_the_files_order_and_are_noted(tmp_path, data):
     ("content", "complaint"),
     [
         ({"a": {"train": [0, 10], "test": [1]}}, "index 10 (client a, train) is not accepted"),
+        ({"a": {"train": [10**30], "test": [1]}}, "expected a number in [0, 9]"),
         ({"a": {"train": [0], "test": [-1]}}, "index -1 (client a, test)"),
         ({"a": {"train": [0], "test": [1, 0]}}, "an index used once; client a, train has it"),
         (
@@ -61,6 +62,7 @@ def test_other_names_keep_the_files_order_and_are_noted(tmp_path, data):
         ([], "lists.json"),
         ({}, "lists.json"),
         ('{"a": {"train": [0', "JSON"),
+        ("[" * 100_000, "JSON"),
     ],
 )
 def test_a_wrong_file_is_one_line_that_names_the_client_or_the_index(tmp_path, data, content, complaint):
@@ -68,6 +70,16 @@ def test_a_wrong_file_is_one_line_that_names_the_client_or_the_index(tmp_path, d
         make_partition(written(tmp_path, content), data, None)
     assert complaint in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_an_index_that_no_data_set_has_is_left_to_the_data_where_they_are_not_known_yet(tmp_path):
+    check_partition(written(tmp_path, {"a": {"train": [10**30], "test": [1]}}), None)
+
+
+def test_the_files_path_may_have_commas(tmp_path, data):
+    (tmp_path / "a,b").mkdir()
+    spec = written(tmp_path / "a,b", {"0": {"train": [3, 1], "test": [0]}}) + ",seed=3"
+    assert make_partition(spec, data, None).spec == spec
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

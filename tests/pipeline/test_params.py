@@ -77,6 +77,10 @@ def test_without_a_search_any_seed_may_be_left_out(edit):
             "params.yaml: key: tabels is not accepted; expected one of subset, tables (did you *",
         ),
         ("tables: small", "params.yaml: tables: 'small' is not accepted; expected a valid list"),
+        ("tables: [2024-13-45]", "params.yaml: month must be in 1..12 is not accepted; expected YAML"),
+        ('tables: [!!int "x"]', "params.yaml: * is not accepted; expected YAML"),
+        ("[" * 2000, "params.yaml: * is not accepted; expected YAML"),
+        ("[" * 2000 + "]" * 2000, "params.yaml: [[[[[[[...]]]]]]] is not accepted; expected *"),
     ],
 )
 def test_params_yaml_is_held_to_the_same(project, content, said):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +12,8 @@ from pfl.data.definition import Content
 from pfl.errors import InvalidInput
 
 _LAYOUT = "arrays images, uint8 (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels, and labels (N,)"
+_MOST_UNNAMED = 100_000
+"""Classes or domains without names; a larger number is no index."""
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
@@ -24,7 +25,7 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # zip, zlib, memory and header errors, each of another type
         raise InvalidInput("dataset", str(path), f"an .npz file without pickled objects ({error})") from error
 
     def require(holds: bool, accepted: str) -> None:
@@ -39,14 +40,24 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     for name, values in columns.items():
         whole = values.dtype.kind in "iu" and values.shape == (len(images),)
         require(whole and values.min() >= 0, f"an array {name} of whole numbers from 0, one an image")
-    classes = _names(arrays, "classes", labels)
-    domains = _names(arrays, "domains", columns["domain"]) if "domain" in columns else ()
+
+    def names(key: str, values: np.ndarray) -> tuple[str, ...]:
+        unnamed = f"an array {key} of names (K,), or whole numbers below {_MOST_UNNAMED:,} without them"
+        require(key in arrays or values.max() < _MOST_UNNAMED, unnamed)
+        found = arrays[key] if key in arrays else np.arange(values.max() + 1)
+        require(found.ndim == 1, unnamed)
+        return tuple(map(str, found))
+
+    classes = names("classes", labels)
+    domains = names("domains", columns["domain"]) if "domain" in columns else ()
     require(labels.max() < len(classes), f"labels below {len(classes)}, the number of classes")
     require("domain" not in columns or columns["domain"].max() < len(domains), "a name for every domain")
-    n_train = int(arrays.get("n_train", len(images)))
-    require(0 < n_train <= len(images), f"n_train in [1, {len(images)}], the number of images")
+    n_train = arrays.get("n_train", np.array(len(images)))
+    whole = n_train.dtype.kind in "iu" and n_train.ndim == 0
+    accepted = f"n_train a whole number in [1, {len(images)}], the number of images"
+    require(whole and 0 < n_train <= len(images), accepted)
     out.append(images, **columns)
-    return Content(classes, n_train, domains)
+    return Content(classes, int(n_train), domains)
 
 
 def _channels_first(images: np.ndarray) -> np.ndarray:
@@ -55,7 +66,3 @@ def _channels_first(images: np.ndarray) -> np.ndarray:
     if images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
         return images.transpose(0, 3, 1, 2)
     return images
-
-
-def _names(arrays: dict[str, np.ndarray], key: str, values: np.ndarray) -> tuple[str, ...]:
-    return tuple(map(str, arrays[key] if key in arrays else range(int(values.max()) + 1)))

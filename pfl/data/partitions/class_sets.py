@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pfl.data.rule import Draw, PoolingRule
+from pfl.data.rule import Draw, PoolingRule, text_option
 from pfl.engine.hyper import hyper
 from pfl.errors import InvalidInput
 from pfl.rounding import whole_part
@@ -27,7 +27,7 @@ class ClassSets(PoolingRule):
     argument: ClassVar[str | None] = "sets"
     clients_from_data: ClassVar[bool] = True
 
-    sets: str = "0-4/5-9"
+    sets: str = text_option("0-4/5-9", "classes of each client in turn; with weights as in 0x4+9x4+3")
     size: int = hyper(0, "samples of a client at most, before the split; 0: all", low=0, high=10**9)
 
     def __post_init__(self) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from pfl.data.rule import Rule, Split
+from pfl.data.rule import Rule, Split, text_option
 from pfl.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -24,10 +24,11 @@ class File(Rule):
     """
 
     argument: ClassVar[str | None] = "path"
+    commas_in_argument: ClassVar[bool] = True
     pool: ClassVar[str] = "as listed"
     clients_from_data: ClassVar[bool] = True
 
-    path: str = ""
+    path: str = text_option("", "the JSON file")
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         """Raise `InvalidInput` unless the file lists distinct indices for ``clients`` clients."""
@@ -38,21 +39,21 @@ class File(Rule):
         lists = self._lists(clients, len(dataset.labels))
         if list(lists) != [str(client) for client in range(len(lists))]:
             notes.append(f"clients: {', '.join(lists)}")
-        return [lists[c]["train"] for c in lists], [lists[c]["test"] for c in lists]
+        train, test = (
+            [np.array(own[part], np.int64) for own in lists.values()] for part in ("train", "test")
+        )
+        return train, test
 
-    def _lists(self, clients: int | None, samples: int | None) -> dict[str, dict[str, np.ndarray]]:
+    def _lists(self, clients: int | None, samples: int | None) -> dict[str, dict[str, list[int]]]:
         content = self._content()
         if clients not in (None, len(content)):
             raise InvalidInput("clients", clients, f"{len(content)}, the number of clients in {self.path}")
-        lists: dict[str, dict[str, np.ndarray]] = {}
         used: dict[int, str] = {}
         names = sorted(content, key=int) if all(name.isdecimal() for name in content) else content
         for name in names:
-            lists[name] = {}
             for part in ("train", "test"):
                 where = f"client {name}, {part}"
-                indices = content[name][part]
-                for index in indices:
+                for index in content[name][part]:
                     if index < 0 or (samples is not None and index >= samples):
                         last = (
                             "a number of at least 0" if samples is None else f"a number in [0, {samples - 1}]"
@@ -65,17 +66,16 @@ class File(Rule):
                             f"an index used once; {used[index]} has it",
                         )
                     used[index] = where
-                lists[name][part] = np.array(indices, np.int64)
-        return lists
+        return {name: content[name] for name in names}
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, dict[str, list[int]]]:
         try:
             content = json.loads(Path(self.path).read_text(encoding="utf-8"))
         except OSError as error:
             raise InvalidInput(
                 "partition file", self.path, f"a file that can be read ({error.strerror})"
             ) from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput("partition file", self.path, f"JSON ({error})") from None
         if not isinstance(content, dict) or not content:
             raise InvalidInput("partition file", self.path, '{client: {"train": [...], "test": [...]}, ...}')
