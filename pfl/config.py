@@ -69,7 +69,8 @@ class Config:
     """Rounds between evaluations; the last round is always evaluated."""
     dtype: DType = "float32"
     observe: Observed = "accuracy"
-    """What is measured: accuracy alone, or in the end also how alike the clients are (`pfl.analysis.measures`)."""
+    """What is measured: accuracy alone, or in the end also how alike the clients are by several measures
+    (`pfl.analysis.measures.similarities`)."""
 
     def validated(self) -> Config:
         """This configuration with the method's defaults filled in.

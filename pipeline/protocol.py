@@ -40,8 +40,8 @@ class Evaluation(Strict):
 
     every: int = Field(default=5, ge=1)
     metric: Metric = "pooled"
-    """An average of accuracies in percent, the time of local training in 10^-4 s a sample, or the similarity of
-    two clients."""
+    """An average of accuracies in percent, the time of local training in 10^-4 s a sample, or the
+    similarity of two clients."""
     which: Which = "last"
     moment: At = "headline"
     group: str | None = None
@@ -49,7 +49,7 @@ class Evaluation(Strict):
     clients: FirstAndLast | None = None
     """The first and the last client that count, from 0; None: all. Only of the last round's headline."""
     measure: Measure = "cs"
-    pair: Pair = [0, 1]
+    pair: Pair = Field(default=[0, 1])
     """Which similarity, and of which two clients, from 0."""
 
     def narrowed(self, *readings: Reading) -> Evaluation:

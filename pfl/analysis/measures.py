@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 
-def similarities(server: Server, net: Network) -> dict[str, Any] | None:
+def similarities(server: Server, _: Network) -> dict[str, Any] | None:
     """After the last round, every measure's matrix (n, n) by its name; before it, nothing.
 
-    "data": what the clients' data have in common. "wdb": 1 / FedAP's distance of batch norm's statistics, where
-    the network has any. "mdb": cosines of the last round's updates. "ldb": FedFomo's difference of losses over
-    the distance of the models, the mean of both directions. "cs": cosines of the heads, the mean over classes.
+    "data": what the clients' data have in common. "wdb": 1 / FedAP's distance of batch norm's statistics,
+    where the network has any. "mdb": cosines of the last round's updates. "ldb": FedFomo's difference of
+    losses over the distance of the models, the mean of both directions. "cs": cosines of the heads, the mean
+    over the classes.
     """
     import torch
 

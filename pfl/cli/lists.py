@@ -77,7 +77,7 @@ def models() -> None:
 
 
 def partitions() -> None:
-    """List the partition rules and their options, for RULE:ARG[,KEY=VALUE|FLAG]..."""
+    """List the partition rules and their options."""
     from pfl.data.partitions import PARTITIONS
 
     for name, rule in PARTITIONS.items():

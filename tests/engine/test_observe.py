@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+import torch
+
 from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
@@ -16,9 +21,9 @@ def movement(server, _net):
     return {"round": server.round, "moved": moved.abs().sum().item()}
 
 
-def run(observe=None, **options):
+def run(observe=None, config=CONFIG, **options):
     data = load("digits")
-    (result,) = simulate(CONFIG, data, make_partition("dirichlet:1.0", data, 4), observe=observe, **options)
+    (result,) = simulate(config, data, make_partition("dirichlet:1.0", data, 4), observe=observe, **options)
     return result
 
 
@@ -38,3 +43,12 @@ def test_observations_survive_an_interruption(checkpointed):
     run(movement, execution=checkpointed, on_round=lambda round, *_: round == 3)
     resumed = run(movement, execution=checkpointed)
     assert resumed.observations == run(movement).observations
+
+
+def test_a_configuration_may_ask_how_alike_the_clients_are():
+    metrics = run(config=replace(CONFIG, method="local", participation=1.0, observe="similarities")).metrics
+    assert set(metrics["similarities"]) == {"data", "mdb", "ldb", "cs"}  # without batch norm no "wdb"
+    for matrix in metrics["similarities"].values():
+        assert torch.tensor(matrix).shape == (4, 4)
+    assert [metrics["similarities"]["cs"][client][client] for client in range(4)] == pytest.approx([1.0] * 4)
+    assert "similarities" not in run().metrics

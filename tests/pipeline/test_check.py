@@ -74,6 +74,11 @@ def test_all_selected_tables_are_checked(project):
             "every: 1, metric: seconds_per_sample",
             "evaluation.metric: seconds_per_sample * an accuracy",
         ),
+        (
+            "every: 1",
+            "every: 1, metric: similarity",
+            "schedule.observe: accuracy * similarities, as evaluation.metric is one",
+        ),
         ("clients: 5", "resources: {gpus: 1}\nclients: 5", "resources.gpus: 1 * auto or 0"),
         ("mu: 0.1}", "mu: 0.1}, settings: {too: {}}", "setting of fedprox: too * (did you mean 'two'?)"),
         ("clients: 5", "published: {file: nobody.csv, table: '1'}\nclients: 5", "published file: nobody.csv"),
@@ -86,6 +91,20 @@ def test_a_mistake_is_one_line_that_names_file_setting_and_value(edit, monkeypat
     assert text.startswith("tables/small.yaml: ")
     for part in said.split("*"):
         assert part.strip() in text
+
+
+@pytest.mark.parametrize(
+    ("reading", "said"),
+    [
+        ("pair: [0, 5]", "evaluation.pair: [0, 5] is not accepted; expected two clients from 0 to 4"),
+        ("measure: wdb", "model: cnn_digits is not accepted; expected a network with batch norm"),
+    ],
+)
+def test_a_similarity_is_of_two_clients_and_of_what_the_network_has(edit, reading, said):
+    edit("lr: 0.05}", "lr: 0.05, observe: similarities}")
+    edit("every: 1}", f"every: 1, metric: similarity, {reading}}}")
+    edit("search: {trials: 4, batch: 2}\n", "")
+    assert said in message()
 
 
 @pytest.mark.parametrize("end", ["1.7", ".nan", ".inf"])

@@ -37,6 +37,7 @@ ROW = {
             {"client": 2, "train": 100, "test": 0, "accuracy": None},
             {"client": 3, "train": 100, "test": 100, "accuracy": 10.0},
         ],
+        "similarities": {"cs": [[1.0, 0.5], [0.5, 1.0]], "mdb": [[1.0, -0.25], [-0.25, 1.0]]},
     },
     "measured": {"samples_per_second": 8000.0},
 }
@@ -55,6 +56,8 @@ for entry in ROW["metrics"]["rounds"]:
         (Evaluation(moment="post_local"), 60),
         (Evaluation(group="T", metric="client_mean_weighted"), 42),
         (Evaluation(metric="seconds_per_sample"), 1.25),
+        (Evaluation(metric="similarity"), 0.5),
+        (Evaluation(metric="similarity", measure="mdb", pair=[1, 0]), -0.25),
     ],
 )
 def test_a_number_is_the_one_asked_for(evaluation, expected):
@@ -76,8 +79,12 @@ def test_a_curve_is_that_of_the_number():
 
 @pytest.mark.parametrize(
     "evaluation",
-    [Evaluation(metric="seconds_per_sample"), Evaluation(clients=[0, 1])],
-    ids=["time", "clients"],
+    [
+        Evaluation(metric="seconds_per_sample"),
+        Evaluation(metric="similarity"),
+        Evaluation(clients=[0, 1]),
+    ],
+    ids=["time", "similarity", "clients"],
 )
 def test_what_is_measured_once_has_no_curve(evaluation):
     assert curve(ROW, evaluation) == []
