@@ -24,8 +24,12 @@ def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInpu
 
     >>> str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
     "method: pfedsmi is not accepted; expected one of fedavg, pfedsim (did you mean 'pfedsim'?)"
+    >>> str(unknown_name("hyperparameter", "mu", []))
+    'hyperparameter: mu is not accepted; expected none, as there is no hyperparameter'
     """
     known = sorted(known)
+    if not known:
+        return InvalidInput(parameter, name, f"none, as there is no {parameter}")
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" (did you mean '{near[0]}'?)" if near else ""
     return InvalidInput(parameter, name, f"one of {', '.join(known)}{hint}")

@@ -12,5 +12,10 @@ def test_an_unknown_name_brings_the_nearest():
     assert "(did you mean 'pfedsim'?)" in str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
 
 
+def test_where_there_is_nothing_to_choose_the_line_says_so():
+    line = str(unknown_name("hyperparameter", "mu", []))
+    assert line == "hyperparameter: mu is not accepted; expected none, as there is no hyperparameter"
+
+
 def test_nothing_near_brings_no_guess():
     assert "did you mean" not in str(unknown_name("method", "zzz", ["fedavg", "pfedsim"]))

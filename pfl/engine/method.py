@@ -189,9 +189,11 @@ class Method:
         Raises:
             InvalidInput: an unknown hyperparameter, or a value outside its domain.
         """
-        for name in values:
-            if name not in cls.declarations():
-                raise unknown_name("hyperparameter", name, cls.declarations())
+        declared = cls.declarations()
+        for name, value in values.items():
+            if name not in declared:
+                raise unknown_name("hyperparameter", name, declared)
+            declared[name].check(name, value, cls.__dataclass_fields__[name].default)
         floats = {f.name for f in dataclasses.fields(cls) if isinstance(f.default, float)}
         return cls(
             **{
