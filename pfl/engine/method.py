@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pfl.engine.hyper import Hyperparameter
-from pfl.engine.mixing import Identity, Mixing
+from pfl.engine.mixing import Mixing
 from pfl.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -218,6 +218,3 @@ class Method:
     def hyperparameters(self) -> dict[str, Any]:
         """Name to value, every default filled in."""
         return dataclasses.asdict(self)
-
-
-__all__ = ["Identity", "Method", "Mixing", "Moment", "Phase"]
