@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 500  # characters of a value that are shown
+
 
 class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise InvalidInput"
     """A user's mistake. The message is one line; the command line prints it and exits with 2.
@@ -14,7 +16,10 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
     """
 
     def __init__(self, parameter: str, value: object, accepted: str):
-        shown = value if isinstance(value, str) else repr(value)
+        # As it was typed, unless that is no line that one can read.
+        shown = value if isinstance(value, str) and value and value.isprintable() else repr(value)
+        if len(shown) > LONGEST:
+            shown = f"{shown[:LONGEST]}..."
         super().__init__(f"{parameter}: {shown} is not accepted; expected {accepted}")
         self.parameter = parameter
 

@@ -8,6 +8,13 @@ def test_the_line_names_parameter_value_and_what_is_accepted():
     assert line == "participation: 1.5 is not accepted; expected a number in (0, 1]"
 
 
+def test_a_value_of_any_kind_and_length_is_shown_in_one_line():
+    assert str(InvalidInput("name", "", "a name")) == "name: '' is not accepted; expected a name"
+    assert str(InvalidInput("name", "a\nb", "a name")) == r"name: 'a\nb' is not accepted; expected a name"
+    assert str(InvalidInput("name", "\udcff", "a name")) == r"name: '\udcff' is not accepted; expected a name"
+    assert len(str(InvalidInput("name", "9" * 100_000, "a name"))) < 600
+
+
 def test_an_unknown_name_brings_the_nearest():
     assert "(did you mean 'pfedsim'?)" in str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
 
