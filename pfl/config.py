@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,11 +11,16 @@ from typing import Any, Literal, get_args
 from pfl.errors import InvalidInput, unknown_name
 from pfl.rounding import whole_part
 
+LARGEST = {float: 1e18, int: 10**9}
+"""What a number may be, a real one and a whole one: the product of two is in float32, and in an int64."""
 _RATES: dict[str, tuple[Callable[[float], bool], str]] = {
     "participation": (lambda share: 0 < share <= 1, "a number in (0, 1]"),
-    "lr": (lambda rate: 0 < rate < math.inf, "a number above 0"),
+    "lr": (lambda rate: 0 < rate <= LARGEST[float], f"a number above 0, up to {LARGEST[float]:g}"),
     "momentum": (lambda share: 0 <= share < 1, "a number in [0, 1)"),
-    "weight_decay": (lambda rate: 0 <= rate < math.inf, "a number of at least 0"),
+    "weight_decay": (
+        lambda rate: 0 <= rate <= LARGEST[float],
+        f"a number of at least 0, up to {LARGEST[float]:g}",
+    ),
     "validation": (lambda share: 0 <= share < 1, "a number in [0, 1)"),
 }
 BatchOrder = Literal["shuffled", "class_stream"]
@@ -83,7 +87,8 @@ class Config:
 
         for name in ("rounds", "epochs", "batch_size", "eval_every"):
             value = getattr(self, name)
-            _check(name, value, type(value) is int and value >= 1, "a whole number of at least 1")
+            some = type(value) is int and 1 <= value <= LARGEST[int]
+            _check(name, value, some, f"a whole number of at least 1, up to {LARGEST[int]:g}")
         for name, (holds, accepted) in _RATES.items():
             value = getattr(self, name)
             _check(name, value, type(value) in (int, float) and holds(value), accepted)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 500  # characters of a value that are shown
+
 
 class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise InvalidInput"
     """A user's mistake. The message is one line; the command line prints it and exits with 2.
@@ -14,9 +16,12 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
     """
 
     def __init__(self, parameter: str, value: object, accepted: str):
-        shown = value if isinstance(value, str) and value else repr(value)
+        # As it was typed, unless that is no line that one can read.
+        shown = value if isinstance(value, str) and value and value.isprintable() else repr(value)
+        if len(shown) > LONGEST:
+            shown = f"{shown[:LONGEST]}..."
         line = f"{parameter}: {shown} is not accepted; expected {accepted}"
-        super().__init__(" ".join(line.splitlines()))  # a value or a library's words may have several
+        super().__init__(" ".join(line.splitlines()))  # a library's words may have several
         self.parameter = parameter
 
 
@@ -25,9 +30,12 @@ def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInpu
 
     >>> str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
     "method: pfedsmi is not accepted; expected one of fedavg, pfedsim (did you mean 'pfedsim'?)"
+    >>> str(unknown_name("hyperparameter", "mu", []))
+    'hyperparameter: mu is not accepted; expected none, as there is no hyperparameter'
     """
     known = sorted(known)
+    if not known:
+        return InvalidInput(parameter, name, f"none, as there is no {parameter}")
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" (did you mean '{near[0]}'?)" if near else ""
-    accepted = f"one of {', '.join(known)}{hint}" if known else "none: there are none"
-    return InvalidInput(parameter, name, accepted)
+    return InvalidInput(parameter, name, f"one of {', '.join(known)}{hint}")

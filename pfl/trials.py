@@ -305,13 +305,15 @@ def hardware(execution: Execution, device: Any) -> dict[str, Any]:
     """What the trial ran on."""
     import torch
 
+    from pfl.engine.device import resolve_backend
+
     return {
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),
         "threads": execution.threads,
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "device": device.type,
-        "backend": execution.backend,
+        "backend": resolve_backend(execution.backend, device),
     }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
+from pfl.trials import Trial
 from tests.conftest import make_trial
 
 ROOT = Path(__file__).parent.parent
@@ -75,7 +78,14 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--rounds", "0"], ["rounds", "0", "at least 1"]),
         (["--rounds", "many"], ["rounds", "integer"]),
         (["--lr", "-1"], ["lr", "-1", "above 0"]),
+        (["--rounds", "9999999999"], ["rounds", "9999999999", "up to 1e+09"]),
+        (["--lr", "1e39"], ["lr", "1e+39", "up to 1e+18"]),
+        (["--weight-decay", "1e300"], ["weight_decay", "1e+300", "up to 1e+18"]),
         (["--method", "pfedsim", "--set", "rho=7"], ["rho", "7", "[0, 1]"]),
+        (["--method", "pfedsim", "--set", "cosine_cap=1"], ["cosine_cap", "[0, 0.999999999999]"]),
+        (["--method", "fedprox", "--set", "mu=1e39"], ["mu", "1e+39", "a number of at least 0, up to 1e+18"]),
+        (["--method", "fedprox", "--set", f"mu={'9' * 401}"], ["mu", "9999", "up to 1e+18"]),
+        (["--method", "fedavg", "--set", "mu=1"], ["mu", "none, as there is no hyperparameter"]),
         (["--method", "pfedsim", "--set", "tau=7"], ["hyperparameter", "tau", "rho"]),
         (["--method", "fedcac", "--set", "beta=Infinity"], ["beta", "inf", "a number of at least 0"]),
         (["--set", "rho"], ["--set", "rho", "NAME=VALUE"]),
@@ -83,6 +93,19 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--backend", "fast"], ["backend", "fast", "loop, stacked or auto"]),
         (["--seeds", "0,x"], ["seeds", "0,x"]),
         (["--resume"], ["--resume", "--checkpoint"]),
+        (["--seed", "-1"], ["seeds", "-1", "at least 0"]),
+        (["--seeds", "0,-1"], ["seeds", "-1", "at least 0"]),
+        (["--seeds", ""], ["seeds", "whole numbers"]),
+        (["--threads", "100000000"], ["threads", "100000000", "[1, 1024]"]),
+        (["--seed", "1", "--seeds", "1,2"], ["--seed", "beside --seeds", "one of the two"]),
+        (
+            ["--partition", "domain", "--partition-file", "p.json"],
+            ["--partition", "beside --partition-file", "one of the two"],
+        ),
+        (["--set", "mu=1", "--set", "mu=2"], ["--set", "mu=2", "one value of mu"]),
+        (["--method", "fedprox", "--set", f"mu={'9' * 5000}"], ["mu", "9999", "a number"]),
+        (["--trials", "t.jsonl", "--rounds", "3"], ["--rounds", "beside --trials", "--json"]),
+        (["--trials", "nowhere.jsonl"], ["trials", "nowhere.jsonl", "`pfl trials`"]),
         (["--dataset", "nowhere/at/all"], ["dataset", "nowhere/at/all"]),
         (["--partition-file", "nowhere.json"], ["nowhere.json"]),
         (["--clients", "1000"], ["clients", "1000"]),
@@ -163,12 +186,85 @@ def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
     data = load("digits")
     split = make_partition("pathological:2", data, 6)
     trial = make_trial(Config(rounds=2, epochs=1), data, split, (0, 1), clients=6)
-    file, rows = tmp_path / "trials.jsonl", tmp_path / "rows.jsonl"
-    file.write_text(json.dumps(trial.to_dict()) + "\n")
+    file, rows = write_trials(tmp_path / "trials.jsonl", trial), tmp_path / "rows.jsonl"
     first, second = (pfl("run", "--trials", str(file), "--json", str(rows)) for _ in range(2))
     assert "1 trials run" in first.stdout, first.stderr
     assert "0 trials run" in second.stdout
     assert [json.loads(line)["key"] for line in rows.read_text().splitlines()] == trial.keys()
+
+
+@pytest.fixture
+def trial() -> Trial:
+    data = load("digits")
+    split = make_partition("pathological:2", data, 6)
+    return make_trial(Config(rounds=1, epochs=1), data, split, clients=6)
+
+
+def test_a_trial_that_fails_is_told_by_the_exit_status_and_stops_no_other(trial, tmp_path):
+    absent = dataclasses.replace(trial, dataset="nowhere/at/all", data_checksum="of something else")
+    file = write_trials(tmp_path / "trials.jsonl", absent, trial)
+    rows = tmp_path / "rows.jsonl"
+    done = pfl("run", "--trials", str(file), "--json", str(rows))
+    assert done.returncode == 1
+    assert "1 trials run" in done.stdout
+    assert "nowhere/at/all" in done.stderr
+    assert "1 trials failed; the same command tries them again" in done.stderr
+    assert [json.loads(line)["key"] for line in rows.read_text().splitlines()] == trial.keys()
+
+
+def test_one_simulation_in_two_trials_is_run_once(trial, tmp_path):
+    file = write_trials(tmp_path / "trials.jsonl", trial, dataclasses.replace(trial, table="another"))
+    assert "1 trials run" in pfl("run", "--trials", str(file)).stdout
+
+
+def test_trials_whose_models_are_saved_go_on_after_an_interruption(trial, tmp_path):
+    file = write_trials(tmp_path / "trials.jsonl", trial)
+    models = tmp_path / "models"
+    command = ("run", "--trials", str(file), "--save", str(models))
+    assert pfl(*command).returncode == 0
+    second = pfl(*command)
+    assert second.returncode == 0, second.stderr
+    assert [path.stem for path in models.iterdir()] == trial.keys()
+
+
+@pytest.mark.parametrize(
+    "content", [b"no JSON", b"PK\x03\x04\xff\xfe", b"[]", b"{}", b'{"bars": [], "seeds": [0]}', b"[" * 10**5]
+)
+def test_a_file_that_holds_no_trials_is_refused_in_one_line(content, tmp_path):
+    file = tmp_path / "trials.jsonl"
+    file.write_bytes(content)
+    done = pfl("run", "--trials", str(file))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "trials.jsonl is not accepted; expected a file that `pfl trials` wrote" in line
+
+
+def write_trials(file: Path, *trials: Trial) -> Path:
+    file.write_text("".join(json.dumps(trial.to_dict()) + "\n" for trial in trials))
+    return file
+
+
+def test_a_run_that_diverges_says_so():
+    done = pfl("run", *QUICK, "--lr", "1e8")
+    assert "seed 0: diverged in round 1" in done.stdout
+
+
+def test_a_run_told_to_go_on_where_there_is_no_checkpoint_says_so_and_begins(tmp_path):
+    done = pfl("run", *QUICK, "--checkpoint", str(tmp_path / "typo"), "--resume")
+    assert done.returncode == 0
+    assert f"no checkpoint in {tmp_path / 'typo'}; starting from the beginning" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("method", "setting"), [("fedgen", "generated=1000000000"), ("fesem", "clusters=1000000000")]
+)
+def test_memory_that_does_not_suffice_is_one_line(method, setting):
+    command = [sys.executable, "-m", "pfl", "run", *QUICK, "--method", method, "--set", setting]
+    limit = ["bash", "-c", f"ulimit -v 6000000; exec {shlex.join(command)}"]
+    done = subprocess.run(limit, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("pfl: error: out of memory (")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_nothing_is_said_at_the_end_where_torch_has_loaded_its_compiler():

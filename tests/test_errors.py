@@ -8,13 +8,20 @@ def test_the_line_names_parameter_value_and_what_is_accepted():
     assert line == "participation: 1.5 is not accepted; expected a number in (0, 1]"
 
 
-def test_a_value_of_several_lines_is_shown_in_one_and_an_empty_one_is_seen():
-    assert str(InvalidInput("name", "a\nb", "a word")) == "name: a b is not accepted; expected a word"
-    assert str(InvalidInput("name", "", "a word")) == "name: '' is not accepted; expected a word"
+def test_a_value_of_any_kind_and_length_is_shown_in_one_line():
+    assert str(InvalidInput("name", "", "a name")) == "name: '' is not accepted; expected a name"
+    assert str(InvalidInput("name", "a\nb", "a name")) == r"name: 'a\nb' is not accepted; expected a name"
+    assert str(InvalidInput("name", "\udcff", "a name")) == r"name: '\udcff' is not accepted; expected a name"
+    assert len(str(InvalidInput("name", "9" * 100_000, "a name"))) < 600
 
 
 def test_an_unknown_name_brings_the_nearest():
     assert "(did you mean 'pfedsim'?)" in str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
+
+
+def test_where_there_is_nothing_to_choose_the_line_says_so():
+    line = str(unknown_name("hyperparameter", "mu", []))
+    assert line == "hyperparameter: mu is not accepted; expected none, as there is no hyperparameter"
 
 
 def test_nothing_near_brings_no_guess():

@@ -99,6 +99,11 @@ def test_a_new_numerics_version_is_a_new_key(monkeypatch):
     assert len({before, method, trial_key(config, "d", "p", 0)}) == 3
 
 
+def test_a_row_names_the_backend_that_ran(trial, dataset, partition):
+    row, _ = run_trial(trial, dataset, partition, Execution(device="cpu"))
+    assert row["hardware"]["backend"] == "loop"
+
+
 def test_a_row_says_which_code_made_it():
     assert set(commit()) == {"commit", "dirty", "sources"}
 

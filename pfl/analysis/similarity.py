@@ -79,7 +79,7 @@ def pairwise_cka(representations: Sequence[Tensor]) -> Tensor:
 
 
 def statistics_distances(means: Sequence[Tensor], variances: Sequence[Tensor]) -> Tensor:
-    """Wasserstein distances of the clients' batch-norm statistics, taken as Gaussians (FedAP).
+    """Wasserstein distances of the clients' statistics, taken as Gaussians (FedAP).
 
     d_ij = sum over layers of sqrt(||mean_i - mean_j||^2 + ||std_i - std_j||^2).
 

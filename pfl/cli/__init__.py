@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 
 import typer
 
+from pfl import memory
 from pfl.cli import lists, partition, run
 from pfl.errors import InvalidInput
 
@@ -43,6 +44,12 @@ def main() -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
         status = _fail(f"{error.filename or 'a file'} cannot be written ({error.strerror})")
+    except (MemoryError, RuntimeError) as error:
+        from pfl.trials import cause_of
+
+        if not memory.ran_out(error):
+            raise
+        status = _fail(cause_of(error))
     except (KeyboardInterrupt, typer.Abort):
         print("pfl: interrupted", file=sys.stderr)
         status = 130

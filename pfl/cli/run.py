@@ -13,7 +13,7 @@ import typer
 from pfl.cli.partition import divided
 from pfl.cli.progress import progress
 from pfl.cli.trials import run_trials
-from pfl.config import Config, Execution
+from pfl.config import Config, Execution, check_seeds
 from pfl.errors import InvalidInput
 from pfl.files import check_writable, write_text
 
@@ -21,9 +21,14 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
 
 DEFAULT = Config()
+CHECKPOINT = "checkpoint.pt"  # pfl.engine.checkpoint.FILE, without torch
+OF_TRIALS = ("trials", "json_file", "save", "checkpoint", "resume", "device", "backend", "threads")
+"""Where trials go and how they are carried out; all else stands in their file."""
+IN_PLACE_OF = {"seeds": "seed", "partition_file": "partition"}
 
 
 def run(
+    context: typer.Context,
     method: Annotated[str, typer.Option(help="See `pfl methods`.")] = DEFAULT.method,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A hyperparameter of the method.")
@@ -93,6 +98,7 @@ def run(
     ] = None,
 ) -> None:
     """Run one simulation and print its accuracy."""
+    _check_combinations(context)
     execution = Execution(
         device=device,
         backend=backend,  # type: ignore[arg-type]
@@ -103,7 +109,8 @@ def run(
     execution.validate()
     if trials:
         json_file = json_file or trials.with_suffix(".rows.jsonl")
-    for written in (json_file, save, checkpoint and checkpoint / "checkpoint.pt"):
+    models = save / "models.pt" if save and trials else save
+    for written in (json_file, models, checkpoint and checkpoint / CHECKPOINT):
         if written:
             check_writable(written)
     if trials and json_file:
@@ -130,7 +137,8 @@ def run(
     if model:
         config = dataclasses.replace(config, model=model)
     config = config.validated()
-    chosen = _seeds(seeds) if seeds else (seed,)
+    chosen = (seed,) if seeds is None else _seeds(seeds)
+    check_seeds(chosen)
     _check_checkpoint(checkpoint, resume)
     spec = f"file:{partition_file}" if partition_file else partition
 
@@ -143,6 +151,8 @@ def run(
 
     for line in config.warnings():
         print(f"pfl: warning: {line}", file=sys.stderr)
+    if resume and checkpoint and not (checkpoint / CHECKPOINT).exists():
+        print(f"pfl: no checkpoint in {checkpoint}; starting from the beginning", file=sys.stderr)
     print(
         f"{method} on {data.name}, {split.spec}, {split.clients} clients, {config.model}, "
         f"{config.rounds} rounds, seed {', '.join(map(str, chosen))}"
@@ -166,14 +176,16 @@ def run(
 
 def _assignments(texts: list[str]) -> dict[str, Any]:
     """``["rho=0.3", "affinity=log_then_mean"]`` as a dictionary; numbers and booleans are read as such."""
-    values = {}
+    values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidInput("--set", text, "NAME=VALUE")
+        if name in values:
+            raise InvalidInput("--set", text, f"one value of {name}")
         try:
             values[name] = json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             values[name] = value
     return values
 
@@ -185,10 +197,27 @@ def _seeds(text: str) -> tuple[int, ...]:
         raise InvalidInput("seeds", text, "whole numbers with commas between them, as in 0,1,2") from None
 
 
-def _check_checkpoint(folder: Path | None, resume: bool) -> None:
-    if resume and folder is None:
+def _check_combinations(context: typer.Context) -> None:
+    """Refuse an option that beside another one would be without effect."""
+    options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    given = [name for name in options if name and _on_command_line(context, name)]
+    for name in given:
+        if "trials" in given and name not in OF_TRIALS:
+            allowed = ", ".join(options[name] for name in OF_TRIALS[1:])
+            raise InvalidInput(options[name], "beside --trials", f"only {allowed}")
+        if (other := IN_PLACE_OF.get(name)) in given:
+            raise InvalidInput(options[other], f"beside {options[name]}", "one of the two")
+    if "resume" in given and "checkpoint" not in given:
         raise InvalidInput("--resume", "without a folder", "--checkpoint DIR beside it")
-    if folder and not resume and (folder / "checkpoint.pt").exists():
+
+
+def _on_command_line(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _check_checkpoint(folder: Path | None, resume: bool) -> None:
+    if folder and not resume and (folder / CHECKPOINT).exists():
         raise InvalidInput(
             "checkpoint", str(folder), "a folder without a checkpoint, or --resume to go on from this one"
         )
@@ -199,6 +228,8 @@ def _fitting_model(data: Dataset) -> str:
 
 
 def _show(seed: int, document: dict[str, Any]) -> None:
+    if "diverged_at" in document:
+        print(f"seed {seed}: diverged in round {document['diverged_at']}, where its loss is no number")
     accuracy = document["accuracy"]
     print(
         f"seed {seed}: accuracy {accuracy['pooled']['last']:.2f} % pooled, "

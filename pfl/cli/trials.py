@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from pfl.cli.progress import progress
 from pfl.config import Execution
 from pfl.errors import InvalidInput
@@ -16,33 +18,36 @@ from pfl.files import append_lines, read_lines
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
+    from pfl.trials import Trial
 
 
 def run_trials(file: Path, rows: Path, execution: Execution) -> None:
     """Run one trial after another and add its rows to ``rows`` as it ends; those already there stay.
 
     A trial that fails is told and passed over; one that was interrupted goes on from its checkpoint.
+
+    Raises:
+        InvalidInput: ``file`` does not hold trials.
+        typer.Exit: some trial failed.
     """
     from pfl.data.dataset import load
     from pfl.data.partition import make_partition
-    from pfl.trials import Trial, cause_of, folder_of, run_trial
+    from pfl.trials import cause_of, folder_of, run_trial
 
-    if not file.exists():
-        raise InvalidInput("trials", str(file), "a file that `pfl trials` wrote")
     checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
     done = {row["key"] for row in read_lines(rows)}
-    pending = [Trial.from_dict(json.loads(line)) for line in file.read_text().splitlines()]
-    pending = [trial for trial in pending if not done.issuperset(trial.keys())]
+    found = {tuple(trial.keys()): trial for trial in _read(file)}  # one simulation can stand in two tables
+    pending = [trial for keys, trial in found.items() if not done.issuperset(keys)]
     datasets: dict[str, Dataset] = {}
     failed = 0
     for number, trial in enumerate(pending, start=1):
-        if trial.dataset not in datasets:
-            datasets[trial.dataset] = load(trial.dataset)
-        data = datasets[trial.dataset]
-        split = make_partition(trial.partition, data, trial.clients)
         folder = checkpoints and checkpoints / folder_of(trial)
         own = dataclasses.replace(execution, checkpoint_dir=str(folder) if folder else None)
         try:
+            if trial.dataset not in datasets:
+                datasets[trial.dataset] = load(trial.dataset)
+            data = datasets[trial.dataset]
+            split = make_partition(trial.partition, data, trial.clients)
             with progress(trial.config["rounds"], f"{number}/{len(pending)} {trial.cell}") as on_round:
                 finished = run_trial(trial, data, split, own, on_round)
         except Exception as error:
@@ -54,4 +59,24 @@ def run_trials(file: Path, rows: Path, execution: Execution) -> None:
             shutil.rmtree(folder)
     print(f"{len(pending) - failed} trials run; rows in {rows}")
     if failed:
-        print(f"{failed} trials failed; the same command tries them again")
+        print(f"pfl: {failed} trials failed; the same command tries them again", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _read(file: Path) -> list[Trial]:
+    """The trials of a file.
+
+    Raises:
+        InvalidInput: it is none that `pfl trials` wrote, or names what there is not here.
+    """
+    from pfl.trials import Trial
+
+    try:
+        trials = [Trial.from_dict(json.loads(line)) for line in file.read_text().splitlines()]
+        for trial in trials:
+            trial.keys()
+    except InvalidInput:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise InvalidInput("trials", str(file), "a file that `pfl trials` wrote") from None
+    return trials

@@ -51,13 +51,12 @@ def evaluate(server: Server, method: Method, known: Known) -> tuple[dict[str, An
         entropy = F.cross_entropy(logits, batch.y, reduction="none")
         return {"correct": batch.sum(correct.to(entropy.dtype)), "loss": batch.sum(entropy)}
 
-    everybody = torch.arange(server.clients, device=server.federation.device)
     sums: dict[Moment, dict[str, Tensor]] = {}
     met: Known = {}
     for moment in moments(method, server):
         values = torch.zeros(server.clients, 2, dtype=torch.float64)
         for part in _parts(server):
-            clients, samples = everybody[part], server.federation.test[part]
+            clients, samples = server.everybody[part], server.federation.test[part]
             tensors: Mapping[str, Tensor] = method.personal(server, moment, part)
             if moment == "adapted":
                 tensors = server.train("adaptation", clients, tensors, method.adaptation(server)).tensors

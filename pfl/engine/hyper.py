@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any
 
+from pfl.config import LARGEST
 from pfl.errors import InvalidInput
 
 
@@ -31,21 +31,24 @@ class Hyperparameter:
 
     def check(self, name: str, value: Any, default: Any) -> None:
         """Raise `InvalidInput` unless ``value`` has the default's type and lies in the domain."""
+        accepted = self.domain(default)
         if self.choices is not None:
             valid = value in self.choices
         elif isinstance(default, bool):
             valid = isinstance(value, bool)
         else:
             number = int if isinstance(default, int) else (int, float)
+            largest = LARGEST[type(default)]
             valid = (
                 isinstance(value, number)
                 and not isinstance(value, bool)
-                and -math.inf < value < math.inf
+                and abs(value) <= largest
                 and (self.low is None or value >= self.low)
                 and (self.high is None or value <= self.high)
             )
+            accepted += f", up to {largest:g}" if self.high is None else ""
         if not valid:
-            raise InvalidInput(name, value, self.domain(default))
+            raise InvalidInput(name, value, accepted)
 
     def domain(self, default: Any) -> str:
         """The accepted values in words, for example "a number in [0, 1]"."""
@@ -55,9 +58,9 @@ class Hyperparameter:
             return "true or false"
         kind = "a whole number" if isinstance(default, int) else "a number"
         if self.low is not None and self.high is not None:
-            return f"{kind} in [{self.low:g}, {self.high:g}]"
+            return f"{kind} in [{self.low:.12g}, {self.high:.12g}]"
         if self.low is not None:
-            return f"{kind} of at least {self.low:g}"
+            return f"{kind} of at least {self.low:.12g}"
         return kind
 
 

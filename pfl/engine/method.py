@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pfl.engine.hyper import Hyperparameter
-from pfl.engine.mixing import Identity, Mixing
+from pfl.engine.mixing import Mixing
 from pfl.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -189,9 +189,11 @@ class Method:
         Raises:
             InvalidInput: an unknown hyperparameter, or a value outside its domain.
         """
-        for name in values:
-            if name not in cls.declarations():
-                raise unknown_name("hyperparameter", name, cls.declarations())
+        declared = cls.declarations()
+        for name, value in values.items():
+            if name not in declared:
+                raise unknown_name("hyperparameter", name, declared)
+            declared[name].check(name, value, cls.__dataclass_fields__[name].default)
         floats = {f.name for f in dataclasses.fields(cls) if isinstance(f.default, float)}
         return cls(
             **{
@@ -216,6 +218,3 @@ class Method:
     def hyperparameters(self) -> dict[str, Any]:
         """Name to value, every default filled in."""
         return dataclasses.asdict(self)
-
-
-__all__ = ["Identity", "Method", "Mixing", "Moment", "Phase"]

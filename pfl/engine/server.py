@@ -109,6 +109,11 @@ class Server:
         """n."""
         return self.federation.clients
 
+    @cached_property
+    def everybody(self) -> Tensor:
+        """(n,) the ids of all clients."""
+        return torch.arange(self.clients, device=self.federation.device)
+
     @property
     def sizes(self) -> Tensor:
         """(n,) training samples of each client, float64."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Method, Mixing, Phase
-from pfl.engine.mixing import Average, normalised
+from pfl.engine.method import Method, Phase
+from pfl.engine.mixing import Average, Mixing, normalised
 from pfl.lazy import torch
 
 if TYPE_CHECKING:

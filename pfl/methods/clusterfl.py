@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Method, Mixing
+from pfl.engine.method import Method
+from pfl.engine.mixing import Mixing
 from pfl.lazy import torch
 from pfl.methods._clusters import cluster_average, flattened
-from pfl.methods._similarity import cosines
+from pfl.methods._similarity import ZERO, cosines
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from pfl.config import Config
     from pfl.engine.server import Server
 
-STILL = 1e-12
-"""A change of smaller norm is none: a client without batches has no say."""
 FEWEST = 4
 """Present members that a split takes, so that neither part need be a single client."""
 
@@ -68,7 +67,7 @@ class ClusterFL(Method):
         names = server.groups.trainable
         changes = flattened(server.uploads, names) - flattened(server.received, names)
         norms = changes.norm(dim=1)
-        moved = (norms > STILL) & norms.isfinite()
+        moved = (norms > ZERO) & norms.isfinite()  # a client without batches has no say
         stored = server.state["changes"]
         stored[server.participants[moved]] = changes[moved].to(stored.dtype)
         if server.round >= self.first_split and moved.any():

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.analysis.similarity import statistics_distances
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Identity, Method, Mixing
-from pfl.engine.mixing import Dense, Matrix
+from pfl.engine.method import Method
+from pfl.engine.mixing import Dense, Identity, Matrix, Mixing
 from pfl.lazy import torch
 from pfl.rounding import whole_part
 
@@ -72,22 +73,19 @@ class FedAP(Method):
 
     def _compare(self, server: Server) -> None:
         """Collect the clients' statistics and fill W."""
-        everybody = torch.arange(server.clients, device=server.participants.device)
         common = {name: server.bank[name].mean(0, keepdim=True) for name in server.bank.stacks}
         models = {name: stack.expand(server.clients, *stack.shape[1:]) for name, stack in common.items()}
-        sums = server.collect(_moments, everybody, models)
+        sums = server.collect(_moments, server.everybody, models)
         samples = server.sizes[:, None]
         means = [sums[name] / samples for name in sums if name.startswith("mean")]
         squares = [sums[name] / samples for name in sums if name.startswith("square")]
-        deviations = [(q - m.square()).clamp(min=0).sqrt() for m, q in zip(means, squares, strict=True)]
-        server.state["weights"] = self._weights(means, deviations)
+        variances = [q - m.square() for m, q in zip(means, squares, strict=True)]
+        server.state["weights"] = self._weights(means, variances)
         server.state["moments"].fill_(sum(2 * mean.shape[1] for mean in means))
 
-    def _weights(self, means: list[Tensor], deviations: list[Tensor]) -> Tensor:
+    def _weights(self, means: list[Tensor], variances: list[Tensor]) -> Tensor:
         """W (n, n) out of the layers' statistics, (n, channels) each."""
-        both = [torch.cat(layer, dim=1) for layer in zip(means, deviations, strict=True)]
-        exact = "donot_use_mm_for_euclid_dist"
-        apart = torch.stack([torch.cdist(layer, layer, compute_mode=exact) for layer in both]).sum(0)
+        apart = statistics_distances(means, variances)
         closeness = (1 / apart.clamp(min=CLOSEST)).fill_diagonal_(0)
         total = closeness.sum(1, keepdim=True)
         weights = (1 - self.mu) * closeness / torch.where(total > 0, total, 1.0)

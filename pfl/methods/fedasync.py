@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Mixing
-from pfl.engine.mixing import Average
+from pfl.engine.mixing import Average, Mixing
 from pfl.engine.streams import generator
 from pfl.lazy import torch
 from pfl.methods._clock import Clocked

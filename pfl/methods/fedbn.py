@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.engine.method import Identity, Method, Mixing
+from pfl.engine.method import Method
+from pfl.engine.mixing import Identity, Mixing
 from pfl.lazy import torch
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.analysis.sensitivity import sensitivity
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Method, Mixing
-from pfl.engine.mixing import Dense, Masked, Matrix, normalised
+from pfl.engine.method import Method
+from pfl.engine.mixing import Dense, Masked, Matrix, Mixing, normalised
 from pfl.engine.streams import generator
 from pfl.lazy import torch
 from pfl.rounding import whole_part
@@ -99,7 +100,7 @@ class FedCAC(Method):
             stream = generator(server.seed, f"fedcac {name}", server.round)
             order = torch.as_tensor(stream.random(end.shape), device=end.device)
         else:
-            order = ((end - server.received[name]) * end).abs()
+            order = sensitivity(server.received[name], end)
         ranked = order.flatten(1).argsort(stable=True, dim=1, descending=self.selection == "sensitivity")
         count = whole_part(self.tau, ranked.shape[1])
         mask = torch.zeros_like(ranked, dtype=torch.bool).scatter_(1, ranked[:, :count], True)

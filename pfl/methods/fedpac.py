@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Method, Mixing, Phase
-from pfl.engine.mixing import Dense, normalised
+from pfl.engine.method import Method, Phase
+from pfl.engine.mixing import Dense, Mixing, normalised
 from pfl.lazy import torch
 from pfl.methods._prototypes import class_means, features
 

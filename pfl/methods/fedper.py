@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.engine.method import Method, Mixing
+from pfl.engine.method import Method
+from pfl.engine.mixing import Mixing
 
 if TYPE_CHECKING:
     from pfl.engine.server import Server

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Method, Mixing, Phase
-from pfl.engine.mixing import Dense
+from pfl.engine.method import Method, Phase
+from pfl.engine.mixing import Dense, Mixing
 from pfl.engine.streams import generator
 from pfl.lazy import torch
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Method, Mixing, Phase
+from pfl.engine.method import Method, Phase
+from pfl.engine.mixing import Mixing
 
 if TYPE_CHECKING:
     from pfl.engine.server import Server

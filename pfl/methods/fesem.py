@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Method, Mixing
-from pfl.engine.mixing import normalised
+from pfl.engine.method import Method
+from pfl.engine.mixing import Mixing, normalised
 from pfl.engine.streams import integer_seed
 from pfl.lazy import torch
 from pfl.methods._clusters import cluster_average, flattened

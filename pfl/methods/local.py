@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
 from pfl.engine.method import Method
-from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,5 +27,4 @@ class Local(Method):
     all_train: bool = hyper(False, "all clients train in every round, whatever the participation")
 
     def participants(self, server: Server) -> Tensor:
-        drawn = super().participants(server)
-        return torch.arange(server.clients, device=drawn.device) if self.all_train else drawn
+        return server.everybody if self.all_train else super().participants(server)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Method, Mixing, Phase
-from pfl.engine.mixing import Dense, mixed
+from pfl.engine.method import Method, Phase
+from pfl.engine.mixing import Dense, Mixing, mixed
 from pfl.engine.streams import generator
 from pfl.lazy import torch
 from pfl.methods._similarity import squared_distances

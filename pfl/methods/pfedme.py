@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Method, Mixing, Moment, Phase
-from pfl.engine.mixing import Average, normalised
+from pfl.engine.method import Method, Moment, Phase
+from pfl.engine.mixing import Average, Mixing, normalised
 from pfl.lazy import torch
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ class PFedMe(Method):
             server.client_state[f"theta.{name}"] = server.bank[name].clone()
 
     def participants(self, server: Server) -> Tensor:
-        drawn = super().participants(server)
-        return torch.arange(server.clients, device=drawn.device) if self.all_train else drawn
+        return server.everybody if self.all_train else super().participants(server)
 
     def prepare(self, server: Server) -> None:
         for name in server.groups.trainable:

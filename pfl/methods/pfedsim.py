@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Method, Mixing
-from pfl.engine.mixing import Dense, normalised
+from pfl.engine.method import Method
+from pfl.engine.mixing import Dense, Mixing, normalised
 from pfl.lazy import torch
 from pfl.rounding import whole_part
 

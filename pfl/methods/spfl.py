@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Identity, Method, Mixing, Phase
-from pfl.engine.mixing import Changes, Dense, Matrix, normalised
+from pfl.engine.method import Method, Phase
+from pfl.engine.mixing import Changes, Dense, Identity, Matrix, Mixing, normalised
 from pfl.errors import InvalidInput
 from pfl.lazy import torch
 from pfl.methods._similarity import cosines
@@ -92,9 +92,8 @@ class SPFL(Method):
             mean = models[0] if server.bank.shared(name) else models.mean(0)
             server.bank.share(name, mean)
             server.received[name] = mean.expand(present, *mean.shape)
-        everybody = torch.arange(server.clients, device=server.participants.device)
-        start = server.bank.rows(everybody)
-        copies = server.train("refresh", everybody, start, self.phases(server)).tensors
+        start = server.bank.rows(server.everybody)
+        copies = server.train("refresh", server.everybody, start, self.phases(server)).tensors
         for q, names in enumerate(stages(server.groups, self.stages)):
             changes = {name: start[name] - copies[name] for name in names}
             alike = self._alike(changes).fill_diagonal_(1.0)

@@ -21,8 +21,8 @@ def columns(*rows):
 def test_weights_fall_with_the_distances_summed_over_layers():
     # Layer 1: means 3 and standard deviations 4 apart between 0 and 1; layer 2: client 2 is 10 from both.
     means = columns([[0.0], [3.0], [0.0]], [[0.0, 0.0], [0.0, 0.0], [6.0, 8.0]])
-    deviations = columns([[1.0], [5.0], [1.0]], [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
-    weights = FedAP(mu=0.4)._weights(means, deviations)
+    variances = columns([[1.0], [25.0], [1.0]], [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
+    weights = FedAP(mu=0.4)._weights(means, variances)
     d01, d02, d12 = 5.0, 10.0, 5.0 + 10.0
     assert weights[0].tolist() == pytest.approx([0.4, 0.6 * d02 / (d01 + d02), 0.6 * d01 / (d01 + d02)])
     assert weights[1].tolist() == pytest.approx([0.6 * d12 / (d01 + d12), 0.4, 0.6 * d01 / (d01 + d12)])
@@ -30,8 +30,8 @@ def test_weights_fall_with_the_distances_summed_over_layers():
 
 def test_equal_clients_share_equally_and_outweigh_all_others():
     means = columns([[0.0], [0.0], [0.0], [1.0]])
-    deviations = columns([[1.0], [1.0], [1.0], [1.0]])
-    weights = FedAP(mu=0.5)._weights(means, deviations)
+    variances = columns([[1.0], [1.0], [1.0], [1.0]])
+    weights = FedAP(mu=0.5)._weights(means, variances)
     assert weights[0].tolist() == pytest.approx([0.5, 0.25, 0.25, 0.0], abs=1e-12)
     assert weights[3].tolist() == pytest.approx([1 / 6, 1 / 6, 1 / 6, 0.5])
 
@@ -77,12 +77,12 @@ def test_the_matrix_compares_the_feature_maps_of_the_common_model(backend, datas
     assert torch.equal(server.state["weights"], torch.eye(6, dtype=torch.float64))
     common = {name: server.bank[name].mean(0, keepdim=True) for name in server.bank.tensors}
     layers = zip(*(feature_maps(warm, common, samples) for samples in partition.train), strict=True)
-    means, deviations = [], []
+    means, variances = [], []
     for layer in layers:
         means.append(torch.stack([maps.mean(1) for maps in layer]))
-        deviations.append(torch.stack([maps.std(1, correction=0) for maps in layer]))
+        variances.append(torch.stack([maps.var(1, correction=0) for maps in layer]))
     warm.advance()
-    expected = FedAP()._weights(means, deviations)
+    expected = FedAP()._weights(means, variances)
     torch.testing.assert_close(server.state["weights"], expected, rtol=0, atol=1e-9)
 
 

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pfl.engine.method import Identity
-from pfl.engine.mixing import Bank, check_rows
+from pfl.engine.mixing import Bank, Identity, check_rows
 from pfl.errors import InvalidInput
 from pfl.methods.spfl import SPFL
 from tests.methods.scripted import models, scripted
@@ -24,6 +23,7 @@ def refreshed(copies, **hyper):
         bank=Bank({"base.weight": tensor([[0, 0], [2, 2]]), "head.weight": tensor([[5, 5], [5, 5]])}, 2),
         groups=groups,
         clients=2,
+        everybody=torch.arange(2),
         participants=torch.tensor([1]),
         received={},
         round=1,
