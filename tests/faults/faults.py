@@ -136,7 +136,7 @@ def fail_trials(checkout: Checkout) -> Iterator[Process]:
     points = "".join(f"{name.lower()} = failing:{name}\n" for name in ("Raises", "Exhausts", "Dies"))
     (info / "entry_points.txt").write_text(f"[pfl.methods]\n{points}")
     shutil.copy(str(failing.__file__), checkout.root / "failing.py")
-    more = "- {method: fedavg, as: diverges, schedule: {lr: 1.0e+30}}\n- raises\n- exhausts\n- dies\n"
+    more = "- {method: fedavg, as: diverges, schedule: {lr: 1.0e+18}}\n- raises\n- exhausts\n- dies\n"
     checkout.table.write_text(checkout.table.read_text().replace("seeds:", f"{more}seeds:"))
     process = checkout.start()
     wait_until(lambda: any("error" in row for row in checkout.rows()))

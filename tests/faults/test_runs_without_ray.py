@@ -56,13 +56,16 @@ def test_trials_that_are_killed_go_on_from_their_checkpoint_to_the_same_numbers(
 
 def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(trial, tmp_path):
     stale = dataclasses.replace(trial, partition_checksum="0" * 64)
+    absent = dataclasses.replace(trial, dataset="nowhere/at/all", data_checksum="0" * 64)
     quick = dataclasses.replace(trial, config=Config(rounds=1, epochs=1).validated().to_dict())
     file = tmp_path / "trials.jsonl"
-    file.write_text("".join(json.dumps(one.to_dict()) + "\n" for one in (stale, quick)))
+    file.write_text("".join(json.dumps(one.to_dict()) + "\n" for one in (stale, absent, quick)))
     done = run("--trials", file)
     assert "setting/fedavg, seeds (0,): ValueError: the partition has checksum" in done.stderr
+    assert "dataset: nowhere/at/all is not accepted" in done.stderr
     assert "1 trials run" in done.stdout
-    assert "1 trials failed; the same command tries them again" in done.stdout
+    assert "2 trials failed; the same command tries them again" in done.stderr
+    assert done.returncode == 1
     assert [row["key"] for row in rows(tmp_path / "trials.rows.jsonl")] == quick.keys()
 
 
