@@ -98,9 +98,9 @@ def draw(summary: Summary) -> dict[str, str]:
     """The plots that the results allow, SVG text by name."""
     from matplotlib import rc_context
 
-    finished = any(line.entries[name].rows for line in summary.pinned for name in line.entries)
+    finished = [entry for line in summary.pinned for entry in line.entries.values() if entry.rows]
     plots: dict[str, Callable[[Summary], Figure]] = {}
-    if finished:
+    if any(entry.evaluation.is_accuracy for entry in finished):
         plots = {"convergence": convergence, "clients": clients, "communication": communication, "time": time}
     if finished and any(cell["search"] for cell in summary.results["cells"]):
         plots["search"] = search

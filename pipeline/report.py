@@ -21,8 +21,8 @@ from pipeline.summary import Summary, summarise
 from pipeline.verdicts import RANKING_RULE, RULE
 
 CAPTIONS = {
-    "side_by_side": "By method, the published number (a bar, in a band of 2 points to either side) and ours "
-    "(a marker, with its standard deviation).",
+    "side_by_side": "By method, the published number (a bar; of an accuracy in a band of 2 points to either "
+    "side) and ours (a marker, with its standard deviation).",
     "gaps": "From neither choice (circle) to both (dot), by the effect of each; the tick is as printed.",
     "convergence": "Accuracy by round of the pinned configurations: mean over the seeds, and a band of one "
     "standard deviation.",

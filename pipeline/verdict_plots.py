@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 COLOURS = {"reproduced": "#2f9e6e", "higher": "#3b7dd8", "lower": "#e8833a", "ratio": MUTED}
 MARKERS = {"reproduced": "o", "higher": "^", "lower": "v", "ratio": "o"}
 
+BAND = f", ± {POINTS:g} points"
+
 
 @dataclass(frozen=True)
 class Point:
@@ -63,7 +65,10 @@ def side_by_side(summary: Summary) -> str:
             axes.set_yticks(list(places.values()), [line.label if first else "" for line in summary.pinned])
             axes.tick_params(axis="y", length=0, labelcolor=INK)
         printed = Line2D([], [], color=INK, marker="|", linestyle="none", markersize=9)
-        _legend(figure, printed, "published", [e.verdict for e in summary.compared if e.verdict])
+        name = "published"
+        if any(entry.published.is_accuracy for entry in summary.compared if entry.published):
+            name += BAND
+        _legend(figure, printed, name, [e.verdict for e in summary.compared if e.verdict])
         return svg_text(figure)
 
 
@@ -86,7 +91,9 @@ def scatter(papers: Mapping[str, Sequence[Point]]) -> str:
         for axes in grid[len(papers) :]:
             axes.remove()
         level = Line2D([], [], color=GRID, linewidth=7)
-        _legend(figure, level, "equal", [point.verdict for points in papers.values() for point in points])
+        _legend(
+            figure, level, f"equal{BAND}", [point.verdict for points in papers.values() for point in points]
+        )
         return svg_text(figure)
 
 
@@ -110,7 +117,7 @@ def _legend(figure: Figure, printed: Line2D, name: str, verdicts: Sequence[Verdi
     order = list(COLOURS)
     drawn = {verdict for verdict in verdicts if verdict.name in COLOURS}
     shown = sorted(drawn, key=lambda verdict: (order.index(verdict.name), verdict.provisional))
-    printed.set_label(f"{name}, ± {POINTS:g} points")
+    printed.set_label(name)
     handles = [printed]
     for verdict in shown:
         label = f"ours, {verdict.name}" + (" (provisional)" if verdict.provisional else "")

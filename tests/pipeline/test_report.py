@@ -348,3 +348,15 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
     (tmp_path / "reports").write_text("a file in the way")
     with pytest.raises(InvalidInput, match="a folder that can be written"):
         write_report("fake", tmp_path)
+
+
+def test_a_table_of_times_draws_no_accuracies(tmp_path):
+    results = fake_results(3, 1, seeds=1, table="times")
+    results["config"]["evaluation"] = {"metric": "seconds_per_sample"}
+    write_results(results, tmp_path)
+    folder = write_report("times", tmp_path)
+    assert not list(folder.glob("convergence.svg"))
+    for name in ("README.md", "index.html"):
+        text = (folder / name).read_text()
+        assert "Communication and time" in text
+        assert "Accuracy by" not in text
