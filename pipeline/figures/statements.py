@@ -72,10 +72,10 @@ def _highest(
     if statement.everywhere:
         return wins == len(at), f"{labels[wanted]} is highest at {wins} of {len(at)}"
     (x, first), *_ = best.items()
-    text = f"{labels[first]} is highest ({values[first][x]:.4g}"
-    return first == wanted, text + (
-        ")" if first == wanted else f"; {labels[wanted]} {values[wanted][x]:.4g})"
-    )
+    there = [name for name in values if name != first and x in values[name]]
+    other = wanted if first != wanted else max(there, key=lambda name: values[name][x])
+    text = f"{labels[first]} is highest ({values[first][x]:.4g}; {labels[other]} {values[other][x]:.4g})"
+    return first == wanted, text
 
 
 def _order(statement: Statement, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
@@ -92,18 +92,25 @@ def _trend(statement: Statement, labels: Mapping[str, str], values: Mapping[str,
         tenth = max(1, len(sequence) // 10)
         first, last = np.mean(sequence[:tenth]), np.mean(sequence[-tenth:])
         holds &= bool(sign * (last - first) > 0)
-        texts.append(f"{labels[name]} from {first:.3g} to {last:.3g}")
+        steady = tenth > 1 or all(sign * step > 0 for step in np.diff(sequence))
+        texts.append(
+            f"{labels[name]} from {first:.3g} to {last:.3g}" + ("" if steady else ", not at every step")
+        )
     return holds, ", ".join(texts)
 
 
 def _peak(statement: Statement, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
     assert statement.between
     low, high = statement.between
-    peaks = {name: max(values[name], key=lambda x: values[name][x]) for name in statement.series or values}
-    return (
-        all(low <= peak <= high for peak in peaks.values()),
-        ", ".join(f"{labels[name]} is highest at {peak:g}" for name, peak in peaks.items()),
-    )
+    texts, holds = [], True
+    for name in statement.series or values:
+        first, *others = sorted(values[name], key=lambda x: -values[name][x])
+        holds &= low <= first <= high
+        text = f"{labels[name]} is highest at {first:g}"
+        if others:
+            text += f" ({values[name][first]:.4g}; {values[name][others[0]]:.4g} at {others[0]:g})"
+        texts.append(text)
+    return holds, ", ".join(texts)
 
 
 def _above(statement: Statement, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:

@@ -63,3 +63,17 @@ def test_a_finding_says_what_was_found_under_the_names_in_the_figure():
     said = Statement(text="so it is", check="order", series=["a", "b"])
     found = check(said, numbers(one=CURVES), {"a": "Ours", "one": "CIFAR-10"})
     assert found.found == "CIFAR-10: b (4) > Ours (3.33)"
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ({"check": "highest", "series": ["b"]}, "b is highest (6; a 4)"),
+        ({"check": "peak", "series": ["a"], "between": [1, 3]}, "a is highest at 2 (5; 4 at 3)"),
+        ({"check": "rises", "series": ["a"]}, "a from 1 to 4, not at every step"),
+        ({"check": "rises", "series": ["c"]}, "c from 1 to 3"),
+    ],
+)
+def test_a_finding_shows_how_far_ahead_or_how_steady_it_is(statement, found):
+    panel = {**CURVES, "c": [1.0, 2.0, 3.0]} if statement["series"] == ["c"] else CURVES
+    assert check(Statement(text="so it is", **statement), numbers(one=panel), {}).found == f"one: {found}"
