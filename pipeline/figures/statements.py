@@ -94,7 +94,7 @@ def _trend(statement: Statement, labels: Mapping[str, str], values: Mapping[str,
         holds &= bool(sign * (last - first) > 0)
         steady = tenth > 1 or all(sign * step > 0 for step in np.diff(sequence))
         texts.append(
-            f"{labels[name]} from {first:.3g} to {last:.3g}" + ("" if steady else ", not at every step")
+            f"{labels[name]} from {first:.3g} to {last:.3g}" + ("" if steady else " (not at every step)")
         )
     return holds, ", ".join(texts)
 

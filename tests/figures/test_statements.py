@@ -70,7 +70,7 @@ def test_a_finding_says_what_was_found_under_the_names_in_the_figure():
     [
         ({"check": "highest", "series": ["b"]}, "b is highest (6; a 4)"),
         ({"check": "peak", "series": ["a"], "between": [1, 3]}, "a is highest at 2 (5; 4 at 3)"),
-        ({"check": "rises", "series": ["a"]}, "a from 1 to 4, not at every step"),
+        ({"check": "rises", "series": ["a"]}, "a from 1 to 4 (not at every step)"),
         ({"check": "rises", "series": ["c"]}, "c from 1 to 3"),
     ],
 )
