@@ -104,7 +104,10 @@ def provenance(summary: Summary, root: Path) -> dict[str, list[str]]:
             for name, dataset in results["manifest"]["datasets"].items()
             for line in data_facts(name, dataset["checksum"], dataset["source"])
         ],
-        "Seeds": [", ".join(map(str, summary.table.seeds))],
+        "Seeds": [
+            ", ".join(map(str, summary.table.seeds)),
+            "of initialisation, participants and batches; a column has one partition",
+        ],
         "Versions": [
             ", ".join(f"{name} {_distinct(row['versions'][name] for row in rows)}" for name in PACKAGES),
             f"numerics: engine {_distinct(row['versions']['engine'] for row in rows)}, "
