@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pfl.analysis.similarity import class_cosines, data_similarity, statistics_distances, update_cosines
+from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,8 +23,6 @@ def similarities(server: Server, _: Network) -> dict[str, Any] | None:
     losses over the distance of the models, the mean of both directions. "cs": cosines of the heads, the mean
     over the classes.
     """
-    import torch
-
     if server.round < server.rounds:
         return None
     bank = server.bank
@@ -50,7 +49,6 @@ def similarities(server: Server, _: Network) -> dict[str, Any] | None:
 
 def _losses(server: Server) -> Tensor:
     """(n, n) mean cross-entropy on the row's client's training data of the column's model."""
-    import torch
     import torch.nn.functional as F
 
     def statistic(client: Client, batch: Batch) -> dict[str, Tensor]:
@@ -58,7 +56,6 @@ def _losses(server: Server) -> Tensor:
 
     columns = []
     for other in range(server.clients):
-        everybody = torch.arange(server.clients)
         model = {name: server.bank[name][[other] * server.clients] for name in server.bank.tensors}
-        columns.append(server.collect(statistic, everybody, model)["loss"] / server.sizes)
+        columns.append(server.collect(statistic, server.everybody, model)["loss"] / server.sizes)
     return torch.stack(columns, 1)
