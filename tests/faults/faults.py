@@ -226,9 +226,11 @@ def fill_disk_and_press_ctrl_c(checkout: Checkout) -> Iterator[Process]:
 def _full(checkout: Checkout) -> Iterator[None]:
     """Inside, the disk of a checkout has no space left, and its sweep has noticed."""
     filler = checkout.root / "filler"
-    with filler.open("wb", buffering=0) as file, suppress(OSError):
-        while file.write(bytes(2**12)):
-            pass
+    with filler.open("wb", buffering=0) as file:
+        for block in (2**20, 2**12):  # quickly, before the last trial has ended, and then to the last block
+            with suppress(OSError):
+                while file.write(bytes(block)) == block:
+                    pass
     wait_until(lambda: "waiting for space" in checkout.said)
     yield
     filler.unlink()
