@@ -191,7 +191,7 @@ def _tex_line(line: Line) -> list[str]:
 
 
 def _tex_row(label: str, entries: Iterable[str]) -> str:
-    return " & ".join([label, *entries]) + " \\\\"
+    return " & ".join([label, *entries]).replace("−", "$-$") + " \\\\"
 
 
 def _tex_entry(entry: Entry) -> str:

@@ -350,6 +350,16 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
         write_report("fake", tmp_path)
 
 
+def test_a_minus_is_one_in_latex(tmp_path):
+    results = fake_results(2, 1, seeds=1, table="fake")
+    results["config"]["evaluation"] = {"metric": "similarity", "measure": "mdb"}
+    for cell in results["cells"]:
+        for row in cell["pinned"]["rows"]:
+            row["metrics"]["similarities"] = {"mdb": [[1.0, -0.25], [-0.25, 1.0]]}
+    write_results(results, tmp_path)
+    assert "$-$0.25" in (write_report("fake", tmp_path) / "table.tex").read_text()
+
+
 def test_a_table_of_times_draws_no_accuracies(tmp_path):
     results = fake_results(3, 1, seeds=1, table="times")
     results["config"]["evaluation"] = {"metric": "seconds_per_sample"}
