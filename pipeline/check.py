@@ -121,9 +121,10 @@ def _check_reported(cell: Cell, searched: bool) -> None:
         if cell.config.observe != "similarities":
             accepted = "similarities, as evaluation.metric is one"
             raise InvalidInput("schedule.observe", cell.config.observe, accepted)
-        if min(evaluation.pair) < 0 or (cell.clients and max(evaluation.pair) >= cell.clients):
-            last = f"to {cell.clients - 1}" if cell.clients else "on"
-            raise InvalidInput("evaluation.pair", evaluation.pair, f"two clients from 0 {last}")
+        if cell.clients and max(evaluation.pair) >= cell.clients:
+            raise InvalidInput(
+                "evaluation.pair", evaluation.pair, f"two clients from 0 to {cell.clients - 1}"
+            )
     if searched and not evaluation.is_accuracy:
         raise InvalidInput("evaluation.metric", evaluation.metric, "an accuracy, as there is a search")
 

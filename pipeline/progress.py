@@ -57,7 +57,7 @@ class Progress:
         self._told = {id(cell) for cell in agenda.cells if cell.finished}
         self._last_line = self._updated = time.monotonic()
         self._busy = 0.0  # seconds, summed over the places
-        self._resumed: dict[str, float] = {}  # by a stack's first key: what its checkpoint had of it
+        self._resumed = 0.0  # simulations' worth of rounds that checkpoints had
         self._live = None
         if sys.stdout.isatty():
             from rich.live import Live
@@ -79,11 +79,10 @@ class Progress:
         """Show where the agenda stands; see `pipeline.cluster.Watch`."""
         now = time.monotonic()
         self._busy += (now - self._updated) * min(len(self._under_way), slots)
-        self._updated, self._slots, self._under_way = now, slots, under_way
         for trials in under_way:
-            key = trials[0].keys()[0]
-            if key not in self._resumed:
-                self._resumed[key] = Running(trials, reached(trials)).begun
+            if all(trials[0] is not known[0] for known in self._under_way):  # it has just begun
+                self._resumed += Running(trials, reached(trials)).begun
+        self._updated, self._slots, self._under_way = now, slots, under_way
         for cell in self._agenda.cells:
             if cell.finished and id(cell) not in self._told:
                 self._told.add(id(cell))
@@ -108,7 +107,7 @@ class Progress:
             text += f", {len(running)} under way ({span} % of their rounds)"
         elif not agenda.ran:
             text += ", processes are starting"
-        done_here = agenda.ran + begun - sum(self._resumed.values())
+        done_here = agenda.ran + begun - self._resumed
         if done_here > 0 and agenda.done < agenda.total:
             left = (agenda.total - agenda.done - begun) / self._slots
             longest = max((one.simulations - one.begun for one in running), default=0.0)

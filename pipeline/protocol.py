@@ -19,8 +19,7 @@ Measure = Literal["data", "wdb", "mdb", "ldb", "cs"]
 """Of similarity: see `pfl.analysis.measures.similarities`."""
 Which = Literal["last", "best"]
 At = Literal["headline", "post_aggregation", "post_local", "adapted"]
-Pair = Annotated[list[int], Field(min_length=2, max_length=2)]
-FirstAndLast = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
+TwoClients = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 
 
 class Reading(Strict):
@@ -30,9 +29,9 @@ class Reading(Strict):
     which: Which | None = None
     moment: At | None = None
     group: str | None = None
-    clients: FirstAndLast | None = None
+    clients: TwoClients | None = None
     measure: Measure | None = None
-    pair: Pair | None = None
+    pair: TwoClients | None = None
 
 
 class Evaluation(Strict):
@@ -46,10 +45,10 @@ class Evaluation(Strict):
     moment: At = "headline"
     group: str | None = None
     """A group of clients that the method names; None: all."""
-    clients: FirstAndLast | None = None
+    clients: TwoClients | None = None
     """The first and the last client that count, from 0; None: all. Only of the last round's headline."""
     measure: Measure = "cs"
-    pair: Pair = Field(default=[0, 1])
+    pair: TwoClients = Field(default=[0, 1])
     """Which similarity, and of which two clients, from 0."""
 
     def narrowed(self, *readings: Reading) -> Evaluation:

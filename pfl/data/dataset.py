@@ -140,11 +140,8 @@ def _content(found: Located, out: cache.ArrayWriter) -> Content:
         content = found.read(found.files, out)
     except InvalidInput:
         raise
-    except (
-        ValueError,
-        KeyError,
-        IndexError,
-    ) as error:  # what is in the files is not what their names promise
+    except (ValueError, KeyError, IndexError) as error:
+        # What is in the files is not what their names promise.
         raise InvalidInput("dataset", files, f"files as {found.name} has them ({error})") from error
     labels, classes = out.column("labels"), len(content.classes)
     if labels is None or not len(labels):
