@@ -70,8 +70,8 @@ class Clocked(Method):
 
     def periods(self, server: Server) -> Tensor:
         """(n,) aggregations that each client misses; the staleness of its late models in rounds."""
-        clients = torch.arange(server.clients, device=server.sizes.device)
-        return torch.where(clients < min(self.stragglers, server.clients - 1), clients + 1, 0)
+        late = server.everybody < min(self.stragglers, server.clients - 1)
+        return torch.where(late, server.everybody + 1, 0)
 
     def _clock(self, server: Server) -> tuple[Tensor, Tensor]:
         """(n,) periods, and (n,) rounds passed in each client's cycle."""
