@@ -208,7 +208,7 @@ class Server:
         received = {name: stack.expand(len(ids), *stack.shape[1:]) for name, stack in sent.items()}
         samples = [self.samples[client] for client in ids]
         if self.config.batch_order == "class_stream":
-            samples = [own[np.argsort(self._labels[own], kind="stable")] for own in samples]
+            samples = [self._by_class(client, own) for client, own in zip(ids, samples, strict=True)]
         return Task(
             purpose,
             self.round,
@@ -221,6 +221,15 @@ class Server:
             tensors,
             {**rows, **received},
         )
+
+    def _by_class(self, client: int, samples: np.ndarray) -> np.ndarray:
+        """``samples`` class by class, the classes in an order that is drawn for the client.
+
+        LGA and PLGA store a client's classes as the client drew them. A partition keeps ascending indices, so
+        the order is drawn here, from a stream of the run's seed.
+        """
+        rank = generator(self.seed, "class order", client=client).permutation(self.federation.classes)
+        return samples[np.argsort(rank[self._labels[samples]], kind="stable")]
 
     def collect(
         self,

@@ -10,6 +10,7 @@ import torch
 
 from pfl.config import Config, Execution
 from pfl.data.federation import Federation
+from pfl.data.partition import Partition
 from pfl.engine.local import minibatch_count
 from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Phase
@@ -36,17 +37,38 @@ def batches(simulation):
     return dict(zip(task.clients, found, strict=True))
 
 
-def federated(config, dataset, partition):
+def federated(config, dataset, partition, seed=0):
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    return Simulation([config.validated()], federation, (0,), LoopBackend())
+    return Simulation([config.validated()], federation, (seed,), LoopBackend())
+
+
+def make_alike(dataset, clients):
+    """Clients with eight samples of each class, to train and to test on."""
+    members = [np.flatnonzero(dataset.labels == c) for c in range(len(dataset.classes))]
+    own = tuple(np.concatenate([index[8 * k : 8 * k + 8] for index in members]) for k in range(clients))
+    return Partition(spec="file:tests.json", train=own, test=own, data_checksum=dataset.checksum)
 
 
 def test_a_class_stream_goes_through_the_samples_class_by_class(dataset, partition):
     own = partition.train[0]  # 20 samples of two classes
-    ordered = np.concatenate([own[dataset.labels[own] == c] for c in np.unique(dataset.labels[own])]).tolist()
     whole = dataclasses.replace(STREAM, method="fedavg", hyperparameters={}, epochs=1)
-    found = batches(federated(whole, dataset, partition))[0]
-    assert [index for batch in found for index in batch] == ordered
+    found = [index for batch in batches(federated(whole, dataset, partition))[0] for index in batch]
+    classes = list(dict.fromkeys(dataset.labels[found]))
+    assert found == np.concatenate([own[dataset.labels[own] == c] for c in classes]).tolist()
+
+
+def test_the_classes_of_a_stream_come_in_an_order_of_the_client_s_own(dataset):
+    orders, alike = set(), make_alike(dataset, clients=6)
+    for seed in (0, 1):
+        server = federated(STREAM, dataset, alike, seed).runs[0].server
+        task = server.task("batches", server.everybody, {}, (), {})
+        drawn = [tuple(dict.fromkeys(dataset.labels[own])) for own in task.samples]
+        assert all(sorted(order) == [0, 1, 2, 3] for order in drawn)
+        assert len(set(drawn)) > 2
+        again = server.task("adaptation", server.everybody, {}, (), {})
+        assert all(map(np.array_equal, task.samples, again.samples))
+        orders.add(tuple(drawn))
+    assert len(orders) == 2  # another seed draws others
 
 
 def test_a_class_stream_goes_on_where_the_last_local_training_ended(dataset, partition):
