@@ -16,6 +16,7 @@ from pfl.engine.streams import integer_seed
 from pfl.methods import METHODS
 
 if TYPE_CHECKING:
+    import optuna
     from optuna.distributions import BaseDistribution
 
 LEARNING_RATE = (1e-3, 3e-1)
@@ -28,6 +29,8 @@ WORST = 0.0
 def space(config: Config, ranges: Mapping[str, Sequence[float]] | None = None) -> dict[str, BaseDistribution]:
     """What is searched around a pinned configuration; ranges are widened to hold the pinned values.
 
+    A hyperparameter with a condition (`Hyperparameter.when`) is left out unless some trial can meet it.
+
     Args:
         ranges: of a table, in place of the methods' own.
     """
@@ -37,9 +40,12 @@ def space(config: Config, ranges: Mapping[str, Sequence[float]] | None = None) -
     low, high = LEARNING_RATE
     found["lr"] = FloatDistribution(min(low, config.lr), max(high, config.lr), log=True)
     method = METHODS[config.method]
-    for name, declared in method.declarations().items():
+    declarations = method.declarations()
+    for name, declared in declarations.items():
         pinned = config.hyperparameters[name]
         if declared.search is None:
+            continue
+        if not declared.active(config.hyperparameters) and declarations[declared.when[0]].search is None:
             continue
         if declared.choices is not None:
             found[name] = CategoricalDistribution(tuple(dict.fromkeys((*declared.search, pinned))))
@@ -104,8 +110,13 @@ class Study:
             constant_liar=True,
         )
         self._study = optuna.create_study(direction="maximize", sampler=sampler)
-        first = {"lr": pinned.lr, **pinned.hyperparameters}
-        self._pinned = {name: first[name] for name in self._space}
+        self._first = {"lr": pinned.lr, **pinned.hyperparameters}
+        declared = METHODS[pinned.method].declarations()
+        self._conditional = {
+            name: declaration
+            for name, declaration in declared.items()
+            if name in self._space and declaration.when and declaration.when[0] in self._space
+        }
         self._open: list[optuna.Trial | None] = []
 
     @property
@@ -121,15 +132,24 @@ class Study:
 
     def _ask_one(self, number: int) -> dict[str, Any]:
         if number == 0:
-            if any(
-                value <= 0 for name, value in self._pinned.items() if getattr(self._space[name], "log", False)
-            ):
+            pinned = {name: self._first[name] for name in self._space if self._active(name, {})}
+            if any(value <= 0 for name, value in pinned.items() if getattr(self._space[name], "log", False)):
                 self._open.append(None)  # a logarithmic scale cannot hold it: the sampler is not told
-                return self._pinned
-            self._study.enqueue_trial(self._pinned)
-        trial = self._study.ask(self._space)
+                return pinned
+            self._study.enqueue_trial(pinned)
+        trial = self._study.ask(
+            {name: range for name, range in self._space.items() if name not in self._conditional}
+        )
+        for name in self._conditional:
+            if self._active(name, trial.params):
+                _suggest(trial, name, self._space[name])
         self._open.append(trial)
         return trial.params
+
+    def _active(self, name: str, params: Mapping[str, Any]) -> bool:
+        """Whether a trial with ``params``, and else with the pinned values, is asked for ``name``."""
+        declared = self._conditional.get(name)
+        return declared is None or declared.active({**self._first, **params})
 
     def tell(self, values: Sequence[float | None]) -> None:
         """The objectives of the open batch, in its order: higher is better, None for a trial that failed,
@@ -158,3 +178,16 @@ class Study:
             if value is not None and not isinstance(value, Stopped)
         ]
         return max(told, key=lambda number: (self.values[number], -number), default=None)
+
+
+def _suggest(trial: optuna.Trial, name: str, distribution: BaseDistribution) -> None:
+    """Ask for one more parameter of an open trial."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    match distribution:
+        case CategoricalDistribution():
+            trial.suggest_categorical(name, distribution.choices)
+        case IntDistribution():
+            trial.suggest_int(name, distribution.low, distribution.high, log=distribution.log)
+        case FloatDistribution():
+            trial.suggest_float(name, distribution.low, distribution.high, log=distribution.log)

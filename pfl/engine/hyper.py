@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,9 @@ class Hyperparameter:
         search: the range that a search draws from, inclusive, or some of the choices; None: not searched.
         log: the search range is on a logarithmic scale.
         choices: accepted values of a categorical hyperparameter.
+        when: another hyperparameter and some of its choices, as in ("form", "raw", "heur"). A search leaves this
+            one at its pinned value unless the other has one of these; it then has no effect, or its search
+            range does not suit. Trial keys do not depend on it.
     """
 
     about: str
@@ -28,6 +32,11 @@ class Hyperparameter:
     search: tuple[Any, ...] | None = None
     log: bool = False
     choices: tuple[Any, ...] | None = None
+    when: tuple[str, ...] = ()
+
+    def active(self, values: Mapping[str, Any]) -> bool:
+        """Whether a search asks for it, given the ``values`` of the others."""
+        return not self.when or values[self.when[0]] in self.when[1:]
 
     def check(self, name: str, value: Any, default: Any) -> None:
         """Raise `InvalidInput` unless ``value`` has the default's type and lies in the domain."""

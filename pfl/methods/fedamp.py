@@ -42,9 +42,21 @@ class FedAMP(Method):
     )
     mu: float = hyper(0.1, "weight of the proximal term", low=0.0, search=(1e-4, 1.0), log=True)
     kappa: float = hyper(
-        1.0, "scale_free: largest weight of the others", low=0.0, high=1.0, search=(0.1, 1.0)
+        1.0,
+        "scale_free: largest weight of the others",
+        low=0.0,
+        high=1.0,
+        search=(0.1, 1.0),
+        when=("form", "scale_free"),
     )
-    scale: float = hyper(1.0, "scale_free: sigma over the median", low=1e-3, search=(0.1, 10.0), log=True)
+    scale: float = hyper(
+        1.0,
+        "scale_free: sigma over the median",
+        low=1e-3,
+        search=(0.1, 10.0),
+        log=True,
+        when=("form", "scale_free"),
+    )
     alpha: float = hyper(1.0, "raw: alpha_k", low=0.0)
     sigma: float = hyper(1.0, "raw, heur: sigma", low=1e-12)
     self_weight: float = hyper(0.1, "heur: xi_ii", low=0.0, high=1.0)

@@ -36,7 +36,12 @@ class FedRoD(Method):
 
     gamma: float = hyper(1.0, "exponent of the class counts", low=0.0, search=(0.0, 2.0))
     personal_lr: float = hyper(
-        1.0, "the personal head's learning rate over the model's", low=0.0, search=(0.1, 10.0), log=True
+        1.0,
+        "the personal head's learning rate over the model's",
+        low=0.0,
+        search=(0.1, 10.0),
+        log=True,
+        when=("predicts", "personalised"),
     )
     predicts: str = hyper(
         "personalised",

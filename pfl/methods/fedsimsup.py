@@ -42,7 +42,12 @@ class FedSimSup(Method):
     supervisor_epochs: int = hyper(2, "tau_s: epochs of the supervisor", low=1, search=(1, 5))
     model_epochs: int = hyper(3, "tau_theta: epochs of the model", low=1, search=(1, 5))
     supervisor_lr: float = hyper(
-        1.0, "the supervisor's learning rate over the model's", low=0.0, search=(0.1, 10.0), log=True
+        1.0,
+        "the supervisor's learning rate over the model's",
+        low=0.0,
+        search=(0.1, 10.0),
+        log=True,
+        when=("supervisor", "L", "C", "T", "T_small", "mixed"),
     )
     transformer_lr: float = hyper(
         0.1, "a transformer's learning rate over other supervisors'", low=0.0, high=1.0
@@ -58,6 +63,7 @@ class FedSimSup(Method):
         "share of the model's parameters that an L has",
         choices=(1 / 12, 1 / 6, 1 / 3, 1 / 2),
         search=(1 / 12, 1 / 6, 1 / 3, 1 / 2),
+        when=("supervisor", "L", "mixed"),
     )
     exponent: float = hyper(1.0, "of the similarity; 0: all alike", low=0.0, search=(0.0, 8.0))
     mixes: str = hyper("absent", "clients whose model is mixed after a round", choices=("absent", "everyone"))

@@ -43,7 +43,14 @@ class PerFedAvg(Method):
         "fo", "first-order, Hessian-free, or SPFL's two plain steps a batch", choices=("fo", "hf", "p2")
     )
     alpha: float = hyper(0.01, "rate of the adaptation", low=0.0, search=(1e-4, 1e-1), log=True)
-    delta: float = hyper(1e-3, "hf: length of the finite difference", low=1e-8, search=(1e-4, 1e-2), log=True)
+    delta: float = hyper(
+        1e-3,
+        "hf: length of the finite difference",
+        low=1e-8,
+        search=(1e-4, 1e-2),
+        log=True,
+        when=("variant", "hf"),
+    )
     steps: int = hyper(0, "tau: meta-steps a round; 0: as many as the epochs' batches allow", low=0)
     adapt_epochs: int = hyper(1, "epochs of adaptation; 0: one step, as in the paper", low=0, search=(1, 5))
 

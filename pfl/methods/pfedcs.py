@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 TOLERANCE = 1e-12
+TEACHING = ("select", "similar", "all", "random", "random_fixed")  # where there are teachers at all
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,37 @@ class PFedCS(Method):
     headline = "post_local"
 
     beta: float = hyper(
-        0.5, "share of the rounds with teachers; above 1 all", low=0.0, search=(0.05, 2.0), log=True
+        0.5,
+        "share of the rounds with teachers; above 1 all",
+        low=0.0,
+        search=(0.05, 2.0),
+        log=True,
+        when=TEACHING,
     )
-    rho: int = hyper(1, "epochs of tuning the teacher", low=0, search=(0, 5))
+    rho: int = hyper(1, "epochs of tuning the teacher", low=0, search=(0, 5), when=TEACHING)
     similarity: float = hyper(
-        0.5, "lambda: weight of similarity against size in p", low=0.0, high=1.0, search=(0.0, 1.0)
+        0.5,
+        "lambda: weight of similarity against size in p",
+        low=0.0,
+        high=1.0,
+        search=(0.0, 1.0),
+        when=TEACHING,
     )
     distillation: float = hyper(
-        1.0, "gamma: weight of the divergence from the teacher", low=0.0, search=(0.1, 10.0), log=True
+        1.0,
+        "gamma: weight of the divergence from the teacher",
+        low=0.0,
+        search=(0.1, 10.0),
+        log=True,
+        when=TEACHING,
     )
     teacher_lr: float = hyper(
-        1.0, "the teacher's learning rate over the model's", low=0.0, search=(0.1, 10.0), log=True
+        1.0,
+        "the teacher's learning rate over the model's",
+        low=0.0,
+        search=(0.1, 10.0),
+        log=True,
+        when=TEACHING,
     )
     select: str = hyper(
         "similar",

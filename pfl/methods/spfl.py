@@ -50,7 +50,13 @@ class SPFL(Method):
     )
     repeat: int = hyper(2, "SGD steps on each batch", low=1)
     refresh: int = hyper(10, "Gamma: rounds between refreshes", low=1, search=(1, 50), log=True)
-    alpha: float = hyper(1.0, "server step on deltas", low=0.0, search=(0.1, 2.0))
+    alpha: float = hyper(
+        1.0,
+        "server step on deltas",
+        low=0.0,
+        search=(0.1, 2.0),
+        when=("mix", "deltas"),
+    )
     temperature: float = hyper(
         1.0, "the cosines are divided by it before the softmax", low=1e-12, search=(0.05, 5.0), log=True
     )

@@ -85,3 +85,28 @@ def test_a_search_in_which_everything_failed_selects_nothing():
 def test_a_table_narrows_a_range_but_never_below_the_pinned_value():
     found = space(pinned(mu=0.3), {"mu": [0.01, 0.1]})["mu"]
     assert (found.low, found.high) == (0.01, 0.3)
+
+
+def test_what_has_no_effect_under_the_pinned_choice_is_not_searched():
+    def names(method, **hyperparameters):
+        return set(space(pinned(method, **hyperparameters))) - {"lr"}
+
+    assert names("fedamp") == {"mu", "kappa", "scale"}
+    assert names("fedamp", form="heur") == {"mu"}
+    assert names("perfedavg", variant="hf") - names("perfedavg", variant="fo") == {"delta"}
+
+
+def test_a_condition_on_what_is_searched_too_is_looked_at_in_every_trial():
+    trials = asked(Study(pinned("clusterfl", eps1=0.7), 30, 3, 0))
+    assert {params["thresholds"] for params in trials} == {"absolute", "relative"}
+    for params in trials:
+        assert ("eps1" in params) == ("eps2" in params) == (params["thresholds"] == "relative")
+    absolute = next(params for params in trials if params["thresholds"] == "absolute")
+    assert configured(pinned("clusterfl", eps1=0.7), absolute).hyperparameters["eps1"] == 0.7
+
+
+def test_a_conditional_search_asked_again_tries_the_same():
+    first, again = (asked(Study(pinned("fedasync"), 18, 3, 0)) for _ in range(2))
+    assert first == again
+    needed = {"constant": set(), "polynomial": {"a"}, "hinge": {"a", "b"}}
+    assert all(params.keys() & {"a", "b"} == needed[params["staleness"]] for params in first)
