@@ -67,8 +67,6 @@ def test_a_method_of_another_package_runs(tmp_path):
 
         @dataclass(frozen=True)
         class Halfway(Method):
-            paper = "a test"
-
             def aggregate(self, server):
                 return {"head": server.average()}
     '''

@@ -39,6 +39,8 @@ def _hyperparameters(name: str) -> list[str]:
             ends = ", ".join(f"{end:g}" if isinstance(end, float) else str(end) for end in declared.search)
             searched = f"; searched in {{{ends}}}" if declared.choices else f"; searched in [{ends}]"
             searched += ", log" if declared.log else ""
+            if declared.when:
+                searched += f", where {declared.when[0]} is {' or '.join(declared.when[1:])}"
         lines.append(f"{parameter}={default} ({declared.about}; {declared.domain(default)}{searched})")
     return lines
 
@@ -48,7 +50,7 @@ def _method_table() -> str:
     from pfl.engine.overview import observe
     from pfl.methods import METHODS
 
-    head = "| method | from | mixed | own state | model sizes down, up | hyperparameters |"
+    head = "| method | source | mixed | own state | model sizes down, up | hyperparameters |"
     lines = [head, "| --- | --- | --- | --- | --- | --- |"]
     for name in METHODS:
         seen = observe(name)
@@ -56,7 +58,7 @@ def _method_table() -> str:
         state = ", ".join(seen.state) or "none"
         parameters = "<br>".join(_hyperparameters(name)) or "none"
         lines.append(
-            f"| `{name}` | {METHODS[name].paper} | {mixed} | {state} "
+            f"| `{name}` | {METHODS[name].fields().get('Source', '')} | {mixed} | {state} "
             f"| {seen.down:.3g}, {seen.up:.3g} | {parameters} |"
         )
     return "\n".join(lines)

@@ -21,8 +21,8 @@ class Hyperparameter:
         search: the range that a search draws from, inclusive, or some of the choices; None: not searched.
         log: the search range is on a logarithmic scale.
         choices: accepted values of a categorical hyperparameter.
-        when: another hyperparameter and some of its choices, as in ("form", "raw", "heur"). A search leaves this
-            one at its pinned value unless the other has one of these; it then has no effect, or its search
+        when: another hyperparameter and some of its choices, as in ("form", "raw", "heur"). A search asks for
+            this one only where the other has one of these choices. Elsewhere it has no effect, or its search
             range does not suit. Trial keys do not depend on it.
     """
 

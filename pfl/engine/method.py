@@ -3,12 +3,16 @@
 A round of the engine is
 
 1. ``participants``: who takes part;
-2. ``dispatch``: what each of them starts from, by default its own row of the bank; ``prepare`` and ``send``:
-   what else the server computes and sends;
+2. ``before_dispatch``: the server's computation on the stored models; ``dispatch``: what each participant
+   starts from, by default its own row of the bank; ``prepare`` and ``send``: what else the server computes
+   and sends;
 3. ``phases`` and ``loss``: the participant's local program, written for one client;
 4. ``update``: the server's computation on what came back;
 5. ``aggregate``: how the bank's rows are mixed, for every parameter group; ``finish``: what is done after;
 6. at an evaluation, ``adaptation``: what a client trains before it is tested, and ``logits`` or ``scores``.
+
+``participants``, ``dispatch``, ``phases``, ``personal`` and ``traffic`` change no state: asked twice, they
+answer the same.
 
 A method needs few of these. It never loops over clients, never moves a tensor to a device and, in local
 training, never touches an optimiser.
@@ -18,6 +22,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -37,6 +43,10 @@ if TYPE_CHECKING:
 Moment = Literal["post_aggregation", "post_local", "adapted"]
 """When a client's model is evaluated: as aggregation leaves it, as its last local training left it, or after
 the method's adaptation."""
+
+
+FIELDS = ("Source", "State", "Evaluated", "Differs from the authors")
+"""What the docstring of a method says in this order, so that methods can be compared."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +89,13 @@ class Phase:
 class Method:
     """Base of all methods: plain local training, nothing mixed.
 
+    The docstring of a method ends with the `FIELDS`, as in "Source: ..."; their further lines are indented.
+
     Class attributes:
-        paper: where the method is from, as in "McMahan et al., AISTATS 2017, Algorithm 1".
         version: the numerics version; raise it when an edit moves the method's numbers.
         headline: the moment whose accuracy is reported first.
     """
 
-    paper: ClassVar[str]
     version: ClassVar[int] = 1
     headline: ClassVar[Moment] = "post_aggregation"
 
@@ -106,6 +116,9 @@ class Method:
     def participants(self, server: Server) -> Tensor:
         """(K,) clients of this round; by default those drawn before training, the same for every method."""
         return server.drawn()
+
+    def before_dispatch(self, server: Server) -> None:
+        """The server's computation on the stored models, before they are mixed for the participants."""
 
     def dispatch(self, server: Server) -> Mixing:
         """What the participants start from, as a mixing of the bank; groups left out are their own."""
@@ -176,6 +189,14 @@ class Method:
         return ()
 
     # ---- the declaration -------------------------------------------------------------------------------
+
+    @classmethod
+    def fields(cls) -> dict[str, str]:
+        """The `FIELDS` of the class's docstring that are there, by name, each in one line."""
+        found = re.findall(
+            rf"^({'|'.join(FIELDS)}): (.*(?:\n +.*)*)", inspect.cleandoc(cls.__doc__ or ""), re.M
+        )
+        return {name: " ".join(text.split()) for name, text in found}
 
     @classmethod
     def declarations(cls) -> dict[str, Hyperparameter]:

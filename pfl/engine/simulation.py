@@ -285,6 +285,7 @@ class Simulation:
         method, server = run.method, run.server
         server.round += 1
         server.participants = method.participants(server)
+        method.before_dispatch(server)
         server.begin_round(method.dispatch(server))
         method.prepare(server)
         server.sent = method.send(server)

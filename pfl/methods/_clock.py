@@ -1,4 +1,4 @@
-"""The straggler clock of the asynchronous methods: who is sent the model, and whose model arrives."""
+"""The straggler clock of the asynchronous methods: who is sent the model, which models arrive."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Clocked(Method):
-    """Base of the methods on the clock: the mean of what arrives, stale or not.
+    """Base of the methods on the clock: the size-weighted mean of all arrivals, stale or not.
 
     Client k < stragglers has the missing period d = k + 1, all others are punctual (d = 0). In the rounds s
     (from 0) with s mod (d + 1) = 0 a client is sent the global model and trains at once; its model arrives d
-    rounds later, so that it takes part in one aggregation and misses d. With ``schedule: code`` (authors')
+    rounds later, so that it takes part in one aggregation and misses d. With ``schedule`` "code" (authors')
     each late arrival is followed by one round in which the straggler is punctual.
 
-    ``server.local`` holds what every client trained last, so also the models in flight; the bank is the
-    global model, the same for everybody. "post_aggregation" evaluates that, "post_local" what clients hold.
+    ``server.local`` holds what every client trained last, including the models in flight; the bank is the
+    global model, the same for all clients. "post_aggregation" evaluates it, "post_local" what clients hold.
     """
 
     stragglers: int = hyper(5, "clients that miss 1, 2, 3, ... aggregations; at most all but one", low=0)
@@ -36,7 +36,7 @@ class Clocked(Method):
         "stragglers are always late (paper), or late and punctual in turn (authors' code)",
         choices=("text", "code"),
     )
-    steps: int = hyper(0, "minibatch steps of a local training; 0: the configuration's epochs", low=0)
+    steps: int = hyper(0, "minibatch steps of a local training; 0 means the configuration's epochs", low=0)
 
     def participants(self, server: Server) -> Tensor:
         periods, passed = self._clock(server)

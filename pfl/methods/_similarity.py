@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ZERO = 1e-12
-"""A norm below this is none."""
+"""A norm below this counts as 0."""
 
 
 def squared_distances(models: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Clustered federated learning: a model a cluster, and clusters that split where their clients disagree."""
+"""Clustered federated learning: one model per cluster; clusters split where their clients disagree."""
 
 from __future__ import annotations
 
@@ -19,35 +19,38 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 FEWEST = 4
-"""Present members that a split takes, so that neither part need be a single client."""
+"""Present members that a split needs, so that both parts can have two clients."""
 
 
 @dataclass(frozen=True)
 class ClusterFL(Method):
-    """A cluster's model moves by the plain mean of its members' changes Delta_i. A cluster splits in two, by
-    agglomerative clustering on -cos(Delta_i, Delta_j), where its mean change is short, ||mean_i Delta_i|| <
+    """Clusters of clients share a model each and split where their changes disagree.
+
+    A cluster's model moves by the plain mean of its members' changes Delta_i. A cluster splits in two, by
+    agglomerative clustering on -cos(Delta_i, Delta_j), if its mean change is short, ||mean_i Delta_i|| <
     eps1, and some member's is long, max_i ||Delta_i|| > eps2.
 
-    ``server.state``: ``clusters`` (n,), each client's; ``changes`` (n, P), its last Delta; ``unit``, the mean
-    norm of Delta in the first round that may split.
-
-    Ours: only participants that moved count; absent members of a cluster that splits follow the part whose
-    present members have the larger mean cosine with their last change; positions in the clustering are mapped
-    back to client ids, which the authors' notebook forgets.
+    Source: Sattler et al., IEEE TNNLS 2020, https://arxiv.org/abs/1910.01991.
+    State: ``server.state["clusters"]`` (n,), each client's; ``changes`` (n, P), its last Delta; ``unit``, the
+        mean norm of Delta in the first round that may split.
+    Evaluated: the model of the client's cluster.
+    Differs from the authors: complete linkage as in their code (paper: the bipartition of single linkage) and
+        no bound ``gamma`` on a split, as there; only participants that moved count; absent members of a
+        cluster that splits follow the part whose present members have the larger mean cosine with their last
+        change; positions in the clustering are mapped back to client ids, which their notebook omits;
+        thresholds may be relative to ``unit``, since absolute ones do not carry over to another network.
     """
-
-    paper = "Sattler et al., IEEE TNNLS 2020"
 
     eps1: float = hyper(
         0.4,
-        "a shorter mean change lets a cluster split",
+        "a cluster may split if its mean change is shorter",
         low=0.0,
         search=(0.05, 0.8),
         when=("thresholds", "relative"),
     )
     eps2: float = hyper(
         1.6,
-        "a longer change of a member lets it split",
+        "a cluster may split if a member's change is longer",
         low=0.0,
         search=(0.5, 3.0),
         when=("thresholds", "relative"),
@@ -58,7 +61,7 @@ class ClusterFL(Method):
         choices=("absolute", "relative"),
         search=("relative",),
     )
-    least_members: int = hyper(2, "n_min: clusters of so few never split", low=0)
+    least_members: int = hyper(2, "n_min: clusters of at most so many members never split", low=0)
     first_split: int = hyper(20, "t_0: the first round that may split", low=1, search=(5, 50))
     linkage: str = hyper(
         "complete",
@@ -79,7 +82,7 @@ class ClusterFL(Method):
         names = server.groups.trainable
         changes = flattened(server.uploads, names) - flattened(server.received, names)
         norms = changes.norm(dim=1)
-        moved = (norms > ZERO) & norms.isfinite()  # a client without batches has no say
+        moved = (norms > ZERO) & norms.isfinite()  # a client without batches does not count
         stored = server.state["changes"]
         stored[server.participants[moved]] = changes[moved].to(stored.dtype)
         if server.round >= self.first_split and moved.any():
@@ -94,7 +97,7 @@ class ClusterFL(Method):
         return ()
 
     def _split_all(self, server: Server, ids: Tensor, changes: Tensor) -> None:
-        """Split what is to be split, by the ``changes`` (K, P) of the clients ``ids`` (K,)."""
+        """Split clusters where the criteria hold, by the ``changes`` (K, P) of the clients ``ids`` (K,)."""
         clusters = server.state["clusters"]
         unit = server.state["unit"] if self.thresholds == "relative" else 1.0
         for cluster in clusters.unique():
@@ -114,7 +117,7 @@ class ClusterFL(Method):
             clusters[torch.cat([present[second], absent[follows]])] = clusters.max() + 1
 
     def _bipartition(self, alike: Tensor) -> Tensor | None:
-        """(K,) who is of the second part, out of cosines (K, K); None if the parts are too alike."""
+        """(K,) members of the second part, from cosines (K, K); None if the parts are too similar."""
         from sklearn.cluster import AgglomerativeClustering
 
         clustering = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage=self.linkage)

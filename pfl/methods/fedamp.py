@@ -1,4 +1,4 @@
-"""FedAMP: personal models, each drawn to a mixture of those that are like it."""
+"""FedAMP: personal models, each drawn to a mixture of similar models."""
 
 from __future__ import annotations
 
@@ -22,20 +22,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedAMP(Method):
-    """A participant trains its own w_i on ``loss + mu/2 ||w - u_i||^2``, with u_i = sum_j xi_ij w_j over
-    the stored models of all clients. With d_ij = ||w_i - w_j||^2 over the parameters, for j != i,
+    """Each participant trains its own model w_i, drawn to u_i, a mixture of the models like it.
+
+    The local objective is ``loss + mu/2 ||w - u_i||^2``, with u_i = sum_j xi_ij w_j over the stored models of
+    all clients. With d_ij = ||w_i - w_j||^2 over the parameters, for j != i,
 
         raw:         xi_ij = alpha / sigma exp(-d_ij / sigma),
         scale_free:  the same with sigma = scale * median d and alpha = kappa sigma / (n - 1),
         heur:        xi_ij = (1 - xi_ii) softmax_j(sigma cos(w_i, w_j)) with a fixed xi_ii (HeurFedAMP),
 
-    and xi_ii is the rest. Ours: mu stands for the paper's lambda / alpha; alpha / sigma is capped at
-    1 / (n - 1), above which xi_ii could be negative; the median is over the participants' positive
-    distances, since clients that never took part have equal models. Batch norm's running statistics stay
-    personal.
-    """
+    and xi_ii is the rest.
 
-    paper = "Huang et al., AAAI 2021, Algorithm 1"
+    Source: Huang et al., AAAI 2021, https://arxiv.org/abs/2007.03797, Algorithm 1.
+    State: none but the stored models.
+    Evaluated: each client's own model w_i, after local training.
+    Differs from the authors: ``scale_free`` is our parametrisation, since their sigma fits one network only;
+        mu stands for their lambda / alpha; training starts from w_i; alpha / sigma is at most 1 / (n - 1),
+        above which xi_ii could be negative; the median is over the participants' positive distances, since
+        clients that never took part have equal models. Batch norm's running statistics stay personal.
+    """
 
     form: str = hyper(
         "scale_free", "our parametrisation, the paper's, or HeurFedAMP", choices=("scale_free", "raw", "heur")
@@ -83,7 +88,9 @@ class FedAMP(Method):
         itself = torch.nn.functional.one_hot(own, clients).bool()
         if self.form == "heur":
             likeness = (self.sigma * cosines(mine, models)).masked_fill(itself, -torch.inf)
-            weights = (1 - self.self_weight) * likeness.softmax(1).nan_to_num(0)  # a client alone has nobody
+            weights = (1 - self.self_weight) * likeness.softmax(1).nan_to_num(
+                0
+            )  # a single client has no others
         else:
             apart = squared_distances(mine, models)
             share, sigma = self.alpha / self.sigma, torch.as_tensor(self.sigma)

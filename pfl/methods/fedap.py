@@ -1,4 +1,4 @@
-"""FedAP (f-FedAP): models mixed by how alike the clients' feature statistics are; personal batch norm."""
+"""FedAP (f-FedAP): models mixed by the similarity of the clients' feature statistics; personal batch norm."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import statistics_distances
 from pfl.engine.hyper import hyper
-from pfl.engine.method import Method
-from pfl.engine.mixing import Dense, Identity, Matrix, Mixing
+from pfl.engine.method import Method, Moment
+from pfl.engine.mixing import Dense, Identity, Matrix, Mixing, mixed
 from pfl.lazy import torch
 from pfl.rounding import whole_part
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from pfl.engine.client import Batch, Client
@@ -24,39 +26,58 @@ CLOSEST = 1e-14
 
 @dataclass(frozen=True)
 class FedAP(Method):
-    """FedBN for a share of the rounds. Then, once, every client runs the common model on its training data
-    and sends mean and standard deviation of every channel of every convolution's output, over samples and
-    positions; with
+    """FedBN for a share rho of the rounds, then models that the server mixes for each client.
+
+    After the warm-up every client runs the common model on its training data, once. It sends the mean and the
+    standard deviation, over samples and positions, of every channel of every convolution's output. With
 
         d_ij = sum_l sqrt(||mean_il - mean_jl||^2 + ||std_il - std_jl||^2),
 
-    W_ij is (1 - mu) (1/d_ij) / sum_k 1/d_ik for j != i and W_ii = mu. From then on a participant starts
-    from row i of W over the stored models, with its own batch norm, and its row of the bank is what it
-    trains.
+    W_ij is (1 - mu) (1/d_ij) / sum_k 1/d_ik for j != i, and W_ii = mu. From then on a participant starts from
+    row i of W over the stored models, with its own batch norm. What it trains replaces its stored model.
 
-    The common model is the global one with the mean of the clients' batch norms, in evaluation mode.
-    ``server.state["weights"]`` (n, n) holds W.
+    Source: Lu et al., IEEE Transactions on Big Data 2022, https://arxiv.org/abs/2112.00734, Algorithm 1.
+    State: ``server.state["weights"]`` (n, n), W; ``moments``, scalars of statistics that each client sent.
+    Evaluated: each client's stored model, the last that it trained ("post_local", the headline, as in
+        FL-bench and pFedSim's tables). "post_aggregation" is the mixed model, row i of W over the stored
+        models, which the authors evaluate. During the warm-up both are FedBN's.
+    Differs from the authors: warm-up by FedBN and not by a pre-trained model (their f-FedAP); the statistics
+        come from the global model with the mean of the clients' batch norms, in evaluation mode; the
+        headline, as said.
     """
 
-    paper = "Lu et al., IEEE Transactions on Big Data 2022, Algorithm 1"
+    headline = "post_local"
 
-    rho: float = hyper(0.5, "share of rounds spent in warm-up", low=0.0, high=1.0, search=(0.1, 0.9))
+    rho: float = hyper(0.5, "share of the rounds that are warm-up", low=0.0, high=1.0, search=(0.1, 0.9))
     mu: float = hyper(0.5, "weight of the client's own model", low=0.0, high=1.0, search=(0.1, 0.9))
 
     def initialise(self, server: Server) -> None:
         server.state["weights"] = torch.eye(server.clients, dtype=torch.float64)
         server.state["moments"] = torch.zeros((), dtype=torch.int64)  # scalars that each client sent of them
 
-    def dispatch(self, server: Server) -> Mixing:
-        rounds = self._personalised_rounds(server)
-        if rounds < 1:
-            return {}
-        if rounds == 1:
+    def before_dispatch(self, server: Server) -> None:
+        if self._personalised_rounds(server) == 1:
             self._compare(server)
+
+    def dispatch(self, server: Server) -> Mixing:
+        if self._personalised_rounds(server) < 1:
+            return {}
         return _all_but_batch_norm(Dense(server.state["weights"][server.participants]))
 
     def aggregate(self, server: Server) -> Mixing:
         return {} if self._personalised_rounds(server) >= 1 else _all_but_batch_norm(server.average())
+
+    def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
+        if self._personalised_rounds(server) < 1:
+            return server.personal(moment, clients)
+        stored = server.personal("post_aggregation", clients)
+        if moment == "post_local":
+            return stored  # of a client that has not trained since the warm-up: the warm-up's model
+        mixing = server.groups.resolve(_all_but_batch_norm(Dense(server.state["weights"][clients])), "local")
+        return {
+            name: mixed(server.bank.stacks[name], matrix) if isinstance(matrix, Dense) else stored[name]
+            for name, matrix in mixing.items()
+        }
 
     def traffic(self, server: Server) -> tuple[int, int]:
         down, up = super().traffic(server)
@@ -68,11 +89,11 @@ class FedAP(Method):
         return whole_part(self.rho, rounds)
 
     def _personalised_rounds(self, server: Server) -> int:
-        """Rounds since the warm-up, this one included."""
+        """Rounds since the warm-up, including the current one."""
         return server.round - self.warm_up(server.rounds)
 
     def _compare(self, server: Server) -> None:
-        """Collect the clients' statistics and fill W."""
+        """Collect the clients' statistics and compute W."""
         common = {name: server.bank[name].mean(0, keepdim=True) for name in server.bank.stacks}
         models = {name: stack.expand(server.clients, *stack.shape[1:]) for name, stack in common.items()}
         sums = server.collect(_moments, server.everybody, models)
@@ -84,7 +105,7 @@ class FedAP(Method):
         server.state["moments"].fill_(sum(2 * mean.shape[1] for mean in means))
 
     def _weights(self, means: list[Tensor], variances: list[Tensor]) -> Tensor:
-        """W (n, n) out of the layers' statistics, (n, channels) each."""
+        """W (n, n) from the layers' statistics, (n, channels) each."""
         apart = statistics_distances(means, variances)
         closeness = (1 / apart.clamp(min=CLOSEST)).fill_diagonal_(0)
         total = closeness.sum(1, keepdim=True)

@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedAsync(Clocked):
-    """Each arrival x of staleness k, in rounds, moves the global model w to ``(1 - a_k) w + a_k x`` with
+    """Each arrival x of staleness k, in rounds, moves the global model w to ``(1 - a_k) w + a_k x``.
 
         a_k = alpha s(k),    s(k) = 1,   (k + 1)^-a,   or   1 if k <= b, else 1 / (a (k - b) + 1).
 
-    Clients minimise ``loss + rho/2 ||x - x_start||^2``. The round's arrivals come by decreasing staleness,
-    equals in random order, since the last weighs most.
+    Clients minimise ``loss + rho/2 ||x - x_start||^2``. The arrivals of a round are processed by decreasing
+    staleness, equals in random order, since the last weighs most. ``blend``: "batch" blends in the
+    a_k-weighted mean of all arrivals at once, by the mean of a_k; "client" is PLGA's code: a late client
+    blends its model into the global one by a_k itself, and the server takes the plain mean.
 
-    ``blend``: ``batch`` blends in the a_k-weighted mean of all arrivals at once, by the mean of a_k.
-    ``client`` is what the code of PLGA calls FedAsync (with alpha 0.8 and rho 0): a late client blends its
-    model into the current global one, a fresh one does not, and the server takes the plain mean.
+    Source: Xie et al., 2019, https://arxiv.org/abs/1903.03934, Algorithm 1.
+    State: none but the models in flight.
+    Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").
+    Differs from the authors: updates come on the round clock of PLGA and not one by one, so staleness is
+        counted in rounds and not in updates of the server.
     """
-
-    paper = "Xie et al., 2019, Algorithm 1"
 
     alpha: float = hyper(0.6, "weight of a fresh arrival", low=0.0, high=1.0, search=(0.1, 0.95))
     staleness: str = hyper(
@@ -58,7 +60,7 @@ class FedAsync(Clocked):
     rho: float = hyper(0.005, "weight of the proximal term", low=0.0, search=(1e-5, 1e-1), log=True)
     blend: str = hyper(
         "sequential",
-        "arrivals one by one, all at once, or by the client",
+        "arrivals one by one, all at once, or blended by the client (PLGA's code)",
         choices=("sequential", "batch", "client"),
     )
 

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedAvg(Method):
-    """Size-weighted averaging of all groups; the global model is evaluated without fine-tuning."""
+    """Size-weighted averaging of all groups.
 
-    paper = "McMahan et al., AISTATS 2017, Algorithm 1"
+    Source: McMahan et al., AISTATS 2017, https://arxiv.org/abs/1602.05629, Algorithm 1.
+    State: none.
+    Evaluated: the global model, without fine-tuning.
+    Differs from the authors: nothing.
+    """
 
     def aggregate(self, server: Server) -> Mixing:
         return {"all": server.average()}

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 class FedAvgAsync(Clocked):
     """Size-weighted averaging of all models that arrive in a round, whatever they were trained from.
 
-    With ``repeat: 2`` it is what the code of LGA and PLGA calls Per-FedAvg.
+    Source: PLGA's paper, anonymous submission, FedAvg (Async) of Table 2; with ``repeat`` 2 what its code
+        calls Per-FedAvg.
+    State: none but the models in flight.
+    Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").
+    Differs from the authors: the clock follows the paper's text (their code: ``schedule`` "code").
     """
-
-    paper = "LGA/PLGA, FedAvg (Async) and Per-FedAvg of Table 2"
 
     repeat: int = hyper(1, "SGD steps on each batch", low=1)
 

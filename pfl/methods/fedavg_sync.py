@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 class FedAvgSync(Clocked):
     """Size-weighted averaging of the models that arrive in the round in which they were sent.
 
-    A straggler still receives and trains on its schedule. With ``schedule: text`` nothing of it ever counts,
-    with ``code`` one model in d + 2 rounds does. Discarded models are no traffic.
-    """
+    A straggler still receives models and trains on its schedule. With ``schedule`` "text" none of its models
+    ever counts, with "code" one in d + 2 rounds. Discarded models are not counted as traffic.
 
-    paper = "LGA/PLGA, FedAvg (Sync) of Table 2"
+    Source: PLGA's paper, anonymous submission, FedAvg (Sync) of Table 2.
+    State: none but the models in flight.
+    Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").
+    Differs from the authors: the clock follows the paper's text (their code: ``schedule`` "code").
+    """
 
     def arrivals(self, server: Server) -> Tensor:
         arrivals = super().arrivals(server)

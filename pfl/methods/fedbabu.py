@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedBABU(Method):
-    """The head keeps its initialisation in all rounds and is never sent; extractors are averaged uniformly,
-    as in the authors' code. Before the evaluation each client fine-tunes a copy, which is then discarded.
+    """The extractor trains under a common random head, which is never trained in the rounds and never sent.
+
+    Source: Oh et al., ICLR 2022, https://arxiv.org/abs/2106.06042, Algorithm 1.
+    State: none.
+    Evaluated: after each client has fine-tuned a copy ("adapted", the headline); the copy is then discarded.
+    Differs from the authors: learning rates are constant over the rounds (theirs fall at half and at three
+        quarters). The average of the extractors is uniform, as theirs.
     """
 
-    paper = "Oh et al., ICLR 2022, Algorithm 1"
     headline = "adapted"
 
     finetune_epochs: int = hyper(5, "tau_f: epochs of fine-tuning", low=1, search=(1, 20), log=True)

@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedBN(Method):
-    """Size-weighted averaging of everything but batch norm's weights and running statistics, which never
-    leave the client. Evaluated without fine-tuning; a client that never took part has the initial batch
-    norm.
-    """
+    """Size-weighted averaging of everything but batch norm, which never leaves the client.
 
-    paper = "Li et al., ICLR 2021, Algorithm 1"
+    Batch norm here means its weights and its running statistics.
+
+    Source: Li et al., ICLR 2021, https://arxiv.org/abs/2102.07623, Algorithm 1.
+    State: none but the personal batch norm.
+    Evaluated: the global weights with the client's own batch norm, without fine-tuning. A client that never
+        took part has the initial batch norm.
+    Differs from the authors: the average is by training samples (theirs: uniform).
+    """
 
     def aggregate(self, server: Server) -> Mixing:
         return {"all": server.average(), "bn_affine": Identity(), "bn_stats": Identity()}

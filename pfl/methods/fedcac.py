@@ -21,27 +21,31 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 TOLERANCE = 1e-12  # of an overlap that should equal the threshold
-NO_SENSITIVITY, NO_VALUE = 1e-10, 1e-20  # what the authors' code takes for 0 at the threshold, and elsewhere
+NO_SENSITIVITY, NO_VALUE = 1e-10, 1e-20  # 0 in the authors' code, at the threshold and elsewhere
 
 
 @dataclass(frozen=True)
 class FedCAC(Method):
-    """In every tensor a client marks the share tau of elements with the largest sensitivity
-    ``|(theta_end - theta_start) theta_end|`` as critical. Critical elements are averaged over the clients
-    whose marks overlap with its own by at least
+    """Critical elements are averaged with clients that have the same ones, all others with everybody.
+
+    In every tensor a client marks the share tau of elements with the largest sensitivity ``|(theta_end -
+    theta_start) theta_end|`` as critical. Critical elements are averaged over the clients whose marks overlap
+    with its own by at least
 
         threshold = mean + t / beta (max - mean)    of the overlaps of all pairs,
 
-    and over nobody else once t > beta; the other elements over all participants. Averages are uniform.
+    and with no other client once t > beta; the other elements over all participants. Averages are uniform.
+    Figure 3, on the selection, has ``collab`` "none".
 
-    Ours: the overlap is the share of common marks (authors' code), as the printed formula (``literal``) grows
-    with the difference; exactly the ``floor(tau * elements)`` largest, ties by index; batch norm's statistics
-    stay local (authors' code; critical in the paper). With ``fling_zero_rule``, as in the authors' code, a
-    tensor whose last marked sensitivity is 0 has all elements of another one marked, and none of 0.
-    Figure 3, on the selection, has ``collab: none``.
+    Source: Wu et al., ICCV 2023, https://arxiv.org/abs/2309.11103, Algorithm 1.
+    State: none; masks last for one round.
+    Evaluated: each client's model after aggregation.
+    Differs from the authors: the overlap is the share of common marks, as in their code, since the printed
+        formula (``overlap`` "literal") grows with the difference; exactly the ``floor(tau * elements)``
+        largest are marked, ties by index (their code: ties all in; ``fling_zero_rule``: a tensor whose last
+        marked sensitivity is 0 has all elements of positive sensitivity marked); batch norm's statistics stay
+        local, as in their code (paper: critical, ``statistics``).
     """
-
-    paper = "Wu et al., ICCV 2023, Algorithm 1"
 
     tau: float = hyper(0.5, "share of critical elements", low=0.0, high=1.0, search=(0.05, 0.95))
     beta: float = hyper(
@@ -59,7 +63,7 @@ class FedCAC(Method):
     )
     collab: str = hyper(
         "time_varying",
-        "who shares critical elements: by the threshold, the 1 or 5 of the largest overlap, or nobody",
+        "collaborators for critical elements: by the threshold, the 1 or 5 with the largest overlap, or none",
         choices=("time_varying", "top1", "top5", "none"),
     )
     noncritical: str = hyper(
@@ -70,7 +74,9 @@ class FedCAC(Method):
     overlap: str = hyper(
         "shared", "share of common marks, or the printed formula", choices=("shared", "literal")
     )
-    fling_zero_rule: bool = hyper(False, "where the last marked sensitivity is 0, all others are critical")
+    fling_zero_rule: bool = hyper(
+        False, "a last marked sensitivity of 0 makes all positive ones critical (authors' code)"
+    )
     statistics: str = hyper(
         "local",
         "batch norm's statistics: the client's own, or critical (paper)",
@@ -115,12 +121,12 @@ class FedCAC(Method):
         return mask.view_as(end)
 
     def _collaborators(self, server: Server, masks: dict[str, Tensor]) -> Tensor:
-        """(K, K), 1 where the row's client takes critical elements from the column's; its own it does."""
+        """(K, K), 1 where the row's client averages critical elements with the column's, itself included."""
         itself = torch.eye(len(server.participants), dtype=torch.float64, device=server.participants.device)
         over = server.round > whole_part(self.beta, server.rounds)
         nothing = not any(bool(mask.any()) for mask in masks.values())
-        alone = self.collab == "none" or (self.collab == "time_varying" and over)
-        if alone or nothing or len(itself) == 1:
+        single = self.collab == "none" or (self.collab == "time_varying" and over)
+        if single or nothing or len(itself) == 1:
             return itself
         others = itself == 0
         overlaps = self._overlaps(masks)

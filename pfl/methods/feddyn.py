@@ -19,24 +19,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedDyn(Method):
-    """With a client's accumulated drift v_i (the paper's -g_i / alpha), at first 0, the local objective is
+    """A global model; each client's objective corrects for its accumulated drift.
+
+    With a client's drift v_i (the paper's -g_i / alpha), at first 0, the local objective is
 
         loss(theta) + alpha_i (<v_i, theta> + 1/2 ||theta - theta^t||^2);
 
-    afterwards v_i <- v_i + theta_i - theta^t, and theta^(t+1) is the plain mean of the participants'
-    theta_i plus the mean of all clients' v. ``server.client_state["drift.NAME"]`` (n, *shape) holds v.
+    afterwards v_i <- v_i + theta_i - theta^t, and theta^(t+1) is the plain mean of the participants' theta_i
+    plus the mean of all clients' v. Clipping acts before weight decay.
 
-    alpha_i = alpha m / m_i, with m the mean of the clients' sizes m_i, as in the authors' code; the paper
-    has one alpha. Clipping, also theirs, acts before weight decay. Batch norm's statistics are averaged and
-    do not drift.
+    Source: Acar et al., ICLR 2021, https://arxiv.org/abs/2111.04263, Algorithm 1.
+    State: ``server.client_state["drift.NAME"]`` (n, *shape), v; ``alpha`` (n,), each client's alpha_i.
+    Evaluated: the global model theta^(t+1).
+    Differs from the authors: alpha_i = alpha m / m_i with m the mean of the clients' sizes m_i, and gradients
+        clipped to norm 10, both as in their code (paper: one alpha, no clipping); the headline is the
+        corrected global model, their code reports the mean of the clients' latest models; batch norm's
+        statistics are averaged and do not drift.
     """
 
     version = 2
-    paper = "Acar et al., ICLR 2021, Algorithm 1"
 
     alpha: float = hyper(0.1, "weight of the dynamic regulariser", low=0.0, search=(1e-3, 1.0), log=True)
     scaled: bool = hyper(True, "alpha in inverse proportion to the client's size")
-    clip: float = hyper(10.0, "largest norm of a local gradient; 0: any", low=0.0)
+    clip: float = hyper(10.0, "largest norm of a local gradient; 0 means any", low=0.0)
 
     def initialise(self, server: Server) -> None:
         for name in server.groups.trainable:

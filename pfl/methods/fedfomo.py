@@ -1,4 +1,4 @@
-"""FedFomo: each client weighs the models of others by what they gain on its validation samples."""
+"""FedFomo: each client weights the models of others by their gain on its validation samples."""
 
 from __future__ import annotations
 
@@ -20,44 +20,81 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedFomo(Method):
-    """Part of each client's training samples is for validation, fixed before training. A participant i
-    receives models j of the M previous participants whose affinity A_ij is largest (or, with probability
-    epsilon, of M at random) and, with L_i the loss on its validation samples, starts from
+    """Each participant starts from a weighted mean of models that improve its own validation loss.
 
-        sum_j w+_ij theta_j,    w_ij = (L_i(theta_i) - L_i(theta_j)) / (||theta_j - theta_i|| + 1e-5),
+    Part of each client's training samples is held out for validation, once, before training. The server sends
+    a participant i the M models of the previous round with the largest affinity A_ij; with probability
+    epsilon, M random ones. With L_i the validation loss of client i, it starts from
 
-    where w+ are the positive w, normalised; without any it keeps theta_i, its last trained model. A_ij +=
-    w_ij (``server.state["affinity"]``, at first the identity). The model is evaluated as local training
-    leaves it.
+        sum_j w+_ij theta_j,    w_ij = (L_i(b_i) - L_i(theta_j)) / (||theta_j - b_i|| + 1e-5),
+
+    where w+ are the positive w_ij, normalised to sum to 1. If none is positive, it keeps its own last trained
+    model theta_i. Then A_ij += w_ij. The baseline b_i is an option:
+
+    - ``trained``: theta_i, which is no candidate itself, so that its weight is 0 or 1;
+    - ``before_training``: what client i started its last local training from. If client i took part in the
+      previous round, theta_i is one of the candidates and counts towards M.
+
+    Source: Zhang et al., ICLR 2021, https://arxiv.org/abs/2012.08565, Algorithm 1.
+    State: ``server.state["affinity"]`` (n, n), at first the identity; ``shares`` and ``chosen`` (K, n), the
+        weights and the models sent in the current round; ``uploaded`` (n,), the previous participants; with
+        ``before_training`` also ``before.NAME`` (n, *shape), every client's b_i.
+    Evaluated: each client's last trained model.
+    Differs from the authors: the default baseline is FL-bench's; ``before_training`` is PFLlib's rule and the
+        authors', who always add the own model to M others; A sums the raw w_ij as in both libraries, the
+        authors normalise them; one random draw decides for all M models of a participant, the authors draw
+        for each.
     """
 
-    paper = "Zhang et al., ICLR 2021, Algorithm 1"
-
-    models: int = hyper(5, "M: most models that a participant receives", low=0, search=(1, 20))
-    epsilon: float = hyper(0.3, "share of random choices at first", low=0.0, high=1.0, search=(0.0, 0.5))
-    decay: float = hyper(0.05, "by which that share falls every round", low=0.0)
-    validation: float = hyper(0.2, "share of the training samples", low=0.01, high=0.99, search=(0.1, 0.3))
+    models: int = hyper(5, "M: largest number of models sent to a participant", low=0, search=(1, 20))
+    epsilon: float = hyper(
+        0.3, "probability of random models in the first round", low=0.0, high=1.0, search=(0.0, 0.5)
+    )
+    decay: float = hyper(0.05, "decrease of epsilon per round", low=0.0)
+    validation: float = hyper(
+        0.2, "share of the training samples held out", low=0.01, high=0.99, search=(0.1, 0.3)
+    )
+    baseline: str = hyper(
+        "trained",
+        "what a gain is measured against: the client's trained model (FL-bench), or its model before local "
+        "training, with the trained one as a candidate (authors, PFLlib)",
+        choices=("trained", "before_training"),
+    )
 
     def initialise(self, server: Server) -> None:
         server.hold_out(self.validation)
         server.state["affinity"] = torch.eye(server.clients, dtype=torch.float64)
+        server.state["shares"] = torch.zeros(0, server.clients, dtype=torch.float64)
+        server.state["chosen"] = torch.zeros(0, server.clients, dtype=torch.bool)
         server.state["uploaded"] = torch.zeros(server.clients, dtype=torch.bool)
-        server.state["sent"] = torch.zeros((), dtype=torch.int64)  # models that were sent in this round
+        if self.baseline == "before_training":
+            for name in server.bank.stacks:
+                server.state[f"before.{name}"] = server.bank[name].clone()
+
+    def before_dispatch(self, server: Server) -> None:
+        present, chosen = server.participants, self._choice(server)
+        gains = self._gains(server, chosen)
+        server.state["affinity"][present] += gains
+        server.state["shares"] = _shares(gains, present)
+        server.state["chosen"] = chosen
 
     def dispatch(self, server: Server) -> Mixing:
-        chosen = self._choice(server)
-        gains = self._gains(server, chosen)
-        server.state["sent"] = chosen.sum()
-        server.state["affinity"][server.participants] += gains
-        return {"all": Dense(_shares(gains, server.participants))}
+        return {"all": Dense(server.state["shares"])}
+
+    def prepare(self, server: Server) -> None:
+        if self.baseline == "before_training":
+            for name, start in server.received.items():
+                server.state[f"before.{name}"][server.participants] = start
 
     def finish(self, server: Server) -> None:
         server.state["uploaded"] = torch.zeros_like(server.state["uploaded"])
         server.state["uploaded"][server.participants] = True
 
     def traffic(self, server: Server) -> tuple[int, int]:
-        sent, model = int(server.state["sent"]), server.scalars("all")
-        return sent * model, len(server.participants) * model + sent
+        chosen, model = server.state["chosen"], server.scalars("all")
+        own = chosen.gather(1, server.participants[:, None])  # a client already has its own model
+        sent, gains = int(chosen.sum() - own.sum()), int(chosen.sum())
+        return sent * model, len(server.participants) * model + gains
 
     def _choice(self, server: Server) -> Tensor:
         """(K, n) bool: the models that each participant receives."""
@@ -68,7 +105,8 @@ class FedFomo(Method):
         explores = torch.from_numpy(stream.random(len(present))).to(scores) < self._exploration(server)
         scores = torch.where(explores[:, None], shuffled, scores)
         candidates = server.state["uploaded"].repeat(len(present), 1)
-        candidates.scatter_(1, present[:, None], False)  # its own model, it has
+        if self.baseline == "trained":
+            candidates.scatter_(1, present[:, None], False)
         best = scores.masked_fill(~candidates, -torch.inf).topk(min(self.models, server.clients)).indices
         return torch.zeros_like(candidates).scatter_(1, best, True) & candidates
 
@@ -76,14 +114,17 @@ class FedFomo(Method):
         return max(0.0, self.epsilon - self.decay * (server.round - 1))
 
     def _gains(self, server: Server, chosen: Tensor) -> Tensor:
-        """(K, n): w_ij of the models that were chosen, 0 of the others."""
+        """(K, n): w_ij of the chosen models, 0 for the others."""
         gains = torch.zeros(chosen.shape, dtype=torch.float64, device=chosen.device)
         receiver, sender = chosen.nonzero(as_tuple=True)
         if not len(sender):
             return gains
         present = server.participants
-        # The participants' own models come first: row k is that of participant k.
+        # The participants' baselines come first: row k is that of participant k.
         models = server.bank.rows(torch.cat([present, sender]))
+        if self.baseline == "before_training":
+            for name, stack in models.items():
+                stack[: len(present)] = server.state[f"before.{name}"][present]
         judges = torch.cat([present, present[receiver]])
         if server.config.bn_stats == "local":
             models.update({name: server.bank.stacks[name][judges] for name in server.groups["bn_stats"]})
@@ -104,7 +145,7 @@ class FedFomo(Method):
 
 
 def _shares(gains: Tensor, own: Tensor) -> Tensor:
-    """The positive ``gains`` (K, n), normalised; a row without any is 1 at the client's own, ``own`` (K,)."""
+    """The positive ``gains`` (K, n), normalised; a row without any is 1 at ``own`` (K,)."""
     positive = gains.clamp(min=0)
     total = positive.sum(1, keepdim=True)
     itself = torch.nn.functional.one_hot(own, gains.shape[1]).to(gains)

@@ -19,17 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedGH(Method):
-    """Participants replace their head by the header, train their whole model, and send the mean feature of
-    each class that they own; the server trains the header on these (mean, class) pairs by cross-entropy, with
-    SGD of the configuration's batch size, momentum and weight decay.
+    """Personal extractors under a global header, which the server trains on the clients' class means.
 
-    Evaluated after local training, with the client's own head; after aggregation, under the fresh header.
+    Participants replace their head by the header, train their whole model, and send the mean feature of each
+    class that they own. The server trains the header on these (mean, class) pairs by cross-entropy, with SGD
+    of the configuration's batch size, momentum and weight decay.
 
-    Ours: the header is trained, where the authors' script steps the wrong optimiser and never moves it; class
-    means are taken after training, in evaluation mode.
+    Source: Yi et al., ACM MM 2023, https://arxiv.org/abs/2303.13137, Algorithm 1.
+    State: none but the personal extractors and the header.
+    Evaluated: each client's own extractor and head after local training ("post_local", the headline, as the
+        authors); "post_aggregation" is its extractor under the new header, as in PFLlib.
+    Differs from the authors: the header is trained, whereas their script steps another optimiser and never
+        moves it; class means are taken in evaluation mode.
     """
 
-    paper = "Yi et al., ACM MM 2023, Algorithm 1"
     headline = "post_local"
 
     server_lr: float = hyper(

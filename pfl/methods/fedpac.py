@@ -1,4 +1,4 @@
-"""FedPAC: a global extractor aligned to class prototypes, and heads combined to the liking of each client."""
+"""FedPAC: a global extractor aligned to class prototypes, and heads combined for each client."""
 
 from __future__ import annotations
 
@@ -27,30 +27,32 @@ LEAST_WEIGHT = 1e-3
 
 @dataclass(frozen=True)
 class FedPAC(Method):
-    """The head trains first, on a frozen extractor; then the extractor, under a frozen head, on
-    ``loss + lambda mean_b,d (f(x_b) - prototype of y_b)^2`` from the second round on. The extractors are
-    averaged; so are the class means that they give after training, by class counts, to become the prototypes.
-    The heads of participants j are combined for participant i with the a that minimises, on the simplex,
+    """A global extractor aligned to class prototypes; each client combines the heads of all for itself.
+
+    The head trains first, on a frozen extractor. Then the extractor trains under the frozen head, from the
+    second round on with ``loss + lambda mean_b,d (f(x_b) - prototype of y_b)^2``. Extractors are averaged. So
+    are the class means of features after training, by class counts, to become the prototypes. The heads of
+    participants j are combined for participant i with the a that minimises, on the simplex,
 
         sum_j v_j a_j^2 + sum_c ||h_i[c] - sum_j a_j h_j[c]||^2,
 
-    h_j[c] being the mean feature of class c times its share of the client's samples and v_j =
-    (E||f||^2 - sum_c ||h_j[c]||^2) / m_j, both from the extractor as received.
+    h_j[c] being the mean feature of class c times its share of the client's samples and v_j = (E||f||^2 -
+    sum_c ||h_j[c]||^2) / m_j, both from the extractor as received.
 
-    ``server.state``: ``prototypes`` (classes, d), which are ``known``, and of the participants, before
-    training, ``means`` (K, classes, d) and ``variances`` v (K,).
-
-    Ours: the head's epochs come off the configuration's, so that the total is as for every method; a class
-    without a prototype is drawn to the client's own mean before training; statistics are taken in evaluation
-    mode.
+    Source: Xu et al., ICLR 2023, https://arxiv.org/abs/2306.11867, Algorithm 1.
+    State: ``server.state["prototypes"]`` (classes, d), and which are ``known``; of the participants, before
+        training, ``means`` (K, classes, d) and ``variances`` v (K,).
+    Evaluated: the global extractor under the client's own combined head; the authors evaluate after local
+        training ("post_local").
+    Differs from the authors: the head's epochs are part of the configuration's (theirs: one more), so that
+        the total is that of every method; a class without a prototype is drawn to the client's own mean
+        before training; statistics are taken in evaluation mode.
     """
-
-    paper = "Xu et al., ICLR 2023, Algorithm 1"
 
     lam: float = hyper(
         1.0, "lambda: weight of the distance to prototypes", low=0.0, search=(1e-2, 30.0), log=True
     )
-    head_epochs: int = hyper(1, "epochs of the head, out of all", low=1)
+    head_epochs: int = hyper(1, "epochs of the head, part of the configuration's", low=1)
     head_lr: float = hyper(
         1.0,
         "the head's learning rate over the extractor's (authors: 0.1 over 0.01)",
@@ -123,7 +125,7 @@ class FedPAC(Method):
 
 
 def _combination(scaled: Tensor, variances: Tensor) -> Tensor:
-    """Row i: the weights a of Eq. 10 for client i, out of h (K, classes, d) and v (K,)."""
+    """Row i: the weights a of Eq. 10 for client i, from h (K, classes, d) and v (K,)."""
     flat = scaled.flatten(1)
     gram = flat @ flat.T
     # (h_i - h_j) . (h_i - h_k), indexed i, j, k
@@ -139,7 +141,7 @@ def on_simplex(forms: Tensor) -> Tensor:
     """
     from scipy.optimize import nnls
 
-    if not forms.isfinite().all():  # a diverged simulation: everybody keeps its own
+    if not forms.isfinite().all():  # a diverged simulation: all clients keep their own
         return torch.eye(forms.shape[-1], dtype=forms.dtype, device=forms.device)
     size = forms.diagonal(dim1=1, dim2=2).mean(1).clamp(min=1e-300)
     values, vectors = torch.linalg.eigh(forms / size[:, None, None])

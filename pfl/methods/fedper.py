@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedPer(Method):
-    """All layers train together; only the extractor is averaged. Evaluated without fine-tuning."""
+    """All layers train together; only the extractor is averaged.
 
-    paper = "Arivazhagan et al., 2019, Algorithm 1 (one personal layer, the head)"
+    Source: Arivazhagan et al., 2019, https://arxiv.org/abs/1912.00818, Algorithm 1.
+    State: none but the personal heads.
+    Evaluated: the global extractor under the client's own head, without fine-tuning.
+    Differs from the authors: the personal layers are the head alone (theirs: one to four blocks).
+    """
 
     def aggregate(self, server: Server) -> Mixing:
         return {"extractor": server.average()}

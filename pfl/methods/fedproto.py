@@ -1,4 +1,4 @@
-"""FedProto: personal models that share nothing but the mean feature of each class."""
+"""FedProto: personal models that share only the mean feature of each class."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedProto(Method):
-    """Local objective ``loss + lambda mean_b,d (f(x_b) - prototype of y_b)^2``; the server averages the class
-    means of the clients that own a class.
+    """Clients share class means of features, the prototypes, and no model.
 
-    Prototypes are buffers of every client's network, so that those who miss a round are evaluated with the
-    newest. ``client_state["owned"]`` (n, classes) marks the classes in a client's training samples.
+    The local objective is ``loss + lambda mean_b,d (f(x_b) - prototype of y_b)^2``. The server averages the
+    class means of the clients that own a class. Prototypes are buffers of every client's network, so that
+    clients who miss a round are evaluated with the newest.
 
-    Ours: means are plain, not divided twice as printed; they are taken after training, in evaluation
-    mode; a class that nobody brings keeps its prototype; a client none of whose classes has a prototype
-    is evaluated by its head.
+    Source: Tan et al., AAAI 2022, https://arxiv.org/abs/2105.00243, Algorithm 1.
+    State: ``server.client_state["owned"]`` (n, classes), the classes in a client's training samples.
+    Evaluated: each client's own model, by the nearest prototype of its own classes (``predicts``). A client
+        none of whose classes has a prototype is evaluated by its head.
+    Differs from the authors: means are plain, as in their code (the printed formula divides twice); they are
+        taken after training in evaluation mode (theirs: during the last epoch); a class that no participant
+        has keeps its prototype.
     """
-
-    paper = "Tan et al., AAAI 2022, Algorithm 1"
 
     lam: float = hyper(
         1.0, "lambda: weight of the distance to prototypes", low=0.0, search=(1e-2, 1e2), log=True

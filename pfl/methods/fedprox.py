@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedProx(Method):
-    """Local objective ``loss + mu/2 ||theta - theta_start||^2`` on the trained parameters."""
+    """Local objective ``loss + mu/2 ||theta - theta_start||^2`` on the trained parameters.
 
-    paper = "Li et al., MLSys 2020, Algorithm 2"
+    Source: Li et al., MLSys 2020, https://arxiv.org/abs/1812.06127, Algorithm 2.
+    State: none.
+    Evaluated: the global model, without fine-tuning.
+    Differs from the authors: participants are sampled uniformly and averaged by training samples, as in all
+        methods here (paper: sampled by size, averaged uniformly); every participant trains for all its
+        epochs.
+    """
 
     mu: float = hyper(1.0, "weight of the proximal term", low=0.0, search=(1e-4, 3.0), log=True)
 

@@ -23,16 +23,21 @@ ABSENT = 1e-12
 
 @dataclass(frozen=True)
 class FedRoD(Method):
-    """The extractor f and the generic head g minimise the balanced softmax, that is cross-entropy on
-    ``g(f(x)) + gamma log c`` with the client's class counts c; the personal head p, at first a copy of g,
-    minimises cross-entropy on ``[g(f(x))] + p([f(x)])``, gradients stopped in brackets.
+    """A generic head for balanced classes and a personal head for the client's own, on one extractor.
 
-    One step on the sum of both losses: they share no parameter, and a factor before the second is the
-    personal head's learning rate (not its weight decay). Everything but the personal head is averaged by
-    size.
+    The extractor f and the generic head g minimise the balanced softmax, that is cross-entropy on ``g(f(x)) +
+    gamma log c`` with the client's class counts c. The personal head p, at first a copy of g, minimises
+    cross-entropy on ``[g(f(x))] + p([f(x)])``, with no gradient through the brackets. Everything but the
+    personal head is averaged by size.
+
+    Source: Chen and Chao, ICLR 2022, https://arxiv.org/abs/2107.00778, Algorithm 1 with a linear personal
+        head.
+    State: ``server.client_state["prior"]`` (n, classes), gamma log c.
+    Evaluated: the sum of both heads' logits, or the generic head's (``predicts``).
+    Differs from the authors: one step on the sum of both losses (PFLlib: one step for each). The losses share
+        no parameter, so a factor before the second is the personal head's learning rate, though not its
+        weight decay. No hypernetwork.
     """
-
-    paper = "Chen and Chao, ICLR 2022, Algorithm 1 (linear personal head)"
 
     gamma: float = hyper(1.0, "exponent of the class counts", low=0.0, search=(0.0, 2.0))
     personal_lr: float = hyper(

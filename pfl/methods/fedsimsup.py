@@ -1,4 +1,4 @@
-"""FedSimSup: personal supervisors beside models that the server mixes for those who did not take part."""
+"""FedSimSup: personal supervisors beside models that the server mixes for absent clients."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ MIXED = ("T", "C", "L")
 
 @dataclass(frozen=True)
 class FedSimSup(Method):
-    """Two networks a client, logits summed: the supervisor never leaves, the model is mixed with those of
-    participants whose label proportions are alike, in the rounds that the client misses.
+    """Two networks per client with summed logits: a supervisor that never leaves, and a model that is mixed.
 
-    ``server.state["similarity"]`` (n, n) holds the cosines of the clients' label proportions;
-    ``server.client_state["kind"]`` (n, kinds) marks each client's kind of supervisor. With mixed kinds a
-    client holds one of each, of which only its own counts and learns, and accuracies are also given by kind.
+    The model of a client that misses a round is mixed with those of the participants, weighted by the
+    similarity of label proportions. With mixed kinds a client holds one supervisor of each kind, of which
+    only its own counts and learns; accuracies are also given by kind. The paper's "nosim" is ``exponent`` 0;
+    T, C and L in its Table 3 are the groups of ``supervisor`` "mixed".
 
-    The paper's "nosim" is ``exponent`` 0; T, C and L in its Table 3 are the groups of ``supervisor`` "mixed".
-    Ours: "nosup" is ``supervisor`` "none", whose model trains for all the epochs; "mixall" is ``mixes``
-    "everyone"; a transformer learns more slowly, by scaling what flows back into it (not its weight decay).
+    Source: FedSimSup, anonymous submission, Algorithm 1 and Eq. 7-9.
+    State: ``server.state["similarity"]`` (n, n), cosines of the clients' label proportions;
+        ``server.client_state["kind"]`` (n, kinds), each client's kind of supervisor.
+    Evaluated: the summed logits of the client's stored model and its supervisor, without fine-tuning.
+    Differs from the authors: the supervisors' architectures are ours, the paper gives none. A transformer
+        learns more slowly, by scaling what flows back into it (not its weight decay), since it diverges at
+        the common rate. ``supervisor`` "none", whose model trains for all the epochs, and ``mixes``
+        "everyone" are ours.
     """
-
-    paper = "FedSimSup, Algorithm 1, Eq. 7-9"
 
     supervisor_epochs: int = hyper(2, "tau_s: epochs of the supervisor", low=1, search=(1, 5))
     model_epochs: int = hyper(3, "tau_theta: epochs of the model", low=1, search=(1, 5))
@@ -65,7 +68,9 @@ class FedSimSup(Method):
         search=(1 / 12, 1 / 6, 1 / 3, 1 / 2),
         when=("supervisor", "L", "mixed"),
     )
-    exponent: float = hyper(1.0, "of the similarity; 0: all alike", low=0.0, search=(0.0, 8.0))
+    exponent: float = hyper(
+        1.0, "exponent of the similarity; 0 makes all pairs alike", low=0.0, search=(0.0, 8.0)
+    )
     mixes: str = hyper("absent", "clients whose model is mixed after a round", choices=("absent", "everyone"))
 
     def client_network(self, network: Network, server: Server) -> Network:
@@ -114,7 +119,7 @@ class FedSimSup(Method):
         total = similarity.sum(1)
         mean_size = (others * server.sizes[present]).sum(1) / others.sum(1).clamp(min=1)
         own = server.sizes[rows] / (server.sizes[rows] + mean_size)
-        own = torch.where(total > 0, own, 1.0)  # nobody alike took part: the client keeps its model
+        own = torch.where(total > 0, own, 1.0)  # no similar client took part: the client keeps its model
         shares = similarity / torch.where(total > 0, total, 1.0)[:, None]
         return {"model": Dense((1 - own)[:, None] * shares, rows=rows, sources=present, own=own)}
 
@@ -125,7 +130,7 @@ class FedSimSup(Method):
 
     def traffic(self, server: Server) -> tuple[int, int]:
         models = len(server.participants) * server.scalars("model")
-        proportions = server.label_counts.numel() if server.round == 1 else 0  # sent once, by every client
+        proportions = server.label_counts.numel() if server.round == 1 else 0  # sent once by every client
         return models, models + proportions
 
     def warnings(self, config: Config) -> tuple[str, ...]:

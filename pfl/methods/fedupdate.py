@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedUpdate(Method):
-    """Uniform averaging; before the evaluation every client takes some steps from the average.
+    """FedAvg with uniform weights; before the evaluation every client takes some steps from the average.
 
-    ``persist``: what these steps give is where the next local training starts, as in the code of SPFL. A
-    participant takes them then, on batches of that round; those of an evaluation are drawn for it.
+    With ``persist`` the result of these steps is where the next local training starts, as in the code of
+    SPFL. A participant then takes them on batches of that round; those of an evaluation are drawn for it.
+
+    Source: Jiang et al., 2019, https://arxiv.org/abs/1909.12488, in the form of SPFL's baseline.
+    State: none.
+    Evaluated: after the steps ("adapted", the headline).
+    Differs from the authors: no second training stage with Reptile, as in SPFL; plain SGD.
     """
 
-    paper = "Jiang et al., 2019, as the baseline of SPFL"
     headline = "adapted"
 
     steps: int = hyper(1, "steps before the evaluation", low=0, search=(1, 50), log=True)

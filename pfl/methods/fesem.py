@@ -1,4 +1,4 @@
-"""FeSEM: K models, each client following the one that is nearest to what it trained."""
+"""FeSEM: K global models; each client follows the one nearest to what it trained."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FeSEM(Method):
-    """E-step: a participant's cluster is that of the centre nearest to its upload, a(i) = argmin_k
-    ||W_i - C_k||^2. M-step: a centre becomes the mean of its participants' uploads. Who is absent keeps its
+    """K models; each client follows the one that is nearest to what it trained.
+
+    E-step: a participant's cluster is that of the centre nearest to its upload, a(i) = argmin_k ||W_i -
+    C_k||^2. M-step: a centre becomes the mean of its participants' uploads. Absent clients keep their
     cluster.
 
-    ``server.state``: ``clusters`` (n,), each client's; ``centres`` (K, P), infinite until first used.
-
-    Ours: the first centres are k-means++ seeds among the first uploads; clients that never took part belong
-    to cluster 0; a cluster without members is given the upload that is farthest from its own centre.
+    Source: Long et al., World Wide Web 2023, https://arxiv.org/abs/2005.01026, Algorithm 1.
+    State: ``server.state["clusters"]`` (n,), each client's; ``centres`` (K, P), infinite until first used.
+    Evaluated: the model of the client's cluster.
+    Differs from the authors: the first centres are k-means++ seeds among the first uploads (theirs: a random
+        partition); distances over all parameters (their code: one layer, ``distance``); no proximal term by
+        default (their code: 0.1, ``mu``); clients that never took part belong to cluster 0; a cluster without
+        members is given the upload that is farthest from its own centre.
     """
-
-    paper = "Long et al., World Wide Web 2023, Algorithm 1"
 
     clusters: int = hyper(3, "K: number of clusters", low=1, search=(2, 10))
     distance: str = hyper(

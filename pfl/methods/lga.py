@@ -23,22 +23,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LGA(Clocked):
-    """A client that was sent the global model w^t0 returns w_k when the global model is w^s. With the change
-    D = w_k - w^t0, and w^t1 the first aggregate after w^t0, stage by stage,
+    """Late models are moved to the present before all arrivals are averaged by size.
+
+    A client that was sent the global model w^t0 returns w_k when the global model is w^s. With the change D =
+    w_k - w^t0, and w^t1 the first aggregate after w^t0, stage by stage,
 
         S = cos(w^t1 - w^t0, D),    S~ = e^S / (e + e^S),
         predicted = D + w^t0 (Eq. 10) or w^s (Eq. 11) + c S~ D * D * (w^s - w^t1).
 
-    Late models are predicted, then all arrivals averaged by size; batch norm's statistics are not predicted.
+    Batch norm's statistics are not predicted.
 
-    Ours: Eq. 11; S~ of a stage in the Taylor term (authors' code: the raw cosine of a tensor); c = 1 as
-    printed, where the derivation gives a minus. The term is cubic in changes and too small to be seen.
-    ``coefficient: consistent`` has -lambda / (lr E) for c S~, with E the client's steps, which is what delay
-    compensation gives where D stands for -lr E times a gradient; the value of ``taylor`` is then lambda.
-    ``server.state["past.NAME"]`` is a ring of the global models that late arrivals still refer to.
+    Source: PLGA's paper, anonymous submission, Algorithm 2 and Eq. 8-11.
+    State: ``server.state["past.NAME"]`` (rounds, *shape), a ring of the global models that late arrivals
+        still refer to.
+    Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").
+    Differs from the authors: S~ of a stage in the Taylor term (their code: the raw cosine of a tensor). c = 1
+        as printed, where the derivation gives a minus; the term is cubic in changes and too small to be seen.
+        ``coefficient`` "consistent" has -lambda / (lr E) for c S~, with E the client's steps, which is what
+        delay compensation gives where D stands for -lr E times a gradient; ``taylor`` is then lambda. The
+        clock follows the paper's text (their code: ``schedule`` "code").
     """
-
-    paper = "LGA/PLGA, Algorithm 2, Eq. 8-11"
 
     equation: int = hyper(11, "which equation predicts the late model", choices=(10, 11))
     taylor: float = hyper(1.0, "c of the Taylor term, or lambda where its coefficient is consistent")

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 class Local(Method):
     """The participants of a round train their own models; all groups are personal.
 
-    ``all_train``: everybody trains in every round, as clients that are their own masters would; the default
-    is as much training as the federated methods get.
+    Source: none; the baseline of all five papers.
+    State: none.
+    Evaluated: each client's own model. A client that never took part has the common initialisation.
+    Differs from the authors: no paper defines it. By default only participants train, as long as with the
+        federated methods; with ``all_train`` every client trains in every round.
     """
-
-    paper = "baseline of all five papers"
 
     all_train: bool = hyper(False, "all clients train in every round, whatever the participation")
 

@@ -1,4 +1,4 @@
-"""Per-FedAvg: a global model from which a little local training leads far (MAML)."""
+"""Per-FedAvg: a global model that a little local training personalises (MAML)."""
 
 from __future__ import annotations
 
@@ -22,25 +22,33 @@ FLAT = 1e-8
 
 @dataclass(frozen=True)
 class PerFedAvg(Method):
-    """Clients minimise the loss after one step of rate alpha. A meta-step on independent batches B1, B2, B3
-    is
+    """A global model from which one step of rate alpha leads to a good personal one (MAML).
+
+    A meta-step on independent batches B1, B2, B3 is
 
         w' = w - alpha grad f(w; B1),    g = grad f(w'; B2),
         fo:  w <- w - beta g,
         hf:  w <- w - beta (g - alpha h),
              h = (grad f(w + e g; B3) - grad f(w - e g; B3)) / (2 e),    e = delta / max(||g||, 1e-8),
 
-    where beta is the configuration's learning rate (its momentum and weight decay act on this step alone)
-    and the perturbation has the length delta. Batch norm's running statistics do not see w +- e g. ``p2``
-    is what the code of SPFL calls Per-FedAvg: two plain steps on each batch. Uploads are averaged
-    uniformly; before the evaluation a client trains a copy at rate alpha.
+    where beta is the configuration's learning rate; its momentum and weight decay act on this step alone.
+    Batch norm's running statistics are not updated at w +- e g. Uploads are averaged uniformly. ``p2`` is
+    what the code of SPFL calls Per-FedAvg: two plain SGD steps on each batch.
+
+    Source: Fallah et al., NeurIPS 2020, https://arxiv.org/abs/2002.07948, Algorithm 1.
+    State: none.
+    Evaluated: after the client has trained a copy of the global model at rate alpha ("adapted", the
+        headline).
+    Differs from the authors: the finite difference has length delta whatever the gradient's (theirs: delta
+        times the gradient, which float32 cannot resolve where the gradient is small); as many meta-steps as
+        the epochs' batches allow (theirs: a fixed tau, ``steps``); an epoch of adaptation (theirs: one step,
+        ``adapt_epochs`` 0).
     """
 
-    paper = "Fallah et al., NeurIPS 2020, Algorithm 1"
     headline = "adapted"
 
     variant: str = hyper(
-        "fo", "first-order, Hessian-free, or SPFL's two plain steps a batch", choices=("fo", "hf", "p2")
+        "fo", "first-order, Hessian-free, or SPFL's two plain steps per batch", choices=("fo", "hf", "p2")
     )
     alpha: float = hyper(0.01, "rate of the adaptation", low=0.0, search=(1e-4, 1e-1), log=True)
     delta: float = hyper(
@@ -51,8 +59,10 @@ class PerFedAvg(Method):
         log=True,
         when=("variant", "hf"),
     )
-    steps: int = hyper(0, "tau: meta-steps a round; 0: as many as the epochs' batches allow", low=0)
-    adapt_epochs: int = hyper(1, "epochs of adaptation; 0: one step, as in the paper", low=0, search=(1, 5))
+    steps: int = hyper(0, "tau: meta-steps per round; 0 means as many as the epochs' batches allow", low=0)
+    adapt_epochs: int = hyper(
+        1, "epochs of adaptation; 0 means one step, as in the paper", low=0, search=(1, 5)
+    )
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         steps = self.steps or None

@@ -1,4 +1,4 @@
-"""PFedCS: clients with similar heads make up a teacher for each other's heads, under a global extractor."""
+"""PFedCS: similar clients' heads form a teacher for each client's head, under a global extractor."""
 
 from __future__ import annotations
 
@@ -30,29 +30,35 @@ TEACHING = ("select", "similar", "all", "random", "random_fixed")  # where there
 
 @dataclass(frozen=True)
 class PFedCS(Method):
-    """FedPer, and in the first beta * rounds rounds a client k also receives a teacher head, the mean
+    """FedPer whose clients, in the first beta * rounds rounds, also learn from a teacher head.
 
-        p_i = lambda (D_max - D_ki) / (|A| (D_max - D_avg)) + (1 - lambda) N_i / N_A
+    Client k's teacher is the mean, over the set A of itself and its collaborators, of their last heads with
+    weights
 
-    of the last heads of the set A of itself and its collaborators. It tunes the teacher on its frozen
-    extractor, then trains its model with ``gamma KL(teacher || model)`` added to the loss. D_ki is the
-    squared distance of the heads' weights over the largest in row k; D_max, D_avg and N_A are over A. The
-    collaborators are the nearer one of two clusters of the row, within
+        p_i = lambda (D_max - D_ki) / (|A| (D_max - D_avg)) + (1 - lambda) N_i / N_A.
+
+    The client tunes the teacher on its frozen extractor, then trains its model with ``gamma KL(teacher ||
+    model)`` added to the loss. D_ki is the squared distance of the heads' weights over the largest in row k;
+    D_max, D_avg and N_A are over A. The collaborators are the nearer one of two clusters of the row, within
     ``mean + t / (beta rounds) (min - mean)`` of the row.
 
-    Ours: A includes k in every sum, so that p sums to 1 (as printed, up to 1.6); the first term is 1 / |A|
-    where D_max = D_avg; fewer than three distinct distances are one cluster; whoever is nearer than a member
-    of the nearer cluster belongs to it; all, random and none know neither clusters nor threshold. Options
-    are other readings: the largest distance of all rows in place of each row's; classes' weights of length 1,
-    as the head's "Normalization" may mean; D_max of the row, which leaves the farthest member a share.
+    Source: PFedCS (Wu et al.), Eq. 4-13; no public code.
+    State: none but the personal heads; teachers last for one round.
+    Evaluated: the global extractor under the client's own head ("post_aggregation", the headline), as PFLlib
+        evaluates at the start of a round and as the paper's baselines here; its own extractor and head after
+        local training are "post_local". The paper does not state its moment, and one moment for all methods
+        of a table is comparable. Teachers have no part in either.
+    Differs from the authors: A includes k in every sum, so that p sums to 1 (as printed, up to 1.6); the
+        first term is 1 / |A| where D_max = D_avg; fewer than three distinct distances are one cluster; a
+        client nearer than a member of the nearer cluster belongs to it; ``select`` "all", "random" and "none"
+        use neither clusters nor threshold. Options are other readings: ``maximum``, the largest distance of
+        all rows in place of each row's; ``unit_rows``, classes' weights of length 1, as the head's
+        "Normalization" may mean; ``farthest``, D_max of the row, which leaves the farthest member a share.
     """
-
-    paper = "PFedCS, Eq. 4-13"
-    headline = "post_local"
 
     beta: float = hyper(
         0.5,
-        "share of the rounds with teachers; above 1 all",
+        "share of the rounds with teachers; 1 or more means all",
         low=0.0,
         search=(0.05, 2.0),
         log=True,

@@ -22,23 +22,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PFedMe(Method):
-    """A participant starts with w_i = theta_i = w^t. On each batch B it takes K steps
+    """A participant starts with w_i = theta_i = w^t and takes, on each batch B, K steps of theta_i
 
         theta_i <- theta_i - eta_p (grad f(theta_i; B) + lambda (theta_i - w_i) + mu theta_i)
 
     and one step w_i <- w_i - eta lambda (w_i - theta_i), with eta the configuration's learning rate. The
-    server sets w^(t+1) = (1 - beta) w^t + beta times the size-weighted mean of w_i; batch norm's statistics
-    are averaged.
+    server sets w^(t+1) = (1 - beta) w^t + beta mean_i w_i. Batch norm's statistics are averaged.
 
-    With ``all_train`` everybody trains and the server averages those that are drawn, as the authors do;
-    without it only those train.
-
-    theta_i (``server.client_state["theta.NAME"]``), the last of each client, is evaluated after local
-    training, with the client's own batch-norm statistics; w after aggregation.
+    Source: Dinh et al., NeurIPS 2020, https://arxiv.org/abs/2006.08848, Algorithm 1.
+    State: ``server.client_state["theta.NAME"]`` (n, *shape), each client's last theta_i.
+    Evaluated: theta_i with the client's own batch-norm statistics ("post_local", the headline); w
+        ("post_aggregation").
+    Differs from the authors: only the participants train, so theta_i of the others is older (theirs:
+        everybody trains and the participants are averaged, ``all_train``); R, their number of batches per
+        round, is what the configuration's epochs give; the mean is by training samples as in their code,
+        while Algorithm 1 has equal weights (``weights``).
     """
 
     version = 2
-    paper = "Dinh et al., NeurIPS 2020, Algorithm 1"
     headline = "post_local"
 
     inner_steps: int = hyper(5, "K: steps of theta on each batch", low=1, search=(1, 10))
@@ -46,7 +47,14 @@ class PFedMe(Method):
     personal_lr: float = hyper(0.03, "eta_p: rate of theta", low=0.0, search=(1e-3, 0.2), log=True)
     mu: float = hyper(0.001, "weight decay of theta", low=0.0)
     beta: float = hyper(1.0, "step of the server to the mean", low=0.0, search=(0.5, 4.0))
-    all_train: bool = hyper(False, "clients that are not drawn train as well and are not averaged")
+    weights: str = hyper(
+        "size",
+        "of the participants' w_i in the mean: by training samples (authors' code) or equal (paper)",
+        choices=("size", "equal"),
+    )
+    all_train: bool = hyper(
+        False, "clients that are not sampled train as well and are not averaged (authors' code)"
+    )
 
     def initialise(self, server: Server) -> None:
         for name in server.groups.trainable:
@@ -64,7 +72,9 @@ class PFedMe(Method):
 
     def aggregate(self, server: Server) -> Mixing:
         drawn = server.drawn()
-        return {"all": Average(normalised(server.sizes[drawn]), sources=drawn)}
+        sizes = server.sizes[drawn]
+        weights = sizes if self.weights == "size" else torch.ones_like(sizes)
+        return {"all": Average(normalised(weights), sources=drawn)}
 
     def finish(self, server: Server) -> None:
         # All participants received w^t, so it is in the first row.
@@ -86,6 +96,9 @@ class PFedMe(Method):
         lines = []
         if self.lam * config.lr > 1:
             lines.append(f"pfedme: lr * lam = {self.lam * config.lr:g} is above 1, so w overshoots theta")
+        inner = self.personal_lr * (self.lam + self.mu)
+        if inner >= 2:
+            lines.append(f"pfedme: personal_lr * (lam + mu) = {inner:g} is 2 or more: theta diverges")
         if config.momentum or config.weight_decay:
             lines.append("pfedme: momentum and weight_decay have no part in its steps (mu decays theta)")
         return tuple(lines)

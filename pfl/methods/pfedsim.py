@@ -20,16 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PFedSim(Method):
-    """FedAvg for a share of the rounds; then a participant starts from its own head and from the mean of all
-    stored extractors, weighted by how alike the heads are.
+    """FedAvg for a share of the rounds, then extractors mixed by the similarity of the heads.
 
-    ``server.state["affinity"]`` (n, n) holds a weight a pair, 0 until the two have taken part in the same
-    round and refreshed whenever they do. Its diagonal is the largest weight that the cap allows.
+    After the warm-up a participant starts from its own head and from the mean of all stored extractors,
+    weighted by the similarity of the heads. A pair's weight is 0 until both have taken part in the same
+    round. It is refreshed whenever they do.
+
+    Source: Tan et al., 2023, https://arxiv.org/abs/2305.15706, Algorithm 2 and Eq. 3.
+    State: ``server.state["affinity"]`` (n, n), a weight per pair; its diagonal is the largest that the cap
+        allows.
+    Evaluated: each client's stored model, the last that it trained, without mixing or fine-tuning. A client
+        that has not trained since the warm-up has the warm-up's global model.
+    Differs from the authors: the mean cosine over classes comes before the logarithm, as in their code
+        (paper: after, ``affinity``); cosines are capped, since -log(1 - cosine) is unbounded.
     """
 
-    paper = "Tan et al., 2023, Algorithm 2 and Eq. 3"
-
-    rho: float = hyper(0.5, "share of rounds spent in generalisation", low=0.0, high=1.0, search=(0.0, 1.0))
+    rho: float = hyper(0.5, "share of the rounds that are warm-up", low=0.0, high=1.0, search=(0.0, 1.0))
     affinity: str = hyper(
         "mean_then_log",
         "order of the logarithm and the mean over classes",

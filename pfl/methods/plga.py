@@ -20,28 +20,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PLGA(LGA):
-    """When a client's model arrives, its personal model becomes, stage by stage,
+    """LGA with a personal model for each client, between its own model and the global one.
 
-        (1 - S~) predicted + S~ w    (Eq. 12 and 14).
+    When a client's model arrives, its personal model becomes, stage by stage,
 
-    For a late client these are LGA's prediction and S~, and the current global model; for a punctual one its
-    trained model, S~ of the cosine between its own change and the global model's, and the new global model
-    (authors' code; the paper leaves it open). It is kept until the next arrival.
+        (1 - S~) own + S~ w    (Eq. 12 and 14).
 
-    With a ``temperature`` T, S~ is ``e^(S/T) / (e^(1/T) + e^(S/T))``: the lower it is, the less of the global
-    model gets a client whose change points elsewhere.
+    For a late client ``own`` is LGA's prediction, with its S~ and the current global model w. For a punctual
+    client it is its trained model, S~ comes from the cosine between its own change and the global model's,
+    and w is the new global model. The personal model is kept until the next arrival. With a ``temperature``
+    T, S~ is ``e^(S/T) / (e^(1/T) + e^(S/T))``: the lower T, the less of the global model goes to a client
+    whose change points elsewhere.
 
-    Personal models are evaluated ("post_local"). They train nothing, unless ``personal_start``: then local
-    training starts from them, and they stand in for w^t0. Without it, and at temperature 1, the global model
-    is LGA's. ``server.state["personal.NAME"]`` holds them.
+    Source: PLGA's paper, anonymous submission, Algorithm 2 and Eq. 8-14.
+    State: as LGA; ``server.state["personal.NAME"]`` (n, *shape), the personal models.
+    Evaluated: the personal models ("post_local", the headline); the global model ("post_aggregation"), which
+        without ``personal_start`` and at temperature 1 is LGA's.
+    Differs from the authors: as LGA. Punctual clients are personalised as in their code, which the paper
+        leaves open. ``temperature`` and ``personal_start``, local training from the personal model in place
+        of w^t0, are ours.
     """
 
-    paper = "LGA/PLGA, Algorithm 2, Eq. 8-14"
     headline = "post_local"
 
     temperature: float = hyper(
         1.0,
-        "the cosines are divided by it (ours)",
+        "temperature of the cosines (our option)",
         low=1e-3,
         search=(0.05, 5.0),
         log=True,

@@ -1,4 +1,4 @@
-"""SPFL: every client's own mix of all clients' updates, stage by stage, by the similarity of gradients."""
+"""SPFL: each client's own mixture of all clients' updates, by gradient similarity per stage."""
 
 from __future__ import annotations
 
@@ -25,25 +25,31 @@ LAYER_SHARES = {3: [0.5, 0.3, 0.2], 4: [0.4, 0.2, 0.2, 0.2]}
 
 @dataclass(frozen=True)
 class SPFL(Method):
-    """A participant trains with two SGD steps on each batch, w_i to w'_i; then every stage q of its model is
+    """Every client receives its own mixture of all updates, stage by stage, by gradient similarity.
+
+    A participant trains with two SGD steps on each batch, w_i to w'_i. Then every stage q of its model is
 
         w_i + alpha sum_j W_ij (w'_j - w_j)   or, as SPFL-w,   sum_j W_ij w'_j,    W_ij ~ |D_j| S_q(i, j),
 
     with rows of W that sum to 1 over the participants. Before the first round and after every ``refresh``
-    rounds all models become their mean, everybody trains a copy that is thrown away, and S_q is the row-wise
-    softmax of the cosines between what the copies changed (``server.state["similarity"]``, (Q, n, n)).
+    rounds all models become their mean, every client trains a copy that is discarded, and S_q is the row-wise
+    softmax of the cosines between the changes of the copies.
 
-    Ours: normalised rows and alpha 1, as Eq. 7 as printed (``literal`` with alpha 0.01) hardly moves; the
-    refresh comes before the next round, so that no evaluation sees the mean; absent clients keep their
-    models; batch norm's statistics stay local. In the authors' code the head is local between refreshes.
+    ``similarity`` "layers" is what the authors' code compares: a weighted mean of the cosines of the stage's
+    layers, without biases, with weights 0.5, 0.3, 0.2 for three layers and 0.4, 0.2, 0.2, 0.2 for four (equal
+    for other numbers, our choice). Its SPFL-w is that with ``mix`` "weights", ``stages`` "whole" and
+    ``head_stage`` "average"; the smoothing between refreshes is left out, as its constant is not defined
+    there.
 
-    ``similarity: layers`` is what that code compares: a weighted mean of the cosines of the stage's layers,
-    without biases, with weights 0.5, 0.3, 0.2 for three layers and 0.4, 0.2, 0.2, 0.2 for four (others, ours:
-    equal). Its SPFL-w is that with ``mix: weights``, ``stages: whole`` and ``head_stage: average``; the
-    smoothing between refreshes is left out, as its constant is not defined there.
+    Source: SPFL, anonymous submission, Algorithm 1 and Eq. 2-7.
+    State: ``server.state["similarity"]`` (Q, n, n), S of each stage.
+    Evaluated: each client's model after aggregation; with ``finetune_steps`` also "adapted", after
+        fine-tuning a copy.
+    Differs from the authors: rows are normalised and alpha is 1, as Eq. 7 as printed (``literal`` with alpha
+        0.01) hardly moves; the refresh comes before the next round, so that no evaluation sees the mean; the
+        head is mixed as in the paper (their code: local between refreshes, ``head_stage``); absent clients
+        keep their models; batch norm's statistics stay local.
     """
-
-    paper = "SPFL, Algorithm 1, Eq. 2-7"
 
     mix: str = hyper(
         "deltas", "what is mixed: SPFL's deltas or SPFL-w's weights", choices=("deltas", "weights")
@@ -78,7 +84,7 @@ class SPFL(Method):
     literal: bool = hyper(False, "Eq. 7 as printed: weights |D_j| / |D| S(i, j), which sum to about 1 / n")
     finetune_steps: int = hyper(0, 'SGD steps before the evaluation "adapted"', low=0)
     finetune_lr: float = hyper(1.0, "their learning rate over the configuration's", low=0.0)
-    finetune_batch_size: int = hyper(0, "their batch size; 0: the configuration's", low=0)
+    finetune_batch_size: int = hyper(0, "their batch size; 0 means the configuration's", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,7 +154,7 @@ class SPFL(Method):
         return torch.stack(parts).sum(0)
 
     def _matrix(self, server: Server, similarity: Tensor) -> Matrix:
-        """W of one stage, out of its S (n, n)."""
+        """W of one stage, from its S (n, n)."""
         present = server.participants
         weights = similarity[present][:, present] * server.sizes[present]
         matrix = normalised(weights)

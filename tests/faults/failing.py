@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 class Raises(Method):
     """Stumbles over a mistake in its own code."""
 
-    paper = "none"
-
     def update(self, server: Server) -> None:
         raise RuntimeError("a mistake")
 
@@ -28,8 +26,6 @@ class Raises(Method):
 class Exhausts(Method):
     """Asks for more memory than any machine has."""
 
-    paper = "none"
-
     def update(self, server: Server) -> None:
         torch.empty(2**60)
 
@@ -37,8 +33,6 @@ class Exhausts(Method):
 @dataclass(frozen=True)
 class Dies(Method):
     """Loses its process, as the kernel does it when memory is short."""
-
-    paper = "none"
 
     def update(self, server: Server) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -9,6 +9,7 @@ import pytest
 
 from pfl.config import Execution
 from pfl.data.partition import Partition
+from pfl.engine.method import FIELDS
 from pfl.engine.simulation import simulate, simulate_together
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
@@ -39,6 +40,28 @@ def test_loop_and_stacked_agree(method, participation, dataset, partition):
         for backend in ("loop", "stacked")
     )
     assert_close(loop, stacked)
+
+
+@pytest.mark.parametrize(
+    ("method", "hyperparameters"),
+    [
+        ("fedfomo", {"baseline": "before_training"}),
+        ("fedgen", {"qualifies": "largest"}),
+        ("fedrep", {"final_head_epochs": 2}),
+        ("pfedme", {"weights": "equal"}),
+    ],
+)
+def test_an_option_gives_the_same_numbers_in_both_backends_and_after_an_interruption(
+    method, hyperparameters, dataset, partition, checkpointed
+):
+    config = dataclasses.replace(CONFIG, method=method, hyperparameters=hyperparameters, rounds=4)
+    loop, stacked = (
+        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics
+        for backend in ("loop", "stacked")
+    )
+    assert_close(loop, stacked)
+    interrupt(3, config, dataset, partition, (0,), checkpointed)
+    assert simulate(config, dataset, partition, (0,), checkpointed)[0].metrics == loop
 
 
 @every_method
@@ -146,10 +169,14 @@ def test_accuracy_is_reported_at_every_moment_and_average(method, dataset, parti
 @every_method
 def test_the_declaration_is_complete(method):
     cls = METHODS[method]
-    assert cls.paper
+    assert tuple(cls.fields()) == FIELDS, f"the docstring of {cls.__name__} lacks a field, or their order"
     assert METHODS.summary(method).endswith(".")
     for name, declared in cls.declarations().items():
         assert declared.about, name
+        if declared.when:
+            condition, *values = declared.when
+            assert set(values) < set(cls.declarations()[condition].choices), name
+            assert not cls.declarations()[condition].when, name
         if declared.search:
             assert declared.choices or declared.search[0] < declared.search[1]
             for bound in declared.search:

@@ -111,3 +111,32 @@ def test_the_statistics_are_sent_once_by_all_clients(dataset, partition):
     simulation.advance()
     assert method.traffic(server) == (present * model, present * model)
     assert torch.equal(server.state["weights"], weights)
+
+
+def test_the_headline_is_what_a_client_trained_and_after_aggregation_comes_the_mixture(dataset, partition):
+    simulation = after_rounds(dataset, partition, 3)
+    server, method = simulation.runs[0].server, simulation.program.method
+    assert method.headline == "post_local"
+    personal = {*server.groups["bn_affine"], *server.groups["bn_stats"]}
+    some = slice(1, 4)
+    own, mixture = (method.personal(server, moment, some) for moment in ("post_local", "post_aggregation"))
+    assert own.keys() == mixture.keys() == server.bank.tensors.keys()
+    for name in own:
+        stored = server.bank[name]
+        assert torch.equal(own[name], stored[some])
+        rows = torch.einsum("kn,n...->k...", server.state["weights"][some], stored)
+        expected = stored[some] if name in personal else rows
+        torch.testing.assert_close(mixture[name], expected, rtol=0, atol=1e-12)
+
+
+def test_the_statistics_are_compared_before_models_are_mixed_and_not_by_asking_for_the_mixture(
+    dataset, partition
+):
+    simulation = after_rounds(dataset, partition, 2)
+    server, method = simulation.runs[0].server, simulation.program.method
+    server.round += 1
+    server.participants = torch.tensor([1, 4])
+    method.dispatch(server)
+    assert torch.equal(server.state["weights"], torch.eye(6, dtype=torch.float64))
+    method.before_dispatch(server)
+    assert not torch.equal(server.state["weights"], torch.eye(6, dtype=torch.float64))

@@ -57,6 +57,36 @@ def test_the_weights_are_the_gains_in_loss_over_the_distance():
     torch.testing.assert_close(gains, expected)
 
 
+def test_gains_may_be_measured_from_the_model_before_local_training():
+    # Client 0 trained from (0, 4); its own model 0 and model 1 are candidates.
+    mean_loss = {(0.0, 4.0): 2.0, (0.0, 0.0): 1.2, (3.0, 4.0): 0.5}
+    one = server([0], [0, 1])
+    before = WEIGHTS.clone()
+    before[0] = torch.tensor([0.0, 4.0])
+    one.state["before.w"] = before
+
+    def collect(_statistic, judges, models, samples):
+        assert judges.tolist() == [0, 0, 0]
+        losses = [mean_loss[tuple(model)] for model in models["w"].tolist()]
+        sums = [loss * len(index) for loss, index in zip(losses, samples, strict=True)]
+        return {"loss": torch.tensor(sums, dtype=torch.float64)}
+
+    one.collect = collect
+    method = FedFomo(baseline="before_training", models=2, epsilon=0.0)
+    chosen = method._choice(one)
+    assert chosen.tolist() == [[True, True, False, False]]
+    gains = method._gains(one, chosen)[0]
+    own, other = (2.0 - 1.2) / (4 + 1e-5), (2.0 - 0.5) / (3 + 1e-5)
+    assert gains.tolist() == pytest.approx([own, other, 0.0, 0.0])
+    shares = _shares(gains[None], torch.tensor([0]))[0]
+    assert shares.tolist() == pytest.approx([own / (own + other), other / (own + other), 0.0, 0.0])
+
+
+def test_a_model_that_lost_by_training_weighs_nothing_even_its_own():
+    gains = torch.tensor([[-0.2, 0.1, 0.0]], dtype=torch.float64)
+    assert _shares(gains, torch.tensor([0])).tolist() == [[0.0, 1.0, 0.0]]
+
+
 def test_positive_weights_are_normalised_and_the_own_model_has_none():
     gains = torch.tensor([[0.0, 0.3, -1.0, 0.1]], dtype=torch.float64)
     assert _shares(gains, torch.tensor([0]))[0].tolist() == pytest.approx([0.0, 0.75, 0.0, 0.25])
@@ -94,9 +124,13 @@ def test_exploration_chooses_others_than_the_largest_affinities_and_ends():
 
 @pytest.fixture
 def simulation(dataset, partition):
+    return simulated(dataset, partition)
+
+
+def simulated(dataset, partition, **hyper):
     config = Config(
         method="fedfomo",
-        hyperparameters={"validation": 0.3},
+        hyperparameters={"validation": 0.3, **hyper},
         model="lenet5_bn",
         rounds=9,
         epochs=1,
@@ -125,9 +159,48 @@ def test_affinity_adds_up_the_weights_and_traffic_counts_models_that_were_sent(s
     parameters, present = one.scalars("all"), len(one.participants)
     assert method.traffic(one) == (0, present * parameters)
     first = set(one.participants.tolist())
+    asked = method.dispatch(one)["all"].matrix
+    assert torch.equal(method.dispatch(one)["all"].matrix, asked)
+    assert torch.equal(one.state["affinity"], torch.eye(6, dtype=torch.float64))
     simulation.advance()
     second = one.participants.tolist()
     pairs = [(i, j) for i in second for j in first if j != i]
     moved = one.state["affinity"] != torch.eye(6, dtype=torch.float64)
     assert {tuple(pair) for pair in moved.nonzero().tolist()} <= set(pairs)
     assert method.traffic(one) == (len(pairs) * parameters, present * parameters + len(pairs))
+
+
+def test_the_baseline_before_training_is_what_the_client_started_from(dataset, partition):
+    simulation = simulated(dataset, partition, baseline="before_training")
+    one, method = simulation.runs[0].server, simulation.program.method
+    initial = one.bank["head.weight"].clone()
+    simulation.advance()
+    first = one.participants
+    assert torch.equal(one.state["before.head.weight"], initial)
+    trained = one.bank["head.weight"].clone()
+    simulation.advance()
+    second = one.participants
+    starts = one.state["before.head.weight"]
+    assert torch.equal(starts[second], one.received["head.weight"])
+    absent = torch.tensor([i for i in range(6) if i not in second.tolist()])
+    assert torch.equal(starts[absent], initial[absent])
+    mixed = torch.einsum("kn,n...->k...", one.state["shares"], trained)
+    torch.testing.assert_close(one.received["head.weight"], mixed, rtol=0, atol=1e-12)
+
+    chosen = one.state["chosen"]
+    own = [(row, i) for row, i in enumerate(second.tolist()) if i in first.tolist()]
+    assert own and all(chosen[row, i] for row, i in own)  # its own model is a candidate, if it was uploaded
+    sent, model = int(chosen.sum()), one.scalars("all")
+    assert method.traffic(one) == ((sent - len(own)) * model, len(second) * model + sent)
+
+
+def test_the_two_baselines_part_once_there_are_models_to_weigh(dataset, partition):
+    first, second = (simulated(dataset, partition, baseline=b) for b in ("trained", "before_training"))
+    losses = []
+    for simulation in (first, second):
+        losses.append([])
+        for _ in range(3):
+            simulation.advance()
+            losses[-1].append(simulation.runs[0].server.bank["head.weight"].norm().item())
+    assert losses[0][0] == losses[1][0]
+    assert losses[0][2] != pytest.approx(losses[1][2], abs=1e-9)

@@ -84,7 +84,7 @@ def test_the_terms_weights_decay_to_a_floor_and_0_stays_0(dataset, partition):
     assert Recording().phases(server)[0].loss is None
     for server.round in (2, 1000):
         Recording(label_weight=10.0, latent_weight=0.0, decay=0.9).phases(server)[0].loss(None, None)
-    assert used == [(8, pytest.approx(10 * 0.9**2), 0.0), (8, 1e-4, 0.0)]
+    assert used == [(8, pytest.approx(10 * 0.9), 0.0), (8, 1e-4, 0.0)]
 
 
 def test_the_generator_learns_from_the_clients_own_heads_by_their_share_of_a_class():
@@ -156,6 +156,26 @@ def test_a_class_that_participants_hardly_have_is_not_generated(dataset, partiti
     Recording(generated=500).update(server)
     assert torch.cat(asked).unique().tolist() == [0, 1, 2]
     assert server.state["available"].tolist() == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(("qualifies", "classes"), [("mean", [1]), ("largest", [0, 1])])
+def test_a_class_qualifies_by_the_mean_or_the_largest_count(qualifies, classes, dataset, partition):
+    _, server = after_rounds("fedgen", dataset, partition, 0)
+    server.round, server.participants = 1, torch.tensor([0, 1, 2])
+    # Class 0: mean 1, largest 3; class 1: 4 / 3 and 2; class 2: mean and largest at most 1.
+    counts = torch.zeros_like(server.label_counts)
+    counts[:3, :3] = torch.tensor([[3.0, 2.0, 1.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0]])
+    server.federation.label_counts = counts
+    asked = []
+
+    class Recording(FedGen):
+        def _objective(self, server, net, y, noise):
+            asked.append(y)
+            return super()._objective(server, net, y, noise)
+
+    server.uploads = server.bank.rows(server.participants)
+    Recording(generated=500, qualifies=qualifies).update(server)
+    assert torch.cat(asked).unique().tolist() == classes
 
 
 def test_the_generator_goes_down_and_the_label_counts_up():

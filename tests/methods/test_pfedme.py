@@ -38,6 +38,14 @@ def test_the_server_steps_beta_times_to_the_size_weighted_mean():
     assert models(simulation) == pytest.approx([12.0, 12.0])
 
 
+def test_the_mean_may_have_equal_weights_as_in_the_paper():
+    simulation = scripted(
+        "pfedme", lambda _purpose, _round, client: (1.0, 4.0)[client], [6, 12], beta=2.0, weights="equal"
+    )
+    simulation.advance()
+    assert models(simulation) == pytest.approx([2 * 2.5, 2 * 2.5])
+
+
 def test_everybody_may_train_while_only_those_drawn_are_averaged():
     simulation = scripted(
         "pfedme", lambda _purpose, _round, client: float(client), [12] * 4, participation=0.5, all_train=True
@@ -88,6 +96,15 @@ def test_a_rate_that_overshoots_is_a_warning_not_an_error():
     steep = Config(method="pfedme", lr=0.1, hyperparameters={"lam": 15.0}).validated()
     assert any("above 1" in line for line in steep.warnings())
     assert Config(method="pfedme", lr=0.05, hyperparameters={"lam": 15.0}).validated().warnings() == ()
+
+
+def test_inner_steps_that_diverge_are_a_warning():
+    def warned(**hyper):
+        lines = Config(method="pfedme", lr=0.01, hyperparameters=hyper).validated().warnings()
+        return any("personal_lr * (lam + mu)" in line for line in lines)
+
+    assert warned(lam=18.0, personal_lr=0.1, mu=2.0)  # a step of exactly 2 swings for ever
+    assert not warned(lam=18.0, personal_lr=0.1, mu=1.9)
 
 
 def test_momentum_that_has_no_effect_is_a_warning():
