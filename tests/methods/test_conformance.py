@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
 
 from pfl.config import Execution
 from pfl.data.partition import Partition
@@ -15,6 +16,7 @@ from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from tests.conftest import CONFIG, interrupt, make_clients
 from tests.device import DEVICE, emulated
+from tests.methods.toy import after_rounds
 
 every_method = pytest.mark.parametrize("method", list(METHODS))
 
@@ -155,6 +157,33 @@ def test_local_batch_norm_statistics_are_never_mixed(method, dataset, partition)
         for backend in ("loop", "stacked")
     )
     assert_close(loop, stacked)
+
+
+@every_method
+def test_hooks_that_answer_change_no_state(method, dataset, partition):
+    simulation, server = after_rounds(method, dataset, partition, 2)
+    own = simulation.program.method
+    server.round += 1
+    server.participants = own.participants(server)
+    own.before_dispatch(server)
+
+    def state():
+        stored = {name: (rows.values, rows.at) for name, rows in server.bank.stacks.items()}
+        tensors = {**server.state, **{f"client {name}": t for name, t in server.client_state.items()}}
+        return {name: t.clone() for name, t in tensors.items()} | {
+            f"bank {name} {k}": t.clone() for name, pair in stored.items() for k, t in enumerate(pair)
+        }
+
+    before = state()
+    for _ in range(2):
+        own.participants(server)
+        own.dispatch(server)
+        own.phases(server)
+        own.personal(server, "post_aggregation")
+        own.personal(server, "post_local")
+    after = state()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
 
 
 @every_method
