@@ -56,7 +56,7 @@ def run(
     momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = DEFAULT.momentum,
     weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = DEFAULT.weight_decay,
     batch_order: Annotated[
-        str, typer.Option(help="Minibatches: shuffled, or a class_stream.")
+        str, typer.Option(help="Minibatches: shuffled, fixed, or a class_stream.")
     ] = DEFAULT.batch_order,
     input_scale: Annotated[
         str, typer.Option(help="Images: normalised, symmetric (-1 to 1), unit (0 to 1) or raw255.")

@@ -183,11 +183,13 @@ class Task:
         stream = generator(seed, self.purpose, self.round, client)
         key = integer_seed(seed, f"{self.purpose} keys", self.round, client) >> 1
         for phase in self.phases[k]:
-            if config.batch_order == "class_stream":
+            if config.batch_order == "shuffled":
+                batches = _shuffled(phase, config, samples, stream)
+            elif config.batch_order == "fixed":
+                batches = _stream(phase, config, samples, 0)
+            else:
                 batches = _stream(phase, config, samples, position)
                 position += len(batches)
-            else:
-                batches = _shuffled(phase, config, samples, stream)
             if 0 < len(batches) < phase.batches:
                 batches = [batches[i % len(batches)] for i in range(phase.batches)]
             plans = []

@@ -25,6 +25,7 @@ def digits():
         ("dirichlet", "dirichlet:0.1,min=10,test=0.25,seed=0"),
         ("dirichlet:1,seed=3,min=20,uncapped", "dirichlet:1,uncapped,min=20,test=0.25,seed=3"),
         ("pathological:5,test=0.50", "pathological:5,min=10,test=0.5,seed=0"),
+        ("dirichlet:0.1,unstratified", "dirichlet:0.1,min=10,test=0.25,unstratified,seed=0"),
     ],
 )
 def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
@@ -44,6 +45,8 @@ def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
         ("dirichlet:nan", "alpha: nan is not accepted"),
         ("dirichlet:0.1,seed", "seed:"),
         ("dirichlet:0.1,uncapped=yes", "uncapped: yes is not accepted; expected the flag alone"),
+        ("dirichlet:0.1,unstratified=1", "unstratified: 1 is not accepted; expected the flag alone"),
+        ("dirichlet_client:0.1,unstratified", "partition option: unstratified is not accepted"),
         ("dirichlet:0.1,test=1", "test: 1.0 is not accepted; expected a number in [0.01, 0.99]"),
         ("pathological:2.5", "classes: 2.5 is not accepted; expected a whole number"),
         ("pathological:0", "classes: 0 is not accepted"),
@@ -104,6 +107,27 @@ def test_the_split_inside_a_client_keeps_the_proportions_of_its_classes(digits, 
     total = counts["train"] + counts["test"]
     assert np.all(np.abs(counts["test"] - share * total) < 1)
     np.testing.assert_array_equal(partition.sizes, np.floor(total.sum(1) * (1 - share)))
+
+
+def test_an_unstratified_split_has_the_same_clients_and_sizes_but_not_their_classes(digits):
+    usual, random = (
+        make_partition(spec, digits, 20) for spec in ("dirichlet:0.5", "dirichlet:0.5,unstratified")
+    )
+    np.testing.assert_array_equal(usual.sizes, random.sizes)
+    counts = []
+    for partition in (usual, random):
+        found = partition.class_counts(digits.labels, 10)
+        counts.append((found["train"] + found["test"], found["test"]))
+    np.testing.assert_array_equal(counts[0][0], counts[1][0])
+    assert np.abs(counts[1][1] - counts[1][0] / 4).max() > 1 > np.abs(counts[0][1] - counts[0][0] / 4).max()
+
+
+def test_an_unstratified_split_is_stored_in_random_order_and_decided_by_the_partitions_seed(digits):
+    first, again, other = (
+        make_partition(f"dirichlet:0.5,unstratified,seed={seed}", digits, 20) for seed in (0, 0, 1)
+    )
+    assert first.checksum == again.checksum != other.checksum
+    assert all((np.diff(indices) < 0).any() for indices in first.train)
 
 
 def test_validation_takes_its_share_of_the_training_samples_and_no_test_sample(digits):
