@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
-from pfl.config import BatchOrder, BNStats, Config, InputScale, Observed
+from pfl.config import Augmentation, BatchOrder, BNStats, Config, InputScale, Observed
 from pfl.errors import InvalidInput, unknown_name
 from pipeline.claims import Claim
 from pipeline.protocol import Evaluation, Reading
@@ -53,6 +53,7 @@ class Schedule(Strict):
     momentum: float | None = None
     weight_decay: float | None = None
     batch_order: BatchOrder | None = None
+    augmentation: Augmentation | None = None
     input_scale: InputScale | None = None
     bn_stats: BNStats | None = None
     observe: Observed | None = None

@@ -58,6 +58,9 @@ def run(
     batch_order: Annotated[
         str, typer.Option(help="Minibatches: shuffled, fixed, or a class_stream.")
     ] = DEFAULT.batch_order,
+    augmentation: Annotated[
+        str, typer.Option(help="Of training images: none, crop_flip, crop_flip_rotate or flip_rotate.")
+    ] = DEFAULT.augmentation,
     input_scale: Annotated[
         str, typer.Option(help="Images: normalised, symmetric (-1 to 1), unit (0 to 1) or raw255.")
     ] = DEFAULT.input_scale,
@@ -127,6 +130,7 @@ def run(
         momentum=momentum,
         weight_decay=weight_decay,
         batch_order=batch_order,  # type: ignore[arg-type]
+        augmentation=augmentation,  # type: ignore[arg-type]
         input_scale=input_scale,  # type: ignore[arg-type]
         bn_stats=bn_stats,  # type: ignore[arg-type]
         validation=validation,

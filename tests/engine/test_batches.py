@@ -188,6 +188,7 @@ def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset
     ("name", "value", "accepted"),
     [
         ("batch_order", "sorted", "shuffled or fixed or class_stream"),
+        ("augmentation", "flip", "none or crop_flip or crop_flip_rotate or flip_rotate"),
         ("input_scale", "raw", "normalised or symmetric or unit or raw255"),
     ],
 )
