@@ -347,9 +347,14 @@ def manifest_file(table: str) -> Path:
     return Path("data/manifests") / f"{table}.json"
 
 
-def partition_file(table: str, partition_name: str) -> Path:
-    """What the partition stage writes, beside its statistics (.json) and its plot (.svg)."""
-    return Path("data/partitions") / table / f"{partition_name}.npz"
+def partition_file(table: str, partition_name: str, seed: int | None = None) -> Path:
+    """What the partition stage writes, beside its statistics (.json) and its plot (.svg).
+
+    Args:
+        seed: of the run, where each has a partition of its own.
+    """
+    own = "" if seed is None else f"@seed{seed}"
+    return Path("data/partitions") / table / f"{partition_name}{own}.npz"
 
 
 def table_names() -> list[str]:

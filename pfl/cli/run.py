@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pfl.cli.partition import divided
+from pfl.cli.partition import checked
 from pfl.cli.progress import progress
 from pfl.cli.trials import run_trials
 from pfl.config import Config, Execution, check_seeds
@@ -146,27 +146,31 @@ def run(
     _check_checkpoint(checkpoint, resume)
     spec = f"file:{partition_file}" if partition_file else partition
 
-    data, split = divided(dataset, spec, clients)
+    data, clients = checked(dataset, spec, clients)
     if not model:
         config = dataclasses.replace(config, model=_fitting_model(data)).validated()
 
+    from pfl.data.partition import make_division, of_seed, parse_spec
     from pfl.engine.simulation import simulate
     from pfl.trials import json_ready, versions
 
+    split = make_division(spec, data, clients, chosen)
     for line in config.warnings():
         print(f"pfl: warning: {line}", file=sys.stderr)
     if resume and checkpoint and not (checkpoint / CHECKPOINT).exists():
         print(f"pfl: no checkpoint in {checkpoint}; starting from the beginning", file=sys.stderr)
+    divided = f"{parse_spec(spec)[0]}, {of_seed(split, chosen[0]).clients} clients"
     print(
-        f"{method} on {data.name}, {split.spec}, {split.clients} clients, {config.model}, "
+        f"{method} on {data.name}, {divided}, {config.model}, "
         f"{config.rounds} rounds, seed {', '.join(map(str, chosen))}"
     )
     with progress(config.rounds, method) as on_round:
         results = simulate(config, data, split, chosen, execution, on_round)
     documents = []
     for result in results:
+        place = {"dataset": dataset, "partition": of_seed(split, result.seed).spec, "seed": result.seed}
         document = {
-            "config": {**config.to_dict(), "dataset": dataset, "partition": split.spec, "seed": result.seed},
+            "config": {**config.to_dict(), **place},
             **result.metrics,
             **result.measured,
             "versions": versions(method),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import mmap
 from functools import cached_property
 
@@ -57,6 +58,14 @@ class Federation:
         std = torch.where(std > 0, std, 1.0)  # a constant channel stays constant
         self._scale = 1 / (255 * std)
         self._shift = -mean / std
+
+    def divided(self, partition: Partition) -> Federation:
+        """The same images in another partition; they are in memory once."""
+        other = copy.copy(self)
+        other.partition, other.train, other.test = partition, partition.train, partition.test
+        for cached in ("sizes", "label_counts"):
+            other.__dict__.pop(cached, None)
+        return other
 
     @property
     def clients(self) -> int:

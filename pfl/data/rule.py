@@ -62,7 +62,7 @@ class Rule(ABC):
     pool: ClassVar[str] = "train and test merged"
     clients_from_data: ClassVar[bool] = False
 
-    seed: int = hyper(0, "seed of the partition", low=0)
+    seed: int = hyper(0, "seed of the partition; run: the seed of the run", low=0)
 
     def __post_init__(self) -> None:
         for name, field in self.options().items():

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from pfl.data.dataset import load
-from pfl.data.partition import Partition, check_partition, make_partition, parse_spec
+from pfl.data.partition import (
+    Partition,
+    check_partition,
+    make_division,
+    make_partition,
+    of_seed,
+    parse_spec,
+)
 from pfl.errors import InvalidInput
 
 
@@ -26,6 +33,7 @@ def digits():
         ("dirichlet:1,seed=3,min=20,uncapped", "dirichlet:1,uncapped,min=20,test=0.25,seed=3"),
         ("pathological:5,test=0.50", "pathological:5,min=10,test=0.5,seed=0"),
         ("dirichlet:0.1,unstratified", "dirichlet:0.1,min=10,test=0.25,unstratified,seed=0"),
+        ("classes_iid:6,seed=run,test=0.2", "classes_iid:6,min=10,test=0.2,seed=run"),
     ],
 )
 def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
@@ -44,6 +52,8 @@ def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
         ("dirichlet:inf", "alpha: inf is not accepted"),
         ("dirichlet:nan", "alpha: nan is not accepted"),
         ("dirichlet:0.1,seed", "seed:"),
+        ("dirichlet:0.1,seed=runs", "seed: runs is not accepted"),
+        ("file:p.json,seed=run", "seed: run is not accepted; expected a number, as the lists of a file"),
         ("dirichlet:0.1,uncapped=yes", "uncapped: yes is not accepted; expected the flag alone"),
         ("dirichlet:0.1,unstratified=1", "unstratified: 1 is not accepted; expected the flag alone"),
         ("dirichlet_client:0.1,unstratified", "partition option: unstratified is not accepted"),
@@ -158,6 +168,33 @@ def test_a_client_with_one_training_sample_has_none_for_validation(labelled):
     )
     with pytest.raises(InvalidInput, match="client 0"):
         partition.with_validation(0.2, data.labels)
+
+
+# ---- a partition for each seed -------------------------------------------------------------------------
+
+RUN = "dirichlet:0.5,seed=run"
+
+
+def test_a_partition_that_follows_the_runs_seed_is_that_of_this_seed(digits):
+    division = make_division(RUN, digits, 20, (0, 3))
+    assert list(division) == [0, 3]
+    for seed, partition in division.items():
+        expected = make_partition(f"dirichlet:0.5,seed={seed}", digits, 20)
+        assert (partition.spec, partition.checksum) == (expected.spec, expected.checksum)
+        searches = [one.with_validation(0.2, digits.labels).checksum for one in (partition, expected)]
+        assert searches[0] == searches[1]
+
+
+def test_any_other_partition_is_one_for_all_seeds(digits):
+    one = make_division("dirichlet:0.5,seed=2", digits, 20, (0, 3))
+    assert of_seed(one, 0) is of_seed(one, 3) is one
+
+
+def test_a_partition_of_no_run_cannot_follow_its_seed(digits):
+    with pytest.raises(
+        InvalidInput, match="seed: run is not accepted; expected a number, as there is no run"
+    ):
+        make_partition(RUN, digits, 20)
 
 
 # ---- files ---------------------------------------------------------------------------------------------
