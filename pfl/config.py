@@ -23,13 +23,15 @@ _RATES: dict[str, tuple[Callable[[float], bool], str]] = {
     ),
     "validation": (lambda share: 0 <= share < 1, "a number in [0, 1)"),
 }
-BatchOrder = Literal["shuffled", "class_stream"]
+BatchOrder = Literal["shuffled", "fixed", "class_stream"]
+Augmentation = Literal["none", "crop_flip", "crop_flip_rotate", "flip_rotate"]
 InputScale = Literal["normalised", "symmetric", "unit", "raw255"]
 BNStats = Literal["mixed", "local"]
 DType = Literal["float32", "float64"]
 Observed = Literal["accuracy", "similarities"]
 _CHOICES = {
     "batch_order": BatchOrder,
+    "augmentation": Augmentation,
     "input_scale": InputScale,
     "bn_stats": BNStats,
     "dtype": DType,
@@ -60,8 +62,12 @@ class Config:
     momentum: float = 0.0
     weight_decay: float = 0.0
     batch_order: BatchOrder = "shuffled"
-    """Minibatches drawn anew in every epoch, or one endless pass over the client's samples class by class,
-    taken up by a local training where the last one left it (the asynchronous code of LGA and PLGA)."""
+    """Minibatches drawn anew in every epoch; cut once from the client's samples as the partition stores them,
+    the same in every epoch and round (FL-bench's release); or one endless pass over the samples class by
+    class, taken up by a local training where the last one left it (the asynchronous code of LGA and PLGA)."""
+    augmentation: Augmentation = "none"
+    """What happens to training images at random: a crop after padding by 4 pixels, a horizontal flip, a
+    rotation by up to 15 degrees (`pfl.engine.augmentation`; FedCAC's code)."""
     input_scale: InputScale = "normalised"
     """Images by the data set's mean and standard deviation, from -1 to 1, from 0 to 1 as torchvision reads
     them, or as they are, 0 to 255 (the code of LGA and PLGA)."""

@@ -28,7 +28,7 @@ from pfl.models import weights_of
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
-    from pfl.data.partition import Partition
+    from pfl.data.partition import Division
     from pfl.engine.simulation import Observe, OnRound, Result
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,8 @@ class Trial:
         phase: "search" on the validation part, "final" on the full training data.
         config: `Config.to_dict` of a validated configuration.
         dataset, partition, clients: what `pfl.data` makes the data and the partition from.
-        data_checksum, partition_checksum: what they must turn out to be.
+        data_checksum, partition_checksum: what they must turn out to be; the partition's by seed where each
+            seed has one of its own.
         objective: moment and average, as in ("post_local", "pooled"), that ``bars`` are about.
         bars: (round, accuracy): a trial below one of them at that evaluation is stopped; no part of the key,
             since a row that was stopped says so and is no result.
@@ -60,7 +61,7 @@ class Trial:
     partition: str
     clients: int | None
     data_checksum: str
-    partition_checksum: str
+    partition_checksum: str | Mapping[int, str]
     objective: tuple[str, str] = ("post_aggregation", "pooled")
     bars: tuple[tuple[int, float], ...] = ()
 
@@ -71,8 +72,13 @@ class Trial:
     def keys(self) -> list[str]:
         """The key of each seed's row."""
         return [
-            trial_key(self.config, self.data_checksum, self.partition_checksum, seed) for seed in self.seeds
+            trial_key(self.config, self.data_checksum, self.partition_of(seed), seed) for seed in self.seeds
         ]
+
+    def partition_of(self, seed: int) -> str:
+        """The checksum of a seed's partition."""
+        found = self.partition_checksum
+        return found if isinstance(found, str) else found[seed]
 
     def to_dict(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "config": dict(self.config), "seeds": list(self.seeds)}
@@ -80,9 +86,13 @@ class Trial:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Trial:
         bars = tuple((round, accuracy) for round, accuracy in values["bars"])
+        divided = values["partition_checksum"]
+        if not isinstance(divided, str):
+            divided = {int(seed): checksum for seed, checksum in divided.items()}
         return cls(
             **{
                 **values,
+                "partition_checksum": divided,
                 "seeds": tuple(values["seeds"]),
                 "objective": tuple(values["objective"]),
                 "bars": bars,
@@ -127,7 +137,7 @@ def trial_key(config: Mapping[str, Any], data_checksum: str, partition_checksum:
 def run_trial(
     trial: Trial,
     dataset: Dataset,
-    partition: Partition,
+    partition: Division,
     execution: Execution = Execution(),
     on_round: OnRound | None = None,
     observe: Observe | None = None,
@@ -154,7 +164,7 @@ def run_trial(
 def run_together(
     trials: Sequence[Trial],
     dataset: Dataset,
-    partition: Partition,
+    partition: Division,
     execution: Execution = Execution(),
     on_round: OnRound | None = None,
 ) -> list[list[dict[str, Any]]]:
@@ -174,19 +184,23 @@ def run_together(
 def _run(
     trials: Sequence[Trial],
     dataset: Dataset,
-    partition: Partition,
+    partition: Division,
     execution: Execution,
     on_round: OnRound | None = None,
     observe: Observe | None = None,
 ) -> list[list[dict[str, Any]]]:
+    from pfl.data.partition import of_seed
     from pfl.engine.device import resolve_device
 
+    seeds = trials[0].seeds
+    divided = {seed: of_seed(partition, seed).checksum for seed in seeds}
     for trial in trials:
-        for name, found in (("data", dataset.checksum), ("partition", partition.checksum)):
-            expected = getattr(trial, f"{name}_checksum")
-            if found != expected:
-                wanted = f"the trial was made for {expected[:12]}"
-                raise ValueError(f"the {name} has checksum {found[:12]}, {wanted}")
+        expected = [("data", dataset.checksum, trial.data_checksum)]
+        expected += [("partition", divided[seed], trial.partition_of(seed)) for seed in seeds]
+        for name, found, wanted in expected:
+            if found != wanted:
+                made_for = f"the trial was made for {wanted[:12]}"
+                raise ValueError(f"the {name} has checksum {found[:12]}, {made_for}")
     began = time.perf_counter()
     try:
         results = _simulate(trials, dataset, partition, execution, on_round, observe)
@@ -215,7 +229,7 @@ def _run(
                 "partition": trial.partition,
                 "clients": trial.clients,
                 "data_checksum": trial.data_checksum,
-                "partition_checksum": trial.partition_checksum,
+                "partition_checksum": trial.partition_of(result.seed),
                 "metrics": json_ready(result.metrics),
                 **({"observations": json_ready(result.observations)} if observe else {}),
                 "seconds": seconds,
@@ -234,7 +248,7 @@ def _run(
 def _simulate(
     trials: Sequence[Trial],
     dataset: Dataset,
-    partition: Partition,
+    partition: Division,
     execution: Execution,
     on_round: OnRound | None,
     observe: Observe | None,

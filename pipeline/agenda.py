@@ -14,7 +14,7 @@ from pipeline.environment import models_file
 from pipeline.ledger import Ledger, Row
 
 if TYPE_CHECKING:
-    from pfl.data.partition import Partition
+    from pfl.data.partition import Division
 
 
 class Agenda:
@@ -35,7 +35,7 @@ class Agenda:
         self,
         cells: Sequence[Cell],
         table: Table,
-        partitions: Mapping[str, Partition],
+        partitions: Mapping[str, Division],
         ledger: Ledger,
         on_row: Callable[[CellAgenda, Attempt, Row, bool], None] = lambda *_: None,
         on_cell: Callable[[CellAgenda], None] = lambda _: None,
@@ -95,7 +95,8 @@ class Agenda:
             return []
 
         def place(one: Trial) -> tuple[object, ...]:
-            return one.phase, one.dataset, one.partition_checksum, one.seeds, one.bars
+            divided = tuple(one.partition_of(seed) for seed in one.seeds)
+            return one.phase, one.dataset, divided, one.seeds, one.bars
 
         found: list[Trial] = []
         config = Config.from_dict(trial.config)
@@ -134,7 +135,7 @@ class Agenda:
                     "dataset": trial.dataset,
                     "partition": trial.partition,
                     "data_checksum": trial.data_checksum,
-                    "partition_checksum": trial.partition_checksum,
+                    "partition_checksum": trial.partition_of(seed),
                     "error": cause,
                     "finished": datetime.now(UTC).isoformat(timespec="seconds"),
                 }

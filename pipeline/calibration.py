@@ -222,7 +222,7 @@ def _divide(cell: Cell, definition: Definition) -> Sizes | None:
         return None
     try:
         labels = _made_up(definition.shape, definition.classes, definition.samples, False)
-        made = make_partition(cell.partition, labels, cell.clients)
+        made = make_partition(cell.partition, labels, cell.clients, run_seed=0)
     except InvalidInput:
         return None
     return Sizes(made.clients, int(made.sizes.sum()), sum(map(len, made.test)))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pfl.config import Config
+from pfl.data.partition import of_seed, parse_spec
 from pfl.methods import METHODS
 from pfl.trials import Trial
 from pipeline.config import Cell, Table
@@ -17,7 +18,7 @@ from pipeline.search import WORST, Stopped, Study, configured
 from pipeline.summary import failure
 
 if TYPE_CHECKING:
-    from pfl.data.partition import Partition
+    from pfl.data.partition import Division
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,14 +49,16 @@ class CellAgenda:
     """One cell: its pinned configuration with all seeds, the search, then the selected configuration.
 
     Attributes:
+        partition: of all seeds, or of the first.
         searched: the search trials so far, the pinned configuration first.
         selected: what the search chose, which may be `pinned` itself; None before its end and without one.
         seen: the keys of the rows that the cell has received.
     """
 
-    def __init__(self, cell: Cell, table: Table, partition: Partition):
+    def __init__(self, cell: Cell, table: Table, division: Division):
         self.cell = cell
-        self.partition = partition
+        self.partition = partition = of_seed(division, table.seeds[0])
+        shared = partition is division
         self._table = table
         self._base = Trial(
             table=cell.table,
@@ -66,10 +69,12 @@ class CellAgenda:
             config=cell.config.to_dict(),
             seeds=tuple(table.seeds),
             dataset=cell.dataset,
-            partition=partition.spec,
+            partition=partition.spec if shared else parse_spec(cell.partition)[0],
             clients=partition.clients,
             data_checksum=partition.data_checksum,
-            partition_checksum=partition.checksum,
+            partition_checksum=partition.checksum
+            if shared
+            else {seed: of_seed(division, seed).checksum for seed in table.seeds},
             objective=(
                 moment({"headline": METHODS[cell.config.method].headline}, cell.evaluation),
                 cell.evaluation.metric,

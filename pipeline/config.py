@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
-from pfl.config import BatchOrder, BNStats, Config, InputScale, Observed
+from pfl.config import Augmentation, BatchOrder, BNStats, Config, InputScale, Observed
 from pfl.errors import InvalidInput, unknown_name
 from pipeline.claims import Claim
 from pipeline.protocol import Evaluation, Reading
@@ -53,6 +53,7 @@ class Schedule(Strict):
     momentum: float | None = None
     weight_decay: float | None = None
     batch_order: BatchOrder | None = None
+    augmentation: Augmentation | None = None
     input_scale: InputScale | None = None
     bn_stats: BNStats | None = None
     observe: Observed | None = None
@@ -346,9 +347,14 @@ def manifest_file(table: str) -> Path:
     return Path("data/manifests") / f"{table}.json"
 
 
-def partition_file(table: str, partition_name: str) -> Path:
-    """What the partition stage writes, beside its statistics (.json) and its plot (.svg)."""
-    return Path("data/partitions") / table / f"{partition_name}.npz"
+def partition_file(table: str, partition_name: str, seed: int | None = None) -> Path:
+    """What the partition stage writes, beside its statistics (.json) and its plot (.svg).
+
+    Args:
+        seed: of the run, where each has a partition of its own.
+    """
+    own = "" if seed is None else f"@seed{seed}"
+    return Path("data/partitions") / table / f"{partition_name}{own}.npz"
 
 
 def table_names() -> list[str]:

@@ -106,7 +106,8 @@ def provenance(summary: Summary, root: Path) -> dict[str, list[str]]:
         ],
         "Seeds": [
             ", ".join(map(str, summary.table.seeds)),
-            "of initialisation, participants and batches; a column has one partition",
+            "of initialisation, participants and batches; a column has one partition"
+            ", or one for each seed where its specification says seed=run",
         ],
         "Versions": [
             ", ".join(f"{name} {_distinct(row['versions'][name] for row in rows)}" for name in PACKAGES),

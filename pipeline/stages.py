@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pfl.errors import InvalidInput
 from pfl.files import write_json, write_text
-from pipeline.config import cells, manifest_file, partition_file
+from pipeline.config import cells, load_table, manifest_file, partition_file
 from pipeline.params import load_part
-from pipeline.stored import load_manifest
+from pipeline.stored import load_manifest, save_division
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -21,20 +21,22 @@ def download(name: str) -> None:
     datasets = {dataset: _described(_load(dataset)) for dataset in names}
     write_json(manifest_file(name), {"table": name, "datasets": datasets})
     for dataset, found in datasets.items():
-        print(f"{dataset}: {found['images']} images in {found['classes']} classes, {found['source']['kind']}")
+        print(f"{dataset}: {found['images']} images in {found['classes']} classes, {found['identity']}")
 
 
 def partition(name: str) -> None:
     """Divide the data over the clients: index lists, statistics and a bubble plot for every setting.
 
+    Where each seed has a partition of its own, statistics and plot are those of the table's first.
+
     Raises:
         InvalidInput: the download stage has not run, or a data set has changed since it looked.
     """
-    from pfl.data.partition import make_partition
+    from pfl.data.partition import follows_run, make_division, of_seed, parse_spec
     from pfl.data.plot import plot
     from pipeline.plots import svg_text
 
-    table = load_part(name)
+    table, seeds = load_part(name), load_table(name).seeds
     manifest = load_manifest(name)["datasets"]
     divisions = {cell.partition_name: cell for cell in cells(name, table)}
     for division, cell in divisions.items():
@@ -43,17 +45,21 @@ def partition(name: str) -> None:
             raise InvalidInput(
                 "dataset", cell.dataset, "the data that the download stage found (run `dvc repro` again)"
             )
-        made = make_partition(cell.partition, dataset, cell.clients)
+        found = make_division(cell.partition, dataset, cell.clients, seeds)
+        save_division(found, name, division)
+        made, spec = of_seed(found, seeds[0]), parse_spec(cell.partition)[0]
+        notes = list(made.notes)
+        if follows_run(spec):
+            notes.insert(0, f"each seed has a partition of its own; this is that of seed {seeds[0]}")
         file = partition_file(name, division)
-        made.save(file)
         facts = made.statistics(dataset.labels, len(dataset.classes))
         write_json(
             file.with_suffix(".json"),
-            {"spec": made.spec, "checksum": made.checksum, "notes": made.notes, **facts},
+            {"spec": spec, "checksum": made.checksum, "notes": notes, **facts},
         )
         figure = plot(made, dataset.labels, dataset.classes, table.settings[cell.setting].label)
         write_text(file.with_suffix(".svg"), svg_text(figure))
-        print(f"{division}: {made.spec}, {made.clients} clients")
+        print(f"{division}: {spec}, {made.clients} clients")
 
 
 def _load(name: str) -> Dataset:
@@ -65,6 +71,8 @@ def _load(name: str) -> Dataset:
 def _described(dataset: Dataset) -> dict[str, Any]:
     return {
         "checksum": dataset.checksum,
+        "content": dataset.content,
+        "identity": dataset.identity,
         "images": len(dataset.labels),
         "train": dataset.n_train,
         "classes": len(dataset.classes),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pfl.data.partition import Division, Partition, follows_run
 from pfl.errors import InvalidInput
-from pipeline.config import Table, manifest_file
+from pipeline.config import Table, manifest_file, partition_file
 
 
 def stored(path: Path) -> dict[str, Any] | None:
@@ -31,6 +33,26 @@ def load_manifest(table: str) -> dict[str, Any]:
     if "datasets" not in found:
         raise InvalidInput("manifest", str(path), "a file that the download stage wrote; run it first")
     return found
+
+
+def save_division(division: Division, table: str, name: str) -> None:
+    """Write a partition where a sweep looks for it: one file, or one for each seed."""
+    if isinstance(division, Partition):
+        division.save(partition_file(table, name))
+    else:
+        for seed, partition in division.items():
+            partition.save(partition_file(table, name, seed))
+
+
+def load_division(table: str, name: str, spec: str, seeds: Iterable[int]) -> Division:
+    """What `save_division` wrote, of all ``seeds`` where the specification says that each has its own.
+
+    Raises:
+        InvalidInput: a file is missing or damaged.
+    """
+    if follows_run(spec):
+        return {seed: Partition.load(partition_file(table, name, seed)) for seed in seeds}
+    return Partition.load(partition_file(table, name))
 
 
 def load_results(table: str, root: Path) -> dict[str, Any]:

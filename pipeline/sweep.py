@@ -18,18 +18,17 @@ from threading import Thread
 from types import FrameType, TracebackType
 from typing import Any
 
-from pfl.data.partition import Partition
 from pfl.errors import InvalidInput
 from pipeline import results
 from pipeline.agenda import Agenda
 from pipeline.cell import Attempt, CellAgenda
-from pipeline.config import Resources, Table, cells, load_table, partition_file
+from pipeline.config import Resources, Table, cells, load_table
 from pipeline.environment import MODELS, SCRATCH, Sources, checkpoints_of
 from pipeline.estimate import Estimate
 from pipeline.ledger import Ledger, Row, publish
 from pipeline.params import selected_subset
 from pipeline.progress import Progress
-from pipeline.stored import load_manifest
+from pipeline.stored import load_division, load_manifest
 from pipeline.tracking import Tracker
 
 SECONDS_TO_STOP = 3.0  # that an interrupted sweep grants MLflow
@@ -80,8 +79,8 @@ def agenda_of(name: str, table: Table, ledger: Ledger, writer: Writer | None = N
     """
     wanted = cells(name, table)
     partitions = {
-        division: Partition.load(partition_file(name, division))
-        for division in dict.fromkeys(cell.partition_name for cell in wanted)
+        division: load_division(name, division, cell.partition, table.seeds)
+        for division, cell in {cell.partition_name: cell for cell in wanted}.items()
     }
     callbacks = (writer.row, writer.cell) if writer else ()
     return Agenda(wanted, table, partitions, ledger, *callbacks)

@@ -18,12 +18,11 @@ from ray.tune.search import Searcher
 from pfl.config import Execution
 from pfl.trials import Trial, cause_of, commit, run_together, run_trial
 from pipeline import rounds
-from pipeline.config import partition_file
 from pipeline.environment import MODELS, checkpoint_folder
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
-    from pfl.data.partition import Partition
+    from pfl.data.partition import Division
     from pipeline.agenda import Agenda
 
 
@@ -136,7 +135,7 @@ class Worker(tune.Trainable):
         )
         try:
             dataset = _dataset(first.dataset, self._job["source"])
-            partition = _partition(first.table, first.setting)
+            partition = _division(first.table, first.setting, first.partition, first.seeds)
             tell = rounds.teller(trials)
             if len(trials) == 1:
                 return [{"rows": run_trial(first, dataset, partition, execution, tell)}]
@@ -155,7 +154,7 @@ def _dataset(name: str, source: str | None) -> Dataset:
 
 
 @cache
-def _partition(table: str, setting: str) -> Partition:
-    from pfl.data.partition import Partition
+def _division(table: str, name: str, spec: str, seeds: tuple[int, ...]) -> Division:
+    from pipeline.stored import load_division
 
-    return Partition.load(partition_file(table, setting))
+    return load_division(table, name, spec, seeds)

@@ -182,6 +182,29 @@ def test_a_picture_that_cannot_be_drawn_is_one_line_before_the_partition_is_made
     assert not list(tmp_path.iterdir())
 
 
+def test_a_partition_can_follow_the_seeds_of_a_run(tmp_path):
+    arguments = [
+        "--seeds",
+        "0,2",
+        "--partition",
+        "dirichlet:0.5,seed=run",
+        "--json",
+        str(tmp_path / "r.json"),
+    ]
+    done = pfl("run", *QUICK, *arguments)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "r.json").read_text())
+    specs = [f"dirichlet:0.5,min=10,test=0.25,seed={seed}" for seed in (0, 2)]
+    assert [result["config"]["partition"] for result in results] == specs
+    assert len({json.dumps(result["per_client"][0]) for result in results}) == 2
+
+
+def test_a_partition_without_a_run_cannot_follow_its_seed():
+    done = pfl("partition", "dirichlet:0.5,seed=run")
+    assert done.returncode == 2
+    assert "seed: run is not accepted" in done.stderr
+
+
 def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
     data = load("digits")
     split = make_partition("pathological:2", data, 6)

@@ -56,6 +56,22 @@ def test_a_trial_survives_a_journey_as_json(trial):
     assert Trial.from_dict(json.loads(json.dumps(trial.to_dict()))) == trial
 
 
+def test_a_trial_with_a_partition_for_each_seed_gives_the_rows_of_each_alone(trial, dataset, partition):
+    other = dataclasses.replace(partition, train=partition.train[::-1], test=partition.test[::-1])
+    checksums = {0: partition.checksum, 1: other.checksum}
+    both = Trial.from_dict(
+        json.loads(json.dumps(dataclasses.replace(trial, partition_checksum=checksums).to_dict()))
+    )
+    rows = run_trial(both, dataset, {0: partition, 1: other})
+    for row, own in zip(rows, (partition, other), strict=True):
+        alone = make_trial(CONFIG, dataset, own, (row["seed"],))
+        (expected,) = run_trial(alone, dataset, own)
+        for name in ("key", "partition_checksum", "metrics"):
+            assert row[name] == expected[name]
+    with pytest.raises(ValueError, match="partition"):
+        run_trial(both, dataset, {0: partition, 1: partition})
+
+
 def test_other_data_than_the_trials_is_refused(trial, dataset, partition):
     stale = dataclasses.replace(trial, partition_checksum="0" * 64)
     with pytest.raises(ValueError, match="partition"):

@@ -12,7 +12,6 @@ from pfl.files import check_writable, replacing, writing
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
-    from pfl.data.partition import Partition
 
 DEFAULT_CLIENTS = 20
 PICTURES = (".svg", ".png", ".pdf")
@@ -33,7 +32,10 @@ def partition(
         if plot.suffix.lower() not in PICTURES:
             raise InvalidInput("plot", str(plot), f"a file name that ends in {', '.join(PICTURES)}")
         check_writable(plot)
-    data, split = divided(dataset, spec, clients)
+    from pfl.data.partition import make_partition
+
+    data, clients = checked(dataset, spec, clients)
+    split = make_partition(spec, data, clients)
     print(split.spec)
     for name, value in split.statistics(data.labels, len(data.classes)).items():
         parts = value.items() if isinstance(value, dict) else [("", value)]
@@ -52,14 +54,13 @@ def partition(
         print(f"  drawn in {plot}")
 
 
-def divided(dataset: str, spec: str, clients: int | None) -> tuple[Dataset, Partition]:
-    """The data set and its partition; what can be checked is checked before anything is read."""
+def checked(dataset: str, spec: str, clients: int | None) -> tuple[Dataset, int | None]:
+    """The data set and how many clients divide it; what can be checked is checked before anything is read."""
     from pfl.data.dataset import check_dataset, load
-    from pfl.data.partition import check_partition, make_partition, parse_spec
+    from pfl.data.partition import check_partition, parse_spec
 
     if clients is None and not parse_spec(spec)[1].clients_from_data:
         clients = DEFAULT_CLIENTS
     known = check_dataset(dataset)
     check_partition(spec, clients, *((known.samples, known.classes) if known else ()))
-    data = load(dataset)
-    return data, make_partition(spec, data, clients)
+    return load(dataset), clients

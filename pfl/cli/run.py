@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pfl.cli.partition import divided
+from pfl.cli.partition import checked
 from pfl.cli.progress import progress
 from pfl.cli.trials import run_trials
 from pfl.config import Config, Execution, check_seeds
@@ -56,8 +56,11 @@ def run(
     momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = DEFAULT.momentum,
     weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = DEFAULT.weight_decay,
     batch_order: Annotated[
-        str, typer.Option(help="Minibatches: shuffled, or a class_stream.")
+        str, typer.Option(help="Minibatches: shuffled, fixed, or a class_stream.")
     ] = DEFAULT.batch_order,
+    augmentation: Annotated[
+        str, typer.Option(help="Of training images: none, crop_flip, crop_flip_rotate or flip_rotate.")
+    ] = DEFAULT.augmentation,
     input_scale: Annotated[
         str, typer.Option(help="Images: normalised, symmetric (-1 to 1), unit (0 to 1) or raw255.")
     ] = DEFAULT.input_scale,
@@ -127,6 +130,7 @@ def run(
         momentum=momentum,
         weight_decay=weight_decay,
         batch_order=batch_order,  # type: ignore[arg-type]
+        augmentation=augmentation,  # type: ignore[arg-type]
         input_scale=input_scale,  # type: ignore[arg-type]
         bn_stats=bn_stats,  # type: ignore[arg-type]
         validation=validation,
@@ -142,27 +146,31 @@ def run(
     _check_checkpoint(checkpoint, resume)
     spec = f"file:{partition_file}" if partition_file else partition
 
-    data, split = divided(dataset, spec, clients)
+    data, clients = checked(dataset, spec, clients)
     if not model:
         config = dataclasses.replace(config, model=_fitting_model(data)).validated()
 
+    from pfl.data.partition import make_division, of_seed, parse_spec
     from pfl.engine.simulation import simulate
     from pfl.trials import json_ready, versions
 
+    split = make_division(spec, data, clients, chosen)
     for line in config.warnings():
         print(f"pfl: warning: {line}", file=sys.stderr)
     if resume and checkpoint and not (checkpoint / CHECKPOINT).exists():
         print(f"pfl: no checkpoint in {checkpoint}; starting from the beginning", file=sys.stderr)
+    divided = f"{parse_spec(spec)[0]}, {of_seed(split, chosen[0]).clients} clients"
     print(
-        f"{method} on {data.name}, {split.spec}, {split.clients} clients, {config.model}, "
+        f"{method} on {data.name}, {divided}, {config.model}, "
         f"{config.rounds} rounds, seed {', '.join(map(str, chosen))}"
     )
     with progress(config.rounds, method) as on_round:
         results = simulate(config, data, split, chosen, execution, on_round)
     documents = []
     for result in results:
+        place = {"dataset": dataset, "partition": of_seed(split, result.seed).spec, "seed": result.seed}
         document = {
-            "config": {**config.to_dict(), "dataset": dataset, "partition": split.spec, "seed": result.seed},
+            "config": {**config.to_dict(), **place},
             **result.metrics,
             **result.measured,
             "versions": versions(method),

@@ -31,7 +31,7 @@ def run_trials(file: Path, rows: Path, execution: Execution) -> None:
         typer.Exit: some trial failed.
     """
     from pfl.data.dataset import load
-    from pfl.data.partition import make_partition
+    from pfl.data.partition import make_division
     from pfl.trials import cause_of, folder_of, run_trial
 
     checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
@@ -47,7 +47,7 @@ def run_trials(file: Path, rows: Path, execution: Execution) -> None:
             if trial.dataset not in datasets:
                 datasets[trial.dataset] = load(trial.dataset)
             data = datasets[trial.dataset]
-            split = make_partition(trial.partition, data, trial.clients)
+            split = make_division(trial.partition, data, trial.clients, trial.seeds)
             with progress(trial.config["rounds"], f"{number}/{len(pending)} {trial.cell}") as on_round:
                 finished = run_trial(trial, data, split, own, on_round)
         except Exception as error:

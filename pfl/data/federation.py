@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import mmap
 from functools import cached_property
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
+from pfl.engine.augmentation import Moves, augmented
 
 SCALES = {"symmetric": ((0.5,), (0.5,)), "unit": ((0.0,), (1.0,)), "raw255": ((0.0,), (1 / 255,))}
 """Input scale to what is subtracted and divided by; "normalised" takes the data set's mean and deviation."""
@@ -57,6 +59,14 @@ class Federation:
         self._scale = 1 / (255 * std)
         self._shift = -mean / std
 
+    def divided(self, partition: Partition) -> Federation:
+        """The same images in another partition; they are in memory once."""
+        other = copy.copy(self)
+        other.partition, other.train, other.test = partition, partition.train, partition.test
+        for cached in ("sizes", "label_counts"):
+            other.__dict__.pop(cached, None)
+        return other
+
     @property
     def clients(self) -> int:
         return len(self.train)
@@ -74,12 +84,17 @@ class Federation:
         counts = [np.bincount(labels[index], minlength=self.classes) for index in self.train]
         return torch.tensor(np.stack(counts), dtype=torch.float64, device=self.device)
 
-    def batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Images (..., C, H, W) and labels (...) of the pooled indices ``index`` (...)."""
+    def batch(self, index: Tensor, moves: Moves | None = None) -> tuple[Tensor, Tensor]:
+        """Images (..., C, H, W) and labels (...) of the pooled indices ``index`` (...), as ``moves`` say."""
         chosen = self.images.index_select(0, index.flatten())  # copies rows; indexing copies bytes
-        images = chosen.view(*index.shape, *self.shape).to(self.dtype)
+        chosen = chosen.view(*index.shape, *self.shape)
         self._release(index.numel())
-        return images.mul_(self._scale).add_(self._shift), self.labels[index]
+        images = self._scaled(chosen) if moves is None else augmented(chosen, moves, self._scaled)
+        return images, self.labels[index]
+
+    def _scaled(self, images: Tensor) -> Tensor:
+        """Bytes as the network is to see them."""
+        return images.to(self.dtype).mul_(self._scale).add_(self._shift)
 
     def _release(self, drawn: int) -> None:
         """Give memory-mapped images back to the page cache, from where a later batch maps its own again."""

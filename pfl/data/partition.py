@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ from pfl.files import replacing, writing
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
+
+RUN = "run"
+"""The partition's seed in a specification where it is the run's: each seed has a partition of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,11 +167,23 @@ class Partition:
         }
 
 
-def parse_spec(spec: str) -> tuple[str, Rule]:
+Division = Partition | Mapping[int, Partition]
+"""One partition for all seeds of a simulation, or by seed one for each."""
+
+
+def of_seed(division: Division, seed: int) -> Partition:
+    """The partition of a seed."""
+    return division if isinstance(division, Partition) else division[seed]
+
+
+def parse_spec(spec: str, run_seed: int | None = None) -> tuple[str, Rule]:
     """The canonical form of ``RULE[:ARG][,key=value|flag]...`` with its defaults written out, and its rule.
 
     >>> parse_spec("dirichlet:0.1,seed=3")[0]
     'dirichlet:0.1,min=10,test=0.25,seed=3'
+
+    Args:
+        run_seed: what ``seed=run`` stands for; None: it is left as it is.
 
     Raises:
         InvalidInput: an unknown rule or option, or a value that is not accepted.
@@ -187,8 +203,21 @@ def parse_spec(spec: str) -> tuple[str, Rule]:
         if key in options:
             raise InvalidInput(key, value, f"one value, not {options[key]} as well")
         options[key] = value
+    follows = options.get("seed") == RUN
+    if follows:
+        if name == "file":
+            raise InvalidInput("seed", RUN, "a number, as the lists of a file are the same in every run")
+        options["seed"] = str(run_seed or 0)
     found = parsed(rule, options)
-    return name + written(found), found
+    canonical = name + written(found)
+    if follows and run_seed is None:
+        canonical = f"{canonical.rpartition('=')[0]}={RUN}"
+    return canonical, found
+
+
+def follows_run(spec: str) -> bool:
+    """Whether each seed of a simulation has a partition of its own: whether ``spec`` says ``seed=run``."""
+    return parse_spec(spec)[0].endswith(f",seed={RUN}")
 
 
 def check_partition(
@@ -207,16 +236,31 @@ def check_partition(
     parse_spec(spec)[1].check(clients, samples, classes)
 
 
-def make_partition(spec: str, dataset: Dataset, clients: int | None) -> Partition:
-    """Partition a data set over its clients; the same three give the same index lists.
+def make_partition(
+    spec: str, dataset: Dataset, clients: int | None, run_seed: int | None = None
+) -> Partition:
+    """Partition a data set over its clients; the same arguments give the same index lists.
+
+    Args:
+        run_seed: what ``seed=run`` stands for.
 
     Raises:
-        InvalidInput: the rule cannot give every client its classes or its minimum.
+        InvalidInput: the rule cannot give every client its classes or its minimum, or ``seed=run`` without a
+            run.
     """
-    canonical, rule = parse_spec(spec)
+    if run_seed is None and follows_run(spec):
+        raise InvalidInput("seed", RUN, "a number, as there is no run whose seed it could be")
+    canonical, rule = parse_spec(spec, run_seed)
     notes: list[str] = []
     train, test = rule.divide(dataset, clients, notes)
     return Partition(canonical, tuple(train), tuple(test), dataset.checksum, tuple(notes))
+
+
+def make_division(spec: str, dataset: Dataset, clients: int | None, seeds: Iterable[int]) -> Division:
+    """The partition of a data set for all ``seeds`` or, where it follows the run's seed, for each."""
+    if follows_run(spec):
+        return {seed: make_partition(spec, dataset, clients, seed) for seed in seeds}
+    return make_partition(spec, dataset, clients)
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:

@@ -62,7 +62,7 @@ class Rule(ABC):
     pool: ClassVar[str] = "train and test merged"
     clients_from_data: ClassVar[bool] = False
 
-    seed: int = hyper(0, "seed of the partition", low=0)
+    seed: int = hyper(0, "seed of the partition; run: the seed of the run", low=0)
 
     def __post_init__(self) -> None:
         for name, field in self.options().items():
@@ -74,7 +74,7 @@ class Rule(ABC):
         """What a specification may say, by name: the argument, the rule's own options and the common ones."""
         fields = {field.name: field for field in dataclasses.fields(cls)}
         first = [cls.argument] if cls.argument else []
-        last = [name for name in ("min", "test", "seed") if name in fields]
+        last = [name for name in ("min", "test", "unstratified", "seed") if name in fields]
         own = [name for name in fields if name not in (*first, *last)]
         return {name: fields[name] for name in (*first, *own, *last)}
 
@@ -103,6 +103,7 @@ class PoolingRule(Rule):
 
     min: int = hyper(10, "samples that every client gets at least", low=2)
     test: float = hyper(0.25, "share of a client's samples that is its test set", low=0.01, high=0.99)
+    unstratified: bool = hyper(False, "split a client's samples at random, not class by class")
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         super().check(clients, samples, classes)
@@ -126,7 +127,10 @@ class PoolingRule(Rule):
         smallest = min(len(part) for part in parts)
         if smallest < self.min:
             raise InvalidInput("min", self.min, f"at most {smallest}, the smallest client of this partition")
-        return split(parts, dataset.labels, self.test, self.seed, "split")
+        if self.unstratified:
+            return cut(parts, self.test, self.seed)
+        train, test = split(parts, dataset.labels, self.test, self.seed, "split")
+        return [np.sort(own) for own in train], [np.sort(own) for own in test]
 
 
 @dataclass(frozen=True)
@@ -165,22 +169,42 @@ def split(parts: list[np.ndarray], labels: np.ndarray, share: float, seed: int, 
     proportions up to rounding (largest remainder, ties at random).
 
     Returns:
-        What every client keeps and what is taken, in ascending order.
+        What every client keeps and what is taken, in the order of ``parts``.
     """
     kept, taken = [], []
     for client, samples in enumerate(parts):
         rng = generator(seed, purpose, client=client)
-        part = rng.permutation(samples)
-        keep = min(max(int(round(len(part) * (1 - share), 9)), 1), len(part) - 1)
+        place = rng.permutation(len(samples))
+        part, keep = samples[place], _kept(samples, share)
         _, label, counts = np.unique(labels[part], return_inverse=True, return_counts=True)
         quota = apportion(counts, keep, rng)
         order = np.argsort(label, kind="stable")
         rank = np.empty(len(part), np.int64)
         rank[order] = np.arange(len(part)) - np.repeat(np.cumsum(counts) - counts, counts)
         is_kept = rank < quota[label]
-        kept.append(np.sort(part[is_kept]))
-        taken.append(np.sort(part[~is_kept]))
+        kept.append(samples[np.sort(place[is_kept])])
+        taken.append(samples[np.sort(place[~is_kept])])
     return kept, taken
+
+
+def cut(parts: list[np.ndarray], share: float, seed: int) -> Split:
+    """Shuffle every client's samples and take the last ``share`` of them away, as FL-bench does.
+
+    See data/utils/run.py of https://github.com/KarhouTam/FL-bench. As many are kept as by `split`.
+
+    Returns:
+        What every client keeps and what is taken, in random order.
+    """
+    shuffled = [
+        generator(seed, "unstratified split", client=i).permutation(part) for i, part in enumerate(parts)
+    ]
+    kept, taken = zip(*(np.split(part, [_kept(part, share)]) for part in shuffled), strict=True)
+    return list(kept), list(taken)
+
+
+def _kept(samples: np.ndarray, share: float) -> int:
+    """How many of a client's samples are left if ``share`` of them is taken away."""
+    return min(max(int(round(len(samples) * (1 - share), 9)), 1), len(samples) - 1)
 
 
 def apportion(weights: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:

@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from pfl.config import Config
 from pfl.data.federation import Federation
+from pfl.engine.augmentation import draw
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import Groups
 from pfl.engine.method import Method, Phase
@@ -65,6 +66,24 @@ class Program:
     ) -> Client:
         """One client of this program in training."""
         return kind(self.net, params, start, state, trained, self.norms, self.dropouts)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether training draws random numbers by the keys of its steps."""
+        return bool(self.dropouts) or self.config.augmentation != "none"
+
+    def batch(self, index: Tensor, key: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
+        """Images and labels of a training step's batch ``number``, augmented as the step's ``key`` decides.
+
+        Args:
+            index: (..., B) pooled indices.
+            key: (...,); dropout takes the lowest numbers of its stride, this the highest.
+        """
+        augmentation = self.config.augmentation
+        if augmentation == "none" or key is None:
+            return self.federation.batch(index)
+        moves = draw(augmentation, key + (KEY_STRIDE - 1 - number), index.shape[-1])
+        return self.federation.batch(index, moves)
 
     def prepare(self, phase: Phase) -> tuple[str, ...]:
         """Put ``net`` in the mode of ``phase`` and return the names of the parameters that it moves.
@@ -183,11 +202,13 @@ class Task:
         stream = generator(seed, self.purpose, self.round, client)
         key = integer_seed(seed, f"{self.purpose} keys", self.round, client) >> 1
         for phase in self.phases[k]:
-            if config.batch_order == "class_stream":
+            if config.batch_order == "shuffled":
+                batches = _shuffled(phase, config, samples, stream)
+            elif config.batch_order == "fixed":
+                batches = _stream(phase, config, samples, 0)
+            else:
                 batches = _stream(phase, config, samples, position)
                 position += len(batches)
-            else:
-                batches = _shuffled(phase, config, samples, stream)
             if 0 < len(batches) < phase.batches:
                 batches = [batches[i % len(batches)] for i in range(phase.batches)]
             plans = []

@@ -55,7 +55,8 @@ class LoopBackend:
             bind(program.net, params)
             client = Client(program.net, params, params, {name: stack[k] for name, stack in state.items()})
             for i in range(0, len(indices), COLLECTION_BATCH):
-                batch = _batch(program, indices[i : i + COLLECTION_BATCH])
+                index = torch.from_numpy(indices[i : i + COLLECTION_BATCH])
+                batch = Batch(*program.federation.batch(index.to(program.federation.device)))
                 for name, value in statistic(client, batch).items():
                     if name not in sums:
                         sums[name] = value.new_zeros((len(samples), *value.shape), dtype=torch.float64)
@@ -80,13 +81,11 @@ class _Alone(Client):
         return dict(zip(leaves, gradients, strict=True)), value.detach()
 
 
-def _batch(program: Program, index: np.ndarray, plan: Plan | None = None) -> Batch:
-    federation = program.federation
-    x, y = federation.batch(torch.from_numpy(index).to(federation.device))
-    if plan is None:
-        return Batch(x, y)
+def _batch(program: Program, index: np.ndarray, plan: Plan, number: int = 0) -> Batch:
+    device = program.federation.device
+    key = torch.tensor(plan.key, device=device) if program.keyed else None
+    x, y = program.batch(torch.from_numpy(index).to(device), key, number)
     noise = None if plan.noise is None else torch.from_numpy(plan.noise).to(x)
-    key = torch.tensor(plan.key, device=x.device) if program.dropouts else None
     return Batch(x, y, None, noise, key)
 
 
@@ -122,7 +121,7 @@ def _run_steps(program: Program, phase: Phase, plans: list[Plan], client: Client
     optimiser = SGD(program.config, lr, list(client.weights.values()))
     total = torch.zeros((), dtype=torch.float64, device=program.federation.device)
     for plan in plans:
-        batches = tuple(_batch(program, index, plan) for index in plan.batches)
+        batches = tuple(_batch(program, index, plan, j) for j, index in enumerate(plan.batches))
         for _ in range(phase.repeat):
             if phase.step is None:
                 assert phase.gradient is not None

@@ -16,7 +16,7 @@ import torch
 from pfl.config import Config, Execution, check_seeds, stackable
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
-from pfl.data.partition import Partition
+from pfl.data.partition import Division, Partition, of_seed
 from pfl.engine import checkpoint
 from pfl.engine.device import backend_for, peak_memory, resolve_device, threads
 from pfl.engine.evaluation import Known, evaluate, moments, summarise
@@ -90,7 +90,7 @@ _PLAIN = ("history", "per_client", "bytes_down", "bytes_up", "losses", "diverged
 def simulate(
     config: Config,
     dataset: Dataset,
-    partition: Partition,
+    partition: Division,
     seeds: Sequence[int] = (0,),
     execution: Execution = Execution(),
     on_round: OnRound | None = None,
@@ -103,8 +103,8 @@ def simulate(
 
     Args:
         config: what to compute; validated here.
-        partition: which images are whose; with ``config.validation`` the clients are evaluated on that share
-            of their training samples.
+        partition: which images are whose, for all seeds or by seed; with ``config.validation`` the clients
+            are evaluated on that share of their training samples.
         seeds: each drives initialisation, participants and batches of one simulation.
         execution: device, backend, threads, checkpoints.
         on_round: told of every round.
@@ -123,7 +123,7 @@ def simulate(
 def simulate_together(
     configs: Sequence[Config],
     dataset: Dataset,
-    partition: Partition,
+    partition: Division,
     seeds: Sequence[int] = (0,),
     execution: Execution = Execution(),
     on_round: OnRound | None = None,
@@ -157,14 +157,22 @@ def simulate_together(
         raise InvalidInput("save", execution.save, "no file where several configurations run together")
     config = configs[0]
     device = resolve_device(execution.device)
-    if config.validation:
-        partition = partition.with_validation(config.validation, dataset.labels)
+
+    def seen(part: Partition) -> Partition:
+        """What a simulation may see of a partition."""
+        return part.with_validation(config.validation, dataset.labels) if config.validation else part
+
     deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
     with deterministic, threads(execution.threads):
         dtype = getattr(torch, config.dtype)
-        federation = Federation(dataset, partition, device, dtype, config.input_scale)
+        first = of_seed(partition, seeds[0])
+        federation = Federation(dataset, seen(first), device, dtype, config.input_scale)
+        federations = [
+            federation if (own := of_seed(partition, seed)) is first else federation.divided(seen(own))
+            for seed in seeds
+        ]
         backend = backend_for(execution.backend, device)
-        simulation = Simulation(configs, federation, seeds, backend, observe)
+        simulation = Simulation(configs, federations, seeds, backend, observe)
         results = simulation.run(execution, on_round)
     return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
 
@@ -174,7 +182,7 @@ class Simulation:
 
     Args:
         configs: validated, and `pfl.config.stackable`.
-        federation: the clients' data.
+        federation: the clients' data, for all seeds or of each.
         seeds: one federation under way for each, in each configuration.
         backend: runs local programs and evaluations.
         observe: as in `simulate`.
@@ -183,35 +191,36 @@ class Simulation:
     def __init__(
         self,
         configs: Sequence[Config],
-        federation: Federation,
+        federation: Federation | Sequence[Federation],
         seeds: Sequence[int],
         backend: Backend,
         observe: Observe | None = None,
     ):
+        federations = [federation] * len(seeds) if isinstance(federation, Federation) else federation
         self.configs = configs
         self.config = configs[0]
         self.observe = observe or _observer(configs[0])
-        self.federation = federation
+        self.federation = federations[0]
         self.backend = backend
         self.runs: list[_Run] = []
         for config in configs:
             method: Method = METHODS[config.method].from_dict(config.hyperparameters)
-            self.runs += [self._start(config, method, seed) for seed in seeds]
+            self.runs += [self._start(config, method, *of) for of in zip(federations, seeds, strict=True)]
         self.program = self.runs[0].program
         self.seconds = 0.0
         self.training_seconds = 0.0
         self.samples = 0
         self.stopped_at: int | None = None
 
-    def _start(self, config: Config, method: Method, seed: int) -> _Run:
-        server = Server(config, self.federation, seed)
+    def _start(self, config: Config, method: Method, federation: Federation, seed: int) -> _Run:
+        server = Server(config, federation, seed)
         net = self._build(method, server)
         server.hold(net)
         method.initialise(server)
         server.settle()
         # One template serves all runs: backends bind each client's own tensors to it.
         template = self.runs[0].program.net if self.runs else net
-        program = Program(method, template, server.groups, config, self.federation)
+        program = Program(method, template, server.groups, config, federation)
         server.connect(program, self.backend)
         return _Run(method, server, program)
 
@@ -333,10 +342,12 @@ class Simulation:
     @cached_property
     def _fingerprint(self) -> list[str]:
         """The keys of what the simulation computes; one checkpoint after another carries them."""
-        partition = self.federation.partition
-        data, divided = partition.data_checksum, partition.checksum
         servers = [run.server for run in self.runs]
-        return [trial_key(server.config.to_dict(), data, divided, server.seed) for server in servers]
+        divided = [server.federation.partition for server in servers]
+        return [
+            trial_key(server.config.to_dict(), own.data_checksum, own.checksum, server.seed)
+            for server, own in zip(servers, divided, strict=True)
+        ]
 
     def _state(self) -> dict[str, Any]:
         return {

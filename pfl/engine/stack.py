@@ -122,12 +122,14 @@ class Part:
     def _step(self, active: int, inputs: Any) -> None:
         """One step of the first ``active`` clients, in place; ``inputs`` are `Batch`'s, but for indices in
         the place of images and labels."""
-        federation, stack = self.program.federation, self.stack
+        stack = self.stack
 
         def first(stacks: Stacks) -> dict[str, Tensor]:
             return {name: stack[:active] for name, stack in stacks.items()}
 
-        batches = [(*federation.batch(index), *rest) for index, *rest in inputs]
+        batches = [
+            (*self.program.batch(index, rest[-1], j), *rest) for j, (index, *rest) in enumerate(inputs)
+        ]
         moving = first({name: stack.params[name] for name in self.trained})
         others = first({name: params for name, params in stack.params.items() if name not in moving})
         state = first(stack.state)
@@ -213,7 +215,7 @@ def _steps(program: Program, plans: list[list[Plan]]) -> Iterator[tuple[int, Inp
             table[i, :, k][real[i, :, k]] = np.concatenate(batches)
     index, rows = torch.from_numpy(table).to(device), torch.from_numpy(real).to(device, dtype)
     noise = _by_step([[plan.noise for plan in mine] for mine in plans], device, dtype)
-    keys = _by_step([[plan.key for plan in mine] for mine in plans], device) if program.dropouts else None
+    keys = _by_step([[plan.key for plan in mine] for mine in plans], device) if program.keyed else None
     for i, sizes in enumerate(lengths):
         active = int((sizes[0] > 0).sum())  # a prefix: the stack is ordered by steps
         found: list[tuple[Tensor | None, ...]] = []

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pfl.data.partition import parse_spec
 from pfl.errors import InvalidInput
 from pfl.trials import commit, json_ready
 from pipeline.check import check_runs
@@ -141,7 +142,7 @@ def _provenance(runs: Runs, simulated: bool) -> dict[str, list[str]]:
             for name, dataset in runs.datasets.items()
             for line in data_facts(name, dataset.checksum, dataset.source)
         ],
-        "Partitions": sorted({made.spec for made in runs.partitions.values()}),
+        "Partitions": sorted({parse_spec(cell.partition)[0] for cell in runs.cells}),
     }
     if not simulated:
         return facts

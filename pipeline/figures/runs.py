@@ -16,16 +16,16 @@ from pfl.cli.progress import progress
 from pfl.config import Execution
 from pfl.errors import InvalidInput
 from pfl.files import write_text
-from pipeline.config import Cell, cells, partition_file
+from pipeline.config import Cell, cells
 from pipeline.environment import SCRATCH, Sources
 from pipeline.figures.config import Figure
 from pipeline.ledger import Ledger, Row, publish
-from pipeline.stored import stored
+from pipeline.stored import save_division, stored
 from pipeline.summary import failure
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
-    from pfl.data.partition import Partition
+    from pfl.data.partition import Division
     from pfl.engine.simulation import Observe
     from pfl.trials import Trial
 
@@ -56,16 +56,17 @@ class Runs:
         return {name: load(name) for name in dict.fromkeys(cell.dataset for cell in self.cells)}
 
     @cached_property
-    def partitions(self) -> dict[str, Partition]:
+    def partitions(self) -> dict[str, Division]:
         """By name; saved where the workers of a sweep look for them."""
-        from pfl.data.partition import make_partition
+        from pfl.data.partition import make_division
 
         made = {}
         for cell in self.cells:
             name = cell.partition_name
             if name not in made:
-                made[name] = make_partition(cell.partition, self.datasets[cell.dataset], cell.clients)
-                made[name].save(partition_file(self.name, name))
+                dataset, seeds = self.datasets[cell.dataset], self.figure.seeds
+                made[name] = make_division(cell.partition, dataset, cell.clients, seeds)
+                save_division(made[name], self.name, name)
         return made
 
     def rows(self) -> dict[str, list[Row]]:

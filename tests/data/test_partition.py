@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from pfl.data.dataset import load
-from pfl.data.partition import Partition, check_partition, make_partition, parse_spec
+from pfl.data.partition import (
+    Partition,
+    check_partition,
+    make_division,
+    make_partition,
+    of_seed,
+    parse_spec,
+)
 from pfl.errors import InvalidInput
 
 
@@ -25,6 +32,8 @@ def digits():
         ("dirichlet", "dirichlet:0.1,min=10,test=0.25,seed=0"),
         ("dirichlet:1,seed=3,min=20,uncapped", "dirichlet:1,uncapped,min=20,test=0.25,seed=3"),
         ("pathological:5,test=0.50", "pathological:5,min=10,test=0.5,seed=0"),
+        ("dirichlet:0.1,unstratified", "dirichlet:0.1,min=10,test=0.25,unstratified,seed=0"),
+        ("classes_iid:6,seed=run,test=0.2", "classes_iid:6,min=10,test=0.2,seed=run"),
     ],
 )
 def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
@@ -43,7 +52,11 @@ def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
         ("dirichlet:inf", "alpha: inf is not accepted"),
         ("dirichlet:nan", "alpha: nan is not accepted"),
         ("dirichlet:0.1,seed", "seed:"),
+        ("dirichlet:0.1,seed=runs", "seed: runs is not accepted"),
+        ("file:p.json,seed=run", "seed: run is not accepted; expected a number, as the lists of a file"),
         ("dirichlet:0.1,uncapped=yes", "uncapped: yes is not accepted; expected the flag alone"),
+        ("dirichlet:0.1,unstratified=1", "unstratified: 1 is not accepted; expected the flag alone"),
+        ("dirichlet_client:0.1,unstratified", "partition option: unstratified is not accepted"),
         ("dirichlet:0.1,test=1", "test: 1.0 is not accepted; expected a number in [0.01, 0.99]"),
         ("pathological:2.5", "classes: 2.5 is not accepted; expected a whole number"),
         ("pathological:0", "classes: 0 is not accepted"),
@@ -106,6 +119,27 @@ def test_the_split_inside_a_client_keeps_the_proportions_of_its_classes(digits, 
     np.testing.assert_array_equal(partition.sizes, np.floor(total.sum(1) * (1 - share)))
 
 
+def test_an_unstratified_split_has_the_same_clients_and_sizes_but_not_their_classes(digits):
+    usual, random = (
+        make_partition(spec, digits, 20) for spec in ("dirichlet:0.5", "dirichlet:0.5,unstratified")
+    )
+    np.testing.assert_array_equal(usual.sizes, random.sizes)
+    counts = []
+    for partition in (usual, random):
+        found = partition.class_counts(digits.labels, 10)
+        counts.append((found["train"] + found["test"], found["test"]))
+    np.testing.assert_array_equal(counts[0][0], counts[1][0])
+    assert np.abs(counts[1][1] - counts[1][0] / 4).max() > 1 > np.abs(counts[0][1] - counts[0][0] / 4).max()
+
+
+def test_an_unstratified_split_is_stored_in_random_order_and_decided_by_the_partitions_seed(digits):
+    first, again, other = (
+        make_partition(f"dirichlet:0.5,unstratified,seed={seed}", digits, 20) for seed in (0, 0, 1)
+    )
+    assert first.checksum == again.checksum != other.checksum
+    assert all((np.diff(indices) < 0).any() for indices in first.train)
+
+
 def test_validation_takes_its_share_of_the_training_samples_and_no_test_sample(digits):
     partition = make_partition("dirichlet:0.1", digits, 20)
     search = partition.with_validation(0.2, digits.labels)
@@ -134,6 +168,33 @@ def test_a_client_with_one_training_sample_has_none_for_validation(labelled):
     )
     with pytest.raises(InvalidInput, match="client 0"):
         partition.with_validation(0.2, data.labels)
+
+
+# ---- a partition for each seed -------------------------------------------------------------------------
+
+RUN = "dirichlet:0.5,seed=run"
+
+
+def test_a_partition_that_follows_the_runs_seed_is_that_of_this_seed(digits):
+    division = make_division(RUN, digits, 20, (0, 3))
+    assert list(division) == [0, 3]
+    for seed, partition in division.items():
+        expected = make_partition(f"dirichlet:0.5,seed={seed}", digits, 20)
+        assert (partition.spec, partition.checksum) == (expected.spec, expected.checksum)
+        searches = [one.with_validation(0.2, digits.labels).checksum for one in (partition, expected)]
+        assert searches[0] == searches[1]
+
+
+def test_any_other_partition_is_one_for_all_seeds(digits):
+    one = make_division("dirichlet:0.5,seed=2", digits, 20, (0, 3))
+    assert of_seed(one, 0) is of_seed(one, 3) is one
+
+
+def test_a_partition_of_no_run_cannot_follow_its_seed(digits):
+    with pytest.raises(
+        InvalidInput, match="seed: run is not accepted; expected a number, as there is no run"
+    ):
+        make_partition(RUN, digits, 20)
 
 
 # ---- files ---------------------------------------------------------------------------------------------

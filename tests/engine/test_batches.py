@@ -10,7 +10,7 @@ import torch
 
 from pfl.config import Config, Execution
 from pfl.data.federation import Federation
-from pfl.data.partition import Partition
+from pfl.data.partition import Partition, make_partition
 from pfl.engine.local import minibatch_count
 from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Phase
@@ -117,6 +117,53 @@ def test_both_backends_draw_the_same_class_stream(dataset, partition):
         assert ours["post_local"] == pytest.approx(theirs["post_local"], abs=1e-9)
 
 
+FIXED = dataclasses.replace(CONFIG, batch_order="fixed")
+
+
+def test_fixed_minibatches_are_cut_once_from_the_stored_order(dataset, partition):
+    turned = dataclasses.replace(partition, train=tuple(own[::-1].copy() for own in partition.train))
+    simulation = federated(dataclasses.replace(FIXED, participation=1.0), dataset, turned)
+    stored = turned.train[0].tolist()  # 20 samples in batches of 8
+    epoch = [stored[:8], stored[8:16], stored[16:]]
+    assert [batches(simulation)[0] for _ in range(2)] == [2 * epoch] * 2
+
+
+def test_every_phase_begins_the_fixed_minibatches_anew(dataset, partition):
+    config = dataclasses.replace(FIXED, method="fedrep", participation=1.0, epochs=1)
+    simulation = federated(config, dataset, partition)
+    server = simulation.runs[0].server
+    (schedule, *_) = simulation._begin(simulation.runs[0]).schedules()
+    own = server.samples[0]
+    assert len(schedule) == 2
+    for plans in schedule:
+        np.testing.assert_array_equal(plans[0].batches[0], own[:8])
+
+
+def test_fixed_minibatches_of_a_search_keep_the_stored_order(dataset):
+    stored = make_partition("dirichlet:1,unstratified", dataset, 4)
+    search = stored.with_validation(0.2, dataset.labels)
+    for whole, part in zip(stored.train, search.train, strict=True):
+        assert not np.array_equal(whole, np.sort(whole))
+        np.testing.assert_array_equal(part, whole[np.isin(whole, part)])
+
+
+def test_both_backends_draw_the_same_fixed_minibatches(dataset, partition):
+    loop, stacked = (
+        simulate(FIXED, dataset, partition, (0,), Execution(backend=backend))[0].metrics["rounds"]
+        for backend in ("loop", "stacked")
+    )
+    for ours, theirs in zip(loop, stacked, strict=True):
+        assert ours["post_local"] == pytest.approx(theirs["post_local"], abs=1e-9)
+
+
+def test_an_interrupted_simulation_of_fixed_minibatches_goes_on_bit_identically(
+    dataset, partition, checkpointed
+):
+    whole = simulate(FIXED, dataset, partition, (0,))
+    interrupt(2, FIXED, dataset, partition, (0,), checkpointed)
+    assert simulate(FIXED, dataset, partition, (0,), checkpointed)[0].metrics == whole[0].metrics
+
+
 @pytest.mark.parametrize(
     ("phase", "samples", "count"),
     [
@@ -161,7 +208,8 @@ def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset
 @pytest.mark.parametrize(
     ("name", "value", "accepted"),
     [
-        ("batch_order", "sorted", "shuffled or class_stream"),
+        ("batch_order", "sorted", "shuffled or fixed or class_stream"),
+        ("augmentation", "flip", "none or crop_flip or crop_flip_rotate or flip_rotate"),
         ("input_scale", "raw", "normalised or symmetric or unit or raw255"),
     ],
 )

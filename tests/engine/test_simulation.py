@@ -155,3 +155,19 @@ def _simulation(config, dataset, partition, backend: Backend | None = None) -> S
 
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
     return Simulation([config.validated()], federation, (0,), backend or LoopBackend())
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_seeds_with_partitions_of_their_own_are_simulated_as_each_alone(
+    backend, dataset, partition, checkpointed
+):
+    turned = dataclasses.replace(partition, train=partition.train[::-1], test=partition.test[::-1])
+    divided = {4: partition, 2: turned}
+    config = dataclasses.replace(CONFIG, validation=0.2, dtype="float64", rounds=4)
+    execution = dataclasses.replace(checkpointed, backend=backend)
+    interrupt(2, config, dataset, divided, (4, 2), execution)
+    together = simulate(config, dataset, divided, (4, 2), execution)
+    for result in together:
+        (alone,) = simulate(config, dataset, divided[result.seed], (result.seed,), Execution(backend=backend))
+        for ours, theirs in zip(result.metrics["rounds"], alone.metrics["rounds"], strict=True):
+            assert ours["post_local"] == pytest.approx(theirs["post_local"], abs=1e-9)

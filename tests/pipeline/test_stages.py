@@ -33,7 +33,8 @@ def data(project: Path) -> Path:
 def test_the_manifest_says_what_the_data_are(data):
     digits = json.loads((data / "data/manifests/small.json").read_text())["datasets"]["digits"]
     assert (digits["images"], digits["classes"], digits["shape"]) == (1797, 10, [1, 8, 8])
-    assert len(digits["checksum"]) == 64
+    assert len(digits["checksum"]) == len(digits["content"]) == 64
+    assert digits["identity"] == "original pixels"
 
 
 def test_a_setting_gets_its_index_lists_statistics_and_plot(data):
@@ -51,6 +52,50 @@ def test_the_same_partition_gives_the_same_files(data):
         return {path.name: path.read_bytes() for path in (data / "data/partitions/small").iterdir()}
 
     assert contents() == contents()
+
+
+@pytest.fixture
+def divided_by_seed(data, edit) -> Path:
+    """One setting, without a search, with a partition for each of its seeds 0 and 1."""
+    edit('  dir: "dirichlet:0.5"\n  two: "pathological:2"', '  dir: "dirichlet:0.5,seed=run"')
+    edit("search: {trials: 4, batch: 2}\n", "")
+    stages.partition("small")
+    return data
+
+
+def test_a_partition_that_follows_the_runs_seed_is_a_file_for_each(divided_by_seed):
+    folder = divided_by_seed / "data/partitions/small"
+    files = ["dir.json", "dir.svg", "dir@seed0.npz", "dir@seed1.npz"]
+    assert sorted(path.name for path in folder.iterdir()) == files
+    first, second = (Partition.load(folder / f"dir@seed{seed}.npz") for seed in (0, 1))
+    assert (first.spec[-7:], second.spec[-7:]) == (",seed=0", ",seed=1")
+    found = json.loads((folder / "dir.json").read_text())
+    assert (found["spec"][-9:], found["checksum"]) == (",seed=run", first.checksum)
+    assert found["notes"][0] == "each seed has a partition of its own; this is that of seed 0"
+
+
+def test_each_seed_of_a_cell_runs_on_its_own_partition(divided_by_seed):
+    folder = divided_by_seed / "data/partitions/small"
+    pfl("check")
+    pfl("trials", "small", "trials.jsonl")
+    pfl("run", "--trials", "trials.jsonl", "--json", "rows.jsonl")
+    rows = [json.loads(line) for line in (divided_by_seed / "rows.jsonl").read_text().splitlines()]
+    assert {(row["seed"], row["partition_checksum"]) for row in rows} == {
+        (seed, Partition.load(folder / f"dir@seed{seed}.npz").checksum) for seed in (0, 1)
+    }
+    assert pfl("ledger", "import", "rows.jsonl") == "4 rows are new\n"
+    assert "4 of 4 simulations are done" in pfl("trials", "small", "trials.jsonl")
+
+
+def test_a_part_of_the_seeds_has_the_partitions_of_the_whole_table(divided_by_seed):
+    folder = divided_by_seed / "data/partitions/small"
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (divided_by_seed / "params.yaml").write_text("tables: [small]\nsubset: {seeds: [1]}\n")
+    stages.partition("small")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+    pfl("trials", "small", "trials.jsonl")
+    trials = [json.loads(line) for line in (divided_by_seed / "trials.jsonl").read_text().splitlines()]
+    assert [trial["seeds"] for trial in trials] == [[1], [1]]
 
 
 def test_data_that_changed_after_the_download_stage_are_noticed(data):

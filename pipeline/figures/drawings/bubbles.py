@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pfl.data.partition import of_seed
 from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Drawing, grid, labels
 from pipeline.figures.numbers import Numbers, Point, matrix_points
@@ -22,7 +23,8 @@ def measure(runs: Runs) -> Numbers:
     """Samples by class (series) and client (x), training and test together; and the mean number of classes
     that a client has."""
     points, means = [], []
-    for setting, partition in runs.partitions.items():
+    for setting, division in runs.partitions.items():
+        partition = of_seed(division, runs.figure.seeds[0])
         (dataset,) = {runs.datasets[cell.dataset] for cell in runs.cells if cell.setting == setting}
         counts = sum(partition.class_counts(dataset.labels, len(dataset.classes)).values())
         points += matrix_points(setting, dataset.classes, np.asarray(counts).T)

@@ -1,0 +1,88 @@
+"""Random flips, rotations and crops of training images, as FedCAC's code has them.
+
+The order of the steps and what fills the gaps are those of Fling, https://github.com/FLAIR-Community/Fling
+(fling/dataset/cifar100.py and fling/utils/data_utils/data_transform.py): flip, rotate, scale, crop. So what a
+rotation uncovers is black, and what a crop adds is 0 on the scaled image, the mean colour of normalised ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pfl.models._layers import _hash
+
+PADDING = 4  # pixels on each side, out of which a crop of the image's size is taken
+DEGREES = 15  # of a rotation, at most, to either side
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What happens to each image of a batch; None: this step is left out.
+
+    Attributes:
+        flip: bool (..., B), mirrored from left to right.
+        angle: float64 (..., B), rotated counter-clockwise about the centre, in radians.
+        crop: int64 (..., B, 2), rows and columns by which the window moves down and right, from -4 to 4.
+    """
+
+    flip: Tensor | None
+    angle: Tensor | None
+    crop: Tensor | None
+
+
+def draw(augmentation: str, key: Tensor, count: int) -> Moves:
+    """The moves of ``count`` images that a key decides, on any device and with any padding after them.
+
+    Args:
+        augmentation: names its steps, "crop_flip_rotate".
+        key: int64 (...,), another for every client, step and batch.
+    """
+    steps = augmentation.split("_")
+    position = torch.arange(4 * count, device=key.device).view(count, 4)
+    uniform = _hash(_hash(position) ^ key[..., None, None]).double() / 2**32  # (..., B, 4)
+    window = 2 * PADDING + 1
+    return Moves(
+        flip=uniform[..., 0] < 0.5 if "flip" in steps else None,
+        angle=(2 * uniform[..., 1] - 1) * math.radians(DEGREES) if "rotate" in steps else None,
+        crop=(uniform[..., 2:] * window).long() - PADDING if "crop" in steps else None,
+    )
+
+
+def augmented(images: Tensor, moves: Moves, scaled: Callable[[Tensor], Tensor]) -> Tensor:
+    """Images uint8 (..., B, C, H, W), moved and ``scaled``.
+
+    All steps take pixels from elsewhere (a rotation the nearest), so that together they are one gathering.
+    """
+    height, width = images.shape[-2:]
+    y = torch.arange(height, device=images.device).view(-1, 1)
+    x = torch.arange(width, device=images.device)
+    padded = black = None
+    if moves.crop is not None:
+        y, x = (
+            v + moves.crop[..., i, None, None] for i, v in enumerate((y, x))
+        )  # (..., B, H, 1), (..., B, 1, W)
+        padded = _outside(y, x, height, width)
+    if moves.angle is not None:
+        cos, sin = moves.angle.cos()[..., None, None], moves.angle.sin()[..., None, None]
+        down, right = y - (height - 1) / 2, x - (width - 1) / 2
+        y = (cos * down + sin * right + height / 2).floor().long()
+        x = (cos * right - sin * down + width / 2).floor().long()
+        black = _outside(y, x, height, width)
+    if moves.flip is not None:
+        x = torch.where(moves.flip[..., None, None], width - 1 - x, x)
+    source = (y.clamp(0, height - 1) * width + x.clamp(0, width - 1)).unsqueeze(-3)  # (..., B, 1, H, W)
+    found = images.flatten(-2).gather(-1, source.expand(images.shape).flatten(-2)).view(images.shape)
+    if black is not None:
+        found.masked_fill_(black.unsqueeze(-3), 0)
+    found = scaled(found)
+    return found if padded is None else found.masked_fill_(padded.unsqueeze(-3), 0)
+
+
+def _outside(y: Tensor, x: Tensor, height: int, width: int) -> Tensor:
+    """Which places (..., H, W) are outside of the image."""
+    return (y < 0) | (y >= height) | (x < 0) | (x >= width)
