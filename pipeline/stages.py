@@ -21,7 +21,7 @@ def download(name: str) -> None:
     datasets = {dataset: _described(_load(dataset)) for dataset in names}
     write_json(manifest_file(name), {"table": name, "datasets": datasets})
     for dataset, found in datasets.items():
-        print(f"{dataset}: {found['images']} images in {found['classes']} classes, {found['source']['kind']}")
+        print(f"{dataset}: {found['images']} images in {found['classes']} classes, {found['identity']}")
 
 
 def partition(name: str) -> None:
@@ -65,6 +65,8 @@ def _load(name: str) -> Dataset:
 def _described(dataset: Dataset) -> dict[str, Any]:
     return {
         "checksum": dataset.checksum,
+        "content": dataset.content,
+        "identity": dataset.identity,
         "images": len(dataset.labels),
         "train": dataset.n_train,
         "classes": len(dataset.classes),

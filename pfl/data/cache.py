@@ -27,7 +27,7 @@ from pfl.errors import InvalidInput
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 """Part of every key; raise it when decoding the same files gives other values."""
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class ArrayWriter:
         return np.concatenate(blocks) if blocks else None
 
     def finish(self, content: Content, source: dict[str, Any]) -> None:
-        """Write what describes the images: labels, checksum, mean and standard deviation."""
+        """Write what describes the images: labels, checksums, mean and standard deviation."""
         self.close()
         labels = self.column("labels")
         assert labels is not None
@@ -97,10 +97,11 @@ class ArrayWriter:
             "classes": content.classes,
             "domains": content.domains,
             "n_train": n_train,
-            "checksum": content_checksum(images, labels, content.classes, n_train),
+            "checksum": ordered_checksum(images, labels, content.classes, n_train),
+            "content": content_checksum(images, labels, n_train),
             "mean": mean,
             "std": std,
-            "source": source,
+            "source": source | ({"formats": content.formats} if content.formats else {}),
         }
         (self._folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
 
@@ -186,10 +187,23 @@ def channel_statistics(images: np.ndarray) -> tuple[list[float], list[float]]:
     return mean, std
 
 
-def content_checksum(images: np.ndarray, labels: np.ndarray, classes: Iterable[str], n_train: int) -> str:
-    """The sha256 over a data set's decoded content."""
+def ordered_checksum(images: np.ndarray, labels: np.ndarray, classes: Iterable[str], n_train: int) -> str:
+    """The sha256 over a data set's decoded images in their order, labels, classes and split."""
     digest = hashlib.sha256(json.dumps([images.shape, list(classes), n_train]).encode())
     for start in range(0, len(images), _CHUNK):
         digest.update(np.ascontiguousarray(images[start : start + _CHUNK]).data)
     digest.update(labels.tobytes())
     return digest.hexdigest()
+
+
+def content_checksum(images: np.ndarray, labels: np.ndarray, n_train: int) -> str:
+    """The sha256 over a data set's decoded images and labels in any order.
+
+    It is the digest of the sorted digests of all samples: pixels, label, and whether the sample belongs to the
+    official training set. So it is the same for every container and every order within training and test set.
+    """
+    digests = sorted(
+        hashlib.sha256(image.tobytes() + b"%d %d" % (label, i < n_train)).digest()
+        for i, (image, label) in enumerate(zip(np.asarray(images), labels.tolist(), strict=True))
+    )
+    return hashlib.sha256(json.dumps(images.shape[1:]).encode() + b"".join(digests)).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +30,14 @@ class Dataset:
         labels: int64 (N,), indices into ``classes``.
         classes: the classes' names.
         n_train: ``images[:n_train]`` is the official training set.
-        checksum: sha256 over images, labels, classes and ``n_train``.
+        checksum: sha256 over images in their order, labels, classes and ``n_train``.
         mean, std: per channel, of the training images scaled to [0, 1].
-        source: ``kind`` (official, image-folder, npz, embedded) and ``files``: name, bytes, sha256 of each.
+        source: ``kind`` (official, image-folder, npz, embedded), ``files`` (name, bytes, sha256 of each) and,
+            where the images are files of their own, their ``formats``.
         writer: int64 (N,), who wrote each image, where that is known.
         domain: int64 (N,), indices into ``domains``, where there are domains.
+        content: `pfl.data.cache.content_checksum`, independent of order and container.
+        identity: what the data are, in a phrase for reports: "original pixels", or how they differ.
     """
 
     name: str
@@ -49,6 +52,8 @@ class Dataset:
     writer: np.ndarray | None = None
     domain: np.ndarray | None = None
     domains: tuple[str, ...] = ()
+    content: str = ""
+    identity: str = "own data"
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -82,7 +87,7 @@ def load(
             found.name,
             cache.key_of([found.name, found.kind, *stamps]),
             write=lambda folder: _decode(found, folder, progress),
-            read=lambda folder: _opened(found.name, folder),
+            read=lambda folder: _opened(found, folder),
         )
 
 
@@ -155,7 +160,7 @@ def _content(found: Located, out: cache.ArrayWriter) -> Content:
     return content
 
 
-def _opened(name: str, folder: Path) -> Dataset:
+def _opened(found: Located, folder: Path) -> Dataset:
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
 
     def column(name: str) -> np.ndarray | None:
@@ -164,7 +169,7 @@ def _opened(name: str, folder: Path) -> Dataset:
 
     labels = np.load(folder / "labels.npy")
     return Dataset(
-        name=name,
+        name=found.name,
         # copy-on-write: torch takes it without a warning, and nothing written to it reaches the file
         images=np.memmap(folder / "images.bin", np.uint8, "c", shape=(len(labels), *meta["shape"])),
         labels=labels,
@@ -177,4 +182,20 @@ def _opened(name: str, folder: Path) -> Dataset:
         writer=column("writer"),
         domain=column("domain"),
         domains=tuple(meta["domains"]),
+        content=meta["content"],
+        identity=_identity(found, meta["content"], meta["source"].get("formats", ())),
     )
+
+
+def _identity(found: Located, content: str, formats: Sequence[str]) -> str:
+    """What data of this ``content`` are, in a phrase for reports."""
+    if found.definition is None:
+        return "own data"
+    if found.definition.content == content:
+        return "original pixels"
+    if found.definition.content is None and found.kind in ("official", "embedded"):
+        return "read from the official files"
+    files = f" ({', '.join(formats)} files)" if formats else ""
+    if found.definition.content is None:
+        return f"a copy that was not compared with the original pixels{files}"
+    return f"a copy that differs from the original pixels{files}"

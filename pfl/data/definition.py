@@ -19,11 +19,13 @@ class Content:
         classes: the classes' names; a label is an index into them.
         n_train: how many images, counted from the first, are the official training set; None: all.
         domains: the domains' names, if the images came with a domain.
+        formats: endings of the image files, "jpg"; empty where the images were no files of their own.
     """
 
     classes: tuple[str, ...]
     n_train: int | None = None
     domains: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
 
 
 Reader = Callable[[Sequence[Path], "ArrayWriter"], Content]
@@ -61,6 +63,7 @@ class Definition:
         folder: the name of its folder in data/raw, where two data sets share their files.
         alternative: reads a folder or archive of another form that is found under the data set's name; None:
             an image folder is expected there.
+        content: `pfl.data.cache.content_checksum` of the original pixels; None: not known here.
     """
 
     shape: tuple[int, int, int]
@@ -70,3 +73,4 @@ class Definition:
     files: tuple[RemoteFile, ...] = ()
     folder: str | None = None
     alternative: Reader | None = None
+    content: str | None = None

@@ -285,27 +285,27 @@ def test_a_source_that_does_not_exist_is_refused(tmp_path):
 # ---- real data -----------------------------------------------------------------------------------------
 
 FOLDER = Path(os.environ.get("PFL_TEST_DATA", "no such folder"))
-"""Where archives of real data sets may lie, cifar10*.zip and mnist*.zip."""
+"""Where archives of real data sets may lie: cifar10*.zip, cifar100*.zip and mnist*.zip with original pixels."""
 
-# images, training images, mean of the channels in [0, 1]
+# images, training images, mean of the channels in [0, 1], first labels
 KNOWN = {
-    "digits": (1797, 1442, [0.305]),
-    "cifar10": (60_000, 50_000, [0.4914, 0.4822, 0.4465]),
-    "mnist": (70_000, 60_000, [0.1307]),
+    "digits": (1797, 1442, [0.305], [0, 1, 2, 3]),
+    "cifar10": (60_000, 50_000, [0.4914, 0.4822, 0.4465], [6, 9, 9, 4]),
+    "cifar100": (60_000, 50_000, [0.5071, 0.4865, 0.4409], [0, 0, 0, 0]),  # its files have no official index
+    "mnist": (70_000, 60_000, [0.1307], [5, 0, 4, 1]),
 }
+HERE = [name for name in KNOWN if [*FOLDER.glob(f"{name}.zip"), *FOLDER.glob(f"{name}-*.zip")]]
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["digits"]
-    + [pytest.param(n, marks=pytest.mark.slow) for n in ("cifar10", "mnist") if [*FOLDER.glob(f"{n}*.zip")]],
-)
-def test_real_data_have_the_sizes_and_means_that_are_known(name):
+@pytest.mark.parametrize("name", ["digits", *(pytest.param(name, marks=pytest.mark.slow) for name in HERE)])
+def test_real_data_are_the_original_pixels_of_known_sizes_means_and_order(name):
     loaded = load(name, source=FOLDER if FOLDER.exists() else None, progress=False)
-    images, n_train, mean = KNOWN[name]
+    images, n_train, mean, first = KNOWN[name]
+    assert loaded.identity == "original pixels"
     assert (len(loaded.images), loaded.n_train) == (images, n_train)
     assert loaded.mean == pytest.approx(mean, abs=5e-4)
-    assert sorted(set(loaded.labels.tolist())) == [*range(10)]
+    assert loaded.labels[:4].tolist() == first
+    assert sorted(set(loaded.labels.tolist())) == [*range(len(loaded.classes))]
 
 
 @pytest.mark.slow

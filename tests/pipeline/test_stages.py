@@ -33,7 +33,8 @@ def data(project: Path) -> Path:
 def test_the_manifest_says_what_the_data_are(data):
     digits = json.loads((data / "data/manifests/small.json").read_text())["datasets"]["digits"]
     assert (digits["images"], digits["classes"], digits["shape"]) == (1797, 10, [1, 8, 8])
-    assert len(digits["checksum"]) == 64
+    assert len(digits["checksum"]) == len(digits["content"]) == 64
+    assert digits["identity"] == "original pixels"
 
 
 def test_a_setting_gets_its_index_lists_statistics_and_plot(data):

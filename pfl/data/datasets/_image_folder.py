@@ -34,16 +34,31 @@ class Labelled(NamedTuple):
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """Training images first, each split in sorted class and file order; grey if all images are."""
+    """Training images first, grey if all images are.
+
+    Each split is in the order of its files' numbers where these number all of its images without a gap, as a
+    copy of CIFAR-10 does whose files are named by the official indices; else in sorted class and file order.
+    """
     (path,) = files
     with open_tree(path) as tree:
         train, test, classes = find_images(tree)
-        images = train + test
+        images = _numbered(train) + _numbered(test)
         out.expect(len(images))
         append_images(
             tree, images, out, "RGB" if any(_is_colour(tree, image.name) for image in images) else "L"
         )
-    return Content(classes, n_train=len(train))
+    formats = {PurePosixPath(image.name).suffix[1:].lower() for image in images}
+    return Content(classes, n_train=len(train), formats=tuple(sorted(formats)))
+
+
+def _numbered(images: list[Labelled]) -> list[Labelled]:
+    """The images of a split by their files' numbers if these are consecutive, else as they are."""
+    stems = [PurePosixPath(image.name).stem for image in images]
+    if not all(stem.isdecimal() for stem in stems):
+        return images
+    by_number = dict(sorted(zip(map(int, stems), images, strict=True)))
+    consecutive = len(by_number) == len(images) == max(by_number) - min(by_number) + 1
+    return list(by_number.values()) if consecutive else images
 
 
 def find_images(

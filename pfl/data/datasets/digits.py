@@ -27,4 +27,10 @@ def read(_files: Sequence[Path], out: ArrayWriter) -> Content:
     return Content(tuple(str(label) for label in range(10)), n_train=int((~is_test).sum()))
 
 
-digits = Definition(shape=(1, 8, 8), classes=10, samples=1797, read=read)
+digits = Definition(
+    shape=(1, 8, 8),
+    classes=10,
+    samples=1797,
+    read=read,
+    content="21bc83478de46e782a8338f85715c5af52274fdf5fb0f291d81671a42cbec2c1",
+)

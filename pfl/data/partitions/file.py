@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class File(Rule):
-    """Indices into the pooled images: the training set first, each split in sorted class and file order.
+    """Indices into the pooled images: the training set first, each split in the order of its source.
 
     Clients whose names are all numbers come in numeric order, others in the file's.
     """
