@@ -38,7 +38,7 @@ def main() -> None:
             found = measured(fault, whole, prepared, folder / name)
             faults.append({"fault": fault.title, **found})
             print(f"{fault.title}: {found}", flush=True)
-        trials = [row["seconds"] for row in whole.rows()]
+        trials = [row["measured"]["wall_seconds"] for row in whole.rows()]
     table = YAML(typ="safe").load(TABLE)
     workload = Workload(
         dataset=table["dataset"],

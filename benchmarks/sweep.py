@@ -139,7 +139,7 @@ def whole_pipeline(workload: Workload, cores: int) -> dict[str, Any]:
         "seconds": seconds,
         "seconds_with_nothing_to_do": nothing,
         "sweep_seconds": results["wall_seconds"],
-        "trial_seconds": [row["seconds"] for row in rows],
+        "trial_seconds": [row["measured"]["wall_seconds"] for row in rows],
         "simulation_seconds": [one["wall_seconds"] for one in measured],
         "samples": [one["samples_per_second"] * one["train_seconds"] for one in measured],
         "peak_memory_bytes": [one["peak_memory_bytes"] for one in measured],

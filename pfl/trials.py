@@ -11,7 +11,6 @@ import os
 import platform
 import shutil
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -201,7 +200,6 @@ def _run(
             if found != wanted:
                 made_for = f"the trial was made for {wanted[:12]}"
                 raise ValueError(f"the {name} has checksum {found[:12]}, {made_for}")
-    began = time.perf_counter()
     try:
         results = _simulate(trials, dataset, partition, execution, on_round, observe)
     except InvalidInput as error:
@@ -211,7 +209,6 @@ def _run(
         log.warning("%s: of other sources; starting from the beginning", execution.checkpoint_dir)
         shutil.rmtree(execution.checkpoint_dir)
         results = _simulate(trials, dataset, partition, execution, on_round, observe)
-    seconds = (time.perf_counter() - began) / sum(map(len, results))
     device = resolve_device(execution.device)
     return [
         [
@@ -232,7 +229,6 @@ def _run(
                 "partition_checksum": trial.partition_of(result.seed),
                 "metrics": json_ready(result.metrics),
                 **({"observations": json_ready(result.observations)} if observe else {}),
-                "seconds": seconds,
                 "measured": result.measured,
                 "hardware": hardware(execution, device),
                 "versions": versions(trial.method),

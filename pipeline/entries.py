@@ -55,7 +55,7 @@ def status(row: Row) -> str:
 def span(row: Row) -> tuple[int, int]:
     """When a row's simulation began and ended, in milliseconds since 1970."""
     finished = datetime.fromisoformat(row["finished"]).timestamp()
-    return round(1000 * (finished - row.get("seconds", 0))), round(1000 * finished)
+    return round(1000 * (finished - row.get("measured", {}).get("wall_seconds", 0))), round(1000 * finished)
 
 
 def run_name(row: Row, trial_number: int | None) -> str:
@@ -78,7 +78,7 @@ def measures(row: Row) -> list[Measure]:
     """The numbers of a row; few names, since MLflow's pages slow down with every further one."""
     measured = row.get("measured", {})
     found: list[Measure] = [
-        ("wall_seconds", row.get("seconds"), 0),
+        ("wall_seconds", measured.get("wall_seconds"), 0),
         ("samples_per_second", measured.get("samples_per_second"), 0),
         ("peak_memory_bytes", measured.get("peak_memory_bytes"), 0),
     ]

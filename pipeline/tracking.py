@@ -146,7 +146,7 @@ class Tracker:
                 if reached:
                     name = prefix + ("accuracy" if evaluation.is_accuracy else evaluation.metric)
                     measures += [(name, reached.mean, 0), (f"{name}_std", reached.std, 0)]
-        measures.append(("wall_seconds", math.fsum(row["seconds"] for row in rows), 0))
+        measures.append(("wall_seconds", math.fsum(row["measured"]["wall_seconds"] for row in rows), 0))
         tags = entries.tags(self.table, entry["cell"], rows[0]) if rows else {}
         tags["seeds"] = ",".join(map(str, sorted({row["seed"] for row in rows})))
         tags["status"] = entry["status"]
@@ -202,7 +202,7 @@ class Tracker:
         return url.hostname or Path(url.path).name or url.scheme
 
     def save(self) -> None:
-        """Write `run_ids` to ``results/<table>/mlflow.json``, for the report."""
+        """Write `run_ids` to ``results/<table>/mlflow.json``."""
         self.catch_up()
         if self.lost:
             log.warning(

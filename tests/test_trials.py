@@ -10,6 +10,7 @@ import torch
 
 from pfl import engine
 from pfl.config import Config, Execution
+from pfl.engine import checkpoint
 from pfl.methods import METHODS
 from pfl.models.mobilenet_v2 import weights_file
 from pfl.trials import Trial, commit, run_together, run_trial, trial_key
@@ -144,6 +145,16 @@ def test_a_checkpoint_of_other_sources_is_passed_over(trial, dataset, partition,
         run_trial(trial, dataset, partition, execution)
     found, fresh = run_trial(trial, dataset, partition, execution), run_trial(trial, dataset, partition)
     assert [row["metrics"] for row in found] == [row["metrics"] for row in fresh]
+
+
+def test_the_time_of_a_resumed_trial_is_that_of_all_its_segments(trial, dataset, partition, tmp_path):
+    folder = tmp_path / "trial"
+    run_trial(trial, dataset, partition, Execution(checkpoint_dir=str(folder)))
+    state = checkpoint.load(folder)
+    assert state is not None
+    checkpoint.save(folder, state | {"seconds": 2 * 1280.0})  # of both seeds, before the interruption
+    rows = run_trial(trial, dataset, partition, Execution(checkpoint_dir=str(folder)))
+    assert [row["measured"]["wall_seconds"] for row in rows] == [1280.0, 1280.0]
 
 
 def test_pretrained_weights_that_are_at_hand_are_in_the_key(tmp_path, monkeypatch):

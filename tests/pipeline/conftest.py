@@ -141,8 +141,7 @@ def row_of(trial: Trial, seed: int, accuracy: float, **more: Any) -> dict[str, A
             "rounds": [entry],
             **more,
         },
-        "seconds": 0.5,
-        "measured": {"samples_per_second": 1000.0},
+        "measured": {"wall_seconds": 0.5, "samples_per_second": 1000.0},
         "finished": "2026-11-20T10:00:00+00:00",
     }
 

@@ -59,7 +59,7 @@ def test_accuracy_loss_and_bytes_are_entered_by_round(root):
             (r["round"], r["post_aggregation"][key]) for r in rounds
         ]
     assert trial.data.metrics["bytes_up"] == row["metrics"]["bytes_up"]
-    assert trial.data.metrics["wall_seconds"] == row["seconds"]
+    assert trial.data.metrics["wall_seconds"] == row["measured"]["wall_seconds"]
 
 
 def test_a_run_has_few_metrics_and_all_parameters(root):
