@@ -66,14 +66,15 @@ def pinned(pin: Pin) -> dict[str, Any]:
     assert pin.cell is not None
     config = pin.cell.config.to_dict()
     own = config.pop("hyperparameters")
-    rule = dataclasses.asdict(parse_spec(pin.cell.partition)[1])
+    specification, rule = parse_spec(pin.cell.partition)
+    division = dataclasses.asdict(rule) | {"seed": specification.rpartition("seed=")[2]}
     return {
         "model": config["model"],
         "seeds": len(pin.table.seeds),
         "repetitions": pin.table.published and pin.table.published.seeds,
         **{f"schedule.{name}": value for name, value in config.items()},
         **{f"params.{name}": value for name, value in own.items()},
-        **{f"partition.{name}": value for name, value in rule.items()},
+        **{f"partition.{name}": value for name, value in division.items()},
         **{f"evaluation.{name}": value for name, value in pin.cell.evaluation.model_dump().items()},
     }
 
