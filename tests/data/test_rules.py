@@ -78,6 +78,12 @@ def test_no_sample_is_used_twice_and_none_is_left_over(spec, clients, data):
 # ---- B: dirichlet --------------------------------------------------------------------------------------
 
 
+def test_without_the_test_images_every_training_image_is_used_once_and_no_other(data):
+    partition = make_partition("dirichlet_train:0.5", data, 20)
+    used = np.concatenate(partition.train + partition.test)
+    np.testing.assert_array_equal(np.sort(used), np.arange(data.n_train))
+
+
 # (classes, class size, alpha): standard deviation of 100 clients' sizes with the cap, its deviation over
 # partitions, and the standard deviation without the cap (methods-partitions.md, section 3.1)
 SPREADS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 from pfl.data.partition import parse_spec
 from pipeline.comparisons import our_name
+from pipeline.config import PublishedTable, Schedule, Setting, Table, load_table, table_names
+from pipeline.figures.config import figure_names, load_figure
+from pipeline.protocol import Evaluation
 from pipeline.published import Published
 from tests.tables.conftest import Pin, read
 
@@ -24,7 +28,17 @@ RULES = {
     "label_subsets": ("class_sets",),
 }
 """Our rules for what the published results call a partition."""
-WORDS = ("paper:", "code:", "ours:")
+ORIGIN = (
+    r"paper( §|, )[^:]+: |released code \([^:;]+\): |benchmark code \(PFLlib\): |our choice: |as in tables/"
+)
+"""How a source begins: who says so, and for a paper where."""
+PATHS = {
+    "evaluation": Evaluation,
+    "published": PublishedTable,
+    "schedule": Schedule,
+    "settings": Setting,
+}
+"""What the second word of a source's key may name, besides settings and rows."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +48,7 @@ def stated() -> dict[str, Any]:
 
 def flat(fact: Mapping[str, Any]) -> dict[str, Any]:
     """What a fact states, as "schedule.rounds" and the like."""
-    found = {name: fact[name] for name in ("model", "seeds") if name in fact}
+    found = {name: fact[name] for name in ("model", "seeds", "repetitions") if name in fact}
     for part in ("schedule", "params", "partition", "evaluation"):
         found |= {f"{part}.{name}": value for name, value in fact.get(part, {}).items()}
     return found
@@ -52,13 +66,15 @@ def pinned(pin: Pin) -> dict[str, Any]:
     assert pin.cell is not None
     config = pin.cell.config.to_dict()
     own = config.pop("hyperparameters")
-    rule = dataclasses.asdict(parse_spec(pin.cell.partition)[1])
+    specification, rule = parse_spec(pin.cell.partition)
+    division = dataclasses.asdict(rule) | {"seed": specification.rpartition("seed=")[2]}
     return {
         "model": config["model"],
         "seeds": len(pin.table.seeds),
+        "repetitions": pin.table.published and pin.table.published.seeds,
         **{f"schedule.{name}": value for name, value in config.items()},
         **{f"params.{name}": value for name, value in own.items()},
-        **{f"partition.{name}": value for name, value in rule.items()},
+        **{f"partition.{name}": value for name, value in division.items()},
         **{f"evaluation.{name}": value for name, value in pin.cell.evaluation.model_dump().items()},
     }
 
@@ -78,14 +94,27 @@ def differences(pin: Pin, facts: Iterable[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def facts_of(stated: Mapping[str, Any], paper: str) -> list[Mapping[str, Any]]:
+    """What the paper states, then what its released code adds."""
+    return [*stated[paper]["facts"], *stated[paper].get("released", [])]
+
+
 def cells_of(pins: list[Pin], paper: str) -> list[Pin]:
     return [pin for pin in pins if pin.cell and pin.printed and pin.printed.paper == paper]
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_pinned_settings_are_those_that_the_paper_states(pins, stated, paper):
-    found = [line for pin in cells_of(pins, paper) for line in differences(pin, stated[paper]["facts"])]
-    assert found == []
+def test_pinned_settings_are_those_that_the_paper_and_its_released_code_state(pins, stated, paper):
+    facts = facts_of(stated, paper)
+    assert [line for pin in cells_of(pins, paper) for line in differences(pin, facts)] == []
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_repetitions_that_the_paper_does_not_state_are_unknown_or_our_choice(pins, stated, paper):
+    for pin in cells_of(pins, paper):
+        about = [fact for fact in facts_of(stated, paper) if fits(fact.get("where", {}), pin.printed)]
+        if pin.table.published.seeds is not None and not any("repetitions" in fact for fact in about):
+            assert pin.table.sources["published.seeds"].startswith("our choice: "), pin
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -105,7 +134,7 @@ def test_a_pin_has_the_printed_data_partition_and_number_of_clients(pins, paper)
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_fact_is_about_a_cell_and_every_difference_has_a_reason(pins, stated, paper):
-    for fact in stated[paper]["facts"]:
+    for fact in facts_of(stated, paper):
         about = [pin for pin in cells_of(pins, paper) if fits(fact.get("where", {}), pin.printed)]
         assert about, fact
         assert fact["place"], fact
@@ -120,13 +149,71 @@ def test_a_table_says_what_we_do_where_its_paper_is_silent(paper_tables, stated,
         if name.startswith(f"{paper}-"):
             for key in stated[paper]["silent"]:
                 said = table.sources.get(key, "")
-                assert "code:" in said or "ours:" in said, f"{name}: {key}"
+                assert re.search(r"(released|benchmark) code \(|our choice: ", said), f"{name}: {key}"
 
 
-def test_a_source_says_whose_word_it_is(paper_tables):
-    for name, table in paper_tables.items():
+@pytest.fixture(scope="module")
+def everything() -> dict[str, Table]:
+    """All tables and figures."""
+    figures = {name: load_figure(name) for name in figure_names()}
+    return {name: load_table(name) for name in table_names()} | figures
+
+
+def test_a_source_says_where_the_value_is_from_and_a_choice_of_ours_why(everything):
+    for name, table in everything.items():
         for key, said in table.sources.items():
-            assert said.startswith(WORDS), f"{name}: {key}"
+            assert re.match(ORIGIN, said), f"{name}: {key}: {said}"
+            for choice in said.split("our choice: ")[1:]:
+                assert "because" in choice, f"{name}: {key}: {choice}"
+
+
+def test_a_source_that_refers_to_a_table_names_one(everything):
+    for name, table in everything.items():
+        for key, said in table.sources.items():
+            for other in re.findall(r"tables/([a-z0-9-]+)\.yaml", said):
+                assert other in everything, f"{name}: {key}: {other}"
+
+
+def test_what_a_paper_table_pins_of_schedule_and_rows_has_a_source(everything):
+    for name, table in everything.items():
+        if table.paper:
+            assert not table.schedule.model_fields_set or "schedule" in table.sources, name
+            for row in table.methods:
+                keys = {"methods", f"methods.{row.id}", f"methods.{row.method}"}
+                assert not row.params or keys & table.sources.keys(), f"{name}: {row.id}"
+
+
+def test_a_key_of_the_sources_names_what_the_table_pins(everything):
+    for name, table in everything.items():
+        for key in table.sources:
+            assert is_pinned(table, key.split(".")), f"{name}: {key}"
+
+
+def is_pinned(table: Table, key: list[str]) -> bool:
+    """Whether ``key`` names a field of the table; or within it a setting, a row, or something that they set.
+
+    A setting's name may itself hold dots, as in "settings.dir-0.1.partition".
+    """
+    first, rest = key[0], ".".join(key[1:])
+    if not rest:
+        return first in type(table).model_fields
+    if first == "settings":
+        own, _, field = rest.rpartition(".")
+        if rest in table.settings or own in table.settings:
+            return rest in table.settings or sets(table.settings[own], field)
+        return any(sets(setting, rest) for setting in table.settings.values())
+    if first == "methods":
+        row, _, parameter = rest.partition(".")
+        found = [one for one in table.methods if row in (one.id, one.method)]
+        return any(not parameter or parameter in one.params for one in found)
+    if first == "draw":
+        return bool(table.draw)
+    return first in PATHS and rest in PATHS[first].model_fields
+
+
+def sets(setting: Setting, field: str) -> bool:
+    """Whether a setting has a value for one of its fields."""
+    return field in setting.model_fields_set
 
 
 @pytest.mark.parametrize(
@@ -135,11 +222,13 @@ def test_a_source_says_whose_word_it_is(paper_tables):
         ({"rounds": 100}, "schedule.rounds is 100, not 200"),
         ({"lr": 0.1}, "schedule.lr is 0.1, not 0.01"),
         ({"hyperparameters": {"mu": 0.5}}, "params.mu is 0.5, not 1"),
+        ({"bn_stats": "mixed"}, "schedule.bn_stats is mixed, not local"),
     ],
 )
 def test_a_wrong_pin_is_found(pins, stated, change, said):
     right = next(pin for pin in cells_of(pins, "pfedsim") if pin.row == "fedprox")
     config = dataclasses.replace(right.cell.config, **change)
     wrong = dataclasses.replace(right, cell=dataclasses.replace(right.cell, config=config))
-    assert differences(right, stated["pfedsim"]["facts"]) == []
-    assert [line.split(": ")[-1] for line in differences(wrong, stated["pfedsim"]["facts"])] == [said]
+    facts = facts_of(stated, "pfedsim")
+    assert differences(right, facts) == []
+    assert [line.split(": ")[-1] for line in differences(wrong, facts)] == [said]

@@ -1,0 +1,24 @@
+"""Dirichlet shares of every class of the official training set alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pfl.data.partitions.dirichlet import Dirichlet
+from pfl.data.rule import Draw
+
+
+@dataclass(frozen=True)
+class DirichletTrain(Dirichlet):
+    """As ``dirichlet``, without the official test images: clients test on a part of their training images."""
+
+    pool: ClassVar[str] = "official training set"
+
+    def assign(self, draw: Draw) -> list[np.ndarray]:
+        data = draw.dataset
+        labels = data.labels[: data.n_train]
+        return super().assign(dataclasses.replace(draw, dataset=dataclasses.replace(data, labels=labels)))
