@@ -137,8 +137,9 @@ class Server:
 
         To be called in `Method.initialise`: the split is fixed by a stream of the seed.
         """
-        split_up = split(list(self.samples), self._labels, share, self.seed, "held out")
-        self.samples, self.held_out = split_up
+        kept, self.held_out = split(list(self.samples), self._labels, share, self.seed, "held out")
+        stored = self.config.batch_order == "fixed"  # whose minibatches follow the order of the partition
+        self.samples = kept if stored else [np.sort(own) for own in kept]
 
     def steps(self, clients: Tensor, phase: Phase) -> Tensor:
         """(K,) minibatches that each of ``clients`` draws in a phase, float64."""

@@ -147,6 +147,15 @@ def test_fixed_minibatches_of_a_search_keep_the_stored_order(dataset):
         np.testing.assert_array_equal(part, whole[np.isin(whole, part)])
 
 
+def test_fixed_minibatches_keep_the_stored_order_of_what_a_method_does_not_hold_out(dataset, partition):
+    turned = dataclasses.replace(partition, train=tuple(own[::-1].copy() for own in partition.train))
+    config = dataclasses.replace(FIXED, method="fedfomo")
+    server = federated(config, dataset, turned).runs[0].server
+    for whole, kept in zip(turned.train, server.samples, strict=True):
+        assert len(kept) < len(whole)
+        np.testing.assert_array_equal(kept, whole[np.isin(whole, kept)])
+
+
 def test_both_backends_draw_the_same_fixed_minibatches(dataset, partition):
     loop, stacked = (
         simulate(FIXED, dataset, partition, (0,), Execution(backend=backend))[0].metrics["rounds"]

@@ -19,7 +19,7 @@ def job(dataset, partition, tmp_path, monkeypatch):
     """What a worker is told, for trials on the tests' data."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tune, "_dataset", lambda *_: dataset)
-    monkeypatch.setattr(tune, "_partition", lambda *_: partition)
+    monkeypatch.setattr(tune, "_division", lambda *_: partition)
     trial = make_trial(dataclasses.replace(CONFIG, rounds=1), dataset, partition, phase="search")
     execution = {"device": "cpu", "backend": "stacked", "threads": 1}
     told = {"root": str(tmp_path), "source": None, "sources": commit()["sources"], "keep_models": False}
