@@ -124,7 +124,8 @@ class Margin(_Claim):
     Attributes:
         over: "each" of the columns; the "mean" over the columns; the "largest" of the columns; or the
             row's "average" over the columns against the others' averages.
-        at_least, at_most: points.
+        at_least: points; where the paper names a range, its lower end.
+        at_most: points. Beside ``at_least`` it refutes nothing: who gains more than a range has gained it.
     """
 
     kind: Literal["margin"]
@@ -155,7 +156,9 @@ class Margin(_Claim):
         return Finding("does not hold" if final else "cannot be said", shown)
 
     def _within(self, points: float) -> bool:
-        return self._enough(points) and (self.at_most is None or points <= self.at_most)
+        if self.at_least is None and self.at_most is not None:
+            return points <= self.at_most
+        return self._enough(points)
 
     def _enough(self, points: float) -> bool:
         return self.at_least is None or points >= self.at_least

@@ -19,7 +19,7 @@ from pfl.errors import InvalidInput
 from pipeline.comparisons import DEVIATIONS, SPREAD, Comparison, our_name, pfedsim_table4, spfl_table5
 from pipeline.loading import measure
 from pipeline.plots import STYLE, svg_text
-from pipeline.provenance import data_facts, not_official, statistics_columns, value_range
+from pipeline.provenance import copies, data_facts, statistics_columns, value_range
 from pipeline.published import Published, published_cells
 from pipeline.report import environment, write_files
 
@@ -234,7 +234,7 @@ def _captions(seeds: int, repeats: int, spfl: Sequence[Comparison]) -> dict[str,
 
 def _notices(datasets: Mapping[str, Dataset], comparisons: Sequence[Comparison], dirty: bool) -> list[str]:
     """What a reader must know first."""
-    said = not_official({name: dataset.source for name, dataset in datasets.items()})
+    said = copies({name: dataset.identity for name, dataset in datasets.items()})
     misses = [comparison for comparison in comparisons if not comparison.matches]
     if misses:
         where = "; ".join(f"{miss.dataset}, {miss.setting}: {miss.quantity}" for miss in misses)
@@ -256,11 +256,7 @@ def _provenance(datasets: Mapping[str, Dataset], code: Mapping[str, Any]) -> dic
     versions |= {"pillow": PIL.__version__, "pfl": pfl.__version__}
     return {
         "Code": [f"commit {code['commit']}{', edited' if code['dirty'] else ''}"],
-        "Data": [
-            line
-            for name, dataset in datasets.items()
-            for line in data_facts(name, dataset.checksum, dataset.source)
-        ],
+        "Data": [line for name, dataset in datasets.items() for line in data_facts(name, vars(dataset))],
         "Versions": [", ".join(f"{name} {version}" for name, version in versions.items())],
         "Hardware": [
             f"{machine['cpu']}, {machine['cores']} cores; loads one after another, each with one thread"

@@ -17,7 +17,7 @@ LEAST = 0.005  # that two decimals show
 COLUMNS = (
     *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
     *("published_mean", "published_std", "metric", "difference", "verdict", "provisional"),
-    *("rank", "parameters", "megabytes", "seconds", "cause"),
+    *("rank", "parameters", "megabytes", "seconds", "cause", "data", "keys"),
 )
 
 
@@ -118,7 +118,10 @@ def tex(summary: Summary, protocol: str) -> str:
 
 
 def comma_separated(summary: Summary) -> str:
-    """A line an entry; accuracies in percent, traffic and time of one simulation."""
+    """A line per entry: accuracies in percent, traffic and time of one simulation.
+
+    ``data`` says what the entry's data set is, and ``keys`` names the ledger rows behind its numbers.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -142,13 +145,21 @@ def comma_separated(summary: Summary) -> str:
                     f"{megabytes(entry)[1]:.3f}" if entry.rows else "",
                     f"{seconds(entry):.3f}" if entry.rows else "",
                     entry.cause,
+                    data(summary, entry) if entry.rows else "",
+                    " ".join(row["key"] for row in entry.rows),
                 ]
             )
     return text.getvalue()
 
 
+def data(summary: Summary, entry: Entry) -> str:
+    """The data set of an entry that was run and what it is, as in "cifar10: original pixels"."""
+    name = entry.rows[0]["dataset"]
+    return f"{name}: {summary.results['manifest']['datasets'][name]['identity']}"
+
+
 def claims(tested: Sequence[Tested]) -> str:
-    """A line a claim."""
+    """A line per claim."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("claim", "place", "published", "published_shown", "ours", "ours_shown", "provisional"))

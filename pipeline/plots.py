@@ -1,4 +1,4 @@
-"""The report's plots: one panel a setting, one colour a method over all of them, as SVG text."""
+"""The report's plots, as SVG text: one panel per setting, and one colour per method in all of them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def draw(summary: Summary) -> dict[str, str]:
     finished = [entry for line in summary.pinned for entry in line.entries.values() if entry.rows]
     plots: dict[str, Callable[[Summary], Figure]] = {}
     if any(entry.evaluation.is_accuracy for entry in finished):
-        plots = {"convergence": convergence, "clients": clients, "communication": communication, "time": time}
+        plots = {"convergence": convergence, "clients": clients, "communication": communication}
     if finished and any(cell["search"] for cell in summary.results["cells"]):
         plots["search"] = search
     with rc_context(STYLE):
@@ -155,12 +155,18 @@ def clients(summary: Summary) -> Figure:
 
 def communication(summary: Summary) -> Figure:
     """Final accuracy against what all clients together sent and received."""
-    return _accuracy_against(summary, "Communicated in total (MB)", lambda entry: megabytes(entry)[1])
 
+    def panel(axes: Axes, entry: Entry, look: Look) -> None:
+        assert entry.score is not None
+        x, y = megabytes(entry)[1], entry.score.mean
+        axes.errorbar(x, y, entry.score.std, color=look.colour, elinewidth=1, alpha=0.6)
+        axes.plot(x, y, look.marker, color=look.colour, markersize=6)
+        axes.update_datalim([(0, y)])
+        axes.autoscale_view()
 
-def time(summary: Summary) -> Figure:
-    """Final accuracy against the wall time of a simulation."""
-    return _accuracy_against(summary, "Wall time of a simulation (s)", seconds)
+    figure = panels(summary, panel, "Communicated in total (MB)", "Accuracy (%)")
+    _legend(figure, summary, curves=False)
+    return figure
 
 
 def search(summary: Summary) -> Figure:
@@ -183,15 +189,15 @@ def search(summary: Summary) -> Figure:
 
 
 def megabytes(entry: Entry) -> tuple[float, float]:
-    """Sent and received by all clients together: a round, and in total (10^6 bytes, mean over the seeds)."""
+    """Sent and received by all clients together, per round and in total: 10^6 bytes, mean over the seeds."""
     totals = [row["metrics"]["bytes_up"] + row["metrics"]["bytes_down"] for row in entry.rows]
     total = float(np.mean(totals)) / 1e6
     return total / entry.rows[0]["config"]["rounds"], total
 
 
 def seconds(entry: Entry) -> float:
-    """Wall time of one seed's simulation, mean over the seeds."""
-    return float(np.mean([row["seconds"] for row in entry.rows]))
+    """Wall time of one seed's simulation, all segments of a resumed one together; mean over the seeds."""
+    return float(np.mean([row["measured"]["wall_seconds"] for row in entry.rows]))
 
 
 def _client_means(entry: Entry) -> np.ndarray:
@@ -207,20 +213,6 @@ def _client_means(entry: Entry) -> np.ndarray:
 # ---- figures -------------------------------------------------------------------------------------------
 
 
-def _accuracy_against(summary: Summary, name: str, quantity: Callable[[Entry], float]) -> Figure:
-    def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        assert entry.score is not None
-        x, y = quantity(entry), entry.score.mean
-        axes.errorbar(x, y, entry.score.std, color=look.colour, elinewidth=1, alpha=0.6)
-        axes.plot(x, y, look.marker, color=look.colour, markersize=6)
-        axes.update_datalim([(0, y)])
-        axes.autoscale_view()
-
-    figure = panels(summary, panel, name, "Accuracy (%)")
-    _legend(figure, summary, curves=False)
-    return figure
-
-
 def panels(
     summary: Summary,
     panel: Callable[[Axes, Entry, Look], None],
@@ -231,7 +223,7 @@ def panels(
     share: bool = False,
     drawn: Callable[[Entry], bool] = lambda entry: bool(entry.rows),
 ) -> Figure:
-    """A panel a setting; ``panel`` draws one entry of the pinned configuration into it.
+    """One panel per setting; ``panel`` draws one entry of the pinned configuration into it.
 
     Args:
         x, y: labels of the axes.

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from pfl.data.datasets import DATASETS
+from pipeline.config import AVERAGE
 from pipeline.formats import duration
 from pipeline.plots import megabytes, seconds
 from pipeline.protocol import Evaluation
 from pipeline.summary import Summary
 
+ORIGINALS = ("original pixels", "read from the official files", "own data")
+"""What `pfl.data.dataset.Dataset.identity` calls data that are no copy of others."""
+
 OFFICIAL = ("official", "embedded")
-"""Kinds of a data set's source that are the data set itself and no copy of it."""
+"""Kinds of a data set's source that need no DATA_SOURCE."""
 
 PACKAGES = ("python", "torch", "pfl")
 METRICS = {
@@ -26,7 +30,7 @@ METRICS = {
     ),
 }
 OTHERS = {
-    "seconds_per_sample": "time of local training (10⁻⁴ s a training sample)",
+    "seconds_per_sample": "time of local training (10⁻⁴ s per training sample)",
     "similarity": "similarity of two clients, after the last round",
 }
 MOMENTS = {
@@ -66,7 +70,7 @@ def notices(summary: Summary) -> list[str]:
     said = [summary.table.note] if summary.table.note else []
     said += other_protocols(summary)
     datasets = summary.results["manifest"]["datasets"]
-    said += not_official({name: dataset["source"] for name, dataset in datasets.items()})
+    said += copies({name: dataset["identity"] for name, dataset in datasets.items()})
     scratch = {row["config"]["model"] for row in summary.rows if row["metrics"].get("pretrained") is False}
     said += [
         f"{model} started from scratch, as no pretrained weights were at hand." for model in sorted(scratch)
@@ -81,32 +85,48 @@ def notices(summary: Summary) -> list[str]:
     return said
 
 
-def not_official(sources: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A line for each data set, by name, whose source is a copy."""
-    return [
-        f"Not the official data: {name} was read from {', '.join(file['name'] for file in source['files'])} "
-        f"({source['kind']})."
-        for name, source in sources.items()
-        if source["kind"] not in OFFICIAL
-    ]
+def copies(identities: Mapping[str, str]) -> list[str]:
+    """A line for each data set, by name, whose pixels are or may be others than the original ones."""
+    return [f"{name} is {identity}." for name, identity in identities.items() if not is_original(identity)]
 
 
-def provenance(summary: Summary, root: Path) -> dict[str, list[str]]:
+def is_original(identity: str) -> bool:
+    """Whether what a manifest calls a data set means the data themselves, and not a copy of them."""
+    return identity in ORIGINALS
+
+
+def not_tried(summary: Summary) -> list[str]:
+    """The columns in which nothing has been tried, and why, a line per reason."""
+    absent = summary.results["manifest"]["absent"]
+    found: dict[str, list[str]] = {}
+    for name, label in summary.empty.items():
+        if name == AVERAGE:
+            why = "Needs the columns that are missing"
+        elif (summary.table.settings[name].dataset or summary.table.dataset) in absent:
+            why = "No data here"
+        else:
+            why = "Not run yet"
+        found.setdefault(why, []).append(label)
+    return [f"{why}: {'; '.join(labels)}." for why, labels in found.items()]
+
+
+def provenance(summary: Summary) -> dict[str, list[str]]:
     """Facts by topic, each a short line."""
     results, rows = summary.results, summary.rows
+    redrawn = any("seed=run" in setting.partition.split(",") for setting in summary.table.settings.values())
     commit = results["commit"] + (", edited" if results["dirty"] else "")
     others = {row["commit"] for row in rows} - {results["commit"]}
-    tracked = _mlflow(root, summary.id)
     facts = {
         "Code": [f"commit {commit}", *(f"rows of commit {other}" for other in sorted(others))],
         "Data": [
             line
             for name, dataset in results["manifest"]["datasets"].items()
-            for line in data_facts(name, dataset["checksum"], dataset["source"])
+            for line in data_facts(name, dataset)
         ],
         "Seeds": [
             ", ".join(map(str, summary.table.seeds)),
-            "of initialisation, participants and batches; a column has one partition",
+            "of initialisation, participants and batches; "
+            + ("each has partitions of its own" if redrawn else "a column has one partition"),
         ],
         "Versions": [
             ", ".join(f"{name} {_distinct(row['versions'][name] for row in rows)}" for name in PACKAGES),
@@ -117,18 +137,27 @@ def provenance(summary: Summary, root: Path) -> dict[str, list[str]]:
         "Time": [
             f"{duration(results['wall_seconds'])} of wall time for the sweep",
             f"{results['trials_run']} trials run, {results['trials_from_ledger']} taken from the ledger",
-            f"{duration(sum(row['seconds'] for row in rows))} in the simulations behind this table",
+            f"{duration(sum(row['measured']['wall_seconds'] for row in rows))} in the simulations behind it, "
+            "added up",
         ],
-        "MLflow": [f"experiment {tracked['experiment']} in {tracked['store']}" if tracked else "not entered"],
     }
-    return facts if rows else {topic: facts[topic] for topic in ("Code", "Data", "Seeds", "Time", "MLflow")}
+    return facts if rows else {topic: facts[topic] for topic in ("Code", "Data", "Seeds", "Time")}
 
 
-def data_facts(name: str, checksum: str, source: Mapping[str, Any]) -> list[str]:
-    """What a data set was: the checksum of its content, and those of the files that it was read from."""
+def data_facts(name: str, dataset: Mapping[str, Any]) -> list[str]:
+    """What a data set is, its checksums, and those of the files that it was read from.
+
+    Args:
+        dataset: fields of `pfl.data.dataset.Dataset`, as in a manifest: ``identity``, ``content``,
+            ``checksum`` and ``source``.
+    """
     return [
-        f"{name} ({source['kind']}), content sha256 {checksum}",
-        *(f"{file['name']}, {file['bytes']:,} bytes, sha256 {file['sha256']}" for file in source["files"]),
+        f"{name}: {dataset['identity']}",
+        f"content sha256 {dataset['content']}, in this order {dataset['checksum']}",
+        *(
+            f"{file['name']}, {file['bytes']:,} bytes, sha256 {file['sha256']}"
+            for file in dataset["source"]["files"]
+        ),
     ]
 
 
@@ -150,36 +179,29 @@ def statistics_columns(found: Mapping[str, Any]) -> dict[str, str]:
         "Partition": found["spec"],
         "Clients": str(found["clients"]),
         "Training and test samples": f"{found['train']:,} + {found['test']:,}",
-        "Samples a client": f"{size['mean']:.0f} ± {size['std']:.0f} ({size['min']} – {size['max']})",
-        "Classes a client": f"{classes['mean']:.1f} ({classes['min']} – {classes['max']})",
+        "Samples per client": f"{size['mean']:.0f} ± {size['std']:.0f} ({size['min']} – {size['max']})",
+        "Classes per client": f"{classes['mean']:.1f} ({classes['min']} – {classes['max']})",
         "Label cosine": f"{found['label_cosine']:.2f}",
         "Notes": "; ".join(found["notes"]),
     }
 
 
-def run_ids(summary: Summary, root: Path) -> list[tuple[str, str, list[str]]]:
-    """(cell, parent run, runs behind the printed numbers) in MLflow, a column after another."""
-    cells = (_mlflow(root, summary.id) or {"cells": {}})["cells"]
-    keys = {row["key"] for row in summary.rows}
-    order = [f"{setting}/{line.row}" for setting in summary.columns for line in summary.pinned]
-    return [
-        (cell, cells[cell]["run"], [run for key, run in cells[cell]["trials"].items() if key in keys])
-        for cell in order
-        if cell in cells
-    ]
-
-
 def commands(summary: Summary) -> list[str]:
-    """The shell commands that make this report again."""
+    """The shell commands that compute this report anew.
+
+    They work in a clone without the ledger, so that no row stands in for a simulation and none is lost.
+    """
     commit = summary.results["commit"]
-    copies = [
+    archives = [
         dataset["source"]["files"][0]["name"]
         for name, dataset in summary.results["manifest"]["datasets"].items()
         if name in DATASETS and dataset["source"]["kind"] not in OFFICIAL
     ]
-    source = f"DATA_SOURCE=path/to/{copies[0]} " if copies else ""
+    source = f"DATA_SOURCE=/path/to/{archives[0] if len(archives) == 1 else 'archives'} " if archives else ""
     return [
+        "git clone . ../anew && cd ../anew",
         *([f"git checkout {commit}"] if commit != "unknown" else []),
+        "rm -rf results/ledger",
         "make .venv && . .venv/bin/activate",
         f"{source}dvc exp run -S 'tables=[{summary.id}]'{_subset_options(summary)}",
     ]
@@ -194,7 +216,7 @@ def _subset_options(summary: Summary) -> str:
 
 
 def costs(summary: Summary) -> list[dict[str, str]]:
-    """Communication and time of each method: ranges over the settings, of means over the seeds."""
+    """Communication, time and memory of each method: ranges over the settings, of means over the seeds."""
     table = []
     for line in summary.pinned:
         entries = [entry for entry in line.entries.values() if entry.rows]
@@ -205,9 +227,6 @@ def costs(summary: Summary) -> list[dict[str, str]]:
                     "round": value_range(megabytes(entry)[0] for entry in entries),
                     "total": value_range(megabytes(entry)[1] for entry in entries),
                     "seconds": value_range(seconds(entry) for entry in entries),
-                    "speed": value_range(
-                        row["measured"]["samples_per_second"] for e in entries for row in e.rows
-                    ),
                     "memory": value_range(
                         row["measured"]["peak_memory_bytes"] / 1e6 for e in entries for row in e.rows
                     ),
@@ -230,11 +249,6 @@ def _distinct(values: Iterable[Any]) -> str:
 def machine(hardware: Mapping[str, Any]) -> str:
     """What a row's simulation ran on, in a line."""
     processors = ", ".join(name for name in (hardware["gpu"], hardware["cpu"]) if name)
-    threads = f"{hardware['threads']} thread{'s' if hardware['threads'] != 1 else ''} a trial"
+    threads = f"{hardware['threads']} thread{'s' if hardware['threads'] != 1 else ''} per trial"
     backend = f"{hardware['backend']} backend on {hardware['device']}"
     return f"{processors}, {hardware['cores']} cores, {threads}, {backend}"
-
-
-def _mlflow(root: Path, table: str) -> dict[str, Any] | None:
-    path = root / "results" / table / "mlflow.json"
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None

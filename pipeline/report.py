@@ -14,24 +14,34 @@ from pfl.errors import InvalidInput
 from pfl.files import replacing
 from pipeline import agreement, formats, gaps, plots, verdict_plots
 from pipeline.config import TABLES
-from pipeline.provenance import commands, costs, notices, partition_statistics, protocol, provenance, run_ids
+from pipeline.provenance import (
+    commands,
+    costs,
+    not_tried,
+    notices,
+    partition_statistics,
+    protocol,
+    provenance,
+)
 from pipeline.published import FOLDER
 from pipeline.stored import load_results
 from pipeline.summary import Summary, summarise
-from pipeline.verdicts import RANKING_RULE, RULE
+from pipeline.verdicts import RANKING_RULE, rule
 
 CAPTIONS = {
-    "side_by_side": "By method, the published number (a bar; of an accuracy in a band of 2 points to either "
-    "side) and ours (a marker, with its standard deviation).",
-    "gaps": "From neither choice (circle) to both (dot), by the effect of each; the tick is as printed.",
+    "side_by_side": "For each method, the published number (a bar; for accuracies in a band of ± 2 points) "
+    "and ours (a marker, with its standard deviation).",
+    "gaps": "From neither choice (circle) to both (dot), with the effect of each; the tick is the published "
+    "number.",
     "convergence": "Accuracy by round of the pinned configurations: mean over the seeds, and a band of one "
     "standard deviation.",
-    "clients": "Accuracy of every client's own model on its own test set, at the last round: a tick a client "
-    "(mean over the seeds), a bar from the first to the third quartile, a dot at the median.",
+    "clients": "Accuracy of every client's own model on its own test set, at the last round: a tick per "
+    "client (mean over the seeds), a bar from the first to the third quartile, a dot at the median.",
     "partitions": "Samples by client and class: the area of a bubble is the number of samples.",
     "communication": "Accuracy against the bytes that all clients together sent and received.",
-    "time": "Accuracy against the wall time of a simulation.",
-    "search": "Validation accuracy of the search: a marker a trial, a line for the best so far. "
+    "costs": "Of one simulation; ranges are over the settings. The wall time is measured while other "
+    "simulations share the machine, so it compares no methods: reports/speed does.",
+    "search": "Validation accuracy of the search: a marker per trial, a line for the best so far. "
     "Trial 0 is the pinned configuration.",
 }
 
@@ -54,18 +64,20 @@ def write_report(table: str, root: Path) -> Path:
     if explanation := gaps.explain(whole):
         drawn["gaps"] = gaps.plot(explanation)
     counted, tested = agreement.tally(whole), agreement.claims(whole)
+    ranked = agreement.rankings(summary)
     partitions = _partition_plots(summary, root)
     templates = environment()
     context: dict[str, Any] = {
         "summary": summary,
-        "empty": whole.empty,
+        "not_tried": not_tried(whole),
         "protocol": protocol(summary.table.evaluation),
         "notices": notices(whole),
         "counted": counted,
-        "headline": agreement.headline(counted, tested) if counted.total else "",
-        "rule": RULE,
+        "answer": agreement.answer(whole, counted, ranked.values(), tested),
+        "coverage": agreement.coverage(whole, counted),
+        "rule": rule(whole.table.published.seeds) if whole.table.published else "",
         "ranking_rule": RANKING_RULE,
-        "rankings": agreement.rankings(summary),
+        "rankings": ranked,
         "claims": tested,
         "findings": _findings(table, root),
         "captions": CAPTIONS,
@@ -76,8 +88,7 @@ def write_report(table: str, root: Path) -> Path:
         "statistics": partition_statistics(summary, root),
         "costs": costs(summary),
         "searched": _searched(summary),
-        "provenance": provenance(summary, root),
-        "runs": run_ids(summary, root),
+        "provenance": provenance(summary),
         "commands": commands(summary),
         "troubles": [entry for entry in summary.entries if entry.cause],
     }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl.errors import InvalidInput
 from pfl.files import write_json, write_text
-from pipeline.config import cells, manifest_file, partition_file
+from pipeline.config import Table, cells, load_table, manifest_file, partition_file
 from pipeline.params import load_part
 from pipeline.stored import load_manifest
 
@@ -15,11 +17,14 @@ if TYPE_CHECKING:
 
 
 def download(name: str) -> None:
-    """Fetch and decode a table's data sets, and write what they are to `data/manifests/<table>.json`."""
-    table = load_part(name)
-    names = dict.fromkeys(setting.dataset or table.dataset for setting in table.settings.values())
+    """Fetch and decode a table's data sets, and write what they are to `data/manifests/<table>.json`.
+
+    Of the columns that the subset leaves out it says which data sets are ``absent`` here.
+    """
+    names = _names(load_part(name))
     datasets = {dataset: _described(_load(dataset)) for dataset in names}
-    write_json(manifest_file(name), {"table": name, "datasets": datasets})
+    absent = [dataset for dataset in _names(load_table(name)) if dataset not in names and _is_absent(dataset)]
+    write_json(manifest_file(name), {"table": name, "datasets": datasets, "absent": absent})
     for dataset, found in datasets.items():
         print(f"{dataset}: {found['images']} images in {found['classes']} classes, {found['identity']}")
 
@@ -54,6 +59,19 @@ def partition(name: str) -> None:
         figure = plot(made, dataset.labels, dataset.classes, table.settings[cell.setting].label)
         write_text(file.with_suffix(".svg"), svg_text(figure))
         print(f"{division}: {made.spec}, {made.clients} clients")
+
+
+def _names(table: Table) -> list[str]:
+    """The data sets of a table's columns, each once."""
+    return list(dict.fromkeys(setting.dataset or table.dataset for setting in table.settings.values()))
+
+
+def _is_absent(name: str) -> bool:
+    """Whether no file of a data set is here, neither in data/raw nor in the folder DATA_SOURCE."""
+    from pfl.data.locate import locate
+
+    source = Path(os.environ.get("DATA_SOURCE", ""))
+    return locate(name, source if source.name and source.is_dir() else None, Path("data/raw")) is None
 
 
 def _load(name: str) -> Dataset:

@@ -1,4 +1,4 @@
-"""How our numbers stand to the printed ones: a verdict a cell, and how far two rankings of methods agree."""
+"""How our numbers compare with the printed ones: a verdict per cell, and the agreement of two rankings."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ if TYPE_CHECKING:
     from pipeline.summary import Score, Status
 
 POINTS = 2.0
-"""An accuracy this near to the printed one is reproduced."""
+"""An accuracy within so many points of the printed one is reproduced."""
 
 ERRORS = 2.0
-"""Or one this many standard errors of the difference near, where both sides have `SEEDS` seeds."""
+"""Or one within so many standard errors of the difference, where both sides have `SEEDS` seeds."""
 
 SEEDS = 3
 """With fewer of ours a verdict is provisional."""
 
+_REPRODUCED = f"Reproduced: within {POINTS:g} points of the published mean"
+_OTHERWISE = (
+    f"Otherwise higher or lower. Provisional: fewer than {SEEDS} seeds of ours. Quantities other than "
+    "accuracies are shown as ratios, without a verdict."
+)
 RULE = (
-    f"Reproduced: within {POINTS:g} points of the published mean, or within {ERRORS:g} standard errors of "
-    f"the difference where both sides have at least {SEEDS} seeds; otherwise higher or lower. Provisional: "
-    f"ours has fewer than {SEEDS} seeds. What is no accuracy is shown as a ratio, without a verdict."
+    f"{_REPRODUCED}, or within {ERRORS:g} standard errors of the difference where the paper prints a "
+    f"deviation and both sides have at least {SEEDS} seeds. {_OTHERWISE}"
 )
 
-RANKING_RULE = "Kendall's τ: 1 where the methods are in the paper's order, 0 in none of it, −1 reversed."
+RANKING_RULE = "Kendall's τ of the methods' ranking: 1 is the paper's order, 0 no agreement, −1 the reverse."
 
 Name = Literal["reproduced", "higher", "lower", "ratio", "failed", "not run"]
 NAMES: tuple[Name, ...] = ("reproduced", "higher", "lower", "ratio", "failed", "not run")
@@ -45,7 +49,7 @@ SYMBOLS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a cell stands to the printed one.
+    """How a cell compares with the printed one.
 
     Attributes:
         provisional: rests on fewer seeds than `SEEDS`.
@@ -59,12 +63,20 @@ class Verdict:
         return SYMBOLS.get((self.name, self.provisional), "")
 
 
+def rule(seeds: int | None) -> str:
+    """`RULE` for a table whose printed numbers rest on so many seeds; None: the paper does not say."""
+    if seeds is not None and seeds >= SEEDS:
+        return f"{RULE} The paper has {seeds} seeds."
+    why = "the paper does not state its number of seeds" if seeds is None else f"the paper has {seeds} seeds"
+    return f"{_REPRODUCED}; standard errors are not used, as {why}. {_OTHERWISE}"
+
+
 def judge(score: Score | None, status: Status, published: Published, seeds: int | None) -> Verdict:
     """The verdict on a cell, by `RULE`.
 
     Args:
         score: ours; None without any result.
-        seeds: behind the printed number; None: the paper does not say.
+        seeds: behind the printed number; None means that the paper does not say.
     """
     if score is None:
         return Verdict("failed" if status == "failed" else "not run")

@@ -19,7 +19,7 @@ from pipeline.figures.drawing import labels
 from pipeline.figures.drawings import DRAWINGS
 from pipeline.figures.runs import Runs
 from pipeline.figures.statements import check
-from pipeline.provenance import OFFICIAL, data_facts, machine, not_official
+from pipeline.provenance import OFFICIAL, copies, data_facts, machine
 from pipeline.report import environment, write_files
 from pipeline.stored import stored
 from pipeline.sweep import alone, stoppable
@@ -121,7 +121,7 @@ def _wrapped(text: str, width: float) -> str:
 
 def _warnings(runs: Runs, notes: list[str]) -> list[str]:
     """What a reader must know before the picture."""
-    said = not_official({name: dataset.source for name, dataset in runs.datasets.items()})
+    said = copies({name: dataset.identity for name, dataset in runs.datasets.items()})
     if notes:
         said.append(f"Not as pinned: {'; '.join(notes)}.")
     said += [f"Without result: {cause}." for cause in runs.failed]
@@ -136,11 +136,7 @@ def _provenance(runs: Runs, simulated: bool) -> dict[str, list[str]]:
     others = sorted({row["commit"] for row in runs.used} - {code})
     facts = {
         "Code": [f"commit {code}", *(f"runs of commit {other}" for other in others)],
-        "Data": [
-            line
-            for name, dataset in runs.datasets.items()
-            for line in data_facts(name, dataset.checksum, dataset.source)
-        ],
+        "Data": [line for name, dataset in runs.datasets.items() for line in data_facts(name, vars(dataset))],
         "Partitions": sorted({made.spec for made in runs.partitions.values()}),
     }
     if not simulated:
@@ -152,13 +148,13 @@ def _provenance(runs: Runs, simulated: bool) -> dict[str, list[str]]:
             {f"python {v['python']}, torch {v['torch']}" for v in (r["versions"] for r in rows)}
         ),
         "Hardware": sorted({machine(row["hardware"]) for row in rows}),
-        "Time": [f"{sum(row['seconds'] for row in rows):.0f} s in {len(rows)} simulations"],
+        "Time": [f"{sum(row['measured']['wall_seconds'] for row in rows):.0f} s in {len(rows)} simulations"],
     }
 
 
 def _source(runs: Runs) -> str:
     """Where the command has to be told to look for data that are not the official ones."""
-    copies = [
+    archives = [
         d.source["files"][0]["name"] for d in runs.datasets.values() if d.source["kind"] not in OFFICIAL
     ]
-    return f"DATA_SOURCE=path/to/{copies[0] if len(copies) == 1 else 'archives'} " if copies else ""
+    return f"DATA_SOURCE=path/to/{archives[0] if len(archives) == 1 else 'archives'} " if archives else ""

@@ -50,7 +50,13 @@ HARDWARE = {
     "backend": "loop",
 }
 VERSIONS = {"python": "3.11.9", "torch": "2.15.0", "pfl": "0.1.0", "engine": 1, "method": 1}
-SOURCE = {"kind": "embedded", "files": []}
+DIGITS = {
+    "checksum": "5f70bf18a0860070" * 4,
+    "content": "c0ffee1234567890" * 4,
+    "identity": "original pixels",
+    "images": 1797,
+    "source": {"kind": "embedded", "files": []},
+}
 
 
 def ledger_row(
@@ -92,9 +98,8 @@ def ledger_row(
         "partition": "dirichlet:0.1,min=10,test=0.25,seed=0",
         "data_checksum": "5f70bf18a0860070" * 4,
         "partition_checksum": "9b74c9897bac770f" * 4,
-        "seconds": round(1.2 + rng.random(), 3),
         "measured": {
-            "wall_seconds": 1.4,
+            "wall_seconds": round(1.2 + rng.random(), 3),
             "train_seconds": 1.1,
             "samples_per_second": 11000.0 + 2000 * rng.random(),
             "peak_memory_bytes": 412_000_000,
@@ -158,7 +163,7 @@ def _metrics(accuracy: float, rounds: int, clients: int, method: str, rng: np.ra
 
 def failed_row(row: dict[str, Any], cause: str) -> dict[str, Any]:
     """The line that stands in for ``row`` where the trial failed."""
-    unknown = ("metrics", "seconds", "measured", "hardware", "versions")
+    unknown = ("metrics", "measured", "hardware", "versions")
     return {name: value for name, value in row.items() if name not in unknown} | {"error": cause}
 
 
@@ -256,7 +261,8 @@ def fake_results(
         },
         "manifest": {
             "table": table,
-            "datasets": {"digits": {"checksum": "5f70bf18a0860070" * 4, "images": 1797, "source": SOURCE}},
+            "datasets": {"digits": DIGITS},
+            "absent": [],
         },
         "subset": {"settings": [], "methods": [], "seeds": []},
         "cells": cells,

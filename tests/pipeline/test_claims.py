@@ -68,13 +68,20 @@ def test_a_margin_is_over_the_best_of_the_others_in_each_column():
     assert answer(kind="margin", at_least=1) == "holds"
     assert answer(kind="margin", at_least=1.5) == "does not hold"
     assert answer(kind="margin", at_most=2) == "does not hold"
+    assert answer(kind="margin", at_most=3) == "holds"
     assert found(kind="margin", at_least=1).shown == "+1.00 to +3.00"
+
+
+def test_a_margin_of_a_range_is_refuted_by_less_and_not_by_more():
+    assert answer(kind="margin", at_least=0.5, at_most=2) == "holds"
+    assert answer(kind="margin", at_least=1.5, at_most=4) == "does not hold"
 
 
 @pytest.mark.parametrize(("over", "points"), [("mean", 2.0), ("largest", 3.0), ("average", 5.5)])
 def test_margins_are_summed_up_over_the_columns(over, points):
     # Ours is 70.5 on average, the better of the others 65.
-    assert answer(kind="margin", over=over, at_least=points, at_most=points) == "holds"
+    assert answer(kind="margin", over=over, at_least=points) == "holds"
+    assert answer(kind="margin", over=over, at_most=points) == "holds"
 
 
 def test_a_margin_with_numbers_missing_is_refuted_only_by_what_cannot_change():

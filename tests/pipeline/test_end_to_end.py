@@ -173,6 +173,30 @@ def test_a_colleague_gets_the_results_from_a_remote_and_computes_nothing(clone, 
     assert not (colleague / ".sweeps/ledger").exists()
 
 
+def test_a_report_s_commands_compute_it_anew_and_take_nothing_from_the_ledger(clone, run):
+    run("dvc", "repro")
+    commit(clone)
+    for stage in ("train-sweep", "report"):
+        run("dvc", "repro", "--force", "--single-item", f"{stage}@tiny")
+    assert results(clone)["trials_run"] == 0
+    before = (clone / "results/ledger/tiny.jsonl").read_bytes()
+    _, shown = (clone / "reports/tiny/README.md").read_text().split("```sh\n")
+    commands = [line for line in shown.partition("```")[0].splitlines() if not line.startswith("make .venv")]
+    anew = clone.parent / "anew"
+    run("sh", "-ec", "\n".join(commands), PYTHONPATH=str(anew))
+    assert results(anew)["trials_run"] == len(rows(anew)) > 0
+    assert results(anew)["trials_from_ledger"] == 0
+    assert [accuracies(cell) for cell in results(anew)["cells"]] == [
+        accuracies(cell) for cell in results(clone)["cells"]
+    ]
+    assert (clone / "results/ledger/tiny.jsonl").read_bytes() == before
+
+
+def accuracies(cell: dict) -> list[dict]:
+    """What a cell's pinned configuration reached, seed by seed."""
+    return [row["metrics"]["accuracy"] for row in cell["pinned"]["rows"]]
+
+
 @pytest.mark.parametrize(
     ("selected", "said"),
     [

@@ -64,22 +64,60 @@ def line_of(text: str, start: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")[2:-1]]
 
 
-def test_a_table_is_counted_by_what_its_file_pins_and_what_its_report_says(root):
+def test_a_table_has_its_cells_simulations_verdicts_and_claims_in_five_columns(root):
     text = write_overview(root).read_text()
     # Ours are 35 (local), 40 (fedavg) and 45 (pfedsim) by and large; printed are 84.30, 24.77 and 86.76.
     found = line_of(text, "[pFedSim, Table 3](pfedsim-table3/README.md)")
-    assert found == ["6", "3", "", "1", "2", "", "", "3", "1", "1", "1", "0", "0"]
-    assert line_of(text, "pFedSim, Table 3, again") == ["2", "0", *[""] * 11]
+    assert found == ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
+    assert "| Table | Run of pinned | Reproduced | Higher | Lower | Claims |" in text
 
 
-def test_a_printed_cell_that_two_tables_pin_counts_once_for_the_paper(root):
+def test_a_paper_s_row_is_the_sum_of_its_tables(root):
     text = write_overview(root).read_text()
-    assert line_of(text, "[pFedSim](#pfedsim)") == ["272", "6", "3", "", "1", "2", "", ""]
-    assert line_of(text, "**All**") == ["272", "6", "3", "", "1", "2", "", ""]
+    expected = ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
+    assert line_of(text, "[pFedSim](#pfedsim)") == line_of(text, "**All**") == expected
 
 
-def test_tables_of_the_paper_that_no_run_gives_are_named_with_the_reason(root):
-    assert "No run gives Table 4: Describes data" in write_overview(root).read_text()
+def test_a_table_that_only_repeats_cells_of_another_is_a_study(root):
+    counted, studies = write_overview(root).read_text().split("## Studies")
+    assert "Table 3, again" not in counted
+    assert line_of(studies, "pFedSim, Table 3, again") == ["0 of 2", "", "", "", ""]
+
+
+def test_a_simulation_behind_several_cells_counts_once(root):
+    report = root / "reports/pfedsim-table3/table.csv"
+    one, other = (line.rpartition(",")[2] for line in report.read_text().splitlines()[1:3])
+    report.write_text(report.read_text().replace(one, other))
+    assert line_of(write_overview(root).read_text(), "**All**")[0] == "3 of 6 (2 simulations)"
+
+
+def test_verdicts_of_fewer_than_three_seeds_are_said_to_be_provisional(root):
+    text = write_overview(root).read_text()
+    assert text.count("3 cells from 3 simulations. All 3 verdicts are provisional: fewer than 3 seeds.") == 2
+
+
+def test_printed_cells_that_describe_data_are_counted_apart(root):
+    text = write_overview(root).read_text()
+    assert "The papers print 294 cells: 272 are results of runs, and 22 describe data." in text
+
+
+def test_a_report_on_a_copy_of_the_data_counts_nowhere_and_is_listed_as_superseded(root):
+    report = root / "reports/pfedsim-table3/table.csv"
+    report.write_text(report.read_text().replace("original pixels", "JPEG copy"))
+    counted, superseded = write_overview(root).read_text().split("## Superseded")
+    assert (
+        line_of(counted, "pFedSim, Table 3 ")
+        == line_of(counted, "**All**")
+        == ["0 of 6", "", "", "", "1 open"]
+    )
+    found = line_of(superseded, "[pFedSim, Table 3](pfedsim-table3/README.md)")
+    assert found == ["digits: JPEG copy", "3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
+    assert "overview.svg" not in counted + superseded
+    assert not (root / "reports/overview.svg").exists()
+
+
+def test_tables_of_the_paper_without_runs_are_named_with_the_reason(root):
+    assert "Table 4 has no runs. Describes data" in write_overview(root).read_text()
 
 
 def test_tables_without_published_numbers_are_no_part_of_it(root):
@@ -104,5 +142,5 @@ def test_every_link_leads_somewhere(root):
 def test_without_any_report_nothing_is_run_and_nothing_drawn(root):
     shutil.rmtree(root / "reports")
     text = write_overview(root).read_text()
-    assert line_of(text, "pFedSim, Table 3 ")[:2] == ["6", "0"]
+    assert line_of(text, "pFedSim, Table 3 ")[0] == "0 of 6"
     assert "overview.svg" not in text

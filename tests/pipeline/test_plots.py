@@ -19,7 +19,7 @@ def drawn() -> dict[str, str]:
 
 
 def test_results_of_a_search_give_every_plot(drawn):
-    assert list(drawn) == ["convergence", "clients", "communication", "time", "search"]
+    assert list(drawn) == ["convergence", "clients", "communication", "search"]
 
 
 def test_without_a_search_none_is_drawn():
@@ -128,4 +128,6 @@ def test_bubbles_of_all_sizes_are_circles_where_they_were():
 
 
 def test_a_label_is_escaped(drawn):
-    assert 'aria-label="2 &lt; 3 &quot;classes&quot;"' in inline(drawn["time"], "one", '2 < 3 "classes"')
+    assert 'aria-label="2 &lt; 3 &quot;classes&quot;"' in inline(
+        drawn["communication"], "one", '2 < 3 "classes"'
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 import shutil
 from html import unescape
@@ -13,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from pfl.errors import InvalidInput
+from pipeline.agreement import Tally, answer
+from pipeline.config import TABLES
 from pipeline.published import FOLDER
 from pipeline.report import write_report
-from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
+from pipeline.summary import summarise
+from tests.pipeline.fake_results import DIGITS, cell_of, fake_results, ledger_row, write_results
 
 PUBLISHED = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
 
@@ -55,11 +57,6 @@ def root(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def folder(root) -> Path:
     write_results(realistic(), root)
-    runs = {
-        "cifar10-0.1/local": {"run": "parent0", "trials": {ledger_row("cifar10-0.1/local")["key"]: "run0"}}
-    }
-    tracked = {"experiment": "paper-table3", "store": "mlflow.db", "cells": runs}
-    (root / "results/paper-table3/mlflow.json").write_text(json.dumps(tracked))
     return write_report("paper-table3", root)
 
 
@@ -117,7 +114,7 @@ def test_hyperparameters_of_the_selected_configuration_are_shown(readme):
     assert f"rho = 0.5, lr = {selected['lr']:.3g}" in readme
 
 
-def test_the_csv_has_a_line_an_entry(folder):
+def test_the_csv_has_a_line_per_entry(folder):
     with (folder / "table.csv").open() as lines:
         entries = list(csv.DictReader(lines))
     assert len(entries) == 4 * 2 * 2
@@ -126,6 +123,9 @@ def test_the_csv_has_a_line_an_entry(folder):
     assert (local["published_mean"], local["difference"]) == ("84.3", "-3.3000")
     assert (local["verdict"], local["provisional"]) == ("lower", "True")
     assert {entry["status"] for entry in entries} == {"done", "partial", "failed", "not run"}
+    assert local["data"] == "digits: original pixels"
+    assert local["keys"].split() == [ledger_row("cifar10-0.1/local", seed)["key"] for seed in (0, 1)]
+    assert all(len(entry["keys"].split()) == int(entry["seeds"]) for entry in entries)
 
 
 def test_the_latex_table_is_booktabs_with_as_many_columns_as_settings(folder):
@@ -147,10 +147,63 @@ def test_latex_labels_are_escaped(tmp_path):
 # ---- what the paper says -------------------------------------------------------------------------------
 
 
-def test_the_outcome_is_said_before_the_table(readme, page):
-    said = "Of 4 published numbers: 2 higher, 2 lower. All verdicts are provisional."
+def test_the_answer_comes_before_the_table(readme, page):
+    answer = (
+        "Of 4 numbers, 0 are reproduced, 2 higher and 2 lower. The ranking of the methods agrees with "
+        "Kendall's τ = 0.67; of 2 claims, 1 refuted, 1 open."
+    )
+    assert f"**{answer}**" in readme.partition("| Method |")[0]
+    assert answer in unescape(page).partition("<table")[0]
+
+
+def test_cells_and_simulations_are_counted_and_provisional_verdicts_named_before_the_table(readme, page):
+    said = "4 of 4 published cells were run, from 8 simulations. All 4 verdicts are provisional"
     assert said in readme.partition("| Method |")[0]
-    assert said in unescape(page).partition("<table")[0]
+    assert said in page.partition("<table")[0]
+
+
+def test_cells_that_share_a_simulation_count_it_once(tmp_path):
+    results = fake_results(methods=3, settings=1, seeds=1)
+    cells = [cell["pinned"] for cell in results["cells"]]
+    cells[1]["rows"] = cells[0]["rows"]
+    write_results(results, tmp_path)
+    assert (
+        "3 cells were run, from 2 simulations." in (write_report("fake", tmp_path) / "README.md").read_text()
+    )
+
+
+def test_without_a_paper_the_answer_names_the_methods_with_the_highest_accuracy(tmp_path):
+    results = fake_results(methods=2, settings=2, seeds=1)
+    for cell in results["cells"]:
+        accuracy = 90.0 if cell["row"] == "pfedsim" else 10.0
+        cell["pinned"]["rows"] = [ledger_row(cell["cell"], 0, accuracy=accuracy)]
+    write_results(results, tmp_path)
+    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    assert "**Highest accuracy by column (2 in all): pFedSim in 2.**" in readme
+
+
+def test_quantities_without_a_verdict_are_counted_as_ratios():
+    summary = summarise(realistic())
+    counted = Tally({"ratio": 20}, provisional=0)
+    assert answer(summary, counted, [], []) == "20 numbers are shown as ratios to the published ones."
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        (None, "standard errors are not used, as the paper does not state its number of seeds."),
+        (2, "standard errors are not used, as the paper has 2 seeds."),
+        (5, "The paper has 5 seeds."),
+    ],
+)
+def test_the_rule_of_the_verdicts_names_the_seeds_of_the_paper(tmp_path, seeds, said):
+    shutil.copytree(FOLDER, tmp_path / FOLDER)
+    results = realistic()
+    results["config"]["published"]["seeds"] = seeds
+    write_results(results, tmp_path)
+    folder = write_report("paper-table3", tmp_path)
+    assert said in (folder / "README.md").read_text()
+    assert said in (folder / "index.html").read_text()
 
 
 def test_the_agreement_of_the_rankings_is_below_each_column(readme):
@@ -177,14 +230,28 @@ def test_findings_written_by_hand_are_part_of_the_report(tmp_path):
     assert "<p>FedAvg is <em>far</em> above, &lt;b&gt;and&lt;/b&gt; this is why.</p>" in page
 
 
-def test_columns_that_have_not_been_tried_are_named_and_not_printed(tmp_path):
+@pytest.mark.parametrize("file", sorted(TABLES.glob("*.md")), ids=lambda file: file.stem)
+def test_each_finding_has_three_lines_at_most_and_no_command(file):
+    text = file.read_text()
+    findings = re.split(r"^- ", text.partition("\n### Details\n")[0].rstrip(), flags=re.MULTILINE)[1:]
+    assert findings
+    assert all(len(finding.splitlines()) <= 3 for finding in findings)
+    assert all(len(line) <= 120 for line in text.splitlines())
+    assert not re.search(r"`(pfl|dvc|python|git) ", text)
+
+
+@pytest.mark.parametrize(("absent", "why"), [([], "Not run yet"), (["cinic10"], "No data here")])
+def test_columns_that_have_not_been_tried_are_named_with_the_reason_and_not_printed(tmp_path, absent, why):
     results = fake_results(methods=2, settings=2, seeds=1)
+    results["config"]["settings"]["cifar10-0.5"]["dataset"] = "cinic10"
     results["cells"] = [cell for cell in results["cells"] if cell["setting"] == "cifar10-0.1"]
+    results["manifest"]["absent"] = absent
     write_results(results, tmp_path)
     folder = write_report("fake", tmp_path)
     readme = (folder / "README.md").read_text()
     assert "| Method | CIFAR-10, Dir(0.1) |" in readme
-    assert "Not run: CIFAR-10, Dir(0.5)." in readme
+    assert f"{why}: CIFAR-10, Dir(0.5)." in readme
+    assert f"{why}: CIFAR-10, Dir(0.5)." in (folder / "index.html").read_text()
     assert "cifar10-0.5" in (folder / "table.csv").read_text()
 
 
@@ -201,15 +268,23 @@ def test_a_network_that_started_from_scratch_for_want_of_weights_is_said_first(t
     assert "mobilenet_v2 started from scratch" in readme.partition("## ")[0]
 
 
-def test_other_data_than_the_official_are_said_first(tmp_path):
+def test_other_data_than_the_original_pixels_are_said_first(tmp_path):
     files = [{"name": "copy.zip", "bytes": 7, "sha256": "ab" * 32}]
+    identity = "a copy that differs from the original pixels (jpg files)"
+    described = {"checksum": "cd" * 32, "content": "ef" * 32, "identity": identity}
     source = {"kind": "image-folder", "files": files}
-    manifest = {"datasets": {"cifar10": {"checksum": "cd" * 32, "source": source}}}
-    readme = small(tmp_path, manifest=manifest)
-    notice = "Not the official data: cifar10 was read from copy.zip (image-folder)."
-    assert notice in readme.partition("| Method |")[0]
-    assert "DATA_SOURCE=path/to/copy.zip dvc exp run -S 'tables=[fake]'" in readme
-    assert "cd" * 32 in readme
+    datasets = {"cifar10": described | {"source": source}, "digits": DIGITS}
+    readme = small(tmp_path, manifest={"datasets": datasets, "absent": []})
+    assert f"> cifar10 is {identity}." in readme.partition("| Method |")[0]
+    assert f"cifar10: {identity}; content sha256 {'ef' * 32}, in this order {'cd' * 32}" in readme
+    assert "DATA_SOURCE=/path/to/copy.zip dvc exp run -S 'tables=[fake]'" in readme
+
+
+def test_each_seed_s_own_partition_is_said(tmp_path):
+    results = fake_results(methods=2, settings=1, seeds=2)
+    assert "a column has one partition" in small(tmp_path)
+    results["config"]["settings"]["cifar10-0.1"]["partition"] = "dirichlet:0.1,seed=run"
+    assert "each has partitions of its own" in small(tmp_path, config=results["config"])
 
 
 def test_the_table_s_own_note_is_said_first(tmp_path):
@@ -221,7 +296,7 @@ def test_numbers_of_an_edited_tree_are_marked(tmp_path):
     assert "computed by code that is in no commit" in small(tmp_path, dirty=True)
 
 
-def test_a_complete_table_on_official_data_has_no_notice(tmp_path):
+def test_a_complete_table_on_original_data_has_no_notice(tmp_path):
     assert "NOTE" not in small(tmp_path)
 
 
@@ -229,19 +304,37 @@ def test_provenance_is_complete(readme, page):
     results = realistic()
     for fact in (
         results["commit"],
-        results["manifest"]["datasets"]["digits"]["checksum"],
+        results["manifest"]["datasets"]["digits"]["content"],
+        "digits: original pixels",
         "dirichlet:0.1,min=10,test=0.25,seed=0",
         "python 3.11.9, torch 2.15.0, pfl 0.1.0",
-        "Example CPU @ 2.60GHz, 4 cores, 1 thread a trial, loop backend on cpu",
+        "Example CPU @ 2.60GHz, 4 cores, 1 thread per trial, loop backend on cpu",
         "2 min 33 s of wall time",
-        "experiment paper-table3 in mlflow.db",
-        "parent0",
-        "run0",
         f"git checkout {results['commit']}",
         "ours: the paper does not say",
     ):
         assert fact in readme
         assert fact in page
+
+
+def test_a_report_has_nothing_of_mlflow(readme, page):
+    assert "mlflow" not in (readme + page).lower()
+
+
+def test_a_report_is_computed_anew_in_a_clone_without_the_ledger(readme):
+    commands = readme.partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert commands[0] == "git clone . ../anew && cd ../anew"
+    assert commands.index("rm -rf results/ledger") < len(commands) - 1
+    assert commands[-1] == "dvc exp run -S 'tables=[paper-table3]'"
+
+
+def test_the_time_of_the_simulations_is_added_up(tmp_path):
+    results = fake_results(methods=2, settings=1, seeds=1)
+    for cell in results["cells"]:
+        cell["pinned"]["rows"][0]["measured"]["wall_seconds"] = 1280.0
+    readme = small(tmp_path, cells=results["cells"])
+    assert "42 min 40 s in the simulations behind it, added up" in readme
+    assert "| Local | 0 | 0 | 1,280 |" in readme
 
 
 def test_a_part_of_a_table_is_said_to_be_one_and_how_it_is_made_again(tmp_path):

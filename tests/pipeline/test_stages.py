@@ -37,6 +37,14 @@ def test_the_manifest_says_what_the_data_are(data):
     assert digits["identity"] == "original pixels"
 
 
+def test_the_manifest_names_data_sets_of_other_columns_that_are_not_here(project, edit):
+    edit('  two: "pathological:2"', '  two: {partition: "pathological:2", dataset: mnist}')
+    edit("search: {trials: 4, batch: 2}", "")
+    (project / "params.yaml").write_text("tables: [small]\nsubset: {settings: [dir]}\n")
+    stages.download("small")
+    assert json.loads((project / "data/manifests/small.json").read_text())["absent"] == ["mnist"]
+
+
 def test_a_setting_gets_its_index_lists_statistics_and_plot(data):
     stages.partition("small")
     folder = data / "data/partitions/small"
