@@ -33,10 +33,11 @@ lock: .venv
 	.venv/bin/uv pip compile pyproject.toml --all-extras --upgrade --no-annotate \
 	    --python-version 3.11 --python-platform x86_64-manylinux_2_28 -o requirements.lock
 
-# The table of methods, from the code.
+# The table of methods, from the code, and the picture of a report, from the latest `make repro`.
 docs: .venv
 	$(ACTIVATE) && { printf '# Methods\n\nPrinted by `pfl methods --markdown` (`make docs`): what a method mixes, keeps and sends is '; \
 	    printf 'observed in\na few rounds with its defaults.\n\n'; pfl methods --markdown; } > docs/methods.md
+	@sh docs/report.sh
 
 # New golden trajectories, to go with a new numerics version.
 golden: .venv

@@ -1,0 +1,11 @@
+# Draws docs/report.png: the first screen of the report of the table digits, which `make repro` writes.
+page=reports/digits/index.html
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
+if [ -z "$browser" ]; then
+    echo "docs/report.png is not drawn: it needs chromium"
+elif [ ! -f "$page" ]; then
+    echo "docs/report.png is not drawn: it needs $page; run 'make repro' first"
+else
+    "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1300,1760 \
+        --screenshot=docs/report.png "$page" 2>/dev/null >&2 && echo "docs/report.png: drawn from $page"
+fi
