@@ -1,35 +1,49 @@
 """The stacked backend on a GPU beside the naive loop on the same one, and how far both are from the device.
 
-``python -m benchmarks.gpu``. Written and tried on a CPU (``--device cpu``); no figure of a GPU is in the
-repository yet.
+``python -m benchmarks.gpu``, on random images; ``--device cpu`` only tries it out. The naive loop runs with
+torch's own settings: float32, and TensorFloat-32 in convolutions.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Annotated
+import statistics
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
 
 import torch
+import torch.nn.functional as F
 import typer
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.breakdown import flop
 from benchmarks.naive import NaiveFedAvg
 from benchmarks.throughput import naive_round
-from benchmarks.workload import Device, JsonFile, Repeats, Workload, ratio, run, timed, write
-from pfl.config import Execution
-from pfl.engine.device import resolve_device
-from pfl.engine.simulation import simulate
+from benchmarks.workload import RANDOM, Device, JsonFile, Repeats, Workload, run, timed, write
+from pfl.config import Execution, Precision
+from pfl.engine.device import computes_in, numerics, peak_memory, resolve_device
+from pfl.engine.simulation import Simulation, simulate
 from pfl.engine.stacked import StackedBackend
+from pfl.models import MODELS
 
 WORK = {
-    "lenet5_bn": Workload(),
+    "lenet5_bn": Workload(dataset=RANDOM),
     "resnet8, 40 clients": Workload(
-        model="resnet8", clients=40, partition="dirichlet_client:0.1,size=500,test_size=100"
+        dataset=RANDOM,
+        model="resnet8",
+        clients=40,
+        participation=1.0,
+        partition="dirichlet_client:0.1,size=500,test_size=100",
     ),
 }
+PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16")
 
 WARM_UP = 5  # rounds, in which most steps come that can come
+SHOWN = 8  # kernels, and operations of the host
 
 
 def main(
@@ -39,70 +53,174 @@ def main(
     epochs: Annotated[int, typer.Option(help="Local epochs.")] = 5,
     repeats: Repeats = 5,
     device: Device = "cuda",
+    log: Annotated[Path, typer.Option(help="What is printed is also written here.")] = Path(
+        "reports/speed/gpu.log"
+    ),
     json_file: JsonFile = None,
 ) -> None:
-    """Print samples a second, naive and ours with stacks of several sizes, and seconds of a cell."""
+    """Print samples a second by size of the stack, memory, where the device waits, and seconds of a cell."""
     place = resolve_device(device)
-    peak, bandwidth = limits(place)
-    print(f"device: {peak / 1e12:.1f} TFLOP/s in a float32 product, {bandwidth / 1e9:.0f} GB/s in a copy")
-    work = {}
-    for name, workload in WORK.items():
-        stacks = [(1, 1), (1, seeds), (trials, seeds)]
-        found = measure(dataclasses.replace(workload, epochs=epochs), stacks, repeats, device)
-        naive = found.pop("naive")
-        fastest = max(map(max, found.values()))
-        work[name] = {"naive": naive, **found, "share_of_peak": fastest * flop(workload) / peak}
-        for stack, rates in found.items():
-            print(f"{name}, {stack}: {max(rates):,.0f} samples/s, {ratio(rates, naive):.1f} times naive")
-        print(f"  {work[name]['share_of_peak']:.1%} of the device's peak")
-    cell = dataclasses.replace(
-        WORK["lenet5_bn"], method="pfedsim", rounds=rounds, epochs=epochs, eval_every=20
-    )
-    execution = Execution(device=device)
-    seconds = timed(lambda: simulate(cell.config, cell.data, cell.split, tuple(range(seeds)), execution))
-    print(f"a pFedSim cell of {rounds} rounds and {seeds} seeds: {seconds:.1f} s")
-    figures = {"peak_flop_per_second": peak, "bytes_per_second": bandwidth}
-    write(json_file, cell, {**figures, "work": work, "cell_seconds": seconds})
+    fit = [precision for precision in PRECISIONS if computes_in(precision, place)]
+    with log.open("w", encoding="utf-8") as file:
+
+        def say(line: str) -> None:
+            print(line, flush=True)
+            file.write(line + "\n")
+            file.flush()
+
+        peaks, bandwidth = limits(place, fit)
+        for precision, peak in peaks.items():
+            say(f"device: {peak / 1e12:.1f} TFLOP/s in a matrix product in {precision}")
+        say(f"device: {bandwidth / 1e9:.0f} GB/s in a copy")
+        for precision in PRECISIONS:
+            if precision not in fit:
+                say(f"{precision}: not supported here")
+        work = {
+            name: measure(
+                name,
+                dataclasses.replace(workload, epochs=epochs),
+                [(1, 1), (1, seeds), (trials, seeds)],
+                repeats,
+                place,
+                peaks,
+                say,
+            )
+            for name, workload in WORK.items()
+        }
+        cells = {}
+        for precision in fit:
+            cell = dataclasses.replace(
+                WORK["lenet5_bn"],
+                method="pfedsim",
+                rounds=rounds,
+                epochs=epochs,
+                eval_every=20,
+                precision=precision,
+            )
+            taken = cells[precision] = cell_seconds(cell, seeds, device)
+            say(f"a pFedSim cell of {rounds} rounds and {seeds} seeds in {precision}: {taken:.1f} s")
+    figures = {"peak_flop_per_second": peaks, "bytes_per_second": bandwidth}
+    write(json_file, WORK["lenet5_bn"], {**figures, "work": work, "cell_seconds": cells})
 
 
-def limits(device: torch.device, size: int = 4096) -> tuple[float, float]:
-    """FLOP a second of a float32 matrix product, bytes a second of a copy, each the best of a few."""
+def limits(device: torch.device, precisions: list[Precision], size: int = 4096) -> tuple[dict, float]:
+    """FLOP a second of a matrix product in each precision, bytes a second of a copy; the best of a few."""
+    size = size if device.type == "cuda" else 512
     a, b = (torch.randn(size, size, device=device) for _ in range(2))
-    product = min(timed(lambda: torch.mm(a, b)) for _ in range(6))
+    peaks = {}
+    for precision in precisions:
+        x, y = (a.bfloat16(), b.bfloat16()) if precision == "bf16" else (a, b)
+        with numerics(precision):
+            peaks[precision] = 2 * size**3 / min(timed(lambda x=x, y=y: torch.mm(x, y)) for _ in range(6))
     copied = min(timed(lambda: a.copy_(b)) for _ in range(6))
-    return 2 * size**3 / product, 2 * a.numel() * a.element_size() / copied
+    return peaks, 2 * a.numel() * a.element_size() / copied
 
 
 def measure(
-    workload: Workload, stacks: list[tuple[int, int]], repeats: int, device: str
-) -> dict[str, list[float]]:
-    """Training samples a second in local training: ``naive``, and ours with stacks of so many trials
-    and seeds.
+    name: str,
+    workload: Workload,
+    stacks: list[tuple[int, int]],
+    repeats: int,
+    device: torch.device,
+    peaks: dict[Precision, float],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Training samples a second in local training: of the naive loop, and by precision and stack of ours;
+    bytes of memory; the profile of the largest stack; seconds of a step of the network in either layout.
     """
-    ours = {
-        f"{trials} trials x {seeds} seeds": workload.simulation(device, "stacked", range(seeds), trials)
-        for trials, seeds in stacks
-    }
-    trials, most = stacks[-1]
-    plain = workload.simulation(device, "stacked", range(most), trials)
-    plain.backend = StackedBackend()
-    ours[f"{trials} trials x {most} seeds, without CUDA graphs"] = plain
-    first = next(iter(ours.values()))
-    network = copy.deepcopy(first.program.net)
-    naive = NaiveFedAvg(network, workload.data, workload.split, workload.batch_size)
-    rates: dict[str, list[float]] = {"naive": [], **{stack: [] for stack in ours}}
-    for repeat in range(-WARM_UP, repeats):
-        found = {}
-        for stack, simulation in ours.items():
+    plain = workload.simulation(str(device), "loop")
+    naive = NaiveFedAvg(copy.deepcopy(plain.program.net), workload.data, workload.split, workload.batch_size)
+    participants = plain.runs[0].server.drawn().tolist()
+    rates = [naive_round(naive, participants, workload)["training"] for _ in range(repeats + 1)][1:]
+    usual = statistics.median(rates)
+    say(f"{name}, naive: {usual:,.0f} samples/s")
+    found: dict[str, Any] = {"naive": rates}
+    for precision, peak in peaks.items():
+        own = dataclasses.replace(workload, precision=precision)
+        of_precision = found[precision] = {}
+        for trials, seeds in stacks:
+            stack = own.simulation(str(device), "stacked", range(seeds), trials)
+            here = of_precision[f"{trials} trials x {seeds} seeds"] = rounds_of(stack, repeats)
+            tell(say, f"{name}, {precision}, {trials} trials x {seeds} seeds", here, usual)
+        largest = here["samples_per_second"]
+        of_precision["share_of_peak"] = statistics.median(largest) * flop(workload) / peak
+        say(f"  {of_precision['share_of_peak']:.2%} of the device's peak")
+        with numerics(precision):
+            of_precision["profile"] = profiled(stack, say)
+        stack.backend = StackedBackend()
+        unrecorded = of_precision["without CUDA graphs"] = rounds_of(stack, repeats)
+        tell(say, f"{name}, {precision}, the same without CUDA graphs", unrecorded, usual)
+        of_precision["layouts"] = layouts(own, device)
+        milliseconds = ", ".join(f"{key} {1e3 * s:.2f} ms" for key, s in of_precision["layouts"].items())
+        say(f"  a step of one plain network, {workload.batch_size} images: {milliseconds}")
+    return found
+
+
+def rounds_of(simulation: Simulation, repeats: int) -> dict[str, Any]:
+    """Of ``repeats`` rounds after the warm-up: samples a second of local training, and bytes at the peak."""
+    device = simulation.federation.device
+    rates = []
+    with numerics(simulation.config.precision):
+        for repeat in range(-WARM_UP, repeats):
+            if repeat == 0 and device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(device)
             samples, seconds = simulation.samples, simulation.training_seconds
             simulation.advance()
-            found[stack] = (simulation.samples - samples) / (simulation.training_seconds - seconds)
-        participants = first.runs[0].server.participants.tolist()
-        found["naive"] = naive_round(naive, participants, workload)["training"]
-        if repeat >= 0:
-            for who, rate in found.items():
-                rates[who].append(rate)
-    return rates
+            if repeat >= 0:
+                trained = simulation.samples - samples
+                rates.append(trained / (simulation.training_seconds - seconds))
+    return {"samples_per_second": rates, "bytes": peak_memory(device)}
+
+
+def tell(say: Callable[[str], None], what: str, found: dict[str, Any], naive: float) -> None:
+    rate = statistics.median(found["samples_per_second"])
+    say(f"{what}: {rate:,.0f} samples/s, {rate / naive:.1f} times naive, {found['bytes'] / 1e6:,.0f} MB")
+
+
+def profiled(simulation: Simulation, say: Callable[[str], None]) -> dict[str, Any]:
+    """Of a round: its seconds, those in which the device is busy, and the largest parts of device and host.
+
+    The device waits for the rest; the host's largest parts say for what.
+    """
+    cuda = [ProfilerActivity.CUDA] if simulation.federation.device.type == "cuda" else []
+    with profile(activities=[ProfilerActivity.CPU, *cuda]) as profiler:
+        seconds = timed(simulation.advance)
+    kernels: Counter[str] = Counter()
+    host: Counter[str] = Counter()
+    for event in profiler.events():
+        if event.device_type == DeviceType.CPU:
+            host[event.name] += event.self_cpu_time_total / 1e6
+        elif not event.is_user_annotation:
+            kernels[event.name] += event.time_range.elapsed_us() / 1e6
+    busy = sum(kernels.values())
+    say(f"  a round takes {seconds:.3f} s under the profiler; the device is busy for {busy / seconds:.0%}")
+    for place, parts in (("device", kernels), ("host", host)):
+        for name, spent in parts.most_common(SHOWN):
+            say(f"    {place}: {spent / seconds:6.1%}  {name[:90]}")
+    largest = {"device": dict(kernels.most_common(SHOWN)), "host": dict(host.most_common(SHOWN))}
+    return {"seconds": seconds, "busy_seconds": busy, **largest}
+
+
+def layouts(workload: Workload, device: torch.device) -> dict[str, float]:
+    """Seconds of a training step of one plain network by the layout of its images; the best of a few."""
+    found = {}
+    for name, layout in (("contiguous", torch.contiguous_format), ("channels last", torch.channels_last)):
+        net = MODELS[workload.model](workload.data.shape, len(workload.data.classes))
+        net = net.to(device).to(memory_format=layout)
+        net.bf16 = workload.precision == "bf16"
+        x = torch.randn(workload.batch_size, *workload.data.shape, device=device)
+        x = x.contiguous(memory_format=layout)
+        y = torch.zeros(workload.batch_size, dtype=torch.int64, device=device)
+        with numerics(workload.precision):
+            step = lambda net=net, x=x, y=y: F.cross_entropy(net(x), y).backward()  # noqa: E731
+            found[name] = min(timed(step) for _ in range(20))
+    return found
+
+
+def cell_seconds(cell: Workload, seeds: int, device: str) -> float:
+    """Seconds of a whole simulation of all seeds, evaluations included."""
+    execution = Execution(device=device, backend="stacked")
+    return timed(lambda: simulate(cell.config, cell.data, cell.split, tuple(range(seeds)), execution))
 
 
 if __name__ == "__main__":

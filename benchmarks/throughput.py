@@ -17,7 +17,8 @@ import typer
 
 from benchmarks.naive import NaiveFedAvg
 from benchmarks.workload import Device, JsonFile, Repeats, Threads, Workload, alone, ratio, run, timed, write
-from pfl.engine.device import resolve_device
+from pfl.config import Precision
+from pfl.engine.device import computes_in, numerics, resolve_device
 from pfl.kernels import compiler
 
 DEFAULT = Workload(eval_every=1)
@@ -49,8 +50,8 @@ def main(
     )
     models = {}
 
-    def take(name: str, title: str) -> None:
-        trial = dataclasses.replace(workload, model=name)
+    def take(name: str, title: str, precision: Precision = "fp32") -> None:
+        trial = dataclasses.replace(workload, model=name, precision=precision)
         models[title] = alone(measure, trial, repeats, backend, device, threads)
         print(f"{title}, {threads} thread{'s' * (threads > 1)}, {device}")
         for part, figures in models[title].items():
@@ -61,6 +62,10 @@ def main(
 
     for name in model or ("lenet5_bn", "cnn4", "resnet8"):
         take(name, name)
+        if computes_in("bf16", resolve_device(device)):
+            take(name, f"{name}, bf16", "bf16")
+        else:
+            print(f"{name}, bf16: not supported here")
     if compiler() and "lenet5_bn" in models:
         os.environ["CXX"] = ""  # and so there is no compiler for the processes to come
         take("lenet5_bn", "lenet5_bn, no compiler")
@@ -77,11 +82,13 @@ def measure(workload: Workload, repeats: int, backend: str, device: str, threads
     torch.set_num_threads(threads)
     simulation = workload.simulation(device, backend)
     network = copy.deepcopy(simulation.program.net).to(resolve_device(device))
+    network.bf16 = False  # the textbook loop is in float32 whatever ours is in
     naive = NaiveFedAvg(network, workload.data, workload.split, workload.batch_size)
     rates: dict[str, dict[str, Any]] = {part: {"naive": [], "engine": []} for part in ("training", "round")}
     for repeat in range(repeats + 1):
         samples, trained = simulation.samples, simulation.training_seconds
-        seconds = timed(simulation.advance)
+        with numerics(workload.precision):
+            seconds = timed(simulation.advance)
         samples, trained = simulation.samples - samples, simulation.training_seconds - trained
         participants = simulation.runs[0].server.participants.tolist()
         theirs = naive_round(naive, participants, workload)

@@ -15,10 +15,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 import typer
 
-from pfl.config import Config, Execution
+from pfl.config import Config, Execution, Precision
 from pfl.data.dataset import Dataset, load
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition, make_partition
@@ -31,6 +32,10 @@ JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures
 Threads = Annotated[int, typer.Option(help="Threads on a CPU.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Repeats = Annotated[int, typer.Option(help="Measured repeats, interleaved; one more before them warms up.")]
+
+
+RANDOM = "random"
+"""A data set that needs no file: as many random images as CIFAR-10 has."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Workload:
     batch_size: int = 32
     lr: float = 0.01
     eval_every: int = 10**6
+    precision: Precision = "fp32"
 
     @property
     def data(self) -> Dataset:
@@ -66,7 +72,8 @@ class Workload:
     @property
     def config(self) -> Config:
         names = ("model", "method", "participation", "rounds", "epochs", "batch_size", "lr", "eval_every")
-        return Config(**{name: getattr(self, name) for name in names}).validated()
+        values = {name: getattr(self, name) for name in (*names, "precision")}
+        return Config(**values).validated()
 
     def simulation(
         self, device: str = "cpu", backend: str = "auto", seeds: Sequence[int] = (0,), trials: int = 1
@@ -80,7 +87,23 @@ class Workload:
 
 @cache
 def _data(name: str) -> Dataset:
-    return load(name)
+    return _random_images() if name == RANDOM else load(name)
+
+
+def _random_images(samples: int = 60_000, classes: int = 10) -> Dataset:
+    """What costs the same time as CIFAR-10."""
+    random = np.random.default_rng(0)
+    return Dataset(
+        name=RANDOM,
+        images=random.integers(0, 256, (samples, 3, 32, 32), np.uint8),
+        labels=np.arange(samples) % classes,
+        classes=tuple(map(str, range(classes))),
+        n_train=samples * 5 // 6,
+        checksum="",
+        mean=(0.5,) * 3,
+        std=(0.25,) * 3,
+        source={},
+    )
 
 
 @cache

@@ -28,6 +28,7 @@ Augmentation = Literal["none", "crop_flip", "crop_flip_rotate", "flip_rotate"]
 InputScale = Literal["normalised", "symmetric", "unit", "raw255"]
 BNStats = Literal["mixed", "local"]
 DType = Literal["float32", "float64"]
+Precision = Literal["fp32", "tf32", "bf16"]
 Observed = Literal["accuracy", "similarities"]
 _CHOICES = {
     "batch_order": BatchOrder,
@@ -35,6 +36,7 @@ _CHOICES = {
     "input_scale": InputScale,
     "bn_stats": BNStats,
     "dtype": DType,
+    "precision": Precision,
     "observe": Observed,
 }
 DEVICES = r"auto|cpu|cuda(:(0|[1-9][0-9]?))?"
@@ -78,6 +80,10 @@ class Config:
     eval_every: int = 5
     """Rounds between evaluations; the last round is always evaluated."""
     dtype: DType = "float32"
+    precision: Precision = "fp32"
+    """Of what the clients' networks compute, in training, adaptation and evaluation alike: that of ``dtype``;
+    or products of float32 numbers that a GPU first rounds to TensorFloat-32; or the extractor under bfloat16
+    autocast. Weights, batch norm's statistics, head, losses and optimiser stay in ``dtype``."""
     observe: Observed = "accuracy"
     """What is measured: accuracy alone, or in the end also how alike the clients are by several measures
     (`pfl.analysis.measures.similarities`)."""
@@ -101,6 +107,8 @@ class Config:
         for name, kind in _CHOICES.items():
             value, choices = getattr(self, name), get_args(kind)
             _check(name, value, value in choices, " or ".join(choices))
+        lower = self.precision != "fp32"
+        _check("precision", self.precision, not lower or self.dtype == "float32", "fp32 beside dtype float64")
         if self.model not in MODELS:  # the name only: importing a network imports torch
             raise unknown_name("model", self.model, MODELS)
         method = METHODS[self.method].from_dict(self.hyperparameters)

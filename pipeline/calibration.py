@@ -117,7 +117,7 @@ class Calibration:
         Raises:
             InvalidInput: the file cannot be written.
         """
-        from pfl.engine.device import resolve_device
+        from pfl.engine.device import computes_in, resolve_device
 
         device = resolve_device("auto").type
         warm: set[tuple[Any, ...]] = set()
@@ -130,7 +130,7 @@ class Calibration:
                 self._sizes[_sizes_key(cell)] = _divide(cell, definition)
             for place in dict.fromkeys(("cpu", device)):
                 key = _speed_key(cell.config, definition, place)
-                if key not in self._speeds:
+                if key not in self._speeds and computes_in(cell.config.precision, resolve_device(place)):
                     tell(f"{cell.config.method} with {cell.config.model} on {place}")
                     network = (cell.config.model, cell.dataset, cell.config.batch_size, place)
                     self._speeds[key] = _run(cell, definition, place, network not in warm)
@@ -157,7 +157,7 @@ def _definition(cell: Cell) -> Definition | None:
 def _speed_key(config: Config, definition: Definition, device: str) -> str:
     """What costs time: of the hyperparameters those that are no real numbers, as steps and variants are."""
     counts = {name: value for name, value in config.hyperparameters.items() if not isinstance(value, float)}
-    schedule = (config.batch_size, config.epochs, config.dtype)
+    schedule = (config.batch_size, config.epochs, config.dtype, config.precision)
     data = (definition.shape, definition.classes)
     return json.dumps([device, config.method, counts, config.model, *data, *schedule], sort_keys=True)
 
@@ -232,13 +232,13 @@ def _run(cell: Cell, definition: Definition, place: str, cold: bool) -> Speed:
     """A round and an evaluation; before them, a round that compiles what there is to compile, if ``cold``."""
     import torch
 
-    from pfl.engine.device import threads
+    from pfl.engine.device import numerics, threads
     from pfl.engine.evaluation import evaluate
 
     config = cell.config
     clients = CLIENTS if place == "cpu" else config.participants(cell.clients or CLIENTS)
     device = torch.device(place)
-    with threads(1):
+    with numerics(config.precision), threads(1):
         simulation = stand_in(config, definition.shape, definition.classes, clients, place)
         if cold:
             simulation.advance()

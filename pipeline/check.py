@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
-from pfl.config import Config
+from pfl.config import Config, Precision
 from pfl.data.dataset import check_dataset
 from pfl.data.definition import Definition
 from pfl.data.partition import check_partition
@@ -15,7 +15,8 @@ from pfl.errors import InvalidInput, unknown_name
 from pfl.methods import METHODS
 from pfl.trials import cause_of
 from pipeline.calibration import stand_in
-from pipeline.config import Cell, Table, cells, table_file, target
+from pipeline.cluster import gpus_of
+from pipeline.config import Cell, Resources, Table, cells, table_file, target
 from pipeline.environment import SCRATCH
 from pipeline.params import load_part, selected_tables
 from pipeline.published import find, published_cells
@@ -71,6 +72,7 @@ def check_runs(name: str, table: Table, simulates: bool = True) -> list[str]:
             met.add(_setup(cell))
     with located(file):
         _check_gpu(table)
+        check_precisions({config.precision for config in configs}, table.resources)
     return [*{text: None for config in configs for text in config.warnings()}]
 
 
@@ -169,6 +171,23 @@ def _check_gpu(table: Table) -> None:
     if torch.cuda.device_count() < gpus:
         there = f"{torch.cuda.device_count()} CUDA devices"
         raise InvalidInput("resources.gpus", gpus, f"auto or 0, as this machine has {there}")
+
+
+def check_precisions(precisions: Set[Precision], resources: Resources) -> None:
+    """Check that this machine computes in what trials ask for; in a cluster each worker checks its own.
+
+    Raises:
+        InvalidInput: it does not.
+    """
+    if precisions <= {"fp32"} or os.environ.get("RAY_ADDRESS"):
+        return
+    import torch
+
+    from pfl.engine.device import check_precision, resolve_device
+
+    device = resolve_device("cuda" if gpus_of(resources, torch.cuda.device_count()) else "cpu")
+    for precision in sorted(precisions):
+        check_precision(precision, device)
 
 
 def _check_writable(folder: Path) -> None:

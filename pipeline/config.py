@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
-from pfl.config import Augmentation, BatchOrder, BNStats, Config, InputScale, Observed
+from pfl.config import Augmentation, BatchOrder, BNStats, Config, InputScale, Observed, Precision
 from pfl.errors import InvalidInput, unknown_name
 from pipeline.claims import Claim
 from pipeline.protocol import Evaluation, Reading
@@ -56,6 +56,7 @@ class Schedule(Strict):
     augmentation: Augmentation | None = None
     input_scale: InputScale | None = None
     bn_stats: BNStats | None = None
+    precision: Precision | None = None
     observe: Observed | None = None
 
 

@@ -39,6 +39,10 @@ MOMENTS = {
     "post_local": "after local training",
     "adapted": "after each client's adaptation",
 }
+PRECISIONS = {
+    "tf32": "tf32 (networks' products of float32 numbers rounded to TensorFloat-32)",
+    "bf16": "bf16 (networks under bfloat16 autocast; weights, statistics, head and losses in float32)",
+}
 WHICH = {"last": "in the last round", "best": "in its best round"}
 
 
@@ -65,10 +69,26 @@ def other_protocols(summary: Summary) -> list[str]:
     return [f"{'; '.join(labels)}: {words}." for words, labels in found.items()]
 
 
+def precisions(summary: Summary) -> list[str]:
+    """A line for each precision other than fp32 in which entries were computed."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for entry in summary.entries:
+        for precision in {row["config"].get("precision", "fp32") for row in entry.rows} - {"fp32"}:
+            rows = found.setdefault(precision, {})
+            rows.setdefault(summary.labels[entry.row], []).append(summary.columns[entry.setting])
+    return [
+        f"Computed in {PRECISIONS[precision]}: "
+        + "; ".join(f"{row} ({', '.join(dict.fromkeys(columns))})" for row, columns in rows.items())
+        + "."
+        for precision, rows in sorted(found.items())
+    ]
+
+
 def notices(summary: Summary) -> list[str]:
     """What a reader must know before the first number."""
     said = [summary.table.note] if summary.table.note else []
     said += other_protocols(summary)
+    said += precisions(summary)
     datasets = summary.results["manifest"]["datasets"]
     said += copies({name: dataset["identity"] for name, dataset in datasets.items()})
     scratch = {row["config"]["model"] for row in summary.rows if row["metrics"].get("pretrained") is False}

@@ -22,6 +22,7 @@ from pfl.errors import InvalidInput
 from pipeline import results
 from pipeline.agenda import Agenda
 from pipeline.cell import Attempt, CellAgenda
+from pipeline.check import check_precisions
 from pipeline.config import Resources, Table, cells, load_table
 from pipeline.environment import MODELS, SCRATCH, Sources, checkpoints_of
 from pipeline.estimate import Estimate
@@ -93,6 +94,9 @@ def run(name: str, agenda: Agenda, ledger: Ledger, datasets: Mapping[str, Any], 
         name: of a table or a figure.
         datasets: shape and number of classes of each, as in the manifest.
         resources: of one trial.
+
+    Raises:
+        InvalidInput: this machine does not compute in a trial's precision.
     """
     from joblib import cpu_count
 
@@ -100,6 +104,7 @@ def run(name: str, agenda: Agenda, ledger: Ledger, datasets: Mapping[str, Any], 
 
     if agenda.finished:
         return
+    check_precisions({trial.config["precision"] for trial in agenda.open()}, resources)
     slots = max(1, cpu_count() // resources.cpus)
     print(Estimate.of(agenda, ledger, datasets, slots).text(name, slots), flush=True)
     with Progress(name, agenda) as progress:

@@ -32,6 +32,7 @@ READS = (
 INDEXING = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default)
 COPIES = {aten._to_copy.default: 0, aten.copy_.default: 1}
 """Operations between places, and which argument is the source."""
+LAYERS = (torch.conv2d, torch.nn.functional.linear)
 CONSTRUCTORS = (torch.tensor, torch.as_tensor)
 SUBSCRIPTS = (Tensor.__getitem__, Tensor.__setitem__)
 
@@ -40,7 +41,8 @@ SUBSCRIPTS = (Tensor.__getitem__, Tensor.__setitem__)
 def emulated() -> Iterator[Device]:
     """There is a device `DEVICE`."""
     device = Device()
-    with _Operations(device), _Python(), patch("pfl.config.DEVICES", DEVICE.type):
+    places = patch("pfl.config.DEVICES", DEVICE.type)
+    with _Operations(device), _Python(), places, patch("torch.autocast", _Autocast):
         yield device
 
 
@@ -199,3 +201,18 @@ class _Python(TorchFunctionMode):
         if theirs and func in SUBSCRIPTS and isinstance(args[1], list):
             args = (args[0], torch.tensor(args[1]), *args[2:])
         return func(*args, **kwargs)
+
+
+class _Autocast(TorchFunctionMode):
+    """In the place of autocast, which does not know the device: layers take what they get in ``dtype``."""
+
+    def __init__(self, device_type: str, dtype: torch.dtype, cache_enabled: bool):
+        super().__init__()
+        self.dtype = dtype
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        if func in LAYERS:
+            args = [value.to(self.dtype) if isinstance(value, Tensor) else value for value in args]
+        return func(*args, **(kwargs or {}))

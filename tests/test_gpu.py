@@ -1,41 +1,193 @@
-"""What must also hold on a GPU: ``pytest -m gpu``."""
+"""What must also hold on a GPU: ``pytest -m gpu``. Needs no more than the simulator and pytest."""
 
 from __future__ import annotations
 
 import dataclasses
+import gc
 
 import pytest
+import torch
 
-from pfl.config import Execution
-from pfl.engine.simulation import simulate
+from pfl.config import Config, Execution
+from pfl.data.federation import Federation
+from pfl.engine.device import computes_in, numerics
+from pfl.engine.graphs import CudaGraphs
+from pfl.engine.simulation import Simulation, simulate
+from pfl.engine.stacked import StackedBackend
 from pfl.methods import METHODS
-from tests.conftest import CONFIG, interrupt
+from tests.conftest import CONFIG, interrupt, make_clients, make_dataset
 
 pytestmark = pytest.mark.gpu
+
+CUDA = torch.device("cuda")
+FAST = dataclasses.replace(CONFIG, dtype="float32")
+"""As the tests' configuration, in float32."""
+every_precision = pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"], indirect=True)
+both_backends = pytest.mark.parametrize("backend", ["loop", "stacked"])
+
+
+@pytest.fixture
+def precision(request):
+    """Skips what this GPU refuses."""
+    if not computes_in(request.param, CUDA):
+        pytest.skip(f"this GPU has no {request.param} instructions")
+    return request.param
+
+
+def run(config, dataset, partition, execution=Execution(device="cuda"), seeds=(0,)):
+    return [result.metrics for result in simulate(config, dataset, partition, seeds, execution)]
+
+
+def train_losses(metrics) -> list[float]:
+    return [entry["train_loss"] for entry in metrics["rounds"]]
+
+
+# ---- backends --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_the_gpu_agrees_with_the_cpu_in_both_backends(method, dataset, partition):
     config = dataclasses.replace(CONFIG, method=method)
-    expected = simulate(config, dataset, partition, (0,), Execution(device="cpu", backend="loop"))[0].metrics
+    (expected,) = run(config, dataset, partition, Execution(device="cpu", backend="loop"))
     for backend in ("loop", "stacked"):
-        execution = Execution(device="cuda", backend=backend)
-        found = simulate(config, dataset, partition, (0,), execution)[0].metrics
+        (found,) = run(config, dataset, partition, Execution(device="cuda", backend=backend))
         for ours, theirs in zip(found["rounds"], expected["rounds"], strict=True):
             assert ours["post_aggregation"] == pytest.approx(theirs["post_aggregation"], abs=1e-9)
 
 
-def test_resume_is_bit_identical_on_the_gpu(dataset, partition, checkpointed):
-    config = dataclasses.replace(CONFIG, method="pfedsim", dtype="float32")
-    whole = simulate(config, dataset, partition, (0, 1), Execution(device="cuda"))
+@pytest.mark.parametrize("method", ["fedavg", "pfedsim", "pfedme", "fedrep", "spfl"])
+def test_steps_replayed_as_cuda_graphs_are_the_steps(method, dataset, partition):
+    config = dataclasses.replace(CONFIG, method=method, momentum=0.5).validated()
+    replays = []
+
+    class Counted(CudaGraphs):
+        def __call__(self, work):
+            replay = super().__call__(work)
+            return lambda: (replays.append(1), replay())
+
+    def trained(captures) -> list[float]:
+        federation = Federation(dataset, partition, CUDA, torch.float64)
+        with numerics("fp32"):
+            simulation = Simulation([config], federation, (0, 1), StackedBackend(captures))
+            for _ in range(config.rounds):
+                simulation.advance()
+        return [entry["train_loss"] for run in simulation.runs for entry in run.history]
+
+    assert trained(Counted) == pytest.approx(trained(None), abs=1e-9)
+    assert replays
+
+
+def test_a_stack_that_memory_does_not_suffice_for_is_trained_in_parts(caplog):
+    clients = 32
+    dataset = make_dataset(shape=(3, 32, 32), samples=clients * 80)
+    partition = make_clients(dataset, sizes=[64] * clients)
+    config = Config(model="cnn4", participation=1.0, rounds=2, epochs=1, batch_size=64, dtype="float64")
+    gc.collect()  # graphs of earlier tests
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    (whole,) = run(config, dataset, partition)
+    enough = torch.cuda.max_memory_reserved()
+    assert "out of memory" not in caplog.text
+
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(CUDA).total_memory
+    torch.cuda.set_per_process_memory_fraction(0.6 * enough / total)
+    try:
+        (parts,) = run(config, dataset, partition)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert "out of memory: going on with" in caplog.text
+    assert train_losses(parts) == pytest.approx(train_losses(whole), abs=1e-9)
+
+
+# ---- precision -------------------------------------------------------------------------------------------
+
+
+def error_of(product, *shapes) -> float:
+    """How far a product of random float32 tensors is from that in float64, relative to its size."""
+    random = torch.Generator().manual_seed(0)
+    operands = [torch.randn(shape, generator=random).to(CUDA) for shape in shapes]
+    exact = product(*(tensor.double() for tensor in operands))
+    return float((product(*operands) - exact).norm() / exact.norm())
+
+
+TF32 = 5e-5
+"""Between the errors of products in float32, at most 1e-5, and in TensorFloat-32, about 3e-4."""
+PRODUCTS = [
+    (torch.nn.functional.conv2d, (32, 64, 16, 16), (64, 64, 3, 3)),
+    (lambda x, w: torch.nn.functional.conv2d(x, w, groups=4), (32, 64, 16, 16), (64, 16, 3, 3)),
+    (torch.matmul, (256, 512), (512, 256)),
+    (torch.bmm, (8, 64, 512), (8, 512, 64)),
+]
+
+
+@pytest.mark.parametrize(("product", "shapes"), [(product, shapes) for product, *shapes in PRODUCTS])
+def test_float32_products_are_float32_though_torch_would_round_convolutions(product, shapes):
+    with numerics("fp32"):
+        assert error_of(product, *shapes) < TF32
+
+
+@pytest.mark.parametrize("precision", ["tf32"], indirect=True)
+def test_float32_matrix_products_are_tf32_where_asked_for(precision):
+    with numerics(precision):
+        assert error_of(torch.matmul, (256, 512), (512, 256)) > TF32
+
+
+@both_backends
+def test_float32_training_is_that_of_the_cpu_to_rounding(backend, dataset, partition):
+    config = dataclasses.replace(FAST, rounds=1)
+    (expected,) = run(config, dataset, partition, Execution(device="cpu"))
+    (found,) = run(config, dataset, partition, Execution(device="cuda", backend=backend))
+    assert train_losses(found) == pytest.approx(train_losses(expected), rel=1e-3)
+
+
+@both_backends
+@pytest.mark.parametrize("precision", ["tf32", "bf16"], indirect=True)
+@pytest.mark.parametrize("model", ["lenet5_bn", "resnet8"])
+def test_a_lower_precision_stays_near_to_float32(model, precision, backend, dataset, partition):
+    config = dataclasses.replace(FAST, model=model, rounds=2, epochs=1, lr=0.02)
+    execution = Execution(device="cuda", backend=backend)
+    (full,) = run(config, dataset, partition, execution)
+    (found,) = run(dataclasses.replace(config, precision=precision), dataset, partition, execution)
+    assert train_losses(found) == pytest.approx(train_losses(full), rel=0.05)
+    if precision == "bf16":  # of small products cuDNN may compute some in float32 all the same
+        assert train_losses(found) != train_losses(full)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("precision", ["bf16"], indirect=True)
+def test_every_method_runs_in_bfloat16(method, precision, dataset, partition):
+    config = dataclasses.replace(FAST, method=method, precision=precision, rounds=2, epochs=1)
+    (loop,), (stacked,) = (
+        run(config, dataset, partition, Execution(device="cuda", backend=backend))
+        for backend in ("loop", "stacked")
+    )
+    assert train_losses(loop) == pytest.approx(train_losses(stacked), rel=0.05)
+
+
+# ---- the same numbers every time -------------------------------------------------------------------------
+
+
+@both_backends
+@every_precision
+def test_a_simulation_gives_the_same_bits_every_time(precision, backend, dataset, partition):
+    config = dataclasses.replace(FAST, precision=precision)
+    execution = Execution(device="cuda", backend=backend)
+    first, again = (run(config, dataset, partition, execution, (0, 1)) for _ in range(2))
+    assert first == again
+
+
+@every_precision
+def test_resume_is_bit_identical_on_the_gpu(precision, dataset, partition, checkpointed):
+    config = dataclasses.replace(FAST, method="pfedsim", precision=precision)
+    whole = run(config, dataset, partition, seeds=(0, 1))
     execution = dataclasses.replace(checkpointed, device="cuda")
-
     interrupt(3, config, dataset, partition, (0, 1), execution)
-    resumed = simulate(config, dataset, partition, (0, 1), execution)
-    assert [run.metrics for run in resumed] == [run.metrics for run in whole]
+    assert run(config, dataset, partition, execution, (0, 1)) == whole
 
 
-def test_a_trial_learns_on_the_gpu(dataset, partition):
-    config = dataclasses.replace(CONFIG, method="fedavg", dtype="float32", rounds=20)
-    losses = [entry["train_loss"] for entry in simulate(config, dataset, partition)[0].metrics["rounds"]]
+@every_precision
+def test_a_trial_learns_on_the_gpu(precision, dataset, partition):
+    config = dataclasses.replace(FAST, rounds=20, precision=precision)
+    losses = train_losses(run(config, dataset, partition)[0])
     assert losses[-1] < losses[0] / 2

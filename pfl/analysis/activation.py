@@ -44,7 +44,7 @@ def activation_maps(net: Network, images: Tensor, classes: Tensor) -> Tensor:
     finally:
         hook.remove()
     weights = gradient.mean((2, 3), keepdim=True)
-    coarse = (weights * kept[0].detach()).sum(1, keepdim=True).relu()
+    coarse = (weights * kept[0].detach()).sum(1, keepdim=True).relu().to(images)
     maps = torch.nn.functional.interpolate(coarse, images.shape[2:], mode="bilinear", align_corners=False)
     largest = maps.amax((1, 2, 3), keepdim=True)
     return (maps / torch.where(largest > 0, largest, 1.0)).squeeze(1)

@@ -41,4 +41,4 @@ def outputs(net: Network, images: Tensor) -> dict[str, Tensor]:
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return {name: output.to(images) for name, output in found.items()}

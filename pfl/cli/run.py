@@ -75,6 +75,9 @@ def run(
     backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
     threads: Annotated[int, typer.Option(help="Threads on a CPU.")] = 1,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = DEFAULT.dtype,
+    precision: Annotated[
+        str, typer.Option(help="Of the networks, where the hardware is faster so: fp32, tf32 or bf16.")
+    ] = DEFAULT.precision,
     observe: Annotated[
         str, typer.Option(help="accuracy, or also the clients' similarities, for --json.")
     ] = DEFAULT.observe,
@@ -136,11 +139,16 @@ def run(
         validation=validation,
         eval_every=eval_every,
         dtype=dtype,  # type: ignore[arg-type]
+        precision=precision,  # type: ignore[arg-type]
         observe=observe,  # type: ignore[arg-type]
     )
     if model:
         config = dataclasses.replace(config, model=model)
     config = config.validated()
+    if config.precision != "fp32":
+        from pfl.engine.device import check_precision, resolve_device
+
+        check_precision(config.precision, resolve_device(device))
     chosen = (seed,) if seeds is None else _seeds(seeds)
     check_seeds(chosen)
     _check_checkpoint(checkpoint, resume)

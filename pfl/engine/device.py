@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits
 
 from pfl import memory
+from pfl.config import Precision
 from pfl.engine.graphs import captures_on
 from pfl.engine.local import Backend
 from pfl.engine.loop import LoopBackend
@@ -26,6 +28,55 @@ def threads(count: int) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def numerics(precision: Precision) -> Iterator[None]:
+    """Inside, cuDNN is deterministic, and products of float32 numbers are what ``precision`` says.
+
+    By torch's defaults the convolutions of a GPU are TensorFloat-32.
+    """
+    backends: Any = torch.backends
+    products = "tf32" if precision == "tf32" else "ieee"
+    wanted = [
+        (backends.cudnn, "deterministic", True),
+        (backends.cudnn, "benchmark", False),
+        (backends.cudnn.conv, "fp32_precision", products),
+        (backends.cudnn.rnn, "fp32_precision", products),
+        (backends.cuda.matmul, "fp32_precision", products),
+        (backends.mkldnn.conv, "fp32_precision", "ieee"),
+        (backends.mkldnn.matmul, "fp32_precision", "ieee"),
+    ]
+    before = [(place, name, getattr(place, name)) for place, name, _ in wanted]
+    try:
+        for place, name, value in wanted:
+            setattr(place, name, value)
+        yield
+    finally:
+        for place, name, value in before:
+            setattr(place, name, value)
+
+
+def computes_in(precision: Precision, device: torch.device) -> bool:
+    """Whether ``device`` has instructions for ``precision``, as in `pfl.config.Config`."""
+    if precision == "fp32":
+        return True
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            return torch.cuda.is_bf16_supported(including_emulation=False)  # such a GPU has TF32, too
+    # oneDNN claims bfloat16 for AVX-512 of any kind, and emulates it where these instructions are missing.
+    return precision == "bf16" and torch.cpu._is_avx512_bf16_supported()
+
+
+def check_precision(precision: Precision, device: torch.device) -> None:
+    """Check that ``device`` has instructions for ``precision``.
+
+    Raises:
+        InvalidInput: it has none, so that nothing would be faster.
+    """
+    if not computes_in(precision, device):
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "this CPU"
+        raise InvalidInput("precision", precision, f"fp32, as {name} has no {precision} instructions")
 
 
 def resolve_device(name: str) -> torch.device:

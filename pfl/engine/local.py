@@ -49,7 +49,7 @@ class Program:
     def alone(self) -> None:
         """Tell ``net`` that it will compute one client at a time."""
         for module in self.net.modules():
-            if isinstance(module, Layers | ChannelsLast):
+            if isinstance(module, Layers | ChannelsLast | BatchNorm2d):
                 module.alone = True
 
     @cached_property

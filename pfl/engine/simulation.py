@@ -18,7 +18,14 @@ from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Division, Partition, of_seed
 from pfl.engine import checkpoint
-from pfl.engine.device import backend_for, peak_memory, resolve_device, threads
+from pfl.engine.device import (
+    backend_for,
+    check_precision,
+    numerics,
+    peak_memory,
+    resolve_device,
+    threads,
+)
 from pfl.engine.evaluation import Known, evaluate, moments, summarise
 from pfl.engine.local import Backend, Program, Task, Trained
 from pfl.engine.method import Method
@@ -114,7 +121,8 @@ def simulate(
         One result a seed.
 
     Raises:
-        InvalidInput: the configuration, the seeds, the execution, or a device that is not there.
+        InvalidInput: the configuration, the seeds, the execution, a device that is not there, or a
+            precision that the device does not have.
     """
     (results,) = simulate_together([config], dataset, partition, seeds, execution, on_round, observe)
     return results
@@ -143,8 +151,8 @@ def simulate_together(
         For each configuration what `simulate` returns.
 
     Raises:
-        InvalidInput: a configuration, one unlike the others, the seeds, the execution, or a device that is
-            not there.
+        InvalidInput: a configuration, one unlike the others, the seeds, the execution, a device that is not
+            there, or a precision that the device does not have.
     """
     execution.validate()
     check_seeds(seeds)
@@ -157,13 +165,13 @@ def simulate_together(
         raise InvalidInput("save", execution.save, "no file where several configurations run together")
     config = configs[0]
     device = resolve_device(execution.device)
+    check_precision(config.precision, device)
 
     def seen(part: Partition) -> Partition:
         """What a simulation may see of a partition."""
         return part.with_validation(config.validation, dataset.labels) if config.validation else part
 
-    deterministic = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
-    with deterministic, threads(execution.threads):
+    with numerics(config.precision), threads(execution.threads):
         dtype = getattr(torch, config.dtype)
         first = of_seed(partition, seeds[0])
         federation = Federation(dataset, seen(first), device, dtype, config.input_scale)
@@ -229,6 +237,9 @@ class Simulation:
             torch.manual_seed(integer_seed(server.seed, "initialisation"))
             network = MODELS[self.config.model](self.federation.shape, self.federation.classes)
             net = method.client_network(network, server)
+        for module in net.modules():
+            if isinstance(module, Network):  # a method may have given its clients a second one
+                module.bf16 = self.config.precision == "bf16"
         return net.to(device=self.federation.device, dtype=self.federation.dtype)
 
     @property

@@ -47,6 +47,7 @@ def _kernel(x: Tensor, conv: nn.Conv2d, norm: BatchNorm2d | None) -> ctypes.CDLL
         or x.dtype not in _REAL
         or min(height, width) <= size
         or torch.get_num_threads() > 1
+        or torch.is_autocast_enabled("cpu")  # bf16 is torch's own, with a compiler as without
     ):
         return None
     return compiled(

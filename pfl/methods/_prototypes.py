@@ -24,7 +24,7 @@ def class_means(server: Server, models: Mapping[str, Tensor]) -> tuple[Tensor, T
     classes = server.federation.classes
 
     def sums(client: Client, batch: Batch) -> dict[str, Tensor]:
-        features = client.net.extractor(batch.x)
+        features = client.net.features(batch.x)
         members = (batch.y[:, None] == torch.arange(classes, device=batch.y.device)).to(features)
         if batch.rows is not None:
             members = members * batch.rows[:, None]

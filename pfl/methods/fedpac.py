@@ -115,7 +115,7 @@ class FedPAC(Method):
         return ()
 
     def _aligned(self, client: Client, batch: Batch) -> Tensor:
-        features = client.net.extractor(batch.x)
+        features = client.net.features(batch.x)
         distances = (features - client.state["targets"][batch.y]).square().mean(1)
         return batch.cross_entropy(client.net.head(features)) + self.lam * batch.mean(distances)
 

@@ -56,7 +56,7 @@ class FedProto(Method):
         server.client_state["owned"] = server.label_counts > 0
 
     def loss(self, client: Client, batch: Batch) -> Tensor:
-        features = client.net.extractor(batch.x)
+        features = client.net.features(batch.x)
         distances = (features - client.params["prototypes.means"][batch.y]).square().mean(1)
         pull = batch.mean(distances * client.params["prototypes.known"][batch.y])
         return batch.cross_entropy(client.net.head(features)) + self.lam * pull
@@ -78,7 +78,7 @@ class FedProto(Method):
             candidates = candidates & client.state["owned"]
         means = client.params["prototypes.means"]
         # |f|^2 / 2 - |f - c|^2 / 2, which decides like the distance and needs no (B, classes, d).
-        closeness = client.net.extractor(x) @ means.T - means.square().sum(1) / 2
+        closeness = client.net.features(x) @ means.T - means.square().sum(1) / 2
         return torch.where(candidates.any(), torch.where(candidates, closeness, -torch.inf), logits)
 
     def traffic(self, server: Server) -> tuple[int, int]:

@@ -76,5 +76,5 @@ class FedRoD(Method):
 
     def _both(self, client: Client, x: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of the generic head and of the personal one (B, classes)."""
-        features = client.net.extractor(x)
+        features = client.net.features(x)
         return client.net.head(features), client.net.get_submodule("personal_head")(features.detach())

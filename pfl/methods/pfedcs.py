@@ -138,11 +138,11 @@ class PFedCS(Method):
         return self.select != "none" and server.round <= whole_part(self.beta, server.rounds)
 
     def _teacher_loss(self, client: Client, batch: Batch) -> Tensor:
-        features = client.net.extractor(batch.x)
+        features = client.net.features(batch.x)
         return batch.cross_entropy(client.net.get_submodule("teacher")(features))
 
     def _taught_loss(self, client: Client, batch: Batch) -> Tensor:
-        features = client.net.extractor(batch.x)
+        features = client.net.features(batch.x)
         logits = client.net.head(features)
         teacher = client.net.get_submodule("teacher")(features).detach().softmax(1)
         divergence = torch.nn.functional.kl_div(logits.log_softmax(1), teacher, reduction="none").sum(1)

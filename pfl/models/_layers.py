@@ -13,10 +13,15 @@ class BatchNorm2d(nn.BatchNorm2d):
     Differs from `torch.nn.BatchNorm2d` in two ways: there is no batch counter, which could not be averaged,
     and the attribute ``rows`` may tell real rows from padding. Without real rows the running statistics stay.
 
+    Statistics are in the dtype of the weights, whatever the images' is; the result is in the images'.
+
     Attributes:
-        rows: (B,), 1 for a real row and 0 for padding, in the images' dtype; None: every row is real.
+        rows: (B,), 1 for a real row and 0 for padding, in the weights' dtype; `None` if every row is real.
+        alone: the images are one client's: torch takes them in a lower precision than the weights, which it
+            does not under vmap.
     """
 
+    alone: bool = False
     rows: Tensor | None = None
     running_mean: Tensor
     running_var: Tensor
@@ -34,9 +39,10 @@ class BatchNorm2d(nn.BatchNorm2d):
         """(B, C, H, W) to the same shape. Under vmap each client's running statistics move in place."""
         if self.rows is None or not self.training:
             statistics = (self.running_mean, self.running_var)
+            images = x if self.alone else x.to(self.weight.dtype)
             return F.batch_norm(
-                x, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps
-            )
+                images, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps
+            ).to(x.dtype)
         rows = self.rows[:, None, None, None]
         values = rows.sum() * x.shape[2] * x.shape[3]
         mean = (x * rows).sum((0, 2, 3), keepdim=True) / values.clamp(min=1)
@@ -48,7 +54,7 @@ class BatchNorm2d(nn.BatchNorm2d):
             for running, batch in ((self.running_mean, mean), (self.running_var, unbiased)):
                 running.add_(momentum * (batch.flatten() - running))
         weight, bias = self.weight[:, None, None], self.bias[:, None, None]
-        return centred * (variance + self.eps).rsqrt() * weight + bias
+        return (centred * (variance + self.eps).rsqrt() * weight + bias).to(x.dtype)
 
 
 def channels_last(x: Tensor) -> Tensor:

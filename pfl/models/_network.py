@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 
 
@@ -18,9 +19,11 @@ class Network(nn.Module):
 
     Attributes:
         pretrained: whether the extractor starts from weights learnt on other data; None: there are none.
+        bf16: `features` are computed under bfloat16 autocast; see `pfl.config.Config.precision`.
     """
 
     pretrained: bool | None = None
+    bf16: bool = False
 
     def __init__(
         self, extractor: nn.Module, head: nn.Linear, stages: Mapping[str, list[nn.Module]] | None = None
@@ -30,6 +33,14 @@ class Network(nn.Module):
         self.head = head
         self.stages: dict[str, list[nn.Module]] = dict(stages or {"base": [extractor], "head": [head]})
 
+    def features(self, x: Tensor) -> Tensor:
+        """What the extractor makes of images (B, C, H, W): (B, d), in the images' dtype."""
+        if not self.bf16:
+            return self.extractor(x)
+        # Each weight is used once: autocast has no use for a cache of the copies that it makes.
+        with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
+            return self.extractor(x).to(x.dtype)
+
     def forward(self, x: Tensor) -> Tensor:
         """Images (B, C, H, W) to logits (B, classes)."""
-        return self.head(self.extractor(x))
+        return self.head(self.features(x))

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
 from pfl.engine.device import resolve_device
 from pfl.errors import InvalidInput
 
+ROOT = Path(__file__).parents[2]
+PIPELINE = ("pydantic", "ray", "mlflow", "optuna", "dvc", "jinja2", "matplotlib", "rich", "ruamel", "psutil")
+"""What only the pipeline and its tests need."""
+
 
 def test_a_gpu_that_is_absent_is_one_clear_line(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(InvalidInput, match="device: cuda is not accepted; expected cpu"):
         resolve_device("cuda")
+
+
+@pytest.mark.parametrize("module", ["tests.test_gpu", "benchmarks.gpu"])
+def test_a_machine_with_a_gpu_needs_no_more_than_the_simulator(module):
+    blocked = "".join(f"sys.modules[{name!r}] = None; " for name in PIPELINE)
+    command = [sys.executable, "-c", f"import sys; {blocked}import {module}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr

@@ -80,17 +80,28 @@ def test_all_selected_tables_are_checked(project):
             "schedule.observe: accuracy * similarities, as evaluation.metric is one",
         ),
         ("clients: 5", "resources: {gpus: 1}\nclients: 5", "resources.gpus: 1 * auto or 0"),
+        ("lr: 0.05}", "lr: 0.05, precision: bf16}", "precision: bf16 * fp32, as this CPU has no bf16"),
+        ("mu: 0.1}", "mu: 0.1}, schedule: {precision: tf32}", "precision: tf32 * fp32, as this CPU"),
+        ("lr: 0.05}", "lr: 0.05, precision: fp8}", "schedule.precision: fp8 * 'fp32', 'tf32' or 'bf16'"),
         ("mu: 0.1}", "mu: 0.1}, settings: {too: {}}", "setting of fedprox: too * (did you mean 'two'?)"),
         ("clients: 5", "published: {file: nobody.csv, table: '1'}\nclients: 5", "published file: nobody.csv"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_file_setting_and_value(edit, monkeypatch, old, new, said):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: False)
     edit(old, new)
     text = message()
     assert text.startswith("tables/small.yaml: ")
     for part in said.split("*"):
         assert part.strip() in text
+
+
+def test_what_a_cluster_s_machines_compute_in_is_not_this_machine_s_to_say(edit, monkeypatch):
+    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    edit("lr: 0.05}", "lr: 0.05, precision: bf16}")
+    assert check_tables()
 
 
 @pytest.mark.parametrize(

@@ -292,6 +292,17 @@ def test_the_table_s_own_note_is_said_first(tmp_path):
     assert "> 20 rounds, not 200." in small(tmp_path, config=config).partition("| Method |")[0]
 
 
+def test_the_precision_is_said_first_of_what_is_not_in_fp32(tmp_path):
+    results = fake_results(methods=2, settings=2, seeds=1)
+    for cell in results["cells"]:
+        half = cell["row"] == "pfedsim"
+        cell["pinned"]["rows"][0]["config"]["precision"] = "bf16" if half else "fp32"
+    write_results(results, tmp_path)
+    notices = (write_report("fake", tmp_path) / "README.md").read_text().partition("| Method |")[0]
+    assert "head and losses in float32): pFedSim (CIFAR-10, Dir(0.1), CIFAR-10, Dir(0.5))." in notices
+    assert "Local" not in notices
+
+
 def test_numbers_of_an_edited_tree_are_marked(tmp_path):
     assert "computed by code that is in no commit" in small(tmp_path, dirty=True)
 

@@ -85,6 +85,16 @@ def test_a_sweep_of_a_finished_table_does_not_start_ray(monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("ready")
+@pytest.mark.usefixtures("ready")
+def test_a_sweep_refuses_a_precision_that_this_machine_has_not_before_a_trial_runs(edit, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: False)
+    run_with(monkeypatch, lambda *_: pytest.fail("a trial has run"))
+    edit("mu: 0.1}", "mu: 0.1}, schedule: {precision: bf16}")
+    with pytest.raises(InvalidInput, match="precision: bf16 is not accepted; expected fp32"):
+        sweep("small")
+
+
 def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
     sweep("small")
     first = capsys.readouterr().out.splitlines()[0]

@@ -1,0 +1,201 @@
+"""Networks in bfloat16, everything around them in float32; and what float32 products are on a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from pfl.config import Config, Execution
+from pfl.data.federation import Federation
+from pfl.engine.device import check_precision, numerics
+from pfl.engine.simulation import Simulation, simulate
+from pfl.engine.stacked import StackedBackend
+from pfl.errors import InvalidInput
+from pfl.methods import METHODS
+from pfl.models import MODELS
+from pfl.trials import trial_key
+from tests.conftest import CONFIG, interrupt
+from tests.device import DEVICE, emulated
+
+BF16 = dataclasses.replace(CONFIG, dtype="float32", precision="bf16", rounds=2, epochs=1)
+BACKENDS = ("loop", "stacked")
+
+
+@pytest.fixture
+def instructions(monkeypatch):
+    """The hardware has those for bfloat16, whatever it is; torch does without."""
+    monkeypatch.setattr("pfl.engine.device.computes_in", lambda *_: True)
+
+
+supported = pytest.mark.usefixtures("instructions")
+
+
+def losses(config, dataset, partition, backend: str = "loop") -> list[float]:
+    """The training loss of every round."""
+    (result,) = simulate(config, dataset, partition, (0,), Execution(backend=backend))
+    return [entry["train_loss"] for entry in result.metrics["rounds"]]
+
+
+# ---- what is in bfloat16, and what is not ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["lenet5_bn", "cnn4", "resnet8", "spfl_cnn"])
+def test_layers_of_the_extractor_compute_in_bfloat16_and_the_head_in_float32(model):
+    net = MODELS[model]((3, 32, 32), 10)
+    net.bf16 = True
+    found = {}
+    layers = {name: m for name, m in net.named_modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)}
+    for name, layer in layers.items():
+        layer.register_forward_hook(lambda _, __, output, name=name: found.update({name: output.dtype}))
+    logits = net(torch.zeros(4, 3, 32, 32))
+    assert found.pop("head") == logits.dtype == torch.float32
+    assert set(found.values()) == {torch.bfloat16}
+    assert net.features(torch.zeros(4, 3, 32, 32)).dtype == torch.float32
+
+
+def test_the_second_network_of_a_client_is_in_bfloat16_too(dataset, partition):
+    config = dataclasses.replace(BF16, method="fedsimsup").validated()
+    federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
+    net = Simulation([config], federation, (0,), StackedBackend()).program.net
+    assert net.bf16
+    assert net.get_submodule("supervisor.L").bf16
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@supported
+def test_weights_statistics_and_state_stay_in_float32(backend, dataset, partition):
+    kept = []
+    simulate(
+        dataclasses.replace(BF16, method="feddyn"),
+        dataset,
+        partition,
+        (0,),
+        Execution(backend=backend),
+        observe=lambda server, _: kept.extend([*server.bank.tensors.values(), *server.client_state.values()]),
+    )
+    assert {tensor.dtype for tensor in kept if tensor.is_floating_point()} == {torch.float32}
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+@supported
+def test_the_backends_agree_in_bfloat16_as_far_as_its_rounding_allows(method, dataset, partition):
+    config = dataclasses.replace(BF16, method=method)
+    loop, stacked = (losses(config, dataset, partition, backend) for backend in BACKENDS)
+    assert loop == pytest.approx(stacked, rel=0.02)
+    full = losses(dataclasses.replace(config, precision="fp32"), dataset, partition)
+    assert loop == pytest.approx(full, rel=0.02)
+    assert loop != full
+
+
+@pytest.mark.parametrize("kind", ["L", "C", "T_small"])
+@supported
+def test_every_supervisor_trains_in_bfloat16_in_both_backends(kind, dataset, partition):
+    config = dataclasses.replace(BF16, method="fedsimsup", hyperparameters={"supervisor": kind})
+    loop, stacked = (losses(config, dataset, partition, backend) for backend in BACKENDS)
+    assert loop == pytest.approx(stacked, rel=0.02)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@supported
+def test_resume_is_bit_identical_in_bfloat16(backend, dataset, partition, checkpointed):
+    config = dataclasses.replace(BF16, method="pfedsim", rounds=4)
+    execution = dataclasses.replace(checkpointed, backend=backend)
+    whole = simulate(config, dataset, partition, (0, 1), Execution(backend=backend))
+    interrupt(3, config, dataset, partition, (0, 1), execution)
+    resumed = simulate(config, dataset, partition, (0, 1), execution)
+    assert [run.metrics for run in resumed] == [run.metrics for run in whole]
+
+
+@supported
+def test_without_a_compiler_bfloat16_gives_the_same_bits(dataset, partition, monkeypatch):
+    found = losses(BF16, dataset, partition)
+    monkeypatch.setattr("pfl.kernels.conv_block.compiled", lambda *_, **__: None)
+    assert losses(BF16, dataset, partition) == found
+
+
+def test_bfloat16_steps_are_recorded_and_replayed_on_a_device(dataset, partition):
+    def trained(place, captures=None) -> list[float]:
+        federation = Federation(dataset, partition, torch.device(place), torch.float32)
+        simulation = Simulation([BF16.validated()], federation, (0, 1), StackedBackend(captures))
+        for _ in range(2):
+            simulation.advance()
+        return [entry["train_loss"] for run in simulation.runs for entry in run.history]
+
+    with emulated() as device:
+        found = trained(DEVICE, lambda: device.capture)
+    assert device.replays
+    assert found == pytest.approx(trained("cpu"), rel=1e-6)
+
+
+# ---- what is refused, and the key ------------------------------------------------------------------------
+
+
+def test_a_cpu_without_the_instructions_refuses_bf16_in_one_line(dataset, partition, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr("pfl.engine.simulation.Federation", None)  # nothing is begun
+    with pytest.raises(InvalidInput) as caught:
+        simulate(BF16, dataset, partition, execution=Execution(device="cpu"))
+    assert str(caught.value) == (
+        "precision: bf16 is not accepted; expected fp32, as this CPU has no bf16 instructions"
+    )
+
+
+def test_a_cpu_with_the_instructions_takes_bf16_and_never_tf32(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    check_precision("bf16", torch.device("cpu"))
+    with pytest.raises(InvalidInput, match="precision: tf32 is not accepted"):
+        check_precision("tf32", torch.device("cpu"))
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_gpu_before_ampere_refuses_both(precision, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla V100")
+    monkeypatch.setattr(torch.cuda, "device", lambda _: torch.no_grad())
+    with pytest.raises(InvalidInput, match=f"fp32, as Tesla V100 has no {precision} instructions"):
+        check_precision(precision, torch.device("cuda"))
+
+
+def test_float64_beside_a_lower_precision_is_refused():
+    with pytest.raises(InvalidInput, match="precision: bf16 is not accepted; expected fp32 beside dtype"):
+        Config(dtype="float64", precision="bf16").validated()
+
+
+def test_the_precision_is_part_of_the_key_and_its_default_is_not():
+    def key(**changes):
+        return trial_key(Config(**changes).validated().to_dict(), "data", "partition", 0)
+
+    older = {name: value for name, value in Config().validated().to_dict().items() if name != "precision"}
+    assert key() == trial_key(older, "data", "partition", 0)
+    assert len({key(), key(precision="bf16"), key(precision="tf32")}) == 3
+
+
+# ---- products of float32 numbers -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("precision", "products"), [("fp32", "ieee"), ("bf16", "ieee"), ("tf32", "tf32")])
+def test_float32_products_are_what_the_precision_says_and_then_what_they_were(precision, products):
+    def settings() -> list:
+        backends = torch.backends
+        places = (backends.cudnn.conv, backends.cudnn.rnn, backends.cuda.matmul)
+        return [place.fp32_precision for place in places]
+
+    before = [*settings(), torch.backends.cudnn.deterministic]
+    with pytest.raises(KeyboardInterrupt), numerics(precision):
+        assert [*settings(), torch.backends.cudnn.deterministic] == [*[products] * 3, True]
+        raise KeyboardInterrupt
+    assert [*settings(), torch.backends.cudnn.deterministic] == before
+    assert torch.backends.cudnn.allow_tf32  # torch's own default, which a simulation must not inherit
+
+
+def test_a_simulation_s_convolutions_are_not_left_to_torch_s_default(dataset, partition):
+    seen = set()
+    simulate(
+        dataclasses.replace(CONFIG, rounds=1),
+        dataset,
+        partition,
+        observe=lambda *_: seen.add(torch.backends.cudnn.conv.fp32_precision),
+    )
+    assert seen == {"ieee"}
