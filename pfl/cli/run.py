@@ -97,7 +97,10 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Run one simulation and print its accuracy."""
+    """Run one simulation and print its accuracy.
+
+    Clients are evaluated at the moment that the method reports; the last evaluation has all moments.
+    """
     _check_combinations(context)
     execution = Execution(
         device=device,
@@ -147,17 +150,20 @@ def run(
         config = dataclasses.replace(config, model=_fitting_model(data)).validated()
 
     from pfl.engine.simulation import simulate
+    from pfl.methods import METHODS
     from pfl.trials import json_ready, versions
 
     for line in config.warnings():
         print(f"pfl: warning: {line}", file=sys.stderr)
     if resume and checkpoint and not (checkpoint / CHECKPOINT).exists():
         print(f"pfl: no checkpoint in {checkpoint}; starting from the beginning", file=sys.stderr)
+    headline = METHODS[method].headline
+    execution = dataclasses.replace(execution, moments=(headline,))
     print(
         f"{method} on {data.name}, {split.spec}, {split.clients} clients, {config.model}, "
         f"{config.rounds} rounds, seed {', '.join(map(str, chosen))}"
     )
-    with progress(config.rounds, method) as on_round:
+    with progress(config.rounds, method, headline) as on_round:
         results = simulate(config, data, split, chosen, execution, on_round)
     documents = []
     for result in results:
