@@ -180,6 +180,9 @@ class Execution:
     backend: Literal["auto", "loop", "stacked"] = "auto"
     """loop on a CPU and stacked on a GPU, unless said otherwise."""
     threads: int = 1
+    moments: tuple[str, ...] = ()
+    """Moments (`pfl.engine.method.Moment`) that the evaluations before the last one have; () means all. The
+    last evaluation has all moments."""
     checkpoint_dir: str | None = None
     """Folder for the checkpoint; a simulation that finds its own there goes on from it."""
     save: str | None = None

@@ -47,6 +47,8 @@ class Trial:
         objective: moment and average, as in ("post_local", "pooled"), that ``bars`` are about.
         bars: (round, accuracy): a trial below one of them at that evaluation is stopped; no part of the key,
             since a row that was stopped says so and is no result.
+        moments: those that every evaluation has, as in `pfl.config.Execution`; no part of the key, since a
+            row shows which it has.
     """
 
     table: str
@@ -63,6 +65,7 @@ class Trial:
     partition_checksum: str | Mapping[int, str]
     objective: tuple[str, str] = ("post_aggregation", "pooled")
     bars: tuple[tuple[int, float], ...] = ()
+    moments: tuple[str, ...] = ()
 
     @property
     def method(self) -> str:
@@ -95,6 +98,7 @@ class Trial:
                 "seeds": tuple(values["seeds"]),
                 "objective": tuple(values["objective"]),
                 "bars": bars,
+                "moments": tuple(values["moments"]),
             }
         )
 
@@ -169,7 +173,7 @@ def run_together(
 ) -> list[list[dict[str, Any]]]:
     """Run trials of the same seeds, whose configurations are `pfl.config.stackable`, in one stack.
 
-    They run to their ends, whatever their bars, and their models are not saved.
+    They run to their ends, whatever their bars, at the moments of the first, and their models are not saved.
 
     Returns:
         The ledger rows of each.
@@ -200,6 +204,7 @@ def _run(
             if found != wanted:
                 made_for = f"the trial was made for {wanted[:12]}"
                 raise ValueError(f"the {name} has checksum {found[:12]}, {made_for}")
+    execution = dataclasses.replace(execution, moments=trials[0].moments)
     try:
         results = _simulate(trials, dataset, partition, execution, on_round, observe)
     except InvalidInput as error:

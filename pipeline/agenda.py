@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ class Agenda:
     Args:
         on_row: told of every row that a cell receives, and whether it came out of the ledger.
         on_cell: told of every cell that is finished.
+        curves: accuracies by round are wanted of every row, whatever the table reads.
 
     Attributes:
         keeps_models: the table wants the models of final trials, not their rows alone.
@@ -39,8 +41,9 @@ class Agenda:
         ledger: Ledger,
         on_row: Callable[[CellAgenda, Attempt, Row, bool], None] = lambda *_: None,
         on_cell: Callable[[CellAgenda], None] = lambda _: None,
+        curves: bool = False,
     ):
-        self.cells = [CellAgenda(cell, table, partitions[cell.partition_name]) for cell in cells]
+        self.cells = [CellAgenda(cell, table, partitions[cell.partition_name], curves) for cell in cells]
         self.outcomes: dict[str, Row] = {}
         self.ran = 0
         self.keeps_models = table.keep == "models"
@@ -74,20 +77,24 @@ class Agenda:
 
     def open(self) -> Iterator[Trial]:
         """The trials that can be started now: pinned configurations, then searches, then what they chose."""
-        pinned = [cell.pinned for cell in self.cells]
-        searched = [attempt for cell in self.cells for attempt in cell.searched]
-        selected = [cell.selected for cell in self.cells if cell.selected]
-        for attempt in (*pinned, *searched, *selected):
-            trial = attempt.open(self._settled, self.stacks)
+        pinned = [(cell, cell.pinned) for cell in self.cells]
+        searched = [(cell, attempt) for cell in self.cells for attempt in cell.searched]
+        selected = [(cell, cell.selected) for cell in self.cells if cell.selected]
+        for cell, attempt in (*pinned, *searched, *selected):
+            trial = attempt.open(cell.seen | self._out, self.stacks)
             if trial:
                 yield trial
 
     def next(self) -> Trial | None:
         """A trial to start, whose end is told to `record` or `fail`; None: none is open now."""
         trial = next(self.open(), None)
-        if trial:
-            self._out.update(trial.keys())
-        return trial
+        if trial is None:
+            return None
+        keys = set(trial.keys())
+        self._out |= keys
+        # Other cells may read other moments of the same simulation.
+        moments = {cell.moment for cell in self.cells if not keys.isdisjoint(cell.keys)}
+        return dataclasses.replace(trial, moments=tuple(sorted(moments)))
 
     def companions(self, trial: Trial) -> list[Trial]:
         """Further trials for the stack of one that has just been handed out, handed out with it."""
@@ -96,7 +103,7 @@ class Agenda:
 
         def place(one: Trial) -> tuple[object, ...]:
             divided = tuple(one.partition_of(seed) for seed in one.seeds)
-            return one.phase, one.dataset, divided, one.seeds, one.bars
+            return one.phase, one.dataset, divided, one.seeds, one.bars, one.objective[0]
 
         found: list[Trial] = []
         config = Config.from_dict(trial.config)
@@ -114,7 +121,8 @@ class Agenda:
             return
         for row in rows:
             # A trial that was run again for its models alone has its row.
-            self.outcomes[row["key"]] = self._ledger.get(row["key"]) or self._ledger.append(row)
+            known = self._ledger.get(row["key"], trial.moments)
+            self.outcomes[row["key"]] = known or self._ledger.append(row)
         self.ran += len(rows)
         self._out.difference_update(trial.keys())
         self._catch_up()
@@ -143,9 +151,6 @@ class Agenda:
             ],
         )
 
-    def _settled(self, key: str) -> bool:
-        return key in self.outcomes or key in self._out
-
     def _catch_up(self) -> None:
         """Serve what the ledger has, and let the searches go on as far as it leads."""
         for cell in self.cells:
@@ -165,12 +170,12 @@ class Agenda:
             for key in attempt.keys:
                 if key in cell.seen:
                     continue
-                if key not in self.outcomes:
-                    row = self._ledger.get(key)
+                if key not in self.outcomes or not cell.accepts(self.outcomes[key]):
+                    row = self._ledger.get(key, cell.curves)
                     if self._lacks_models(attempt, key):
                         row = None
                     if row is None and attempt.trial.bars:
-                        row = self._ledger.stopped(key)
+                        row = self._ledger.stopped(key, cell.curves)
                     if row is None:
                         continue
                     self.outcomes[key] = row

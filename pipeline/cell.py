@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal
 
 from pfl.config import Config
@@ -13,7 +13,7 @@ from pfl.methods import METHODS
 from pfl.trials import Trial
 from pipeline.config import Cell, Table
 from pipeline.ledger import Row
-from pipeline.protocol import moment, reported
+from pipeline.protocol import lacks, moment, reported
 from pipeline.search import WORST, Stopped, Study, configured
 from pipeline.summary import failure
 
@@ -37,9 +37,9 @@ class Attempt:
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", tuple(self.trial.keys()))
 
-    def open(self, settled: Callable[[str], bool], together: bool) -> Trial | None:
+    def open(self, settled: Set[str], together: bool) -> Trial | None:
         """The trial of the seeds that are not settled, or of the first of them; None where all are."""
-        seeds = [seed for seed, key in zip(self.trial.seeds, self.keys, strict=True) if not settled(key)]
+        seeds = [seed for seed, key in zip(self.trial.seeds, self.keys, strict=True) if key not in settled]
         return (
             dataclasses.replace(self.trial, seeds=tuple(seeds if together else seeds[:1])) if seeds else None
         )
@@ -53,10 +53,15 @@ class CellAgenda:
         searched: the search trials so far, the pinned configuration first.
         selected: what the search chose, which may be `pinned` itself; None before its end and without one.
         seen: the keys of the rows that the cell has received.
+        moment: the one that the cell reads.
+        curves: the moments that the cell reads of every evaluation, and not only of the last.
     """
 
-    def __init__(self, cell: Cell, table: Table, division: Division):
+    def __init__(self, cell: Cell, table: Table, division: Division, curves: bool = False):
         self.cell = cell
+        self.moment = moment({"headline": METHODS[cell.config.method].headline}, cell.evaluation)
+        curves = curves or cell.evaluation.which == "best" or table.search.early_stopping
+        self.curves = (self.moment,) if curves else ()
         self.partition = partition = of_seed(division, table.seeds[0])
         shared = partition is division
         self._table = table
@@ -75,10 +80,8 @@ class CellAgenda:
             partition_checksum=partition.checksum
             if shared
             else {seed: of_seed(division, seed).checksum for seed in table.seeds},
-            objective=(
-                moment({"headline": METHODS[cell.config.method].headline}, cell.evaluation),
-                cell.evaluation.metric,
-            ),
+            objective=(self.moment, cell.evaluation.metric),
+            moments=(self.moment,),
         )
         search = table.search
         self._study = None
@@ -120,16 +123,20 @@ class CellAgenda:
         searched_out = self._study is None or self._study.complete
         return searched_out and all(key in self.seen for attempt in self.attempts for key in attempt.keys)
 
+    def accepts(self, row: Row) -> bool:
+        """Whether ``row``, which may be another cell's, has all that this cell reads."""
+        return "error" in row or not lacks(row, self.curves)
+
     def advance(self, outcomes: Mapping[str, Row]) -> bool:
         """Tell the search of a batch that is settled, and ask for the next; whether anything is new."""
         if self._study is None or self._study.complete:
             return False
         told = len(self._study.values)
-        batch = [outcomes.get(attempt.keys[0]) for attempt in self.searched[told:]]
-        if None in batch:
+        batch = [attempt.keys[0] for attempt in self.searched[told:]]
+        if not self.seen.issuperset(batch):
             return False
         if batch:
-            self._study.tell([self._objective(row) for row in batch if row])
+            self._study.tell([self._objective(outcomes[key]) for key in batch])
         if self._study.complete:
             best = self._study.best()
             if best == 0:

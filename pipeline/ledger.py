@@ -8,7 +8,7 @@ that two tables share is run once.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pfl.files import append_lines, read_lines
 from pfl.trials import trial_key
 from pipeline.config import table_names
 from pipeline.environment import SCRATCH, Sources
+from pipeline.protocol import evaluated, lacks
 
 LOCAL = SCRATCH / "ledger"
 PUBLISHED = Path("results/ledger")
@@ -34,36 +35,38 @@ class Ledger:
     def __init__(self, sources: Sources):
         self.damaged: list[str] = []
         self._sources = sources
-        self._rows: dict[str, Row] = {}
-        self._stopped: dict[str, Row] = {}
+        self._rows: dict[str, list[Row]] = {}
+        self._stopped: dict[str, list[Row]] = {}
         self._failed: dict[str, Row] = {}
         for path in (*sorted(PUBLISHED.glob("*.jsonl")), *sorted(LOCAL.glob("*.jsonl"))):
             for row in _read(path, self.damaged):
                 self._take(row)
 
-    def get(self, key: str) -> Row | None:
-        """The result with this key; never a row that holds an error, or a trial that was stopped early."""
-        return self._rows.get(key)
+    def get(self, key: str, moments: Collection[str] = ()) -> Row | None:
+        """The result with this key that has ``moments`` at every evaluation; never a row that holds an error,
+        or a trial that was stopped early."""
+        return _first(self._rows, key, moments)
 
     def has(self, row: Row) -> bool:
         """Whether ``row`` would add nothing; a result adds to a trial that was stopped early."""
-        return row["key"] in self._rows or (_is_stopped(row) and row["key"] in self._stopped)
+        key, moments = row["key"], evaluated(row)
+        return self.get(key, moments) is not None or (_is_stopped(row) and bool(self.stopped(key, moments)))
 
     def speed(self, model: str) -> float | None:
         """Most training samples a second of any simulation of a network; None: there are none.
 
         The most, since what else a machine had to do only slows it down.
         """
-        rows = [row for row in self._rows.values() if row["config"]["model"] == model]
+        rows = [row for same in self._rows.values() for row in same if row["config"]["model"] == model]
         return max((row["measured"]["samples_per_second"] for row in rows), default=None)
 
-    def stopped(self, key: str) -> Row | None:
-        """The row of a search trial that was stopped early."""
-        return self._stopped.get(key)
+    def stopped(self, key: str, moments: Collection[str] = ()) -> Row | None:
+        """The row of a search trial that was stopped early, likewise."""
+        return _first(self._stopped, key, moments)
 
     def find(self, key: str) -> Row | None:
         """Whatever there is: the result, or else a trial that was stopped early, or else the last failure."""
-        return self._rows.get(key) or self._stopped.get(key) or self._failed.get(key)
+        return self.get(key) or self.stopped(key) or self._failed.get(key)
 
     def append(self, row: Row) -> Row:
         """Add a row, on disk before this returns, and give it back stamped with the sources."""
@@ -77,18 +80,17 @@ class Ledger:
             self._failed[row["key"]] = row
         elif self._sources.vouch_for(row):
             rows = self._stopped if _is_stopped(row) else self._rows
-            rows.setdefault(row["key"], row)
+            rows.setdefault(row["key"], []).append(row)
 
 
 def publish(table: str) -> None:
     """Copy a table's results to the file that git keeps, except those of an edited tree."""
     published = PUBLISHED / f"{table}.jsonl"
-    known = {(row["key"], _is_stopped(row)) for row in _read(published)}
+    known = {_identity(row) for row in _read(published)}
     fresh = {}
     for row in _read(LOCAL / f"{table}.jsonl"):
-        found = row["key"], _is_stopped(row)  # a trial that was stopped early may have a result, too
-        if found not in known and not row["dirty"] and "error" not in row:
-            fresh[found] = row
+        if not row["dirty"] and "error" not in row and _identity(row) not in known:
+            fresh[_identity(row)] = row
     if fresh:
         append_lines(published, fresh.values())
 
@@ -106,7 +108,7 @@ def import_rows(file: Path, sources: Sources) -> int:
         raise InvalidInput("file", str(file), "a file of rows, as `pfl run --trials` writes it") from None
     rows = [_checked(line, f"{file}:{number}", sources) for number, line in enumerate(lines, start=1)]
     ledger = Ledger(sources)
-    fresh = {(row["key"], _is_stopped(row)): row for row in rows if not ledger.has(row)}
+    fresh = {_identity(row): row for row in rows if not ledger.has(row)}
     for table in sorted({row["table"] for row in fresh.values()}):
         append_lines(LOCAL / f"{table}.jsonl", [row for row in fresh.values() if row["table"] == table])
         publish(table)
@@ -135,6 +137,15 @@ def _checked(line: str, where: str, sources: Sources) -> Row:
 def _is_stopped(row: Row) -> bool:
     """Whether the trial was stopped early, so that its row is no result."""
     return "stopped_at" in row.get("metrics", {})
+
+
+def _identity(row: Row) -> tuple[object, ...]:
+    """What two results differ in: a key may have a stopped trial, a result, and one with further moments."""
+    return row["key"], _is_stopped(row), evaluated(row)
+
+
+def _first(rows: dict[str, list[Row]], key: str, moments: Collection[str]) -> Row | None:
+    return next((row for row in rows.get(key, ()) if not lacks(row, moments)), None)
 
 
 def _read(path: Path, damaged: list[str] | None = None) -> Iterator[Row]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.protocol import curve
+from pipeline.protocol import curves as curves_of
 from pipeline.summary import Entry, Line, Summary
 
 if TYPE_CHECKING:
@@ -112,10 +112,11 @@ def convergence(summary: Summary) -> Figure:
     """Accuracy by round: mean over the seeds, and a band of one standard deviation around it."""
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        curves = np.array([curve(row, entry.evaluation) for row in entry.rows])
-        if not curves.size:
+        shared = curves_of(entry.rows, entry.evaluation)
+        if not shared:
             return
-        rounds, values = curves[0, :, 0], curves[:, :, 1]
+        rounds = [number for number, _ in shared]
+        values = np.array([accuracies for _, accuracies in shared]).T
         mean = values.mean(axis=0)
         axes.plot(rounds, mean, look.marker, ls=look.dash, color=look.colour, markersize=4, markevery=[-1])
         if len(values) > 1:

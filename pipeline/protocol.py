@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -100,14 +100,35 @@ def reported(row: Row, evaluation: Evaluation) -> float:
 
 
 def curve(row: Row, evaluation: Evaluation) -> list[tuple[int, float]]:
-    """(round, accuracy) at every evaluation; empty where there is no such curve."""
+    """(round, accuracy) at every evaluation that has the moment; empty where there is no such curve."""
     if not evaluation.is_accuracy or evaluation.clients:
         return []
     at = moment(row["metrics"], evaluation)
     return [
         (entry["round"], float(_of_group(entry, evaluation)[at][evaluation.metric]))
         for entry in row["metrics"]["rounds"]
+        if at in entry
     ]
+
+
+def curves(rows: Sequence[Row], evaluation: Evaluation) -> list[tuple[int, list[float]]]:
+    """Round and the accuracy of each of ``rows``, at the evaluations that all of them have."""
+    found = [dict(curve(row, evaluation)) for row in rows]
+    shared = [number for number in found[0] if all(number in one for one in found)] if found else []
+    return [(number, [one[number] for one in found]) for number in shared]
+
+
+def lacks(row: Row, moments: Collection[str]) -> bool:
+    """Whether some evaluation before the last one is without some of ``moments``: the simulation was run for
+    a table that does not read them."""
+    metrics = row["metrics"]
+    had = [name for name in moments if name in metrics["moments"]]
+    return any(name not in entry for entry in metrics["rounds"] for name in had)
+
+
+def evaluated(row: Row) -> frozenset[str]:
+    """The moments that every evaluation of a simulation has."""
+    return frozenset(name for name in row["metrics"]["moments"] if not lacks(row, [name]))
 
 
 def moment(metrics: Mapping[str, Any], evaluation: Evaluation) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from pfl.files import write_json, write_text
 from pipeline.agenda import Agenda
 from pipeline.config import Subset, Table
 from pipeline.environment import Sources, models_file
-from pipeline.protocol import Evaluation, Row, curve
+from pipeline.protocol import curves as curves_of
 from pipeline.stored import load_manifest
 from pipeline.summary import score
 
@@ -58,8 +57,8 @@ def write(
     writer = csv.writer(curves)
     writer.writerow(["setting", "method", "round", "accuracy"])
     for cell, rows in pinned:
-        for number, accuracy in _curve(rows, cell.evaluation):
-            writer.writerow([cell.setting, cell.row, number, round(accuracy, 3)])
+        for number, accuracies in curves_of(rows, cell.evaluation):
+            writer.writerow([cell.setting, cell.row, number, round(statistics.fmean(accuracies), 3)])
     write_text(folder / "curves.csv", curves.getvalue())
     if agenda.keeps_models:
         write_text(folder / "models.csv", _models(agenda))
@@ -77,11 +76,3 @@ def _models(agenda: Agenda) -> str:
                 if models_file(key).exists():
                     writer.writerow([cell.cell.setting, cell.cell.row, name, seed, models_file(key)])
     return text.getvalue()
-
-
-def _curve(rows: Sequence[Row], evaluation: Evaluation) -> list[tuple[int, float]]:
-    """Accuracy by round, the mean over the seeds."""
-    return [
-        (together[0][0], statistics.fmean(accuracy for _, accuracy in together))
-        for together in zip(*(curve(row, evaluation) for row in rows), strict=True)
-    ]

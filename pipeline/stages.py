@@ -80,19 +80,6 @@ def _is_absent(name: str) -> bool:
     return locate(name, source if source.name and source.is_dir() else None, Path("data/raw")) is None
 
 
-def _names(table: Table) -> list[str]:
-    """The data sets of a table's columns, each once."""
-    return list(dict.fromkeys(setting.dataset or table.dataset for setting in table.settings.values()))
-
-
-def _is_absent(name: str) -> bool:
-    """Whether no file of a data set is here, neither in data/raw nor in the folder DATA_SOURCE."""
-    from pfl.data.locate import locate
-
-    source = Path(os.environ.get("DATA_SOURCE", ""))
-    return locate(name, source if source.name and source.is_dir() else None, Path("data/raw")) is None
-
-
 def _load(name: str) -> Dataset:
     from pfl.data.dataset import load
 

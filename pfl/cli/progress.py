@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress(rounds: int, title: str) -> Iterator[OnRound]:
+def progress(rounds: int, title: str, moment: str) -> Iterator[OnRound]:
+    """A bar with the pooled accuracy at ``moment``, as what `pfl.engine.simulation.simulate` calls."""
     from tqdm import tqdm
 
     with tqdm(total=rounds, desc=title, unit="round", disable=None) as bar:
@@ -19,6 +20,6 @@ def progress(rounds: int, title: str) -> Iterator[OnRound]:
         def on_round(round: int, _rounds: int, newest: dict[str, Any] | None) -> None:
             bar.update(round - bar.n)
             if newest:
-                bar.set_postfix(accuracy=f"{newest['post_aggregation']['pooled']:.2f} %", refresh=False)
+                bar.set_postfix(accuracy=f"{newest[moment]['pooled']:.2f} %", refresh=False)
 
         yield on_round

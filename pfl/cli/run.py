@@ -103,7 +103,10 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Run one simulation and print its accuracy."""
+    """Run one simulation and print its accuracy.
+
+    Clients are evaluated at the moment that the method reports; the last evaluation has all moments.
+    """
     _check_combinations(context)
     execution = Execution(
         device=device,
@@ -160,6 +163,7 @@ def run(
 
     from pfl.data.partition import make_division, of_seed, parse_spec
     from pfl.engine.simulation import simulate
+    from pfl.methods import METHODS
     from pfl.trials import json_ready, versions
 
     split = make_division(spec, data, clients, chosen)
@@ -167,12 +171,14 @@ def run(
         print(f"pfl: warning: {line}", file=sys.stderr)
     if resume and checkpoint and not (checkpoint / CHECKPOINT).exists():
         print(f"pfl: no checkpoint in {checkpoint}; starting from the beginning", file=sys.stderr)
+    headline = METHODS[method].headline
+    execution = dataclasses.replace(execution, moments=(headline,))
     divided = f"{parse_spec(spec)[0]}, {of_seed(split, chosen[0]).clients} clients"
     print(
         f"{method} on {data.name}, {divided}, {config.model}, "
         f"{config.rounds} rounds, seed {', '.join(map(str, chosen))}"
     )
-    with progress(config.rounds, method) as on_round:
+    with progress(config.rounds, method, headline) as on_round:
         results = simulate(config, data, split, chosen, execution, on_round)
     documents = []
     for result in results:

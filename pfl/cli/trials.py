@@ -48,7 +48,8 @@ def run_trials(file: Path, rows: Path, execution: Execution) -> None:
                 datasets[trial.dataset] = load(trial.dataset)
             data = datasets[trial.dataset]
             split = make_division(trial.partition, data, trial.clients, trial.seeds)
-            with progress(trial.config["rounds"], f"{number}/{len(pending)} {trial.cell}") as on_round:
+            title = f"{number}/{len(pending)} {trial.cell}"
+            with progress(trial.config["rounds"], title, trial.objective[0]) as on_round:
                 finished = run_trial(trial, data, split, own, on_round)
         except Exception as error:
             failed += 1

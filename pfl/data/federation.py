@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
 import mmap
+import os
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,9 +19,6 @@ from pfl.engine.augmentation import Moves, augmented
 
 SCALES = {"symmetric": ((0.5,), (0.5,)), "unit": ((0.0,), (1.0,)), "raw255": ((0.0,), (1 / 255,))}
 """Input scale to what is subtracted and divided by; "normalised" takes the data set's mean and deviation."""
-
-MAPPED_BYTES = 64 << 20  # of the images' file, as this process's memory
-MAPPED_BY_A_DRAW = 64 << 10  # Linux maps the pages around an image with it
 
 
 class Federation:
@@ -41,8 +41,9 @@ class Federation:
         input_scale: str = "normalised",
     ):
         self.images = torch.from_numpy(dataset.images).to(device)
-        self._file = dataset.images.base
-        self._drawn = 0
+        self._file = None
+        if isinstance(dataset.images, np.memmap) and isinstance(dataset.images.base, mmap.mmap):
+            self._file = Path(str(dataset.images.filename)).open("rb", buffering=0)  # noqa: SIM115
         self.labels = torch.from_numpy(dataset.labels).to(device)
         self.classes = len(dataset.classes)
         self.shape = dataset.shape
@@ -86,9 +87,7 @@ class Federation:
 
     def batch(self, index: Tensor, moves: Moves | None = None) -> tuple[Tensor, Tensor]:
         """Images (..., C, H, W) and labels (...) of the pooled indices ``index`` (...), as ``moves`` say."""
-        chosen = self.images.index_select(0, index.flatten())  # copies rows; indexing copies bytes
-        chosen = chosen.view(*index.shape, *self.shape)
-        self._release(index.numel())
+        chosen = self._chosen(index.flatten()).view(*index.shape, *self.shape)
         images = self._scaled(chosen) if moves is None else augmented(chosen, moves, self._scaled)
         return images, self.labels[index]
 
@@ -96,9 +95,14 @@ class Federation:
         """Bytes as the network is to see them."""
         return images.to(self.dtype).mul_(self._scale).add_(self._shift)
 
-    def _release(self, drawn: int) -> None:
-        """Give memory-mapped images back to the page cache, from where a later batch maps its own again."""
-        self._drawn += drawn
-        if self._drawn * MAPPED_BY_A_DRAW > MAPPED_BYTES and isinstance(self._file, mmap.mmap):
-            self._file.madvise(mmap.MADV_DONTNEED)
-            self._drawn = 0
+    def _chosen(self, index: Tensor) -> Tensor:
+        """Images (B, C, H, W), uint8, of pooled indices (B,)."""
+        if self._file is None or self.device.type != "cpu":
+            return self.images.index_select(0, index)  # copies rows; indexing copies bytes
+        # Read: to map an image takes three times as long, and a mapped page counts as this process's memory.
+        rows = np.empty((len(index), *self.shape), np.uint8)
+        size = math.prod(self.shape)
+        for row, position in zip(rows, index.tolist(), strict=True):
+            if os.preadv(self._file.fileno(), [row.data], position * size) != size:
+                raise OSError(f"{self._file.name} has been cut off")
+        return torch.from_numpy(rows)

@@ -31,18 +31,21 @@ Known = dict[str, tuple[float, float]]
 """Correct predictions and summed cross-entropy of one client's model, by the checksum of both."""
 
 
-def evaluate(server: Server, method: Method, known: Known) -> tuple[dict[str, Any], Tensor]:
-    """Evaluate one federation at all moments.
+def evaluate(
+    server: Server, method: Method, known: Known, chosen: Sequence[str] = ()
+) -> tuple[dict[str, Any], Tensor | None]:
+    """Evaluate one federation.
 
     Args:
         known: of the last evaluation, and changed to that of this one: most clients take no part between two
             evaluations, and many models are at one moment what they are at another.
+        chosen: the moments to evaluate; all where the method has none of them.
 
     Returns:
         Moment to accuracies in percent (``pooled``, ``client_mean``, ``client_mean_weighted``) and mean
         cross-entropy (``loss``), and the same under ``groups`` for each group of clients that the method
         names; and the (n,) accuracies in percent at the method's headline moment, NaN for a client without
-        test samples.
+        test samples, None where that moment is not chosen.
     """
 
     def score(client: Client, batch: Batch) -> dict[str, Tensor]:
@@ -53,7 +56,8 @@ def evaluate(server: Server, method: Method, known: Known) -> tuple[dict[str, An
 
     sums: dict[Moment, dict[str, Tensor]] = {}
     met: Known = {}
-    for moment in moments(method, server):
+    possible = moments(method, server)
+    for moment in [moment for moment in possible if moment in chosen] or possible:
         values = torch.zeros(server.clients, 2, dtype=torch.float64)
         for part in _parts(server):
             clients, samples = server.everybody[part], server.federation.test[part]
@@ -87,7 +91,8 @@ def evaluate(server: Server, method: Method, known: Known) -> tuple[dict[str, An
     groups = {name: members.cpu() & (tests > 0) for name, members in method.client_groups(server).items()}
     if groups:
         evaluated["groups"] = {name: averages(members) for name, members in groups.items() if members.any()}
-    return evaluated, 100 * sums[method.headline]["correct"] / tests
+    per_client = 100 * sums[method.headline]["correct"] / tests if method.headline in sums else None
+    return evaluated, per_client
 
 
 def _parts(server: Server) -> list[slice]:
@@ -142,8 +147,10 @@ def _averages(
 def summarise(
     history: list[dict[str, Any]], headline: Moment, evaluated: tuple[Moment, ...]
 ) -> dict[str, Any]:
-    """The last and the best value of every average at every moment, out of the evaluations in ``history``;
-    the same for each of their ``groups`` of clients."""
+    """The last and the best value of every average at every moment, and the same for each group of clients.
+
+    They are those of the evaluations in ``history`` that have the moment, as the last of them does.
+    """
     summary = {
         moment: {average: _last_and_best(history, moment, average) for average in AVERAGES}
         for moment in evaluated
@@ -160,6 +167,7 @@ def summarise(
 
 
 def _last_and_best(history: list[dict[str, Any]], moment: str, average: str) -> dict[str, float]:
-    values = [entry[moment][average] for entry in history]
+    entries = [entry for entry in history if moment in entry]
+    values = [entry[moment][average] for entry in entries]
     best = int(np.argmax(values))
-    return {"last": values[-1], "best": values[best], "best_round": history[best]["round"]}
+    return {"last": values[-1], "best": values[best], "best_round": entries[best]["round"]}

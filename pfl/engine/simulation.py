@@ -180,7 +180,7 @@ def simulate_together(
             for seed in seeds
         ]
         backend = backend_for(execution.backend, device)
-        simulation = Simulation(configs, federations, seeds, backend, observe)
+        simulation = Simulation(configs, federations, seeds, backend, observe, execution.moments)
         results = simulation.run(execution, on_round)
     return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
 
@@ -194,6 +194,7 @@ class Simulation:
         seeds: one federation under way for each, in each configuration.
         backend: runs local programs and evaluations.
         observe: as in `simulate`.
+        moments: as in `pfl.config.Execution`.
     """
 
     def __init__(
@@ -203,8 +204,10 @@ class Simulation:
         seeds: Sequence[int],
         backend: Backend,
         observe: Observe | None = None,
+        moments: Sequence[str] = (),
     ):
         federations = [federation] * len(seeds) if isinstance(federation, Federation) else federation
+        self.moments = moments
         self.configs = configs
         self.config = configs[0]
         self.observe = observe or _observer(configs[0])
@@ -260,8 +263,7 @@ class Simulation:
             if on_round and on_round(self.round, self.config.rounds, newest) is True:
                 self.stopped_at = self.round
                 for run in self._alive():
-                    if run.losses:
-                        self._evaluate(run)
+                    self._evaluate(run)
                 break
             # After `on_round`: what goes on from this checkpoint was not stopped at its round.
             if folder and (self.round % checkpoint.EVERY == 0 or self.round == self.config.rounds):
@@ -328,13 +330,18 @@ class Simulation:
         if not torch.isfinite(torch.tensor(losses)).all():
             run.diverged_at = server.round
         last = server.round == self.config.rounds or run.diverged_at is not None
-        if last or server.round % self.config.eval_every == 0:
+        if last:
             self._evaluate(run)
+        elif server.round % self.config.eval_every == 0:
+            self._evaluate(run, self.moments)
         server.client_seconds = 0.0  # an evaluation's do not count
 
-    def _evaluate(self, run: _Run) -> None:
-        """Add the evaluation of this round to the history."""
-        scores, run.per_client = evaluate(run.server, run.method, run.known)
+    def _evaluate(self, run: _Run, chosen: Sequence[str] = ()) -> None:
+        """Add the evaluation of this round, at the moments ``chosen`` or else at all, to the history."""
+        scores, run.per_client = evaluate(run.server, run.method, run.known, chosen)
+        if not run.losses:  # the round has been evaluated, at some of the moments
+            run.history[-1] |= scores
+            return
         entry = {
             "round": run.server.round,
             **scores,
@@ -352,13 +359,14 @@ class Simulation:
 
     @cached_property
     def _fingerprint(self) -> list[str]:
-        """The keys of what the simulation computes; one checkpoint after another carries them."""
+        """The keys of what the simulation computes, and the moments that its history has."""
         servers = [run.server for run in self.runs]
         divided = [server.federation.partition for server in servers]
-        return [
+        keys = [
             trial_key(server.config.to_dict(), own.data_checksum, own.checksum, server.seed)
             for server, own in zip(servers, divided, strict=True)
         ]
+        return [*keys, *self.moments]
 
     def _state(self) -> dict[str, Any]:
         return {

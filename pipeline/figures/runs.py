@@ -76,7 +76,7 @@ class Runs:
         from pipeline.sweep import run
 
         ledger = Ledger(self._sources)
-        agenda = Agenda(self.cells, self.figure, self.partitions, ledger)
+        agenda = Agenda(self.cells, self.figure, self.partitions, ledger, curves=True)
         known = {
             name: {"shape": found.shape, "classes": len(found.classes)}
             for name, found in self.datasets.items()
@@ -135,7 +135,8 @@ class Runs:
         checkpoints = OBSERVED / key
         execution = Execution(checkpoint_dir=str(checkpoints))
         dataset, partition = self.datasets[trial.dataset], self.partitions[trial.setting]
-        with progress(trial.config["rounds"], f"{self.name}, {trial.cell}") as on_round:
+        title = f"{self.name}, {trial.cell}"
+        with progress(trial.config["rounds"], title, trial.objective[0]) as on_round:
             (row,) = run_trial(trial, dataset, partition, execution, on_round, observe)
         write_text(file, json.dumps(self._sources.stamp(row)) + "\n")
         shutil.rmtree(checkpoints, ignore_errors=True)

@@ -7,10 +7,12 @@ import dataclasses
 import pytest
 import torch
 
+from pfl.config import Execution
 from pfl.data.federation import Federation
 from pfl.engine.evaluation import evaluate
 from pfl.engine.loop import LoopBackend
-from pfl.engine.simulation import Simulation
+from pfl.engine.simulation import Simulation, simulate
+from pfl.errors import InvalidInput
 from tests.conftest import CONFIG
 
 
@@ -60,3 +62,49 @@ def test_a_client_without_test_samples_has_no_accuracy(dataset, partition):
     run = simulation("fedavg", dataset, empty)
     run.advance()
     assert run.runs[0].per_client.isnan().tolist() == [False] * 5 + [True]
+
+
+LOCAL_AT_THE_END = Execution(moments=("post_aggregation",))
+
+
+def test_moments_that_are_not_chosen_are_evaluated_at_the_end_only(dataset, partition):
+    everything = simulate(CONFIG, dataset, partition)[0].metrics
+    chosen = simulate(CONFIG, dataset, partition, execution=LOCAL_AT_THE_END)[0].metrics
+    assert ["post_local" in entry for entry in chosen["rounds"]] == [False, False, True]
+    assert chosen["rounds"] == [
+        {name: value for name, value in entry.items() if name != "post_local" or entry["round"] == 3}
+        for entry in everything["rounds"]
+    ]
+    assert chosen["accuracy"] == everything["accuracy"]
+    pooled = chosen["moments"]["post_local"]["pooled"]
+    assert pooled == {"last": pooled["last"], "best": pooled["last"], "best_round": 3}
+    assert pooled["last"] == everything["moments"]["post_local"]["pooled"]["last"]
+
+
+def test_the_last_evaluation_of_a_stopped_simulation_has_all_moments(dataset, partition):
+    def stop(round, *_):
+        return round == 2
+
+    metrics = simulate(CONFIG, dataset, partition, execution=LOCAL_AT_THE_END, on_round=stop)[0].metrics
+    assert ["post_local" in entry for entry in metrics["rounds"]] == [False, True]
+
+
+def test_a_headline_that_is_not_chosen_has_its_clients_accuracies_in_the_end(dataset, partition):
+    other = Execution(moments=("post_local",))
+    everything, chosen = (
+        simulate(CONFIG, dataset, partition, execution=execution)[0].metrics
+        for execution in (Execution(), other)
+    )
+    assert chosen["headline"] == "post_aggregation"
+    assert chosen["per_client"] == everything["per_client"]
+
+
+def test_a_checkpoint_is_continued_at_its_own_moments_only(dataset, partition, checkpointed):
+    simulate(CONFIG, dataset, partition, execution=checkpointed)
+    with pytest.raises(InvalidInput, match="checkpoint"):
+        simulate(
+            CONFIG,
+            dataset,
+            partition,
+            execution=dataclasses.replace(checkpointed, moments=("post_aggregation",)),
+        )

@@ -72,6 +72,34 @@ def test_values_gradients_and_running_statistics_are_torchs(shape, normed, train
 
 
 @needs_compiler
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("normed", [True, False])
+@torch.no_grad()
+def test_an_evaluation_has_torchs_values(shape, normed):
+    x, conv, norm = layers(shape, normed)
+    if norm:
+        norm.eval()
+    torch.testing.assert_close(conv_block(x, conv, norm), by_torch(x, conv, norm), rtol=1e-11, atol=1e-11)
+
+
+@needs_compiler
+@torch.no_grad()
+def test_an_image_is_evaluated_alike_in_every_batch():
+    x, conv, norm = layers((21, 3, 32, 32, 6, 5), normed=True)
+    x, conv, norm = x.float(), conv.float(), norm.float().eval()
+    assert torch.equal(conv_block(x[:9], conv, norm)[8], conv_block(x[5:], conv, norm)[3])
+
+
+@needs_compiler
+@torch.no_grad()
+def test_an_evaluation_passes_no_number_as_it_is():
+    x, conv, _ = layers((9, 1, 8, 8, 8, 3), normed=False)
+    x[4, 0, 2, 2] = torch.nan
+    ours, theirs = conv_block(x, conv, None), by_torch(x, conv, None)
+    assert torch.equal(ours.isnan(), theirs.isnan()) and ours.isnan().any()
+
+
+@needs_compiler
 def test_the_first_of_equal_values_takes_the_gradient():
     x, conv, _ = layers((2, 1, 8, 8, 8, 3), normed=False)
     x = torch.ones_like(x).requires_grad_()

@@ -225,3 +225,33 @@ def test_rows_that_share_a_simulation_count_it_once(ledger, edit):
     agenda = agenda_of(ledger)
     assert len(agenda.cells) == 6
     assert (agenda.done, agenda.total) == (0, 8)  # two settings, two configurations, two seeds
+
+
+def run_at_its_moments(trial: Trial) -> list[dict]:
+    """Rows as a simulation gives them: before the last evaluation, only the trial's moments."""
+    rows = fake_run(trial)
+    for row in rows:
+        (last,) = row["metrics"]["rounds"]
+        row["metrics"]["rounds"].insert(0, {"round": 1, **{moment: last[moment] for moment in trial.moments}})
+    return rows
+
+
+def test_the_best_of_a_moment_that_was_evaluated_in_the_end_only_is_run_again(ledger, edit):
+    edit("trials: 4", "trials: 0")
+    finish(agenda_of(ledger), run_at_its_moments)
+    edit("every: 1", "every: 1, moment: post_local")
+    assert agenda_of(Ledger(SOURCES)).finished  # the last evaluation has every moment
+    edit("moment: post_local", "moment: post_local, which: best")
+    again = finish(agenda_of(Ledger(SOURCES)), run_at_its_moments)
+    assert [trial.moments for trial in again] == [("post_local",)] * 8
+    assert agenda_of(Ledger(SOURCES)).finished
+
+
+def test_a_simulation_that_two_cells_share_is_evaluated_at_the_moments_of_both(ledger, edit):
+    edit("trials: 4", "trials: 0")
+    edit(
+        "- {method: fedprox, params: {mu: 0.1}}",
+        "- {method: fedavg, as: local, evaluation: {moment: post_local}}",
+    )
+    found = finish(agenda_of(ledger), run_at_its_moments)
+    assert [trial.moments for trial in found] == [("post_aggregation", "post_local")] * 4

@@ -63,6 +63,24 @@ def test_a_line_that_was_cut_off_is_told_and_costs_only_itself(ledger, row):
     assert again.damaged == [f"{LOCAL}:2"]
 
 
+def test_a_key_can_have_a_row_with_further_moments(ledger, row):
+    first = {**row["metrics"]["rounds"][0], "round": 1}
+    short = {name: value for name, value in first.items() if name != "post_local"}
+    partial, whole = (
+        {**row, "metrics": {**row["metrics"], "rounds": [entry, *row["metrics"]["rounds"]]}}
+        for entry in (short, first)
+    )
+    ledger.append(partial)
+    assert ledger.get(row["key"], ["post_aggregation"])["metrics"] == partial["metrics"]
+    assert ledger.get(row["key"], ["post_local"]) is None
+    assert not ledger.has(whole)
+    ledger.append(whole)
+    assert ledger.get(row["key"], ["post_local"])["metrics"] == whole["metrics"]
+    assert ledger.has(partial)
+    publish("small")
+    assert [found["metrics"] for found in lines(PUBLISHED)] == [partial["metrics"], whole["metrics"]]
+
+
 def test_publishing_adds_what_is_missing_and_removes_nothing(ledger, row):
     PUBLISHED.parent.mkdir(parents=True)
     PUBLISHED.write_text(json.dumps(SOURCES.stamp({**row, "key": "e" * 64})) + "\n")

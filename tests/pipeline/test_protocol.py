@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from pfl.errors import InvalidInput
-from pipeline.protocol import Evaluation, Reading, curve, reported
+from pipeline.protocol import Evaluation, Reading, curve, curves, evaluated, lacks, reported
 
 
 def averages(value: float) -> dict[str, float]:
@@ -117,3 +119,24 @@ def test_a_number_that_a_run_does_not_have_is_refused(evaluation, said):
     with pytest.raises(InvalidInput) as caught:
         reported(ROW, evaluation)
     assert str(caught.value).startswith(said)
+
+
+def without_curve(moment: str) -> dict:
+    """`ROW` of a simulation that was evaluated at ``moment`` in the end only."""
+    row = copy.deepcopy(ROW)
+    del row["metrics"]["rounds"][0][moment]
+    return row
+
+
+def test_a_moment_that_was_evaluated_in_the_end_has_one_point():
+    row = without_curve("post_local")
+    assert curve(row, Evaluation(moment="post_local")) == [(10, 60)]
+    assert evaluated(row) == {"post_aggregation"}
+    assert lacks(row, ["post_local"])
+    assert not lacks(row, ["post_aggregation"])
+
+
+def test_curves_of_several_seeds_have_the_rounds_of_all():
+    assert curves([ROW, ROW], Evaluation()) == [(5, [73, 73]), (10, [70, 70])]
+    assert curves([ROW, without_curve("post_aggregation")], Evaluation()) == [(10, [70, 70])]
+    assert curves([], Evaluation()) == []

@@ -8,7 +8,7 @@ from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Drawing, averaged, grid, labels, lines
 from pipeline.figures.numbers import Numbers
 from pipeline.figures.runs import Runs
-from pipeline.protocol import curve
+from pipeline.protocol import curves as curves_of
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
@@ -20,9 +20,10 @@ def measure(runs: Runs) -> Numbers:
     points = []
     for name, rows in runs.rows().items():
         cell = cells[name]
-        for together in zip(*(curve(row, cell.evaluation) for row in rows), strict=True):
-            values = [value for _, value in together]
-            points.append(averaged(cell.setting, cell.row, together[0][0], values))
+        points += [
+            averaged(cell.setting, cell.row, number, values)
+            for number, values in curves_of(rows, cell.evaluation)
+        ]
     return Numbers(points)
 
 

@@ -62,6 +62,17 @@ def test_accuracy_loss_and_bytes_are_entered_by_round(root):
     assert trial.data.metrics["wall_seconds"] == row["measured"]["wall_seconds"]
 
 
+def test_where_the_headline_was_evaluated_in_the_end_only_the_tables_moment_is_entered(root):
+    row = ledger_row(CELL)
+    rounds = row["metrics"]["rounds"]
+    for entry in rounds[:-1]:
+        del entry["post_aggregation"]
+    Tracker(root, "fake").trial(CELL, row)
+    (trial,) = trials_of(root)
+    history = client_of(root).get_metric_history(trial.info.run_id, "accuracy")
+    assert [(m.step, m.value) for m in history] == [(r["round"], r["post_local"]["pooled"]) for r in rounds]
+
+
 def test_a_run_has_few_metrics_and_all_parameters(root):
     row = ledger_row("cifar10-0.1/pfedsim")
     Tracker(root, "fake").trial(row["cell"], row)

@@ -1,0 +1,45 @@
+"""The images of a federation's clients."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from pfl.data.federation import Federation
+
+
+@pytest.fixture
+def mapped(dataset, tmp_path):
+    """The tests' data set, with its images in a file."""
+    file = tmp_path / "images.bin"
+    dataset.images.tofile(file)
+    return dataclasses.replace(dataset, images=np.memmap(file, np.uint8, "c", shape=dataset.images.shape))
+
+
+def batch(dataset, partition, index) -> tuple[torch.Tensor, torch.Tensor]:
+    return Federation(dataset, partition, torch.device("cpu"), torch.float32).batch(torch.tensor(index))
+
+
+@pytest.mark.parametrize("index", [[3], [7, 7, 0, 239], [[5, 1], [2, 2]]])
+def test_images_in_a_file_are_those_in_memory(dataset, mapped, partition, index):
+    found, expected = batch(mapped, partition, index), batch(dataset, partition, index)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+
+
+def test_a_part_of_mapped_images_is_that_part(dataset, mapped, partition):
+    part = dataclasses.replace(mapped, images=mapped.images[10:])
+    found, _ = batch(part, partition, [0, 4])
+    expected, _ = batch(dataset, partition, [10, 14])
+    assert torch.equal(found, expected)
+
+
+def test_a_file_that_was_cut_off_gives_no_numbers(mapped, partition):
+    federation = Federation(mapped, partition, torch.device("cpu"), torch.float32)
+    os.truncate(mapped.images.filename, 1000)
+    with pytest.raises(OSError, match="cut off"):
+        federation.batch(torch.tensor([100]))
