@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pfl.config import Config, stackable
 from pfl.trials import Trial
@@ -21,6 +21,7 @@ class Agenda:
     """The trials of a table, handed out one by one; what is in the ledger is taken from there.
 
     Args:
+        datasets: shape and number of classes of each, as in the manifest.
         on_row: told of every row that a cell receives, and whether it came out of the ledger.
         on_cell: told of every cell that is finished.
 
@@ -36,11 +37,14 @@ class Agenda:
         cells: Sequence[Cell],
         table: Table,
         partitions: Mapping[str, Partition],
+        datasets: Mapping[str, Any],
         ledger: Ledger,
         on_row: Callable[[CellAgenda, Attempt, Row, bool], None] = lambda *_: None,
         on_cell: Callable[[CellAgenda], None] = lambda _: None,
     ):
-        self.cells = [CellAgenda(cell, table, partitions[cell.partition_name]) for cell in cells]
+        self.cells = [
+            CellAgenda(cell, table, partitions[cell.partition_name], datasets[cell.dataset]) for cell in cells
+        ]
         self.outcomes: dict[str, Row] = {}
         self.ran = 0
         self.keeps_models = table.keep == "models"
@@ -135,6 +139,7 @@ class Agenda:
                     "partition": trial.partition,
                     "data_checksum": trial.data_checksum,
                     "partition_checksum": trial.partition_checksum,
+                    "behaviour": trial.behaviour,
                     "error": cause,
                     "finished": datetime.now(UTC).isoformat(timespec="seconds"),
                 }

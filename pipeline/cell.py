@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from pfl.behaviour import behaviour_of
 from pfl.config import Config
 from pfl.methods import METHODS
 from pfl.trials import Trial
@@ -47,14 +48,18 @@ class Attempt:
 class CellAgenda:
     """One cell: its pinned configuration with all seeds, the search, then the selected configuration.
 
+    Args:
+        images: their shape and number of classes, as in the manifest.
+
     Attributes:
         searched: the search trials so far, the pinned configuration first.
         selected: what the search chose, which may be `pinned` itself; None before its end and without one.
         seen: the keys of the rows that the cell has received.
     """
 
-    def __init__(self, cell: Cell, table: Table, partition: Partition):
+    def __init__(self, cell: Cell, table: Table, partition: Partition, images: Mapping[str, Any]):
         self.cell = cell
+        self._images = images
         self.partition = partition
         self._table = table
         self._base = Trial(
@@ -70,6 +75,7 @@ class CellAgenda:
             clients=partition.clients,
             data_checksum=partition.data_checksum,
             partition_checksum=partition.checksum,
+            behaviour=self._behaviour(cell.config),
             objective=(
                 moment({"headline": METHODS[cell.config.method].headline}, cell.evaluation),
                 cell.evaluation.metric,
@@ -190,8 +196,17 @@ class CellAgenda:
     def _attempt(
         self, phase: Literal["search", "final"], config: Config, seeds: Sequence[int], number: int | None
     ) -> Attempt:
-        trial = dataclasses.replace(self._base, phase=phase, config=config.to_dict(), seeds=tuple(seeds))
+        trial = dataclasses.replace(
+            self._base,
+            phase=phase,
+            config=config.to_dict(),
+            seeds=tuple(seeds),
+            behaviour=self._behaviour(config),
+        )
         return Attempt(trial, number)
+
+    def _behaviour(self, config: Config) -> str:
+        return behaviour_of(config, tuple(self._images["shape"]), self._images["classes"]).name
 
     def _objective(self, row: Row) -> float | None:
         if "error" in row:

@@ -146,8 +146,13 @@ def run(
     if not model:
         config = dataclasses.replace(config, model=_fitting_model(data)).validated()
 
+    from pfl.behaviour import behaviour_of
     from pfl.engine.simulation import simulate
     from pfl.trials import json_ready, versions
+
+    if checkpoint:
+        behaviour = behaviour_of(config, data.shape, len(data.classes))
+        execution = dataclasses.replace(execution, code=behaviour.name)
 
     for line in config.warnings():
         print(f"pfl: warning: {line}", file=sys.stderr)
@@ -165,7 +170,7 @@ def run(
             "config": {**config.to_dict(), "dataset": dataset, "partition": split.spec, "seed": result.seed},
             **result.metrics,
             **result.measured,
-            "versions": versions(method),
+            "versions": versions(),
         }
         documents.append(json_ready(document))
         _show(result.seed, document)

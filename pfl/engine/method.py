@@ -81,12 +81,10 @@ class Method:
 
     Class attributes:
         paper: where the method is from, as in "McMahan et al., AISTATS 2017, Algorithm 1".
-        version: the numerics version; raise it when an edit moves the method's numbers.
         headline: the moment whose accuracy is reported first.
     """
 
     paper: ClassVar[str]
-    version: ClassVar[int] = 1
     headline: ClassVar[Moment] = "post_aggregation"
 
     def __post_init__(self) -> None:

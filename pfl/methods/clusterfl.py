@@ -38,8 +38,8 @@ class ClusterFL(Method):
 
     paper = "Sattler et al., IEEE TNNLS 2020"
 
-    eps1: float = hyper(0.4, "a shorter mean change lets a cluster split", low=0.0, search=(0.05, 0.8))
-    eps2: float = hyper(1.6, "a longer change of a member lets it split", low=0.0, search=(0.5, 3.0))
+    eps1: float = hyper(0.4, "a shorter mean change lets a cluster split", low=0.0, search=(0.05, 0.8), probe=100.0)
+    eps2: float = hyper(1.6, "a longer change of a member lets it split", low=0.0, search=(0.5, 3.0), probe=0.0)
     thresholds: str = hyper(
         "absolute",
         "eps1 and eps2 as they are, or times the mean norm in the first round that may split",
@@ -47,7 +47,7 @@ class ClusterFL(Method):
         search=("absolute", "relative"),
     )
     least_members: int = hyper(2, "n_min: clusters of so few never split", low=0)
-    first_split: int = hyper(20, "t_0: the first round that may split", low=1, search=(5, 50))
+    first_split: int = hyper(20, "t_0: the first round that may split", low=1, search=(5, 50), probe=2)
     linkage: str = hyper(
         "complete",
         "complete (authors' code) or single (the paper's optimal bipartition)",

@@ -42,7 +42,7 @@ class FedAsync(Clocked):
         search=("constant", "polynomial", "hinge"),
     )
     a: float = hyper(0.5, "exponent of the polynomial, slope of the hinge", low=0.0, search=(0.0, 2.0))
-    b: int = hyper(4, "staleness up to which the hinge is 1", low=0, search=(0, 10))
+    b: int = hyper(4, "staleness up to which the hinge is 1", low=0, search=(0, 10), probe=1)
     rho: float = hyper(0.005, "weight of the proximal term", low=0.0, search=(1e-5, 1e-1), log=True)
     blend: str = hyper(
         "sequential",

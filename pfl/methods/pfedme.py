@@ -37,7 +37,6 @@ class PFedMe(Method):
     training, with the client's own batch-norm statistics; w after aggregation.
     """
 
-    version = 2
     paper = "Dinh et al., NeurIPS 2020, Algorithm 1"
     headline = "post_local"
 
