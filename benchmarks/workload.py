@@ -121,7 +121,7 @@ def write(json_file: Path | None, workload: Workload, figures: dict[str, Any], t
         **figures,
         "hardware": hardware(Execution(threads=threads), place),
         "load": os.getloadavg()[2],
-        "versions": versions(workload.method),
+        "versions": versions(),
         **commit(),
     }
     json_file.parent.mkdir(parents=True, exist_ok=True)

@@ -68,10 +68,18 @@ class Registry(Mapping[str, T]):
     def __len__(self) -> int:
         return len(self._files | self._points.keys())
 
+    def plugin(self, name: str) -> EntryPoint | None:
+        """Where a component of somebody else's package is from; None: it is built in."""
+        return None if name in self._files else self._points[name]
+
+    def module(self, name: str) -> str:
+        """The module of a component."""
+        point = self.plugin(name)
+        return point.module if point else f"{self.package}.{name}"
+
     def summary(self, name: str) -> str:
         """The first line of the docstring of the component's file, read without importing it."""
-        module = f"{self.package}.{name}" if name in self._files else self._points[name].module
-        spec = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(self.module(name))
         if spec is None or spec.origin is None:
             return ""
         text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8")))

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pfl
-from pfl import engine, kernels, memory
+from pfl import kernels, memory, sources
+from pfl.behaviour import behaviour_of
 from pfl.config import Config, Execution, departures
 from pfl.errors import InvalidInput
-from pfl.methods import METHODS
 from pfl.models import weights_of
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Trial:
         dataset, partition, clients: what `pfl.data` makes the data and the partition from.
         data_checksum, partition_checksum: what they must turn out to be; the partition's by seed where each
             seed has one of its own.
+        behaviour: the name of what the code must turn out to do (`pfl.behaviour`).
         objective: moment and average, as in ("post_local", "pooled"), that ``bars`` are about.
         bars: (round, accuracy): a trial below one of them at that evaluation is stopped; no part of the key,
             since a row that was stopped says so and is no result.
@@ -63,6 +64,7 @@ class Trial:
     clients: int | None
     data_checksum: str
     partition_checksum: str | Mapping[int, str]
+    behaviour: str
     objective: tuple[str, str] = ("post_aggregation", "pooled")
     bars: tuple[tuple[int, float], ...] = ()
     moments: tuple[str, ...] = ()
@@ -74,7 +76,8 @@ class Trial:
     def keys(self) -> list[str]:
         """The key of each seed's row."""
         return [
-            trial_key(self.config, self.data_checksum, self.partition_of(seed), seed) for seed in self.seeds
+            trial_key(self.config, self.data_checksum, self.partition_of(seed), seed, self.behaviour)
+            for seed in self.seeds
         ]
 
     def partition_of(self, seed: int) -> str:
@@ -117,19 +120,20 @@ def folder_of(*trials: Trial) -> str:
     return hashlib.sha256(keys.encode()).hexdigest()
 
 
-def trial_key(config: Mapping[str, Any], data_checksum: str, partition_checksum: str, seed: int) -> str:
+def trial_key(
+    config: Mapping[str, Any], data_checksum: str, partition_checksum: str, seed: int, behaviour: str
+) -> str:
     """The identity of a result: everything that decides its numbers, and nothing else.
 
-    The numerics versions of engine and method stand for the code, so that an edit that moves no number makes
-    no result stale. What is at its default is left out, so that a new option makes none stale either.
+    Its ``behaviour`` (`pfl.behaviour`) stands for the code, so that an edit that moves no number makes no
+    result stale. What is at its default is left out, so that a new option makes none stale either.
     """
     content = {
         "config": departures(config),
         "data": data_checksum,
         "partition": partition_checksum,
         "seed": seed,
-        "engine": engine.VERSION,
-        "method": METHODS[config["method"]].version,
+        "behaviour": behaviour,
     }
     if weights := weights_of(config["model"]):
         content["weights"] = weights
@@ -152,7 +156,7 @@ def run_trial(
             ``checkpoint_dir`` one that no other trial uses.
 
     Raises:
-        ValueError: data or partition are not those that the trial names.
+        ValueError: data, partition or code are not those that the trial names.
     """
 
     def watch(round: int, rounds: int, newest: dict[str, Any] | None) -> bool:
@@ -179,7 +183,7 @@ def run_together(
         The ledger rows of each.
 
     Raises:
-        ValueError: data or partition are not those that a trial names.
+        ValueError: data, partition or code are not those that a trial names.
     """
     return _run(trials, dataset, partition, execution, on_round)
 
@@ -204,7 +208,11 @@ def _run(
             if found != wanted:
                 made_for = f"the trial was made for {wanted[:12]}"
                 raise ValueError(f"the {name} has checksum {found[:12]}, {made_for}")
-    execution = dataclasses.replace(execution, moments=trials[0].moments)
+        does = behaviour_of(Config.from_dict(trial.config), dataset.shape, len(dataset.classes)).name
+        if does != trial.behaviour:
+            raise ValueError(f"the code has behaviour {does}, the trial was made for {trial.behaviour}")
+    code = " ".join(trial.behaviour for trial in trials)
+    execution = dataclasses.replace(execution, moments=trials[0].moments, code=code)
     try:
         results = _simulate(trials, dataset, partition, execution, on_round, observe)
     except InvalidInput as error:
@@ -232,11 +240,13 @@ def _run(
                 "clients": trial.clients,
                 "data_checksum": trial.data_checksum,
                 "partition_checksum": trial.partition_of(result.seed),
+                "behaviour": trial.behaviour,
+                "plugins": plugins(trial.config),
                 "metrics": json_ready(result.metrics),
                 **({"observations": json_ready(result.observations)} if observe else {}),
                 "measured": result.measured,
                 "hardware": hardware(execution, device),
-                "versions": versions(trial.method),
+                "versions": versions(),
                 **commit(),
                 "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             }
@@ -332,8 +342,14 @@ def hardware(execution: Execution, device: Any) -> dict[str, Any]:
     }
 
 
-def versions(method: str) -> dict[str, Any]:
-    """The versions that decide a number."""
+def plugins(config: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Packages of somebody else's that the method or the network of a configuration comes from: name, version
+    and the SHA-256 of their files."""
+    return [dataclasses.asdict(plugin) for plugin in sources.plugins_of(config["method"], config["model"])]
+
+
+def versions() -> dict[str, Any]:
+    """The versions of what ran."""
     import torch
 
     return {
@@ -341,8 +357,6 @@ def versions(method: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "compiler": kernels.compiler_version(),
         "pfl": pfl.__version__,
-        "engine": engine.VERSION,
-        "method": METHODS[method].version,
     }
 
 
@@ -350,26 +364,31 @@ def versions(method: str) -> dict[str, Any]:
 def commit() -> dict[str, Any]:
     """The code that is running.
 
-    ``commit`` is "unknown" outside a checkout; ``dirty`` says that the code is in no commit; ``sources`` is
-    the SHA-256 of the simulator's files, by which such a result can still be told from one of other code.
+    ``commit`` is "unknown" outside a checkout; ``dirty`` says that what decides numbers is in no commit;
+    ``sources`` is the SHA-256 of the simulator's files.
     """
-    root = Path(pfl.__file__).resolve().parent.parent
+    root = sources.ROOT.parent
+    head = git(root, "rev-parse", "HEAD")
+    return {
+        "commit": head or "unknown",
+        "dirty": head is None or bool(edits(root, "pfl", "requirements.lock")),
+        "sources": sources.digest(),
+    }
 
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
 
-    digest = hashlib.sha256()
-    for path in sorted(path for path in (root / "pfl").rglob("*") if path.suffix in (".py", ".cpp")):
-        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    sources = digest.hexdigest()
+def edits(root: Path, *paths: str) -> list[str]:
+    """What below ``paths`` is not as the newest commit has it, untracked files included."""
+    said = git(root, "status", "--porcelain", "--untracked-files=all", "--", *paths)
+    return (said or "").splitlines()
+
+
+def git(root: Path, *arguments: str) -> str | None:
+    """What git says in the checkout ``root``; None where that is no checkout, or git not there."""
+    command = ["git", "-C", str(root), *arguments]
     try:
-        # Only code decides numbers: results and reports may be waiting for their commit.
-        edited = git("status", "--porcelain", "--", "pfl", "pipeline", "requirements.lock")
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(edited), "sources": sources}
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()
     except (OSError, subprocess.CalledProcessError):
-        return {"commit": "unknown", "dirty": True, "sources": sources}
+        return None
 
 
 @cache

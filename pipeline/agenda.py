@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pfl.config import Config, stackable
 from pfl.trials import Trial
@@ -22,6 +22,7 @@ class Agenda:
     """The trials of a table, handed out one by one; what is in the ledger is taken from there.
 
     Args:
+        datasets: shape and number of classes of each, as in the manifest.
         on_row: told of every row that a cell receives, and whether it came out of the ledger.
         on_cell: told of every cell that is finished.
         curves: accuracies by round are wanted of every row, whatever the table reads.
@@ -38,12 +39,16 @@ class Agenda:
         cells: Sequence[Cell],
         table: Table,
         partitions: Mapping[str, Division],
+        datasets: Mapping[str, Any],
         ledger: Ledger,
         on_row: Callable[[CellAgenda, Attempt, Row, bool], None] = lambda *_: None,
         on_cell: Callable[[CellAgenda], None] = lambda _: None,
         curves: bool = False,
     ):
-        self.cells = [CellAgenda(cell, table, partitions[cell.partition_name], curves) for cell in cells]
+        self.cells = [
+            CellAgenda(cell, table, partitions[cell.partition_name], datasets[cell.dataset], curves)
+            for cell in cells
+        ]
         self.outcomes: dict[str, Row] = {}
         self.ran = 0
         self.keeps_models = table.keep == "models"
@@ -144,6 +149,7 @@ class Agenda:
                     "partition": trial.partition,
                     "data_checksum": trial.data_checksum,
                     "partition_checksum": trial.partition_of(seed),
+                    "behaviour": trial.behaviour,
                     "error": cause,
                     "finished": datetime.now(UTC).isoformat(timespec="seconds"),
                 }

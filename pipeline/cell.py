@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal
 
+from pfl.behaviour import behaviour_of
 from pfl.config import Config
 from pfl.data.partition import of_seed, parse_spec
 from pfl.methods import METHODS
@@ -48,6 +49,9 @@ class Attempt:
 class CellAgenda:
     """One cell: its pinned configuration with all seeds, the search, then the selected configuration.
 
+    Args:
+        images: their shape and number of classes, as in the manifest.
+
     Attributes:
         partition: of all seeds, or of the first.
         searched: the search trials so far, the pinned configuration first.
@@ -57,8 +61,11 @@ class CellAgenda:
         curves: the moments that the cell reads of every evaluation, and not only of the last.
     """
 
-    def __init__(self, cell: Cell, table: Table, division: Division, curves: bool = False):
+    def __init__(
+        self, cell: Cell, table: Table, division: Division, images: Mapping[str, Any], curves: bool = False
+    ):
         self.cell = cell
+        self._images = images
         self.moment = moment({"headline": METHODS[cell.config.method].headline}, cell.evaluation)
         curves = curves or cell.evaluation.which == "best" or table.search.early_stopping
         self.curves = (self.moment,) if curves else ()
@@ -80,6 +87,7 @@ class CellAgenda:
             partition_checksum=partition.checksum
             if shared
             else {seed: of_seed(division, seed).checksum for seed in table.seeds},
+            behaviour=self._behaviour(cell.config),
             objective=(self.moment, cell.evaluation.metric),
             moments=(self.moment,),
         )
@@ -202,8 +210,17 @@ class CellAgenda:
     def _attempt(
         self, phase: Literal["search", "final"], config: Config, seeds: Sequence[int], number: int | None
     ) -> Attempt:
-        trial = dataclasses.replace(self._base, phase=phase, config=config.to_dict(), seeds=tuple(seeds))
+        trial = dataclasses.replace(
+            self._base,
+            phase=phase,
+            config=config.to_dict(),
+            seeds=tuple(seeds),
+            behaviour=self._behaviour(config),
+        )
         return Attempt(trial, number)
+
+    def _behaviour(self, config: Config) -> str:
+        return behaviour_of(config, tuple(self._images["shape"]), self._images["classes"]).name
 
     def _objective(self, row: Row) -> float | None:
         if "error" in row:

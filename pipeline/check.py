@@ -16,7 +16,7 @@ from pfl.methods import METHODS
 from pfl.trials import cause_of
 from pipeline.calibration import stand_in
 from pipeline.cluster import gpus_of
-from pipeline.config import Cell, Resources, Table, cells, table_file, target
+from pipeline.config import Cell, Resources, Table, cells, load_table, table_file, target
 from pipeline.environment import SCRATCH
 from pipeline.params import load_part, selected_tables
 from pipeline.published import find, published_cells
@@ -34,7 +34,7 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
         InvalidInput: the first thing that is wrong.
     """
     chosen = list(names) if names else selected_tables()
-    found = [_check(name, load_part(name)) for name in chosen]
+    found = [_check(name, load_table(name), load_part(name)) for name in chosen]
     _check_writable(SCRATCH)
     for folder in WRITTEN:
         for name in chosen:
@@ -42,10 +42,11 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
     return [line for lines in found for line in lines]
 
 
-def check_runs(name: str, table: Table, simulates: bool = True) -> list[str]:
+def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | None = None) -> list[str]:
     """Check what a table or a figure runs, as far as that needs no data; the warnings.
 
     Args:
+        whole: what ``table`` is a part of.
         simulates: False for a figure that shows partitions alone.
 
     Raises:
@@ -55,7 +56,7 @@ def check_runs(name: str, table: Table, simulates: bool = True) -> list[str]:
     found = cells(name, table)
     configs = [cell.config for cell in found]
     with located(f"{file}: search.ranges"):
-        _check_ranges(table, configs)
+        _check_ranges(table, [cell.config for cell in cells(name, whole)] if whole else configs)
     data: dict[str, Definition | None] = {}
     for cell in {cell.partition_name: cell for cell in found}.values():
         own = cell.partition_name != cell.setting
@@ -76,8 +77,8 @@ def check_runs(name: str, table: Table, simulates: bool = True) -> list[str]:
     return [*{text: None for config in configs for text in config.warnings()}]
 
 
-def _check(name: str, table: Table) -> list[str]:
-    warnings = check_runs(name, table)
+def _check(name: str, whole: Table, table: Table) -> list[str]:
+    warnings = check_runs(name, table, whole=whole)
     with located(str(table_file(name))):
         _check_published(table)
     return [f"{name}: {table.size}", *(f"{name}: {text}" for text in warnings)]

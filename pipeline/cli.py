@@ -25,8 +25,10 @@ def add_commands(app: typer.Typer) -> None:
     app.command()(overview)
     app.command()(figures)
     app.command()(figure)
+    app.command()(behaviours)
     ledger = typer.Typer(help="The ledger of finished simulations.", no_args_is_help=True)
     ledger.command("import")(import_)
+    ledger.command("why")(why_)
     app.add_typer(ledger, name="ledger")
     stage = typer.Typer(help="The stages of dvc.yaml, one at a time.", no_args_is_help=True)
     for command in (download, partition, sweep, report):
@@ -39,13 +41,21 @@ def check(
         list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default those of params.yaml.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write what was found to a file, too.")] = None,
+    behaviours: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Probe the code, and write its behaviours' names.")
+    ] = None,
 ) -> None:
     """Check tables, before anything is run."""
     from pfl.files import write_text
+    from pipeline.behaviours import write_behaviours
     from pipeline.check import check_tables
+    from pipeline.params import load_part, selected_tables
 
     lines = check_tables(names)
     print("\n".join(lines))
+    if behaviours:
+        for name in names or selected_tables():
+            write_behaviours(behaviours, name, load_part(name))
     if out:
         write_text(out, "\n".join(lines) + "\n")
 
@@ -120,7 +130,7 @@ def trials(
     from pipeline.params import load_part
     from pipeline.sweep import agenda_of
 
-    agenda = agenda_of(table, load_part(table), Ledger(Sources.current()))
+    agenda = agenda_of(table, load_part(table), Ledger(Sources.current(table)))
     agenda.stacks = True
     found = [json.dumps(trial.to_dict()) + "\n" for trial in iter(agenda.next, None)]
     write_text(file, "".join(found))
@@ -131,10 +141,36 @@ def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows that `pfl run --trials` wrote.")],
 ) -> None:
     """Check rows that another machine computed, and add them."""
-    from pipeline.environment import Sources
     from pipeline.ledger import import_rows
 
-    print(f"{import_rows(file, Sources.current())} rows are new")
+    print(f"{import_rows(file)} rows are new")
+
+
+def why_(table: TableName) -> None:
+    """Say of a table's trials whether they have run, and what made rows stale."""
+    from pipeline.environment import Sources
+    from pipeline.ledger import Ledger
+    from pipeline.params import load_part
+    from pipeline.sweep import agenda_of
+    from pipeline.why import why
+
+    ledger = Ledger(Sources.current(table))
+    print("\n".join(why(agenda_of(table, load_part(table), ledger), ledger)))
+
+
+def behaviours(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all tables and figures.")
+    ] = None,
+) -> None:
+    """Record what the code does now, so that it has one name everywhere."""
+    from pipeline.behaviours import record
+    from pipeline.config import load_table, table_names
+    from pipeline.figures.config import figure_names, load_figure
+
+    tables = {name: load_table(name) for name in names or table_names()}
+    shown = {} if names else {name: load_figure(name) for name in figure_names()}
+    print(f"{record({**tables, **shown})} behaviours are new, in pfl/behaviours.json")
 
 
 def track(table: TableName) -> None:

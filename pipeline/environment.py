@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pfl.trials import Trial, commit, folder_of
+from pfl.trials import Trial, commit, edits, folder_of
+from pipeline.config import table_file
 
 SCRATCH = Path(".sweeps")
 """What is under way: untracked, and of no interest once a sweep has ended, except for the
@@ -22,10 +23,8 @@ def checkpoints_of(table: str) -> Path:
 
 
 def checkpoint_folder(*trials: Trial) -> Path:
-    """Of the trials of one stack; another for every edit of the sources, which may have moved numbers."""
-    code = commit()
-    edit = f"-{code['sources'][:16]}" if code["dirty"] else ""
-    return checkpoints_of(trials[0].table) / f"{folder_of(*trials)}{edit}"
+    """Of the trials of one stack."""
+    return checkpoints_of(trials[0].table) / folder_of(*trials)
 
 
 def models_file(key: str) -> Path:
@@ -34,24 +33,19 @@ def models_file(key: str) -> Path:
 
 @dataclass(frozen=True)
 class Sources:
-    """The code whose numbers a row holds, as in `pfl.trials.commit`."""
+    """The code whose numbers a row holds, as in `pfl.trials.commit`; an edited table counts as edited, too."""
 
     commit: str
     dirty: bool
     sources: str
 
     @classmethod
-    def current(cls) -> Sources:
-        return cls(**commit())
+    def current(cls, table: str | None = None) -> Sources:
+        """The code, and, if one is given, the file of the table or figure whose rows it makes."""
+        code = cls(**commit())
+        edited = table is not None and bool(edits(Path(), str(table_file(table))))
+        return replace(code, dirty=code.dirty or edited)
 
     def stamp(self, row: dict[str, Any]) -> dict[str, Any]:
         """``row``, said to be of these sources."""
         return {**row, **asdict(self)}
-
-    def vouch_for(self, row: dict[str, Any]) -> bool:
-        """Whether ``row`` may stand for a run of these sources.
-
-        The numerics versions in a row's key speak for committed code. An edited tree may have moved numbers
-        without a new version, so its rows count only for the very same files.
-        """
-        return not row["dirty"] or row["sources"] == self.sources

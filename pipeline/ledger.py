@@ -8,7 +8,7 @@ that two tables share is run once.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,9 @@ Row = dict[str, Any]
 
 class Ledger:
     """The rows of all tables.
+
+    Args:
+        sources: the code that rows which are appended are of.
 
     Attributes:
         damaged: where a line is no row, for instance because the power failed while it was written.
@@ -60,6 +63,11 @@ class Ledger:
         rows = [row for same in self._rows.values() for row in same if row["config"]["model"] == model]
         return max((row["measured"]["samples_per_second"] for row in rows), default=None)
 
+    @property
+    def rows(self) -> list[Row]:
+        """All results, of whichever code."""
+        return [row for same in self._rows.values() for row in same]
+
     def stopped(self, key: str, moments: Collection[str] = ()) -> Row | None:
         """The row of a search trial that was stopped early, likewise."""
         return _first(self._stopped, key, moments)
@@ -78,7 +86,7 @@ class Ledger:
     def _take(self, row: Row) -> None:
         if "error" in row:
             self._failed[row["key"]] = row
-        elif self._sources.vouch_for(row):
+        else:
             rows = self._stopped if _is_stopped(row) else self._rows
             rows.setdefault(row["key"], []).append(row)
 
@@ -95,33 +103,44 @@ def publish(table: str) -> None:
         append_lines(published, fresh.values())
 
 
-def import_rows(file: Path, sources: Sources) -> int:
+def import_rows(file: Path, sources_of: Callable[[str], Sources] = Sources.current) -> int:
     """Add rows that another machine computed; the number of rows that were new.
 
+    Args:
+        sources_of: those here, for a table.
+
     Raises:
-        InvalidInput: a line is no row, its key does not follow from its content, or it is of sources that are
-            in no commit and are not these; then none is added.
+        InvalidInput: a line is no row, or its key does not follow from its content; then none is added.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         raise InvalidInput("file", str(file), "a file of rows, as `pfl run --trials` writes it") from None
-    rows = [_checked(line, f"{file}:{number}", sources) for number, line in enumerate(lines, start=1)]
-    ledger = Ledger(sources)
+    rows = [_checked(line, f"{file}:{number}") for number, line in enumerate(lines, start=1)]
+    sources = {table: sources_of(table) for table in {row["table"] for row in rows}}
+    ledger = Ledger(Sources.current())
     fresh = {_identity(row): row for row in rows if not ledger.has(row)}
     for table in sorted({row["table"] for row in fresh.values()}):
-        append_lines(LOCAL / f"{table}.jsonl", [row for row in fresh.values() if row["table"] == table])
+        own = [row for row in fresh.values() if row["table"] == table]
+        append_lines(LOCAL / f"{table}.jsonl", [_of_a_copy(row, sources[table]) for row in own])
         publish(table)
     return len(fresh)
 
 
-def _checked(line: str, where: str, sources: Sources) -> Row:
-    """The row in ``line``, stamped with ``sources`` if it is of a copy of them that git does not know."""
+def _of_a_copy(row: Row, here: Sources) -> Row:
+    """``row``, stamped with the sources here if it is of a copy of them that git does not know."""
+    return here.stamp(row) if row["dirty"] and row["sources"] == here.sources else row
+
+
+def _checked(line: str, where: str) -> Row:
+    """The row in ``line``."""
     try:
         row = json.loads(line)
-        key = trial_key(row["config"], row["data_checksum"], row["partition_checksum"], row["seed"])
-        given, table, commit = row["key"], str(row["table"]), str(row["commit"])
-        unknown = row["dirty"] and row["sources"] != sources.sources
+        key = trial_key(
+            row["config"], row["data_checksum"], row["partition_checksum"], row["seed"], row["behaviour"]
+        )
+        given, table = row["key"], str(row["table"])
+        row["dirty"], row["sources"], row["commit"]
         row["metrics"]["moments"], row["metrics"]["rounds"], row["measured"]["samples_per_second"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InvalidInput(where, "the line", "a row of a ledger with its metrics") from None
@@ -129,9 +148,7 @@ def _checked(line: str, where: str, sources: Sources) -> Row:
         raise InvalidInput(f"{where}: key", given, f"{key}, which follows from the row's content")
     if table not in table_names():
         raise unknown_name(f"{where}: table", table, table_names())
-    if unknown:
-        raise InvalidInput(f"{where}: sources", commit, "a row of committed sources, or of the same as here")
-    return sources.stamp(row) if row["dirty"] else row
+    return row
 
 
 def _is_stopped(row: Row) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,12 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
     commit = results["commit"] + (", edited" if results["dirty"] else "")
     others = {row["commit"] for row in rows} - {results["commit"]}
     facts = {
-        "Code": [f"commit {commit}", *(f"rows of commit {other}" for other in sorted(others))],
+        "Code": [
+            f"commit {commit}",
+            *(f"rows of commit {other}" for other in sorted(others)),
+            *changed_since(rows, results.get("sources")),
+            *plugins(rows),
+        ],
         "Data": [
             line
             for name, dataset in results["manifest"]["datasets"].items()
@@ -150,8 +155,7 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
         ],
         "Versions": [
             ", ".join(f"{name} {_distinct(row['versions'][name] for row in rows)}" for name in PACKAGES),
-            f"numerics: engine {_distinct(row['versions']['engine'] for row in rows)}, "
-            + _distinct(f"{row['method']} {row['versions']['method']}" for row in rows),
+            f"behaviour: {_distinct(row['behaviour'] for row in rows)}",
         ],
         "Hardware": sorted({machine(row["hardware"]) for row in rows}),
         "Time": [
@@ -260,6 +264,22 @@ def value_range(values: Iterable[float]) -> str:
     low, *_, high = sorted([*values] * 2)
     shown = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in (low, high)]
     return shown[0] if shown[0] == shown[1] else f"{shown[0]} – {shown[1]}"
+
+
+def changed_since(rows: Sequence[Mapping[str, Any]], sources: str | None) -> list[str]:
+    """A line where some rows are of other files of the simulator than those with the checksum ``sources``."""
+    others = sum(row["sources"] != sources for row in rows)
+    if not others:
+        return []
+    return [
+        f"{others} of {len(rows)} rows are of earlier files of pfl/, whose behaviour was the same (probed)"
+    ]
+
+
+def plugins(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each package of somebody else's that rows were made with."""
+    found = {(p["name"], p["version"], p["digest"]) for row in rows for p in row["plugins"]}
+    return [f"plugin {name} {version}, SHA-256 {digest[:12]}…" for name, version, digest in sorted(found)]
 
 
 def _distinct(values: Iterable[Any]) -> str:

@@ -45,6 +45,7 @@ def write(
         "trials_from_ledger": agenda.served,
         "commit": sources.commit,
         "dirty": sources.dirty,
+        "sources": sources.sources,
     }
     pinned = [(cell.cell, found["pinned"]["rows"]) for cell, found in zip(agenda.cells, cells, strict=True)]
     folder = FOLDER / name

@@ -49,7 +49,7 @@ def sweep(name: str) -> None:
     whole, subset = load_table(name), selected_subset()
     table = whole.part(subset)
     with alone(name), stoppable(name):
-        sources = Sources.current()
+        sources = Sources.current(name)
         ledger = Ledger(sources)
         for place in ledger.damaged:
             print(f"ledger: {place} is no row and is passed over; its trial is run again")
@@ -76,15 +76,15 @@ def agenda_of(name: str, table: Table, ledger: Ledger, writer: Writer | None = N
     """What a table consists of, with what the ledger already has of it.
 
     Raises:
-        InvalidInput: the partition stage has not run.
+        InvalidInput: the download or the partition stage has not run.
     """
-    wanted = cells(name, table)
+    wanted, datasets = cells(name, table), load_manifest(name)["datasets"]
     partitions = {
         division: load_division(name, division, cell.partition, table.seeds)
         for division, cell in {cell.partition_name: cell for cell in wanted}.items()
     }
     callbacks = (writer.row, writer.cell) if writer else ()
-    return Agenda(wanted, table, partitions, ledger, *callbacks)
+    return Agenda(wanted, table, partitions, datasets, ledger, *callbacks)
 
 
 def run(name: str, agenda: Agenda, ledger: Ledger, datasets: Mapping[str, Any], resources: Resources) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from pfl.behaviour import behaviour_of
 from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
@@ -99,6 +100,7 @@ def make_trial(
         clients=clients,
         data_checksum=dataset.checksum,
         partition_checksum=partition.checksum,
+        behaviour=behaviour_of(config.validated(), dataset.shape, len(dataset.classes)).name,
     )
 
 

@@ -8,10 +8,9 @@ import json
 import pytest
 import torch
 
-from pfl import engine
 from pfl.config import Config, Execution
 from pfl.engine import checkpoint
-from pfl.methods import METHODS
+from pfl.engine.simulation import simulate
 from pfl.models.mobilenet_v2 import weights_file
 from pfl.trials import Trial, commit, run_together, run_trial, trial_key
 from tests.conftest import make_trial
@@ -82,14 +81,14 @@ def test_other_data_than_the_trials_is_refused(trial, dataset, partition):
 def test_defaults_written_out_and_left_out_have_one_key():
     short = Config(method="fedprox").validated()
     long = Config(method="fedprox", hyperparameters={"mu": 1}, lr=0.05).validated()
-    assert trial_key(short.to_dict(), "d", "p", 0) == trial_key(long.to_dict(), "d", "p", 0)
+    assert trial_key(short.to_dict(), "d", "p", 0, "b") == trial_key(long.to_dict(), "d", "p", 0, "b")
 
 
 def test_a_new_option_at_its_default_makes_no_result_stale():
     config = Config(method="fedprox", lr=0.1).validated().to_dict()
     before = {**config, "hyperparameters": {}}
     del before["bn_stats"]
-    assert trial_key(before, "d", "p", 0) == trial_key(config, "d", "p", 0)
+    assert trial_key(before, "d", "p", 0, "b") == trial_key(config, "d", "p", 0, "b")
 
 
 @pytest.mark.parametrize(
@@ -99,21 +98,19 @@ def test_a_new_option_at_its_default_makes_no_result_stale():
         {"data_checksum": "other"},
         {"partition_checksum": "other"},
         {"seed": 1},
+        {"behaviour": "other"},
     ],
 )
 def test_whatever_decides_a_number_is_in_the_key(changed):
     same = {"config": Config(method="fedprox").validated().to_dict(), "data_checksum": "d"}
-    same |= {"partition_checksum": "p", "seed": 0}
+    same |= {"partition_checksum": "p", "seed": 0, "behaviour": "b"}
     assert trial_key(**same) != trial_key(**{**same, **changed})
 
 
-def test_a_new_numerics_version_is_a_new_key(monkeypatch):
-    config = Config(method="fedprox").validated().to_dict()
-    before = trial_key(config, "d", "p", 0)
-    monkeypatch.setattr(METHODS["fedprox"], "version", 99)
-    method = trial_key(config, "d", "p", 0)
-    monkeypatch.setattr(engine, "VERSION", 99)
-    assert len({before, method, trial_key(config, "d", "p", 0)}) == 3
+def test_code_that_does_something_else_is_refused_before_it_runs(trial, dataset, partition):
+    stale = dataclasses.replace(trial, behaviour="fedprox-000000000000")
+    with pytest.raises(ValueError, match="the code has behaviour fedprox-"):
+        run_trial(stale, dataset, partition)
 
 
 def test_a_row_names_the_backend_that_ran(trial, dataset, partition):
@@ -138,11 +135,10 @@ def test_a_trial_above_its_bar_runs_to_its_end(trial, dataset, partition):
     assert easy.keys() == trial.keys()
 
 
-def test_a_checkpoint_of_other_sources_is_passed_over(trial, dataset, partition, tmp_path, monkeypatch):
+def test_a_checkpoint_of_other_code_is_passed_over(trial, dataset, partition, tmp_path):
     execution = Execution(checkpoint_dir=str(tmp_path / "trial"))
-    with monkeypatch.context() as before:
-        before.setattr(engine, "VERSION", 0)
-        run_trial(trial, dataset, partition, execution)
+    config = Config.from_dict(trial.config)
+    simulate(config, dataset, partition, trial.seeds, dataclasses.replace(execution, code="other"))
     found, fresh = run_trial(trial, dataset, partition, execution), run_trial(trial, dataset, partition)
     assert [row["metrics"] for row in found] == [row["metrics"] for row in fresh]
 
@@ -160,10 +156,10 @@ def test_the_time_of_a_resumed_trial_is_that_of_all_its_segments(trial, dataset,
 def test_pretrained_weights_that_are_at_hand_are_in_the_key(tmp_path, monkeypatch):
     config = Config(model="mobilenet_v2").validated().to_dict()
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    scratch = trial_key(config, "d", "p", 0)
+    scratch = trial_key(config, "d", "p", 0, "b")
     weights_file().parent.mkdir(parents=True)
     weights_file().touch()
-    assert trial_key(config, "d", "p", 0) != scratch
+    assert trial_key(config, "d", "p", 0, "b") != scratch
 
 
 def test_the_models_of_each_seed_are_in_a_file_of_its_key(trial, dataset, partition, tmp_path):

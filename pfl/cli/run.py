@@ -161,12 +161,17 @@ def run(
     if not model:
         config = dataclasses.replace(config, model=_fitting_model(data)).validated()
 
+    from pfl.behaviour import behaviour_of
     from pfl.data.partition import make_division, of_seed, parse_spec
     from pfl.engine.simulation import simulate
     from pfl.methods import METHODS
     from pfl.trials import json_ready, versions
 
     split = make_division(spec, data, clients, chosen)
+    if checkpoint:
+        behaviour = behaviour_of(config, data.shape, len(data.classes))
+        execution = dataclasses.replace(execution, code=behaviour.name)
+
     for line in config.warnings():
         print(f"pfl: warning: {line}", file=sys.stderr)
     if resume and checkpoint and not (checkpoint / CHECKPOINT).exists():
@@ -187,7 +192,7 @@ def run(
             "config": {**config.to_dict(), **place},
             **result.metrics,
             **result.measured,
-            "versions": versions(method),
+            "versions": versions(),
         }
         documents.append(json_ready(document))
         _show(result.seed, document)

@@ -92,11 +92,9 @@ class Method:
     The docstring of a method ends with the `FIELDS`, as in "Source: ..."; their further lines are indented.
 
     Class attributes:
-        version: the numerics version; raise it when an edit moves the method's numbers.
         headline: the moment whose accuracy is reported first.
     """
 
-    version: ClassVar[int] = 1
     headline: ClassVar[Moment] = "post_aggregation"
 
     def __post_init__(self) -> None:

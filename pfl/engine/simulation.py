@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pfl.config import Config, Execution, check_seeds, stackable
+from pfl.config import Config, Execution, check_seeds, departures, stackable
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Division, Partition, of_seed
@@ -35,7 +35,7 @@ from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.models._network import Network
-from pfl.trials import trial_key
+from pfl.sources import code_of
 
 BYTES_PER_SCALAR = 4
 
@@ -252,8 +252,9 @@ class Simulation:
     def run(self, execution: Execution, on_round: OnRound | None = None) -> list[Result]:
         """All rounds that are left, from the checkpoint in ``execution.checkpoint_dir`` if there is one."""
         folder = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
+        fingerprint = self._fingerprint(execution) if folder else ""
         if folder:
-            self._resume(folder)
+            self._resume(folder, fingerprint)
         began, before = time.perf_counter(), self.seconds
         while self.round < self.config.rounds and self._alive():
             self.advance()
@@ -267,7 +268,7 @@ class Simulation:
                 break
             # After `on_round`: what goes on from this checkpoint was not stopped at its round.
             if folder and (self.round % checkpoint.EVERY == 0 or self.round == self.config.rounds):
-                checkpoint.save(folder, self._state())
+                checkpoint.save(folder, self._state(fingerprint))
         if execution.save:
             models = {
                 run.server.seed: {name: tensor.cpu() for name, tensor in run.server.bank.tensors.items()}
@@ -357,31 +358,35 @@ class Simulation:
 
     # ---- checkpoints and results -----------------------------------------------------------------------
 
-    @cached_property
-    def _fingerprint(self) -> list[str]:
-        """The keys of what the simulation computes, and the moments that its history has."""
-        servers = [run.server for run in self.runs]
-        divided = [server.federation.partition for server in servers]
-        keys = [
-            trial_key(server.config.to_dict(), own.data_checksum, own.checksum, server.seed)
-            for server, own in zip(servers, divided, strict=True)
+    def _fingerprint(self, execution: Execution) -> str:
+        """What the simulation computes, the code that does, and the moments that its history has; every
+        checkpoint carries it."""
+        code = execution.code or code_of(self.config.method, self.config.model).digest
+        runs = [
+            (
+                departures(server.config.to_dict()),
+                server.seed,
+                server.federation.partition.data_checksum,
+                server.federation.partition.checksum,
+            )
+            for server in (run.server for run in self.runs)
         ]
-        return [*keys, *self.moments]
+        return json.dumps([code, runs, list(self.moments)], sort_keys=True)
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self, fingerprint: str) -> dict[str, Any]:
         return {
-            "fingerprint": self._fingerprint,
+            "fingerprint": fingerprint,
             "runs": [run.state() for run in self.runs],
             "seconds": self.seconds,
             "training_seconds": self.training_seconds,
             "samples": self.samples,
         }
 
-    def _resume(self, folder: Path) -> None:
+    def _resume(self, folder: Path, fingerprint: str) -> None:
         state = checkpoint.load(folder)
         if state is None:
             return
-        if state["fingerprint"] != self._fingerprint:
+        if state["fingerprint"] != fingerprint:
             raise InvalidInput(
                 "checkpoint", str(folder), "a folder without the checkpoint of another simulation"
             )

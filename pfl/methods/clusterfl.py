@@ -47,6 +47,7 @@ class ClusterFL(Method):
         low=0.0,
         search=(0.05, 0.8),
         when=("thresholds", "relative"),
+        probe=100.0,
     )
     eps2: float = hyper(
         1.6,
@@ -54,6 +55,7 @@ class ClusterFL(Method):
         low=0.0,
         search=(0.5, 3.0),
         when=("thresholds", "relative"),
+        probe=0.0,
     )
     thresholds: str = hyper(
         "absolute",
@@ -62,7 +64,7 @@ class ClusterFL(Method):
         search=("relative",),
     )
     least_members: int = hyper(2, "n_min: clusters of at most so many members never split", low=0)
-    first_split: int = hyper(20, "t_0: the first round that may split", low=1, search=(5, 50))
+    first_split: int = hyper(20, "t_0: the first round that may split", low=1, search=(5, 50), probe=2)
     linkage: str = hyper(
         "complete",
         "complete (authors' code) or single (the paper's optimal bipartition)",

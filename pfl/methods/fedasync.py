@@ -56,6 +56,7 @@ class FedAsync(Clocked):
         low=0,
         search=(0, 10),
         when=("staleness", "hinge"),
+        probe=1,
     )
     rho: float = hyper(0.005, "weight of the proximal term", low=0.0, search=(1e-5, 1e-1), log=True)
     blend: str = hyper(

@@ -55,6 +55,7 @@ class FedCAC(Method):
         search=(0.02, 1.0),
         log=True,
         when=("collab", "time_varying"),
+        probe=0.5,
     )
     selection: str = hyper(
         "sensitivity",

@@ -39,7 +39,6 @@ class PFedMe(Method):
         while Algorithm 1 has equal weights (``weights``).
     """
 
-    version = 2
     headline = "post_local"
 
     inner_steps: int = hyper(5, "K: steps of theta on each batch", low=1, search=(1, 10))

@@ -55,7 +55,7 @@ class SPFL(Method):
         "deltas", "what is mixed: SPFL's deltas or SPFL-w's weights", choices=("deltas", "weights")
     )
     repeat: int = hyper(2, "SGD steps on each batch", low=1)
-    refresh: int = hyper(10, "Gamma: rounds between refreshes", low=1, search=(1, 50), log=True)
+    refresh: int = hyper(10, "Gamma: rounds between refreshes", low=1, search=(1, 50), log=True, probe=2)
     alpha: float = hyper(
         1.0,
         "server step on deltas",

@@ -46,7 +46,7 @@ class Runs:
         self.cells = cells(name, figure)
         self.used: list[Row] = []
         self.failed: list[str] = []
-        self._sources = Sources.current()
+        self._sources = Sources.current(name)
 
     @cached_property
     def datasets(self) -> dict[str, Dataset]:
@@ -54,6 +54,14 @@ class Runs:
         from pfl.data.dataset import load
 
         return {name: load(name) for name in dict.fromkeys(cell.dataset for cell in self.cells)}
+
+    @property
+    def _images(self) -> dict[str, dict[str, Any]]:
+        """Shape and number of classes of each data set, as a manifest has them."""
+        return {
+            name: {"shape": found.shape, "classes": len(found.classes)}
+            for name, found in self.datasets.items()
+        }
 
     @cached_property
     def partitions(self) -> dict[str, Division]:
@@ -76,13 +84,9 @@ class Runs:
         from pipeline.sweep import run
 
         ledger = Ledger(self._sources)
-        agenda = Agenda(self.cells, self.figure, self.partitions, ledger, curves=True)
-        known = {
-            name: {"shape": found.shape, "classes": len(found.classes)}
-            for name, found in self.datasets.items()
-        }
+        agenda = Agenda(self.cells, self.figure, self.partitions, self._images, ledger, curves=True)
         try:
-            run(self.name, agenda, ledger, known, self.figure.resources)
+            run(self.name, agenda, ledger, self._images, self.figure.resources)
         finally:
             publish(self.name)
         return {
@@ -121,7 +125,8 @@ class Runs:
 
         from pipeline.cell import CellAgenda
 
-        whole = CellAgenda(cell, self.figure, self.partitions[cell.partition_name]).pinned.trial
+        made = self.partitions[cell.partition_name]
+        whole = CellAgenda(cell, self.figure, made, self._images[cell.dataset]).pinned.trial
         for seed in whole.seeds:
             yield replace(whole, seeds=(seed,))
 
@@ -130,7 +135,7 @@ class Runs:
 
         key = hashlib.sha256(f"{trial.keys()[0]} {_sources_of(observe)}".encode()).hexdigest()
         file = OBSERVED / f"{key}.json"
-        if (found := stored(file)) and self._sources.vouch_for(found):
+        if found := stored(file):
             return found
         checkpoints = OBSERVED / key
         execution = Execution(checkpoint_dir=str(checkpoints))

@@ -114,7 +114,8 @@ def agenda_of(ledger: Ledger, **callbacks: Any) -> Agenda:
         indices = tuple(np.arange(8) + 8 * client + place for client in range(5))
         spec = f"{setting.partition},min=10,test=0.25,seed=0"
         partitions[name] = Partition(spec, indices, indices, data_checksum="d" * 64)
-    return Agenda(cells("small", table), table, partitions, ledger, **callbacks)
+    images = {"digits": {"shape": [1, 8, 8], "classes": 10}}
+    return Agenda(cells("small", table), table, partitions, images, ledger, **callbacks)
 
 
 def fake_run(trial: Trial) -> list[dict[str, Any]]:
@@ -131,7 +132,8 @@ def row_of(trial: Trial, seed: int, accuracy: float, **more: Any) -> dict[str, A
         "key": key,
         **{name: getattr(trial, name) for name in ("table", "cell", "setting", "row", "method", "phase")},
         **{name: getattr(trial, name) for name in ("dataset", "partition", "clients")},
-        **{name: getattr(trial, name) for name in ("data_checksum", "partition_checksum")},
+        **{name: getattr(trial, name) for name in ("data_checksum", "partition_checksum", "behaviour")},
+        "plugins": [],
         "seed": seed,
         "config": dict(trial.config),
         "metrics": {

@@ -49,7 +49,7 @@ HARDWARE = {
     "device": "cpu",
     "backend": "loop",
 }
-VERSIONS = {"python": "3.11.9", "torch": "2.15.0", "pfl": "0.1.0", "engine": 1, "method": 1}
+VERSIONS = {"python": "3.11.9", "torch": "2.15.0", "pfl": "0.1.0"}
 DIGITS = {
     "checksum": "5f70bf18a0860070" * 4,
     "content": "c0ffee1234567890" * 4,
@@ -106,6 +106,9 @@ def ledger_row(
         },
         "hardware": HARDWARE,
         "versions": VERSIONS,
+        "behaviour": f"{method}-0123456789ab",
+        "plugins": [],
+        "sources": "5" * 64,
         "commit": "0123456789abcdef0123456789abcdef01234567",
         "dirty": False,
         "finished": f"2026-11-20T10:{seed:02d}:00+00:00",
@@ -271,6 +274,7 @@ def fake_results(
         "trials_from_ledger": 0,
         "commit": "0123456789abcdef0123456789abcdef01234567",
         "dirty": False,
+        "sources": "5" * 64,
     }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pfl.errors import InvalidInput
+from pipeline.environment import Sources
 from pipeline.ledger import Ledger, import_rows, publish
 from tests.pipeline.conftest import SOURCES, agenda_of, fake_run
 
@@ -22,6 +23,11 @@ EDITED = dataclasses.replace(SOURCES, dirty=True)
 def row(ledger) -> dict:
     """A row as a worker returns it."""
     return fake_run(agenda_of(ledger).next())[0]
+
+
+def here(_: str) -> Sources:
+    """The code here, whichever table it runs."""
+    return SOURCES
 
 
 def lines(path: Path) -> list[dict]:
@@ -94,8 +100,8 @@ def test_a_trial_that_was_stopped_early_keeps_no_result_of_its_key_away(ledger, 
     stopped = {**row, "metrics": {**row["metrics"], "stopped_at": 1}}
     ledger.append(stopped)
     publish("small")
-    assert import_rows(rows_file(metrics=stopped["metrics"]), SOURCES) == 0
-    assert import_rows(rows_file(), SOURCES) == 1
+    assert import_rows(rows_file(metrics=stopped["metrics"]), here) == 0
+    assert import_rows(rows_file(), here) == 1
     publish("small")
     assert [found["metrics"] for found in lines(PUBLISHED)] == [stopped["metrics"], row["metrics"]]
 
@@ -116,15 +122,9 @@ def test_a_row_of_an_edited_tree_says_so_and_is_not_published(row):
     assert not PUBLISHED.exists()
 
 
-def test_a_row_of_an_edited_tree_counts_for_the_same_sources_only(row):
+def test_a_row_counts_for_all_code_that_does_the_same(row):
+    # What the code does is in its key, whatever the files say.
     Ledger(EDITED).append(row)
-    assert Ledger(EDITED).get(row["key"])
-    assert Ledger(dataclasses.replace(EDITED, sources="2" * 64)).get(row["key"]) is None
-    assert Ledger(dataclasses.replace(SOURCES, sources="2" * 64)).get(row["key"]) is None
-
-
-def test_a_row_of_committed_sources_counts_for_later_ones(ledger, row):
-    ledger.append(row)
     assert Ledger(dataclasses.replace(SOURCES, sources="2" * 64)).get(row["key"])
 
 
@@ -141,15 +141,21 @@ def rows_file(project: Path, row: dict):
 
 
 def test_imported_rows_are_found_and_published_once(rows_file, row):
-    assert import_rows(rows_file(), SOURCES) == 1
+    assert import_rows(rows_file(), here) == 1
     assert Ledger(SOURCES).get(row["key"])
     assert [found["key"] for found in lines(PUBLISHED)] == [row["key"]]
-    assert import_rows(rows_file(), SOURCES) == 0
+    assert import_rows(rows_file(), here) == 0
 
 
 def test_rows_from_a_plain_copy_of_these_sources_count_as_theirs(rows_file, row):
-    assert import_rows(rows_file(commit="unknown", dirty=True), SOURCES) == 1
+    assert import_rows(rows_file(commit="unknown", dirty=True), here) == 1
     assert Ledger(SOURCES).get(row["key"])["commit"] == SOURCES.commit
+
+
+def test_rows_of_other_files_that_are_in_no_commit_count_but_are_not_published(rows_file, row):
+    assert import_rows(rows_file(dirty=True, sources="2" * 64), here) == 1
+    assert Ledger(SOURCES).get(row["key"])
+    assert not PUBLISHED.exists()
 
 
 @pytest.mark.parametrize(
@@ -158,7 +164,7 @@ def test_rows_from_a_plain_copy_of_these_sources_count_as_theirs(rows_file, row)
         ({"seed": 7}, "rows.jsonl:1: key:"),
         ({"table": "smal"}, "did you mean 'small'?"),
         ({"table": "../small"}, "rows.jsonl:1: table: ../small is not accepted"),
-        ({"dirty": True, "sources": "2" * 64}, "a row of committed sources, or of the same as here"),
+        ({"behaviour": "fedavg-0"}, "rows.jsonl:1: key:"),
         ({"config": {}}, "a row of a ledger with its metrics"),
         ({"config": {"method": "fedavg", "hyperparameters": []}}, "a row of a ledger with its metrics"),
         ({"metrics": []}, "a row of a ledger with its metrics"),
@@ -167,7 +173,7 @@ def test_rows_from_a_plain_copy_of_these_sources_count_as_theirs(rows_file, row)
 )
 def test_a_row_that_cannot_be_trusted_is_refused_and_nothing_is_added(rows_file, changes, said):
     with pytest.raises(InvalidInput, match=r"rows\.jsonl") as caught:
-        import_rows(rows_file(**changes), SOURCES)
+        import_rows(rows_file(**changes), here)
     assert said in str(caught.value)
     assert not LOCAL.exists()
 
@@ -178,4 +184,4 @@ def test_a_file_of_something_else_is_refused(project, content):
     with pytest.raises(
         InvalidInput, match=r"photos\.zip.* is not accepted; expected a (file of rows|row of)"
     ):
-        import_rows(project / "photos.zip", SOURCES)
+        import_rows(project / "photos.zip", here)

@@ -1,0 +1,388 @@
+"""What the code does, in numbers: a short simulation that stands for the code in a trial's key.
+
+A text that is edited, moved or renamed gives the same numbers, and another method, network, engine or helper
+gives others. So what names the code is a *probe*: the trial's method with its choices and its network, on
+small made-up data in float64, for a few rounds in which every warm-up is over. Numbers that trials of a
+search differ in are the probe's own, so that they share one behaviour.
+
+`KNOWN` holds the probes' results that have a name (``make behaviours`` adds new ones). A result that agrees
+with a known one to `TOLERANCE` takes its name; another gets a name that follows from its digits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pfl.config import Config, Execution
+from pfl.data.cache import cache_root
+from pfl.methods import METHODS
+from pfl.models import MODELS, weights_of
+from pfl.sources import code_of
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+    from pfl.data.partition import Partition
+    from pfl.engine.hyper import Hyperparameter
+    from pfl.engine.server import Server
+    from pfl.models import Shape
+    from pfl.models._network import Network
+
+Values = dict[str, Any]
+"""A probe's results by name: numbers, and the name of the moment that is reported."""
+
+KNOWN = Path(__file__).with_name("behaviours.json")
+TOLERANCE = 1e-7
+"""Relative, and absolute: rounding in float64 is far below, and an edit that counts far above."""
+
+ROUNDS = 4
+TESTS = 3  # samples of each client
+EXPLODED = 100.0
+"""A loss from which on rounding errors grow large, too."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a probe is.
+
+    Attributes:
+        sizes: training samples of each client.
+        rates: learning rates; a smaller one is for what explodes at those before it.
+    """
+
+    sizes: tuple[int, ...]
+    batch_size: int
+    epochs: int
+    rates: tuple[float, ...]
+
+
+SMALL_NETWORK = Scale((9, 4, 7, 5, 3, 6), 4, 2, (0.2, 1e-2, 1e-4, 1e-6))
+LARGE_NETWORK = Scale((5, 2, 4, 3, 2, 3), 2, 1, (1e-2, 1e-4, 1e-6))
+LARGE = 1_000_000  # parameters
+
+ON = {"momentum": 0.5, "weight_decay": 0.01, "validation": 0.3}
+"""What these are where a trial has them at all."""
+ROUNDING = ("dtype", "precision")
+"""Fields of a configuration that decide how numbers are rounded, which a probe in float64 does not see; they
+are in a trial's key by themselves."""
+
+KEPT = 20  # states of the sources, of which a cache entry knows the behaviour
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a method with its choices, on a network, does.
+
+    Attributes:
+        question: what was probed, for example "fedcac, lenet5, 3x32x32, 10 classes, collab=none".
+        name: the same for all code that does the same.
+        values: the results of the probe.
+    """
+
+    question: str
+    name: str
+    values: Values
+
+
+def behaviour_of(config: Config, shape: Shape, classes: int) -> Behaviour:
+    """What this code does for ``config`` (validated), probed once for each state of the code.
+
+    Args:
+        shape: of the images: channels, height, width.
+        classes: their number.
+    """
+    return _found(question_of(config, shape, classes), _Probed(config, tuple(shape), classes))
+
+
+def question_of(config: Config, shape: Shape, classes: int) -> str:
+    """What a probe depends on, in words. What is at its default is left out, so that a new option leaves all
+    questions as they are."""
+    usual = Config(method=config.method).validated()
+    parts = [config.method, config.model, "x".join(map(str, shape)), f"{classes} classes"]
+    if weights := weights_of(config.model):
+        parts.append(weights)
+    for name, value in vars(config).items():
+        default = getattr(usual, name)
+        if name in ON and bool(value) != bool(default):
+            parts.append(f"{name}={'some' if value else 0}")
+        elif isinstance(value, str) and name not in ("method", "model", *ROUNDING) and value != default:
+            parts.append(f"{name}={value}")
+    for name, declared in METHODS[config.method].declarations().items():
+        value, default = config.hyperparameters[name], usual.hyperparameters[name]
+        if _is_choice(declared, default):
+            parts += [f"{name}={value}"] if value != default else []
+        elif bool(value) != bool(default):
+            parts.append(f"{name}={'some' if value else 0}")
+    return ", ".join(parts)
+
+
+def probe(config: Config, shape: Shape, classes: int) -> Values:
+    """The results of a short simulation with the choices of ``config`` (validated)."""
+    values: Values = {}
+    scale = LARGE_NETWORK if _parameters(config.model, shape, classes) > LARGE else SMALL_NETWORK
+    for rate in scale.rates:
+        try:
+            values = _simulated(_reduced(config, scale, rate), scale, shape, classes)
+        except Exception as error:  # a method of somebody else's, whose trials fail likewise
+            values = {"error": type(error).__name__}
+            break
+        if all(value < EXPLODED for name, value in values.items() if " loss" in name):
+            break
+    finite = {
+        name: value if isinstance(value, str) else float(f"{value:.10g}")
+        for name, value in values.items()
+        if isinstance(value, str) or math.isfinite(value)
+    }
+    return finite | {f"default {name}": value for name, value in _defaults(config.method).items()}
+
+
+def agree(known: Values, found: Values) -> bool:
+    """Whether all ``known`` values are among those ``found``; what is found besides does not count."""
+    return all(name in found and _close(value, found[name]) for name, value in known.items())
+
+
+def name_of(question: str, values: Values) -> str:
+    """A name that follows from a probe's results, to six digits."""
+    digits = {
+        name: value if isinstance(value, str) else f"{value:.6g}" if abs(value) >= 1 else f"{value + 0.0:.6f}"
+        for name, value in sorted(values.items())
+    }
+    text = json.dumps([question, digits])
+    return f"{question.partition(',')[0]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+@cache
+def known() -> dict[str, dict[str, Values]]:
+    """The behaviours that have a name, by question and name."""
+    return dict(json.loads(KNOWN.read_text(encoding="utf-8"))) if KNOWN.exists() else {}
+
+
+def add_known(found: Sequence[Behaviour]) -> int:
+    """Add to `KNOWN` what is new among ``found``; how many those are."""
+    from pfl.files import write_text
+
+    content = {question: dict(names) for question, names in known().items()}
+    before = sum(map(len, content.values()))
+    for one in found:
+        content.setdefault(one.question, {}).setdefault(one.name, one.values)
+    lines = []
+    for question, names in sorted(content.items()):
+        entries = ",\n".join(f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in names.items())
+        lines.append(f" {json.dumps(question)}: {{\n{entries}\n }}")
+    write_text(KNOWN, "{\n" + ",\n".join(lines) + "\n}\n")
+    known.cache_clear()
+    return sum(map(len, content.values())) - before
+
+
+# ---- the probe -----------------------------------------------------------------------------------------
+
+
+def _is_choice(declared: Hyperparameter, default: Any) -> bool:
+    return declared.choices is not None or isinstance(default, bool)
+
+
+def _parameters(model: str, shape: Shape, classes: int) -> int:
+    """How many a network has; on the meta device nothing is computed."""
+    import torch
+
+    with torch.device("meta"):
+        network = MODELS[model](shape, classes)
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def _reduced(config: Config, scale: Scale, rate: float) -> Config:
+    """``config`` with the probe's numbers. A number that is 0 stays 0, since that may turn something off."""
+    method = METHODS[config.method]
+    own = dict(config.hyperparameters)
+    for name, declared in method.declarations().items():
+        default = method.__dataclass_fields__[name].default
+        if own[name] and not _is_choice(declared, default):
+            usual = default or _some(declared, default)
+            own[name] = usual if declared.probe is None else declared.probe
+    on = {name: number for name, number in ON.items() if getattr(config, name)}
+    rounding = {name: getattr(Config(), name) for name in ROUNDING if hasattr(Config, name)}
+    changes: dict[str, Any] = {**on, **rounding, "dtype": "float64", "hyperparameters": own}
+    return dataclasses.replace(
+        config,
+        rounds=ROUNDS,
+        participation=2 / 3,
+        epochs=scale.epochs,
+        batch_size=scale.batch_size,
+        eval_every=ROUNDS // 2,
+        lr=rate,
+        **changes,
+    )
+
+
+def _some(declared: Hyperparameter, default: float) -> float:
+    """A number in the domain of a hyperparameter whose default is 0."""
+    usual = type(default)(1) if isinstance(default, int) else 0.1
+    return usual if declared.high is None or usual <= declared.high else type(default)(declared.high)
+
+
+def _defaults(method: str) -> dict[str, float]:
+    """The numbers that a trial's key leaves out."""
+    config = Config(method=method).validated()
+    fields = {**vars(config), **config.hyperparameters}
+    return {name: value for name, value in fields.items() if type(value) in (int, float)}
+
+
+def _simulated(config: Config, scale: Scale, shape: Shape, classes: int) -> Values:
+    from pfl.engine.simulation import simulate
+
+    last: dict[str, float] = {}
+
+    def look(server: Server, net: Network) -> dict[str, Any] | None:
+        if server.round < server.rounds:
+            return None
+        clients = range(1, server.clients + 1)
+        last["models"] = sum(
+            k * float(rows[k - 1].double().square().sum())
+            for rows in server.bank.stacks.values()
+            for k in clients
+        )
+        if config.observe == "accuracy":
+            return None
+        from pfl.analysis.measures import similarities
+
+        return similarities(server, net)
+
+    dataset, partition = _made_up(scale.sizes, shape, classes)
+    execution = Execution(device="cpu", backend="loop")
+    metrics = simulate(config, dataset, partition, (0,), execution, observe=look)[0].metrics
+    first, end = metrics["rounds"][0], metrics["rounds"][-1]
+    accuracy = metrics["accuracy"]["pooled"]
+    values: Values = {
+        "headline": metrics["headline"],
+        "bytes down": metrics["bytes_down"],
+        "bytes up": metrics["bytes_up"],
+        "train loss at first": first["train_loss"],
+        "train loss": end["train_loss"],
+        "best accuracy": accuracy["best"],
+        "best round": accuracy["best_round"],
+        "clients": sum(k * (one["accuracy"] or 0.0) for k, one in enumerate(metrics["per_client"], 1)),
+        **last,
+    }
+    for moment in metrics["moments"]:
+        values[f"{moment} loss at first"] = first[moment]["loss"]
+        values |= {f"{moment} {name}": value for name, value in end[moment].items()}
+        for group, found in end.get("groups", {}).items():
+            values |= {f"{moment} {name} of {group}": value for name, value in found[moment].items()}
+    for measure, matrix in metrics.get("similarities", {}).items():
+        values[f"similarity {measure}"] = sum(
+            (place + 1) * value for place, value in enumerate(value for row in matrix for value in row)
+        )
+    return values
+
+
+def _made_up(sizes: Sequence[int], shape: Shape, classes: int) -> tuple[Dataset, Partition]:
+    """Noisy images of a pattern for each of at most four classes, two of which a client has."""
+    import numpy as np
+
+    from pfl.data.dataset import Dataset
+    from pfl.data.partition import Partition
+    from pfl.engine.streams import generator
+
+    stream = generator(0, "behaviour")
+    used = np.linspace(0, classes - 1, min(classes, 4)).astype(np.int64)
+    each = [size + TESTS for size in sizes]
+    place = np.concatenate([(k + np.arange(n) % 3 % 2) % len(used) for k, n in enumerate(each)])
+    patterns = stream.integers(0, 120, (len(used), *shape))
+    images = (patterns[place] + stream.integers(0, 136, (sum(each), *shape))).astype(np.uint8)
+    parts = np.split(np.arange(sum(each)), np.cumsum(each)[:-1])
+    dataset = Dataset(
+        name="made up",
+        images=images,
+        labels=used[place],
+        classes=tuple(map(str, range(classes))),
+        n_train=sum(each),
+        checksum="",
+        mean=(0.5,) * shape[0],
+        std=(0.25,) * shape[0],
+        source={},
+    )
+    train, test = (tuple(part[s] for part in parts) for s in (slice(None, -TESTS), slice(-TESTS, None)))
+    return dataset, Partition("file:probe.json", train, test, data_checksum="")
+
+
+# ---- what is known here --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Probed:
+    """What is probed; two that have one question are the same."""
+
+    config: Config
+    shape: Shape
+    classes: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Probed)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@cache
+def _found(question: str, asked: _Probed) -> Behaviour:
+    """The answer to a question, out of the cache where this code has answered it before.
+
+    A cache entry has the names and values that were ever found here, and for each state of the code the name.
+    """
+    code = code_of(asked.config.method, asked.config.model)
+    path = cache_root() / "behaviours" / f"{hashlib.sha256(question.encode()).hexdigest()[:24]}.json"
+    entry = {"names": {}, "codes": {}} if code.edited else _read(path)
+    name = entry["codes"].get(code.digest)
+    if name in entry["names"]:
+        return Behaviour(
+            question, _named(question, entry["names"][name], entry["names"]), entry["names"][name]
+        )
+    values = probe(asked.config, asked.shape, asked.classes)
+    name = _named(question, values, entry["names"])
+    if not code.edited:
+        entry["names"].setdefault(name, values)
+        entry["codes"] = dict([*entry["codes"].items(), (code.digest, name)][-KEPT:])
+        _write(path, entry)
+    return Behaviour(question, name, values)
+
+
+def _named(question: str, values: Values, here: Mapping[str, Values]) -> str:
+    """The name of a known result that ``values`` agree with, in `KNOWN` or ``here``, or else a new one."""
+    for names in (known().get(question, {}), here):
+        for name, its in names.items():
+            if agree(its, values):
+                return name
+    return name_of(question, values)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {"names": dict(found["names"]), "codes": dict(found["codes"])}
+    return {"names": {}, "codes": {}}
+
+
+def _write(path: Path, entry: dict[str, Any]) -> None:
+    """Replace an entry, whole or not at all; where that cannot be, the next process probes again."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, made = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(entry, file)
+        Path(made).replace(path)
+
+
+def _close(first: Any, second: Any) -> bool:
+    if isinstance(first, str) or isinstance(second, str):
+        return bool(first == second)
+    return math.isclose(first, second, rel_tol=TOLERANCE, abs_tol=TOLERANCE)

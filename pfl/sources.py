@@ -1,0 +1,170 @@
+"""Which code a simulation runs: the files that its method and its network reach by imports, and plugins."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import importlib.util
+import sysconfig
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from pfl.methods import METHODS
+from pfl.models import MODELS
+
+ROOT = Path(__file__).resolve().parent
+LIBRARIES = ("numpy", "scikit-learn", "scipy", "torch", "torchvision")
+"""A new version of one may move numbers."""
+
+_BEGAN = time.time()
+_INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A method or a network of somebody else's package.
+
+    Attributes:
+        name, version: of the distribution.
+        digest: SHA-256 of the files of ``name``'s package and of what it imports from outside of the
+            installed libraries.
+    """
+
+    name: str
+    version: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code of a method with a network.
+
+    Attributes:
+        digest: of what its files say, without comments and docstrings, and of the libraries' versions.
+        edited: a file has changed since this process began, which may run what was there before.
+    """
+
+    digest: str
+    edited: bool
+
+
+@cache
+def digest() -> str:
+    """SHA-256 of the simulator's files."""
+    return _digest_of(sorted(path for path in ROOT.rglob("*") if path.suffix in (".py", ".cpp")))
+
+
+@cache
+def code_of(method: str, model: str) -> Code:
+    """The code that decides the numbers of a method with a network."""
+    files = _reached(["pfl.behaviour", METHODS.module(method), MODELS.module(model)])
+    found = hashlib.sha256()
+    for path in files:
+        found.update(path.name.encode() + b"\0" + _meaning(path) + b"\0")
+    for library in LIBRARIES:
+        found.update(f"{library} {importlib.metadata.version(library)}\0".encode())
+    return Code(found.hexdigest(), edited=any(path.stat().st_mtime > _BEGAN for path in files))
+
+
+@cache
+def plugins_of(method: str, model: str) -> tuple[Plugin, ...]:
+    """Those that a method with a network comes from; none where both are built in."""
+    found = {}
+    for registry, name in ((METHODS, method), (MODELS, model)):
+        if point := registry.plugin(name):
+            distribution = point.dist.name if point.dist else point.module.partition(".")[0]
+            version = point.dist.version if point.dist else "unknown"
+            files = [path for path in _reached([point.module]) if not path.is_relative_to(ROOT)]
+            found[distribution] = Plugin(distribution, version, _digest_of(files))
+    return tuple(found.values())
+
+
+def _digest_of(files: Sequence[Path]) -> str:
+    found = hashlib.sha256()
+    for path in files:
+        where = path.relative_to(ROOT.parent) if path.is_relative_to(ROOT) else path.name
+        found.update(str(where).encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+def _meaning(path: Path) -> bytes:
+    """What a file says to a computer: a Python file without comments and docstrings."""
+    if path.suffix != ".py":
+        return path.read_bytes()
+    tree = _parsed(path)
+    for node in ast.walk(tree):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        if documented and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree).encode()
+
+
+@cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes())
+
+
+def _reached(modules: Sequence[str]) -> list[Path]:
+    """The files of ``modules``, and of all that these import anywhere in them, apart from installed libraries;
+    of a plugin's package all files."""
+    packages = {_top(name) for name in modules}
+    pending, known, files = list(modules), set(modules), set[Path]()
+    for package in packages - {"pfl"}:
+        pending += _submodules(package)
+    while pending:
+        name = pending.pop()
+        spec = _spec(name) if _top(name) in packages or not _is_installed(_top(name)) else None
+        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+            continue
+        path = Path(spec.origin).resolve()
+        files |= {path, *path.parent.glob("*.cpp")}
+        package = name if spec.submodule_search_locations else name.rpartition(".")[0]
+        fresh = {name.rpartition(".")[0], *_imports(path, package)} - known - {""}
+        known |= fresh
+        pending += fresh
+    return sorted(files)
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+@cache
+def _is_installed(package: str) -> bool:
+    """Whether a package is of the standard library or an installed library, or not there at all."""
+    spec = _spec(package)
+    if spec is None or spec.origin is None:
+        return spec is None or not spec.submodule_search_locations
+    return any(Path(spec.origin).resolve().is_relative_to(folder) for folder in _INSTALLED)
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, AttributeError, ValueError):  # a function that was imported by name is no module
+        return None
+
+
+def _submodules(package: str) -> Iterator[str]:
+    """All modules of a package, which may import one another in ways that its text does not show."""
+    spec = _spec(package)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in Path(folder).rglob("*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            yield ".".join((package, *(part for part in parts if part != "__init__")))
+
+
+def _imports(path: Path, package: str) -> Iterator[str]:
+    """What a file imports, in functions, too."""
+    for node in ast.walk(_parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (module, *(f"{module}.{alias.name}" for alias in node.names))
