@@ -101,7 +101,8 @@ def behaviour_of(config: Config, shape: Shape, classes: int) -> Behaviour:
         shape: of the images: channels, height, width.
         classes: their number.
     """
-    return _found(question_of(config, shape, classes), _Probed(config, tuple(shape), classes))
+    probed = _Probed(config, (shape[0], shape[1], shape[2]), classes)
+    return _found(question_of(config, shape, classes), probed)
 
 
 def question_of(config: Config, shape: Shape, classes: int) -> str:
@@ -246,8 +247,8 @@ def _simulated(config: Config, scale: Scale, shape: Shape, classes: int) -> Valu
         if server.round < server.rounds:
             return None
         clients = range(1, server.clients + 1)
-        last["models"] = sum(
-            k * float(rows[k - 1].double().square().sum())
+        last["models"] = math.fsum(
+            k * float(rows[k - 1 : k].double().square().sum())
             for rows in server.bank.stacks.values()
             for k in clients
         )

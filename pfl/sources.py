@@ -98,8 +98,8 @@ def _meaning(path: Path) -> bytes:
         return path.read_bytes()
     tree = _parsed(path)
     for node in ast.walk(tree):
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        if documented and ast.get_docstring(node) is not None:
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        if isinstance(node, documented) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]
     return ast.dump(tree).encode()
 
@@ -110,8 +110,10 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def _reached(modules: Sequence[str]) -> list[Path]:
-    """The files of ``modules``, and of all that these import anywhere in them, apart from installed libraries;
-    of a plugin's package all files."""
+    """The files of ``modules`` and of all that they import, apart from installed libraries.
+
+    Of a plugin's package all files.
+    """
     packages = {_top(name) for name in modules}
     pending, known, files = list(modules), set(modules), set[Path]()
     for package in packages - {"pfl"}:

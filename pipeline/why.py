@@ -61,12 +61,12 @@ def _differences(trial: Trial, row: Row) -> Iterator[str]:
     """What the row's key had otherwise than the trial's, each in a few words."""
     yield from _options(trial.config, row["config"])
     if row["data_checksum"] != trial.data_checksum:
-        yield f"other images of {row['dataset']}, or in another order ({_from_to(row, trial, 'data_checksum')})"
-    if row["partition_checksum"] != trial.partition_checksum:
-        specs = (
-            "" if row["partition"] == trial.partition else f"{row['partition']} is now {trial.partition}, "
-        )
-        yield f"another partition ({specs}{_from_to(row, trial, 'partition_checksum')})"
+        changed = _from_to(row["data_checksum"], trial.data_checksum)
+        yield f"other images of {row['dataset']}, or in another order ({changed})"
+    if row["partition_checksum"] != (divided := trial.partition_of(row["seed"])):
+        same = row["partition"] == trial.partition
+        specs = "" if same else f"{row['partition']} is now {trial.partition}, "
+        yield f"another partition ({specs}{_from_to(row['partition_checksum'], divided)})"
     if "behaviour" not in row:
         yield "the key is of an older form, which did not say what the code does"
     elif row["behaviour"] != trial.behaviour:
@@ -91,8 +91,8 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in config.items() if name != "hyperparameters"}, **own}
 
 
-def _from_to(row: Row, trial: Trial, name: str) -> str:
-    return f"{row[name][:12]} is now {getattr(trial, name)[:12]}"
+def _from_to(before: str, now: str) -> str:
+    return f"{before[:12]} is now {now[:12]}"
 
 
 def _edited(row: Row, trial: Trial) -> Iterator[str]:

@@ -169,19 +169,17 @@ def run(
 
     split = make_division(spec, data, clients, chosen)
     if checkpoint:
-        behaviour = behaviour_of(config, data.shape, len(data.classes))
-        execution = dataclasses.replace(execution, code=behaviour.name)
-
+        code = behaviour_of(config, data.shape, len(data.classes)).name
+        execution = dataclasses.replace(execution, code=code)
     for line in config.warnings():
         print(f"pfl: warning: {line}", file=sys.stderr)
     if resume and checkpoint and not (checkpoint / CHECKPOINT).exists():
         print(f"pfl: no checkpoint in {checkpoint}; starting from the beginning", file=sys.stderr)
     headline = METHODS[method].headline
     execution = dataclasses.replace(execution, moments=(headline,))
-    divided = f"{parse_spec(spec)[0]}, {of_seed(split, chosen[0]).clients} clients"
     print(
-        f"{method} on {data.name}, {divided}, {config.model}, "
-        f"{config.rounds} rounds, seed {', '.join(map(str, chosen))}"
+        f"{method} on {data.name}, {parse_spec(spec)[0]}, {of_seed(split, chosen[0]).clients} clients, "
+        f"{config.model}, {config.rounds} rounds, seed {', '.join(map(str, chosen))}"
     )
     with progress(config.rounds, method, headline) as on_round:
         results = simulate(config, data, split, chosen, execution, on_round)
