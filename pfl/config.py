@@ -169,8 +169,8 @@ class Execution:
     checkpoint_dir: str | None = None
     """Folder for the checkpoint; a simulation that finds its own there goes on from it."""
     code: str | None = None
-    """Names the code that checkpoints are of (`pfl.behaviour`); by default its text does. A checkpoint of other
-    code is refused."""
+    """Names the code that checkpoints are of (`pfl.behaviour`); by default its text does. A checkpoint of
+    other code is refused."""
     save: str | None = None
     """File for the final models (weights only): for each seed, tensors by name, (clients, *shape), or
     (1, *shape) where all clients share one."""

@@ -98,8 +98,7 @@ def _meaning(path: Path) -> bytes:
         return path.read_bytes()
     tree = _parsed(path)
     for node in ast.walk(tree):
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        if documented and ast.get_docstring(node) is not None:
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
             node.body = node.body[1:]
     return ast.dump(tree).encode()
 
@@ -110,8 +109,8 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def _reached(modules: Sequence[str]) -> list[Path]:
-    """The files of ``modules``, and of all that these import anywhere in them, apart from installed libraries;
-    of a plugin's package all files."""
+    """The files of ``modules`` and of all that these import, anywhere in them, without installed libraries; of
+    a plugin's package all files."""
     packages = {_top(name) for name in modules}
     pending, known, files = list(modules), set(modules), set[Path]()
     for package in packages - {"pfl"}:

@@ -61,10 +61,14 @@ def _differences(trial: Trial, row: Row) -> Iterator[str]:
     """What the row's key had otherwise than the trial's, each in a few words."""
     yield from _options(trial.config, row["config"])
     if row["data_checksum"] != trial.data_checksum:
-        yield f"other images of {row['dataset']}, or in another order ({_from_to(row, trial, 'data_checksum')})"
+        found = _from_to(row, trial, "data_checksum")
+        yield f"other images of {row['dataset']}, or in another order ({found})"
     if row["partition_checksum"] != trial.partition_checksum:
-        specs = "" if row["partition"] == trial.partition else f"{row['partition']} is now {trial.partition}, "
-        yield f"another partition ({specs}{_from_to(row, trial, 'partition_checksum')})"
+        specs = (
+            [f"{row['partition']} is now {trial.partition}"] if row["partition"] != trial.partition else []
+        )
+        found = ", ".join([*specs, _from_to(row, trial, "partition_checksum")])
+        yield f"another partition ({found})"
     if "behaviour" not in row:
         yield "the key is of an older form, which did not say what the code does"
     elif row["behaviour"] != trial.behaviour:

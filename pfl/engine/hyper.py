@@ -20,8 +20,8 @@ class Hyperparameter:
         search: the range that a search draws from, inclusive, or some of the choices; None: not searched.
         log: the search range is on a logarithmic scale.
         choices: accepted values of a categorical hyperparameter.
-        probe: its value in the four rounds of `pfl.behaviour`'s probe, where the default would outlast them or
-            leave a threshold out of reach.
+        probe: its value in the four rounds of `pfl.behaviour`'s probe, where the default would outlast them
+            or leave a threshold out of reach.
     """
 
     about: str

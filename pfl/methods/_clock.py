@@ -30,7 +30,9 @@ class Clocked(Method):
     global model, the same for everybody. "post_aggregation" evaluates that, "post_local" what clients hold.
     """
 
-    stragglers: int = hyper(5, "clients that miss 1, 2, 3, ... aggregations; at most all but one", low=0, probe=2)
+    stragglers: int = hyper(
+        5, "clients that miss 1, 2, 3, ... aggregations; at most all but one", low=0, probe=2
+    )
     schedule: str = hyper(
         "text",
         "stragglers are always late (paper), or late and punctual in turn (authors' code)",

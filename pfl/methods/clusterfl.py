@@ -38,8 +38,12 @@ class ClusterFL(Method):
 
     paper = "Sattler et al., IEEE TNNLS 2020"
 
-    eps1: float = hyper(0.4, "a shorter mean change lets a cluster split", low=0.0, search=(0.05, 0.8), probe=100.0)
-    eps2: float = hyper(1.6, "a longer change of a member lets it split", low=0.0, search=(0.5, 3.0), probe=0.0)
+    eps1: float = hyper(
+        0.4, "a shorter mean change lets a cluster split", low=0.0, search=(0.05, 0.8), probe=100.0
+    )
+    eps2: float = hyper(
+        1.6, "a longer change of a member lets it split", low=0.0, search=(0.5, 3.0), probe=0.0
+    )
     thresholds: str = hyper(
         "absolute",
         "eps1 and eps2 as they are, or times the mean norm in the first round that may split",

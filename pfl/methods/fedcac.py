@@ -45,7 +45,12 @@ class FedCAC(Method):
 
     tau: float = hyper(0.5, "share of critical elements", low=0.0, high=1.0, search=(0.05, 0.95))
     beta: float = hyper(
-        0.2, "share of the rounds with collaboration (100 of 500)", low=0.0, search=(0.02, 1.0), log=True, probe=0.5
+        0.2,
+        "share of the rounds with collaboration (100 of 500)",
+        low=0.0,
+        search=(0.02, 1.0),
+        log=True,
+        probe=0.5,
     )
     selection: str = hyper(
         "sensitivity",

@@ -32,7 +32,6 @@ class FedDyn(Method):
     """
 
     paper = "Acar et al., ICLR 2021, Algorithm 1"
-    probe = {"clip": 0.5}
 
     alpha: float = hyper(0.1, "weight of the dynamic regulariser", low=0.0, search=(1e-3, 1.0), log=True)
     scaled: bool = hyper(True, "alpha in inverse proportion to the client's size")
