@@ -4,7 +4,7 @@ ACTIVATE = . .venv/bin/activate
 # One thread a test process: the processes share the cores.
 PYTEST = $(ACTIVATE) && OMP_NUM_THREADS=1 pytest -n 2
 
-.PHONY: repro test test-slow lint lock golden docs
+.PHONY: repro test test-slow lint lock golden behaviours docs
 
 repro: .venv
 	@$(ACTIVATE) && pfl check && dvc repro
@@ -39,6 +39,10 @@ docs: .venv
 	    printf 'observed in\na few rounds with its defaults.\n\n'; pfl methods --markdown; } > docs/methods.md
 	@sh docs/report.sh
 
-# New golden trajectories, to go with a new numerics version.
+# New golden trajectories, after an edit that was to move them.
 golden: .venv
 	$(ACTIVATE) && OMP_NUM_THREADS=1 python -m tests.golden.trajectory
+
+# Names for what the code does now, in pfl/behaviours.json; to be committed with an edit that moves numbers.
+behaviours: .venv
+	$(ACTIVATE) && OMP_NUM_THREADS=1 pfl behaviours

@@ -98,8 +98,7 @@ def _meaning(path: Path) -> bytes:
         return path.read_bytes()
     tree = _parsed(path)
     for node in ast.walk(tree):
-        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        if isinstance(node, documented) and ast.get_docstring(node) is not None:
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
             node.body = node.body[1:]
     return ast.dump(tree).encode()
 
@@ -110,9 +109,9 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def _reached(modules: Sequence[str]) -> list[Path]:
-    """The files of ``modules`` and of all that they import, apart from installed libraries.
+    """The files of ``modules`` and of all that they import, without installed libraries.
 
-    Of a plugin's package all files.
+    Of a plugin's package these are all its files.
     """
     packages = {_top(name) for name in modules}
     pending, known, files = list(modules), set(modules), set[Path]()

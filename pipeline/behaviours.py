@@ -29,7 +29,7 @@ def behaviours_of(name: str, table: Table) -> list[Behaviour]:
         for cell in cells(name, table)
         for config in _configurations(cell, table)
     }
-    bar = tqdm(sorted(asked.items()), desc=f"{name}: probing", delay=2, leave=False)
+    bar = tqdm(sorted(asked.items()), desc=f"{name}: probing", delay=2, leave=False, disable=None)
     return [behaviour_of(config, *shown) for _, (config, shown) in bar]
 
 

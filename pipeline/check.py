@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence, Set
 from pathlib import Path
 
-from pfl.config import Config, Precision
+from pfl.config import Precision
 from pfl.data.dataset import check_dataset
 from pfl.data.definition import Definition
 from pfl.data.partition import check_partition
@@ -55,8 +55,7 @@ def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | N
     file = str(table_file(name))
     found = cells(name, table)
     configs = [cell.config for cell in found]
-    with located(f"{file}: search.ranges"):
-        _check_ranges(table, [cell.config for cell in cells(name, whole)] if whole else configs)
+    check_searched(name, table, whole or table)
     data: dict[str, Definition | None] = {}
     for cell in {cell.partition_name: cell for cell in found}.values():
         own = cell.partition_name != cell.setting
@@ -94,11 +93,21 @@ def _check_published(table: Table) -> None:
                     find(printed, table.published.table, wanted)
 
 
-def _check_ranges(table: Table, configs: Sequence[Config]) -> None:
-    """Each of a searched number that some row has, its ends in order and in the method's domain."""
+def check_searched(name: str, table: Table, whole: Table) -> None:
+    """Check the ranges of the search in ``table``: each of a searched number that some row of the ``whole``
+    table has, its ends in order and in the method's domain.
+
+    Raises:
+        InvalidInput: the first that is not.
+    """
+    with located(f"{table_file(name)}: search.ranges"):
+        _check_ranges(table, whole)
+
+
+def _check_ranges(table: Table, whole: Table) -> None:
     searched = {
         name: (declared, method.__dataclass_fields__[name].default)
-        for method in {METHODS[config.method] for config in configs}
+        for method in {METHODS[row.method] for row in whole.methods}
         for name, declared in method.declarations().items()
         if declared.search is not None and declared.choices is None
     }
@@ -107,8 +116,8 @@ def _check_ranges(table: Table, configs: Sequence[Config]) -> None:
             raise unknown_name("hyperparameter", name, searched)
         declared, default = searched[name]
         for end in (low, high):
-            whole = isinstance(default, int) and end.is_integer()
-            declared.check(name, int(end) if whole else end, default)
+            integer = isinstance(default, int) and end.is_integer()
+            declared.check(name, int(end) if integer else end, default)
         if low >= high:
             raise InvalidInput(name, [low, high], "the lower end first")
         if declared.log and low <= 0:

@@ -33,7 +33,7 @@ def models_file(key: str) -> Path:
 
 @dataclass(frozen=True)
 class Sources:
-    """The code whose numbers a row holds, as in `pfl.trials.commit`; an edited table makes it dirty."""
+    """The code whose numbers a row holds, as in `pfl.trials.commit`; an edited table is an edit, too."""
 
     commit: str
     dirty: bool

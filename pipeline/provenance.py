@@ -271,9 +271,7 @@ def changed_since(rows: Sequence[Mapping[str, Any]], sources: str | None) -> lis
     others = sum(row["sources"] != sources for row in rows)
     if not others:
         return []
-    return [
-        f"{others} of {len(rows)} rows are of earlier files of pfl/, whose behaviour was the same (probed)"
-    ]
+    return [f"{others} of {len(rows)} rows are of other files of pfl/, which did the same when probed"]
 
 
 def plugins(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pfl.errors import InvalidInput
-from pipeline.check import check_tables
+from pipeline.check import check_searched, check_tables
 from pipeline.config import Subset, cells, load_table
 from pipeline.params import load_part, selected_tables
 
@@ -53,6 +53,34 @@ def test_a_name_that_the_table_does_not_have_is_one_line(subset, said):
         check_tables()
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("table", sorted(path.stem for path in (ROOT / "tables").glob("*.yaml")))
+def test_every_row_of_every_table_can_be_run_by_itself(table, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    whole = load_table(table)
+    for row in whole.methods:
+        check_searched(table, whole.part(Subset(methods=[row.id])), whole)
+
+
+def test_a_range_of_a_row_that_is_left_out_is_no_mistake(edit):
+    edit("batch: 2}", "batch: 2, ranges: {mu: [0.1, 1]}}")
+    select(methods=["fedavg"])
+    assert check_tables()
+
+
+def test_dvc_leaves_the_comments_of_params_yaml(tmp_path):
+    from dvc.utils.hydra import apply_overrides
+
+    file = tmp_path / "params.yaml"
+    text = (ROOT / "params.yaml").read_text()
+    file.write_text(text)
+    apply_overrides(str(file), ["tables=[cifar10-short]", "subset.methods=[fedavg]", "subset.seeds=[0]"])
+    comments = [line for line in text.splitlines() if "#" in line]
+    assert [line for line in file.read_text().splitlines() if "#" in line] == comments
 
 
 def test_without_a_search_any_seed_may_be_left_out(edit):
