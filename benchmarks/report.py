@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from pipeline.plots import COLOURS, STYLE, WIDTH, svg_text
+from pipeline.report.plots import COLOURS, STYLE, WIDTH, svg_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

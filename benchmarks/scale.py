@@ -25,9 +25,9 @@ from pfl.data.dataset import Dataset
 from pfl.data.partition import make_partition
 from pfl.engine.checkpoint import FILE
 from pfl.engine.simulation import simulate
-from pfl.engine.streams import generator
 from pfl.models import MODELS
-from pipeline.plots import COLOURS, STYLE, WIDTH, svg_text
+from pfl.rng import generator
+from pipeline.report.plots import COLOURS, STYLE, WIDTH, svg_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

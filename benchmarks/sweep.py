@@ -26,7 +26,7 @@ import typer
 from benchmarks.workload import JsonFile, Workload, run, timed, write
 from pfl.config import Execution
 from pfl.engine import checkpoint, simulation
-from pipeline.search import Study
+from pipeline.sweep.search import Study
 
 ROOT = Path(__file__).parents[1]
 SEARCHED = 20  # trials of a cell's search, for what Optuna takes

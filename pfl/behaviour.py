@@ -33,8 +33,8 @@ from pfl.sources import code_of
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Partition
-    from pfl.engine.hyper import Hyperparameter
     from pfl.engine.server import Server
+    from pfl.hyper import Hyperparameter
     from pfl.models import Shape
     from pfl.models._network import Network
 
@@ -290,7 +290,7 @@ def _made_up(sizes: Sequence[int], shape: Shape, classes: int) -> tuple[Dataset,
 
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Partition
-    from pfl.engine.streams import generator
+    from pfl.rng import generator
 
     stream = generator(0, "behaviour")
     used = np.linspace(0, classes - 1, min(classes, 4)).astype(np.int64)

@@ -143,7 +143,7 @@ class Config:
         return cls(**values)
 
 
-def departures(config: Mapping[str, Any]) -> dict[str, Any]:
+def non_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """The method, and what is not at its default, of `Config.to_dict` of a validated configuration.
 
     It stays the same when an option is added.

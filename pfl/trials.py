@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pfl
 from pfl import kernels, memory, sources
 from pfl.behaviour import behaviour_of
-from pfl.config import Config, Execution, departures
+from pfl.config import Config, Execution, non_defaults
 from pfl.errors import InvalidInput
 from pfl.models import weights_of
 
@@ -129,7 +129,7 @@ def trial_key(
     result stale. What is at its default is left out, so that a new option makes none stale either.
     """
     content = {
-        "config": departures(config),
+        "config": non_defaults(config),
         "data": data_checksum,
         "partition": partition_checksum,
         "seed": seed,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from pipeline.config import Table
+    from pipeline.spec.table import Table
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="See `pfl tables`.")]
 
@@ -47,9 +47,9 @@ def check(
 ) -> None:
     """Check tables, before anything is run."""
     from pfl.files import write_text
-    from pipeline.behaviours import write_behaviours
-    from pipeline.check import check_tables
-    from pipeline.params import load_part, selected_tables
+    from pipeline.spec.behaviours import write_behaviours
+    from pipeline.spec.check import check_tables
+    from pipeline.spec.params import load_part, selected_tables
 
     lines = check_tables(names)
     print("\n".join(lines))
@@ -67,7 +67,7 @@ def tables(
     ] = False,
 ) -> None:
     """List the tables with their size and the time they take here."""
-    from pipeline.config import load_table, table_names
+    from pipeline.spec.table import load_table, table_names
 
     _list("table", {name: load_table(name) for name in names or table_names()}, calibrate)
 
@@ -80,7 +80,7 @@ def figures(
 ) -> None:
     """List the papers' figures with their size and time."""
     from pipeline.figures.config import figure_names, load_figure, parts_of
-    from pipeline.figures.drawings import DRAWINGS
+    from pipeline.figures.plots import DRAWINGS
 
     chosen = [part for name in names for part in parts_of(name)] if names else figure_names()
     found = {name: load_figure(name) for name in chosen}
@@ -92,9 +92,9 @@ def figures(
 
 
 def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
-    from pipeline.calibration import Calibration
-    from pipeline.config import cells
-    from pipeline.estimate import Extent
+    from pipeline.spec.table import cells
+    from pipeline.sweep.calibration import Calibration
+    from pipeline.sweep.estimate import Extent
 
     calibration = Calibration()
     if calibrate:
@@ -125,37 +125,37 @@ def trials(
     again until no trial is left.
     """
     from pfl.files import write_text
-    from pipeline.environment import Sources
-    from pipeline.ledger import Ledger
-    from pipeline.params import load_part
-    from pipeline.sweep import agenda_of
+    from pipeline.spec.params import load_part
+    from pipeline.store.ledger import Ledger
+    from pipeline.store.workspace import Sources
+    from pipeline.sweep.train_sweep import scheduler_of
 
-    agenda = agenda_of(table, load_part(table), Ledger(Sources.current(table)))
-    agenda.stacks = True
-    found = [json.dumps(trial.to_dict()) + "\n" for trial in iter(agenda.next, None)]
+    scheduler = scheduler_of(table, load_part(table), Ledger(Sources.current(table)))
+    scheduler.stacks = True
+    found = [json.dumps(trial.to_dict()) + "\n" for trial in iter(scheduler.next, None)]
     write_text(file, "".join(found))
-    print(f"{len(found)} trials in {file}; {agenda.done} of {agenda.total} simulations are done")
+    print(f"{len(found)} trials in {file}; {scheduler.done} of {scheduler.total} simulations are done")
 
 
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows that `pfl run --trials` wrote.")],
 ) -> None:
     """Check rows that another machine computed, and add them."""
-    from pipeline.ledger import import_rows
+    from pipeline.store.ledger import import_rows
 
     print(f"{import_rows(file)} rows are new")
 
 
 def why_(table: TableName) -> None:
     """Say of a table's trials whether they have run, and what made rows stale."""
-    from pipeline.environment import Sources
-    from pipeline.ledger import Ledger
-    from pipeline.params import load_part
-    from pipeline.sweep import agenda_of
-    from pipeline.why import why
+    from pipeline.spec.params import load_part
+    from pipeline.store.ledger import Ledger
+    from pipeline.store.workspace import Sources
+    from pipeline.sweep.train_sweep import scheduler_of
+    from pipeline.sweep.why import why
 
     ledger = Ledger(Sources.current(table))
-    print("\n".join(why(agenda_of(table, load_part(table), ledger), ledger)))
+    print("\n".join(why(scheduler_of(table, load_part(table), ledger), ledger)))
 
 
 def behaviours(
@@ -164,9 +164,9 @@ def behaviours(
     ] = None,
 ) -> None:
     """Record what the code does now, so that it has one name everywhere."""
-    from pipeline.behaviours import record
-    from pipeline.config import load_table, table_names
     from pipeline.figures.config import figure_names, load_figure
+    from pipeline.spec.behaviours import record
+    from pipeline.spec.table import load_table, table_names
 
     tables = {name: load_table(name) for name in names or table_names()}
     shown = {} if names else {name: load_figure(name) for name in figure_names()}
@@ -178,9 +178,9 @@ def track(table: TableName) -> None:
 
     For a store that was lost or moved, or failed during the sweep.
     """
-    from pipeline.environment import Sources
-    from pipeline.ledger import Ledger
-    from pipeline.tracking import rebuild
+    from pipeline.store.ledger import Ledger
+    from pipeline.store.tracking import rebuild
+    from pipeline.store.workspace import Sources
 
     print(f"{rebuild(Path.cwd(), table, Ledger(Sources.current()).find)} trials entered")
 
@@ -200,7 +200,7 @@ def data_report(
 
 def overview() -> None:
     """Write the overview of all papers' tables."""
-    from pipeline.overview import write_overview
+    from pipeline.report.overview import write_overview
 
     print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
 
@@ -220,9 +220,9 @@ def figure(
 
     What is not in the ledger is run. With options it runs less than the paper did, and says so.
     """
-    from pipeline.config import Subset
     from pipeline.figures.config import Changes
     from pipeline.figures.make import make
+    from pipeline.spec.table import Subset
 
     def names(text: str | None) -> list[str]:
         return text.split(",") if text else []
@@ -244,29 +244,29 @@ def figure(
 
 def download(table: TableName) -> None:
     """Fetch and decode the data sets."""
-    from pipeline import stages
+    from pipeline.sweep import stages
 
     stages.download(table)
 
 
 def partition(table: TableName) -> None:
     """Divide the data over the clients."""
-    from pipeline import stages
+    from pipeline.sweep import stages
 
     stages.partition(table)
 
 
 def sweep(table: TableName) -> None:
     """Search and run every cell."""
-    from pipeline.sweep import sweep
+    from pipeline.sweep.train_sweep import sweep
 
     sweep(table)
 
 
 def report(table: TableName) -> None:
     """Write the report, and the overview of all."""
-    from pipeline.overview import write_overview
-    from pipeline.report import write_report
+    from pipeline.report.overview import write_overview
+    from pipeline.report.table_report import write_report
 
     folder = write_report(table, Path.cwd())
     write_overview(Path.cwd())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.published import Published
+from pipeline.spec.published import Published
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset

@@ -16,7 +16,7 @@ from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 from pfl.engine import checkpoint
 from pfl.engine.simulation import simulate
-from pfl.engine.streams import generator
+from pfl.rng import generator
 from pfl.trials import Trial
 
 CONFIG = Config(

@@ -19,10 +19,10 @@ from pfl.engine.augmentation import draw
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import Groups
 from pfl.engine.method import Method, Phase
-from pfl.engine.streams import generator, integer_seed
 from pfl.models._convnet import Layers
 from pfl.models._layers import BatchNorm2d, ChannelsLast, Dropout
 from pfl.models._network import Network
+from pfl.rng import generator, integer_seed
 
 KEY_STRIDE = 1000  # between the keys of two steps; leaves room for a key a layer
 
@@ -103,7 +103,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepBatches:
     """One step of one client: pooled indices of its batches, its random numbers, and its key."""
 
     batches: tuple[np.ndarray, ...]
@@ -185,7 +185,7 @@ class Task:
             state={name: torch.cat([task.state[name] for task in tasks]) for name in first.state},
         )
 
-    def schedules(self) -> list[list[list[Plan]]]:
+    def schedules(self) -> list[list[list[StepBatches]]]:
         """For each client and phase, its steps."""
         return [list(self._plans(k)) for k in range(len(self.clients))]
 
@@ -196,7 +196,7 @@ class Task:
             for program, phases, samples in zip(self.programs, self.phases, self.samples, strict=True)
         ]
 
-    def _plans(self, k: int) -> Iterator[list[Plan]]:
+    def _plans(self, k: int) -> Iterator[list[StepBatches]]:
         config, samples, position = self.programs[k].config, self.samples[k], self.positions[k]
         seed, client = self.seeds[k], self.clients[k]
         stream = generator(seed, self.purpose, self.round, client)
@@ -214,7 +214,9 @@ class Task:
             plans = []
             for i in range(0, len(batches) - phase.batches + 1, phase.batches):
                 noise = stream.random(phase.noise) if phase.noise else None
-                plans.append(Plan(tuple(batches[i : i + phase.batches]), noise, key := key + KEY_STRIDE))
+                plans.append(
+                    StepBatches(tuple(batches[i : i + phase.batches]), noise, key := key + KEY_STRIDE)
+                )
             yield plans
 
 

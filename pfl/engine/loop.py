@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pfl.engine.client import Batch, Client, Loss
 from pfl.engine.groups import bind
-from pfl.engine.local import SGD, Plan, Program, Statistic, Task, Trained
+from pfl.engine.local import SGD, Program, Statistic, StepBatches, Task, Trained
 from pfl.engine.method import Phase
 
 COLLECTION_BATCH = 256  # images at once; bounds the memory of an evaluation
@@ -81,7 +81,7 @@ class _Alone(Client):
         return dict(zip(leaves, gradients, strict=True)), value.detach()
 
 
-def _batch(program: Program, index: np.ndarray, plan: Plan, number: int = 0) -> Batch:
+def _batch(program: Program, index: np.ndarray, plan: StepBatches, number: int = 0) -> Batch:
     device = program.federation.device
     key = torch.tensor(plan.key, device=device) if program.keyed else None
     x, y = program.batch(torch.from_numpy(index).to(device), key, number)
@@ -89,7 +89,7 @@ def _batch(program: Program, index: np.ndarray, plan: Plan, number: int = 0) -> 
     return Batch(x, y, None, noise, key)
 
 
-def _run_sgd(program: Program, phase: Phase, plans: list[Plan], client: Client) -> Tensor:
+def _run_sgd(program: Program, phase: Phase, plans: list[StepBatches], client: Client) -> Tensor:
     """SGD on the client's parameters, in place; returns the sum of the losses of its steps."""
     trained = program.prepare(phase)
     # The leaves share the memory of the parameters, so that SGD moves both.
@@ -113,7 +113,7 @@ def _run_sgd(program: Program, phase: Phase, plans: list[Plan], client: Client) 
 
 
 @torch.no_grad()
-def _run_steps(program: Program, phase: Phase, plans: list[Plan], client: Client) -> Tensor:
+def _run_steps(program: Program, phase: Phase, plans: list[StepBatches], client: Client) -> Tensor:
     """The phase's own steps, or SGD along its own gradients, on the client's tensors, in place."""
     trained = program.prepare(phase)
     client = program.client(client.params, client.start, client.state, trained, _Alone)

@@ -28,9 +28,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pfl.engine.hyper import Hyperparameter
 from pfl.engine.mixing import Mixing
 from pfl.errors import unknown_name
+from pfl.hyper import Hyperparameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -228,7 +228,7 @@ class Method:
         values = {name: getattr(self, name) for name in declared if declared[name].choices is None}
         return {name: value for name, value in values.items() if type(value) is float}
 
-    def having(self, numbers: Mapping[str, Tensor]) -> Self:
+    def with_values(self, numbers: Mapping[str, Tensor]) -> Self:
         """This method with () tensors for some of its numbers, in the local program of one client."""
         method = copy.copy(self)
         vars(method).update(numbers)

@@ -63,7 +63,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Changes:
+class DeltaMix:
     """Rows of W over what the participants changed: ``new = start + step * W @ (upload - start)``.
 
     Attributes:
@@ -99,7 +99,7 @@ class Masked:
         return self.inside.rows
 
 
-Matrix = Identity | Replaced | Average | Dense | Changes | Masked
+Matrix = Identity | Replaced | Average | Dense | DeltaMix | Masked
 Mixing = Mapping[str, Matrix]
 """Group name to matrix. A later entry overrides an earlier one on the tensors that both name."""
 
@@ -114,7 +114,7 @@ def check_rows(matrix: Matrix) -> None:
         return
     weights = matrix.weights if isinstance(matrix, Average) else matrix.matrix
     sums = weights.sum(-1)
-    if not isinstance(matrix, Changes) and matrix.own is not None:
+    if not isinstance(matrix, DeltaMix) and matrix.own is not None:
         sums = sums + matrix.own
     if bool((weights < 0).any()) or bool(((sums - 1).abs() > ROW_SUM_TOLERANCE).any()):
         raise AssertionError(f"mixing rows must be non-negative and sum to 1, got sums {sums.tolist()}")
@@ -125,7 +125,7 @@ def normalised(weights: Tensor) -> Tensor:
     return weights / weights.sum(-1, keepdim=True)
 
 
-class Rows:
+class CopyOnWriteTensor:
     """One tensor of every client, (n, *shape).
 
     The value that clients have in common is stored once, and a row for each client from the time when it gets
@@ -174,7 +174,7 @@ class Rows:
             self._hold(first + len(newcomers))
         self.values[self.at[ids]] = values.to(self.values.device)
 
-    def copy(self) -> Rows:
+    def copy(self) -> CopyOnWriteTensor:
         """The same rows, stored apart."""
         twin = copy.copy(self)
         twin.values, twin.at = self.values.clone(), self.at.clone()
@@ -189,19 +189,19 @@ class Rows:
             self.values = larger
 
 
-class Bank:
+class ClientStore:
     """The last value of every tensor of every client, by name.
 
     Args:
         tensors: name to (1, *shape), everybody's value, or to (n, *shape).
         clients: n.
-        home: where rows are stored; see `Rows`.
+        home: where rows are stored; see `CopyOnWriteTensor`.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], clients: int, home: torch.device | None = None):
         self.clients = clients
         self.home = home
-        self.stacks: dict[str, Rows] = {}
+        self.stacks: dict[str, CopyOnWriteTensor] = {}
         for name, tensor in tensors.items():
             self.share(name, tensor[0])
             if len(tensor) > 1:
@@ -222,7 +222,7 @@ class Bank:
         """Put back what `state` returned; rows are then read on ``device``."""
         home = self.home or device
         for name, (values, at) in state.items():
-            rows = self.stacks[name] = Rows(values[0], self.clients)
+            rows = self.stacks[name] = CopyOnWriteTensor(values[0], self.clients)
             rows.values, rows.at, rows.device = values.to(home), at.to(home), device
 
     @property
@@ -247,7 +247,7 @@ class Bank:
 
     def share(self, name: str, value: Tensor) -> None:
         """Make ``value`` (*shape) everybody's."""
-        self.stacks[name] = Rows(value, self.clients, self.home)
+        self.stacks[name] = CopyOnWriteTensor(value, self.clients, self.home)
 
     def mix(self, name: str, matrix: Dense | Masked) -> None:
         """Replace rows of one tensor by their mixture, read from a snapshot."""
@@ -258,7 +258,7 @@ class Bank:
         return torch.arange(self.clients, device=device)
 
 
-def mixed(old: Tensor | Rows, matrix: Dense | Masked) -> Tensor:
+def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked) -> Tensor:
     """The new rows (R, *shape) of ``matrix`` out of ``old`` (n, *shape), of which it reads what it needs."""
     if isinstance(matrix, Masked):
         return torch.where(matrix.mask, mixed(old, matrix.inside), mixed(old, matrix.outside))

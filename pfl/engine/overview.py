@@ -17,10 +17,10 @@ from pfl.data.federation import Federation
 from pfl.data.partition import Partition
 from pfl.engine.device import threads
 from pfl.engine.loop import LoopBackend
-from pfl.engine.mixing import Average, Changes, Dense, Identity, Masked, Replaced
+from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, Replaced
 from pfl.engine.server import Server
 from pfl.engine.simulation import Simulation
-from pfl.engine.streams import generator
+from pfl.rng import generator
 
 CLIENTS, ROUNDS, SAMPLES = 6, 4, 24
 
@@ -29,7 +29,7 @@ KINDS = {
     Replaced: "made by the server",
     Average: "average",
     Dense: "rows of its own",
-    Changes: "changes in rows of its own",
+    DeltaMix: "changes in rows of its own",
     Masked: "average and rows of its own, by element",
 }
 

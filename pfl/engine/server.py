@@ -19,8 +19,8 @@ from pfl.engine.local import Backend, Program, Statistic, Task, Trained, minibat
 from pfl.engine.method import Phase
 from pfl.engine.mixing import (
     Average,
-    Bank,
-    Changes,
+    ClientStore,
+    DeltaMix,
     Dense,
     Identity,
     Masked,
@@ -31,8 +31,8 @@ from pfl.engine.mixing import (
     mixed,
     normalised,
 )
-from pfl.engine.streams import generator
 from pfl.models._network import Network
+from pfl.rng import generator
 
 LARGEST_ON_DEVICE = 2 << 30  # bytes; a bank that could outgrow it lives in host memory
 
@@ -83,8 +83,8 @@ class Server:
         initial = {name: tensor.detach().clone().unsqueeze(0) for name, tensor in tensors.items()}
         everybody = self.clients * sum(tensor.numel() * tensor.element_size() for tensor in initial.values())
         home = torch.device("cpu") if everybody > LARGEST_ON_DEVICE else None
-        self.bank = Bank(initial, self.clients, home)
-        self.local = Bank({}, self.clients, home)
+        self.bank = ClientStore(initial, self.clients, home)
+        self.local = ClientStore({}, self.clients, home)
 
     def connect(self, program: Program, backend: Backend) -> None:
         """Tell the server who runs local programs, for `train` and `collect`."""
@@ -287,7 +287,7 @@ class Server:
                 self.local.write(name, self.participants, upload)
             if isinstance(matrix, Average):
                 self.bank.share(name, self._averaged(name, matrix))
-            elif isinstance(matrix, Changes):
+            elif isinstance(matrix, DeltaMix):
                 self.bank.write(name, self.participants, matrix.moved(self.received[name], upload))
             else:
                 self.bank.write(name, self.participants, upload)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pfl.config import Config, Execution, check_seeds, departures, stackable
+from pfl.config import Config, Execution, check_seeds, non_defaults, stackable
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Division, Partition, of_seed
@@ -30,11 +30,11 @@ from pfl.engine.evaluation import Known, evaluate, moments, summarise
 from pfl.engine.local import Backend, Program, Task, Trained
 from pfl.engine.method import Method
 from pfl.engine.server import Server
-from pfl.engine.streams import integer_seed
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.models._network import Network
+from pfl.rng import integer_seed
 from pfl.sources import code_of
 
 BYTES_PER_SCALAR = 4
@@ -364,7 +364,7 @@ class Simulation:
         code = execution.code or code_of(self.config.method, self.config.model).digest
         runs = [
             (
-                departures(server.config.to_dict()),
+                non_defaults(server.config.to_dict()),
                 server.seed,
                 server.federation.partition.data_checksum,
                 server.federation.partition.checksum,

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from pfl.engine.client import Batch
 from pfl.engine.graphs import Capture, Inputs, Recorder
-from pfl.engine.local import SGD, Plan, Program, Task, Trained
+from pfl.engine.local import SGD, Program, StepBatches, Task, Trained
 from pfl.engine.method import Phase
 
 Stacks = Mapping[str, Tensor]
 """Name to (K, *shape)."""
 
 
-class Numbers:
+class PerClientHyperparameters:
     """The learning rate and the method's numbers in a phase of a stack.
 
     Args:
@@ -58,13 +58,13 @@ class Stack:
         parts: its phases.
     """
 
-    def __init__(self, task: Task, numbers: Sequence[Numbers], capture: Capture | None):
+    def __init__(self, task: Task, numbers: Sequence[PerClientHyperparameters], capture: Capture | None):
         device = task.programs[0].federation.device
         self.params, self.start, self.state = map(_room_for, (task.start, task.start, task.state))
         self.losses = torch.zeros(len(task.clients), dtype=torch.float64, device=device)
         self.parts = [Part(self, own, capture) for own in numbers]
 
-    def load(self, task: Task, order: np.ndarray, numbers: Sequence[Numbers]) -> None:
+    def load(self, task: Task, order: np.ndarray, numbers: Sequence[PerClientHyperparameters]) -> None:
         """Put the clients of ``task`` into the stack, in the ``order`` (K,) of their steps."""
         at = torch.from_numpy(order).to(self.losses.device)
         for mine, theirs in ((self.params, task.start), (self.start, task.start), (self.state, task.state)):
@@ -101,7 +101,7 @@ class Part:
         capture: records its steps; None: nothing does.
     """
 
-    def __init__(self, stack: Stack, numbers: Numbers, capture: Capture | None):
+    def __init__(self, stack: Stack, numbers: PerClientHyperparameters, capture: Capture | None):
         self.stack = stack
         self.numbers = numbers
         self.program, self.phase = numbers.program, numbers.phase
@@ -110,7 +110,7 @@ class Part:
         self.optimiser = SGD(self.program.config, self.lr, [stack.params[name] for name in self.trained])
         self._do = Recorder(self._step, capture)
 
-    def run(self, plans: list[list[Plan]]) -> None:
+    def run(self, plans: list[list[StepBatches]]) -> None:
         """Do all steps of the phase."""
         self.program.prepare(self.phase)
         self.optimiser.rest()
@@ -172,7 +172,7 @@ class Part:
         lr = own.pop("lr", self.lr)
         if not own:
             return self.program, self.phase, lr
-        method = self.program.method.having(own)
+        method = self.program.method.with_values(own)
 
         def rebound(hook: Any) -> Any:
             return hook and MethodType(hook.__func__, method)
@@ -195,7 +195,7 @@ def _leading(arguments: Any) -> Any:
     return None if arguments is None else 0
 
 
-def _steps(program: Program, plans: list[list[Plan]]) -> Iterator[tuple[int, Inputs]]:
+def _steps(program: Program, plans: list[list[StepBatches]]) -> Iterator[tuple[int, Inputs]]:
     """For each step of a phase how many clients are active, which are the first of the stack, and what they
     see: pooled indices, and the further fields of `Batch`, with a leading client axis.
 
@@ -227,7 +227,7 @@ def _steps(program: Program, plans: list[list[Plan]]) -> Iterator[tuple[int, Inp
         yield active, found
 
 
-def _breadth(mine: list[Plan]) -> int:
+def _breadth(mine: list[StepBatches]) -> int:
     """How many batches a step of one client sees."""
     return len(mine[0].batches) if mine else 0
 

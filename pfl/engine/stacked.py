@@ -23,7 +23,7 @@ from pfl.engine.client import Batch, Client
 from pfl.engine.graphs import Capture
 from pfl.engine.groups import bind
 from pfl.engine.local import Program, Statistic, Task, Trained
-from pfl.engine.stack import Numbers, Stack, Stacks
+from pfl.engine.stack import PerClientHyperparameters, Stack, Stacks
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class StackedBackend:
         steps = np.array([sum(map(len, schedule)) for schedule in schedules])
         order = np.argsort(-steps, kind="stable")
         numbers = [
-            Numbers([task.programs[k] for k in order], [task.phases[k][i] for k in order])
+            PerClientHyperparameters([task.programs[k] for k in order], [task.phases[k][i] for k in order])
             for i in range(len(task.phases[0]))
         ]
         stack = self._stack(task, numbers)
@@ -84,7 +84,7 @@ class StackedBackend:
             samples += part.phase.repeat * seen
         return stack.trained(order, steps, samples)
 
-    def _stack(self, task: Task, numbers: Sequence[Numbers]) -> Stack:
+    def _stack(self, task: Task, numbers: Sequence[PerClientHyperparameters]) -> Stack:
         """Where the clients of ``task`` are trained: where those before were, if steps are recorded."""
         if self._captures is None or not task.repeats:
             return Stack(task, numbers, None)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import statistics_distances
-from pfl.engine.hyper import hyper
 from pfl.engine.method import Method, Moment
 from pfl.engine.mixing import Dense, Identity, Matrix, Mixing, mixed
+from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.rounding import whole_part
 

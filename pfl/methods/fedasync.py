@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.engine.hyper import hyper
 from pfl.engine.mixing import Average, Mixing
-from pfl.engine.streams import generator
+from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.methods._clock import Clocked
+from pfl.rng import generator
 
 if TYPE_CHECKING:
     from torch import Tensor

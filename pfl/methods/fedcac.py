@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.analysis.sensitivity import sensitivity
-from pfl.engine.hyper import hyper
 from pfl.engine.method import Method
 from pfl.engine.mixing import Dense, Masked, Matrix, Mixing, normalised
-from pfl.engine.streams import generator
+from pfl.hyper import hyper
 from pfl.lazy import torch
+from pfl.rng import generator
 from pfl.rounding import whole_part
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pfl.engine.hyper import hyper
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, Mixing, normalised
+from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.methods._prototypes import class_means, features
 

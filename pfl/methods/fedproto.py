@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.engine.hyper import hyper
 from pfl.engine.method import Method
+from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.methods._prototypes import class_means, features
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.engine.hyper import hyper
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, Mixing
-from pfl.engine.streams import generator
+from pfl.hyper import hyper
 from pfl.lazy import torch
+from pfl.rng import generator
 
 if TYPE_CHECKING:
     from torch import Tensor

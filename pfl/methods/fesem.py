@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.engine.hyper import hyper
 from pfl.engine.method import Method
 from pfl.engine.mixing import Mixing, normalised
-from pfl.engine.streams import integer_seed
+from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.methods._clusters import cluster_average, flattened
 from pfl.methods._similarity import squared_distances
+from pfl.rng import integer_seed
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.engine.hyper import hyper
+from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.methods._clock import Clocked
 from pfl.methods._similarity import cosines

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.engine.hyper import hyper
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, Mixing, mixed
-from pfl.engine.streams import generator
+from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.methods._similarity import squared_distances
+from pfl.rng import generator
 from pfl.rounding import whole_part
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.engine.hyper import hyper
 from pfl.engine.method import Method
 from pfl.engine.mixing import Dense, Mixing, normalised
+from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.rounding import whole_part
 

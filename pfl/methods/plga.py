@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.engine.hyper import hyper
+from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.methods.lga import LGA
 

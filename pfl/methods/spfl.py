@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.engine.hyper import hyper
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import Changes, Dense, Identity, Matrix, Mixing, normalised
+from pfl.engine.mixing import DeltaMix, Dense, Identity, Matrix, Mixing, normalised
 from pfl.errors import InvalidInput
+from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.methods._similarity import cosines
 from pfl.methods._stages import stages
@@ -163,4 +163,4 @@ class SPFL(Method):
         step = torch.full_like(matrix[:, 0], self.alpha)
         if self.literal:
             step = step * weights.sum(1) / server.sizes[present].sum()
-        return Changes(matrix, step)
+        return DeltaMix(matrix, step)

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pfl.errors import InvalidInput, unknown_name
-from pipeline.config import FIGURES, Subset, Table, names_in, table_file
-from pipeline.yaml import Strict, load
+from pipeline.spec.table import FIGURES, Subset, Table, names_in, table_file
+from pipeline.spec.yaml import Strict, load
 
 
 class Statement(Strict):
@@ -114,8 +114,8 @@ def changed(figure: Figure, changes: Changes) -> tuple[Figure, list[str]]:
         )
         if len(now) < len(were)
     ]
-    departures = [departure for row in rows for departure in row["settings"].values()]
-    schedules = [level["schedule"] for level in (content, *settings, *rows, *departures)]
+    non_defaults = [departure for row in rows for departure in row["settings"].values()]
+    schedules = [level["schedule"] for level in (content, *settings, *rows, *non_defaults)]
     places = {name: [content, *settings] for name in ("dataset", "model", "clients")}
     places |= dict.fromkeys(("rounds", "epochs"), schedules)
     for name, (first, *others) in places.items():

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.figures.config import Figure
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.runs import Runs
-from pipeline.plots import COLOURS, DASHES, INK, WIDTH
+from pipeline.report.plots import COLOURS, DASHES, INK, WIDTH
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl

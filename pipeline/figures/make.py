@@ -14,16 +14,16 @@ from typing import Any
 from pfl.data.partition import parse_spec
 from pfl.errors import InvalidInput
 from pfl.trials import commit, json_ready
-from pipeline.check import check_runs
 from pipeline.figures.config import Changes, Figure, changed, figure_names, load_figure, parts_of
 from pipeline.figures.drawing import labels
-from pipeline.figures.drawings import DRAWINGS
+from pipeline.figures.plots import DRAWINGS
 from pipeline.figures.runs import Runs
 from pipeline.figures.statements import check
-from pipeline.provenance import OFFICIAL, copies, data_facts, machine
-from pipeline.report import environment, write_files
-from pipeline.stored import stored
-from pipeline.sweep import alone, stoppable
+from pipeline.report.provenance import OFFICIAL, copies, data_facts, machine
+from pipeline.report.table_report import environment, write_files
+from pipeline.spec.check import check_runs
+from pipeline.store.json_io import stored
+from pipeline.sweep.train_sweep import alone, stoppable
 
 FOLDER = Path("reports/figures")
 
@@ -67,7 +67,7 @@ def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list
 def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) -> dict[str, Any]:
     from matplotlib import rc_context
 
-    from pipeline.plots import MUTED, STYLE, svg_text
+    from pipeline.report.plots import MUTED, STYLE, svg_text
 
     drawing = DRAWINGS[figure.draw]
     runs = Runs(name, figure)

@@ -16,12 +16,12 @@ from pfl.cli.progress import progress
 from pfl.config import Execution
 from pfl.errors import InvalidInput
 from pfl.files import write_text
-from pipeline.config import Cell, cells
-from pipeline.environment import SCRATCH, Sources
 from pipeline.figures.config import Figure
-from pipeline.ledger import Ledger, Row, publish
-from pipeline.stored import save_division, stored
-from pipeline.summary import failure
+from pipeline.report.summary import failure
+from pipeline.spec.table import Cell, cells
+from pipeline.store.json_io import save_division, stored
+from pipeline.store.ledger import Ledger, Row, publish
+from pipeline.store.workspace import SCRATCH, Sources
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -80,18 +80,18 @@ class Runs:
     def rows(self) -> dict[str, list[Row]]:
         """By cell ("setting/row"), the ledger's rows of the seeds that gave a result; what is missing is run
         as a sweep runs it."""
-        from pipeline.agenda import Agenda
-        from pipeline.sweep import run
+        from pipeline.sweep.scheduler import Scheduler
+        from pipeline.sweep.train_sweep import run
 
         ledger = Ledger(self._sources)
-        agenda = Agenda(self.cells, self.figure, self.partitions, self._images, ledger, curves=True)
+        scheduler = Scheduler(self.cells, self.figure, self.partitions, self._images, ledger, curves=True)
         try:
-            run(self.name, agenda, ledger, self._images, self.figure.resources)
+            run(self.name, scheduler, ledger, self._images, self.figure.resources)
         finally:
             publish(self.name)
         return {
-            cell.cell.id: self._valid(cell.cell, [agenda.outcomes[key] for key in cell.pinned.keys])
-            for cell in agenda.cells
+            cell.cell.id: self._valid(cell.cell, [scheduler.outcomes[key] for key in cell.pinned.keys])
+            for cell in scheduler.cells
         }
 
     def _valid(self, cell: Cell, rows: Sequence[Row]) -> list[Row]:
@@ -123,10 +123,10 @@ class Runs:
     def _trials(self, cell: Cell) -> Iterator[Trial]:
         from dataclasses import replace
 
-        from pipeline.cell import CellAgenda
+        from pipeline.sweep.cell_scheduler import CellScheduler
 
         made = self.partitions[cell.partition_name]
-        whole = CellAgenda(cell, self.figure, made, self._images[cell.dataset]).pinned.trial
+        whole = CellScheduler(cell, self.figure, made, self._images[cell.dataset]).pinned.trial
         for seed in whole.seeds:
             yield replace(whole, seeds=(seed,))
 

@@ -10,8 +10,8 @@ from pfl.data.partitions import PARTITIONS
 from pfl.data.partitions.dirichlet import top_up
 from pfl.data.partitions.dirichlet_client import DirichletClient
 from pfl.data.partitions.pathological import deal
-from pfl.engine.streams import generator
 from pfl.errors import InvalidInput
+from pfl.rng import generator
 
 
 @pytest.fixture

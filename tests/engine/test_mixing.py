@@ -3,25 +3,25 @@
 import pytest
 import torch
 
-from pfl.engine.mixing import Average, Bank, Changes, Dense, Identity, Masked, check_rows
+from pfl.engine.mixing import Average, ClientStore, DeltaMix, Dense, Identity, Masked, check_rows
 
 
 def test_a_shared_tensor_is_stored_once_until_a_row_is_written():
-    bank = Bank({"w": torch.zeros(1, 3)}, clients=1000)
+    bank = ClientStore({"w": torch.zeros(1, 3)}, clients=1000)
     assert bank.tensors["w"].numel() == 3
     bank.write("w", torch.tensor([7]), torch.ones(1, 3))
     assert bank["w"].sum(1).nonzero().flatten().tolist() == [7]
 
 
 def test_dense_rows_read_a_snapshot():
-    bank = Bank({"w": torch.tensor([[1.0], [2.0], [4.0]])}, clients=3)
+    bank = ClientStore({"w": torch.tensor([[1.0], [2.0], [4.0]])}, clients=3)
     shift = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     bank.mix("w", Dense(shift))
     assert bank["w"].flatten().tolist() == [2.0, 4.0, 1.0]
 
 
 def test_dense_with_own_weight_changes_only_its_rows():
-    bank = Bank({"w": torch.tensor([[1.0], [2.0], [4.0]])}, clients=3)
+    bank = ClientStore({"w": torch.tensor([[1.0], [2.0], [4.0]])}, clients=3)
     matrix = Dense(
         torch.tensor([[0.25, 0.25]]),
         rows=torch.tensor([2]),
@@ -33,7 +33,7 @@ def test_dense_with_own_weight_changes_only_its_rows():
 
 
 def test_a_mask_blends_two_matrices_element_by_element():
-    bank = Bank({"w": torch.tensor([[1.0, 8.0], [3.0, 2.0], [5.0, 5.0]])}, clients=3)
+    bank = ClientStore({"w": torch.tensor([[1.0, 8.0], [3.0, 2.0], [5.0, 5.0]])}, clients=3)
     both = torch.tensor([0, 1])
     inside = Dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), rows=both, sources=both)
     outside = Dense(torch.tensor([[0.5, 0.5]]), sources=both)
@@ -43,7 +43,7 @@ def test_a_mask_blends_two_matrices_element_by_element():
 
 def test_changes_are_mixed_on_top_of_what_each_client_started_from():
     starts, uploads = torch.tensor([[1.0], [10.0]]), torch.tensor([[2.0], [14.0]])
-    changes = Changes(torch.tensor([[0.75, 0.25], [0.0, 1.0]]), step=torch.tensor([1.0, 0.5]))
+    changes = DeltaMix(torch.tensor([[0.75, 0.25], [0.0, 1.0]]), step=torch.tensor([1.0, 0.5]))
     assert changes.moved(starts, uploads).flatten().tolist() == [1 + 0.75 * 1 + 0.25 * 4, 10 + 0.5 * 4]
 
 
@@ -55,7 +55,7 @@ def test_changes_are_mixed_on_top_of_what_each_client_started_from():
         Dense(torch.tensor([[1.5, -0.5]])),
         Dense(torch.tensor([[0.5, 0.5]]), own=torch.tensor([0.1])),
         Average(torch.tensor([0.5, 0.5]), own=torch.tensor(0.1)),
-        Changes(torch.tensor([[0.5, 0.4]]), step=torch.ones(1)),
+        DeltaMix(torch.tensor([[0.5, 0.4]]), step=torch.ones(1)),
         Masked(torch.ones(1, 2), Dense(torch.ones(1, 1)), Dense(torch.tensor([[0.5, 0.4]]))),
     ],
 )
@@ -69,7 +69,7 @@ def test_the_identity_passes():
 
 
 def test_a_bank_stores_the_rows_of_those_who_wrote_and_no_others():
-    bank = Bank({"w": torch.zeros(1, 3)}, clients=1_000_000)
+    bank = ClientStore({"w": torch.zeros(1, 3)}, clients=1_000_000)
     for client in (999_999, 5, 999_999):
         bank.write("w", torch.tensor([client]), torch.full((1, 3), float(client)))
     assert len(bank.stacks["w"].values) == 3  # the common value and two rows
@@ -77,7 +77,7 @@ def test_a_bank_stores_the_rows_of_those_who_wrote_and_no_others():
 
 
 def test_a_copy_of_rows_does_not_see_what_is_written_later():
-    bank = Bank({"w": torch.tensor([[1.0], [2.0]])}, clients=2)
+    bank = ClientStore({"w": torch.tensor([[1.0], [2.0]])}, clients=2)
     before = bank.stacks["w"].copy()
     bank.write("w", torch.tensor([1]), torch.tensor([[5.0]]))
     assert before[:].tolist() == [[1], [2]]
@@ -85,7 +85,7 @@ def test_a_copy_of_rows_does_not_see_what_is_written_later():
 
 
 def test_what_is_made_everybodys_is_stored_once_again():
-    bank = Bank({"w": torch.tensor([[1.0], [2.0]])}, clients=2)
+    bank = ClientStore({"w": torch.tensor([[1.0], [2.0]])}, clients=2)
     bank.share("w", torch.tensor([7.0]))
     assert bank.shared("w")
     assert bank["w"].tolist() == [[7], [7]]
@@ -93,7 +93,7 @@ def test_what_is_made_everybodys_is_stored_once_again():
 
 def test_a_bank_in_host_memory_hands_its_rows_to_the_device():
     device = torch.device("meta")  # in place of a GPU
-    bank = Bank({"w": torch.zeros(1, 3)}, clients=4, home=torch.device("cpu"))
+    bank = ClientStore({"w": torch.zeros(1, 3)}, clients=4, home=torch.device("cpu"))
     bank.write("w", torch.tensor([1]), torch.ones(1, 3))
     bank.restore(bank.state(), device)
     rows = bank.stacks["w"]

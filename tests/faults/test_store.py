@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.tracking import Tracker
+from pipeline.store.tracking import Tracker
 from tests.faults.recovery import file_system
 from tests.pipeline.fake_results import ledger_row
 from tests.pipeline.running import wait_until
@@ -21,7 +21,7 @@ CELL = "cifar10-0.1/fedavg"
 OPEN = """
 import sys
 from pathlib import Path
-from pipeline.tracking import Tracker
+from pipeline.store.tracking import Tracker
 from tests.pipeline.fake_results import ledger_row
 Tracker(Path(sys.argv[1]), "fake").trial("cifar10-0.1/fedavg", ledger_row("cifar10-0.1/fedavg"))
 """
@@ -71,4 +71,4 @@ def test_a_store_that_another_process_has_locked_receives_everything_afterwards(
     tracker.save()
     assert tracker.lost is None
     assert len(tracker.run_ids()["cells"][CELL]["trials"]) == 2
-    assert [record.name for record in caplog.records] == ["pipeline.tracking"] * 2
+    assert [record.name for record in caplog.records] == ["pipeline.store.tracking"] * 2

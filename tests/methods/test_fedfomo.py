@@ -11,7 +11,7 @@ import torch
 from pfl.config import Config
 from pfl.data.federation import Federation
 from pfl.engine.loop import LoopBackend
-from pfl.engine.mixing import Bank
+from pfl.engine.mixing import ClientStore
 from pfl.engine.simulation import Simulation
 from pfl.methods.fedfomo import FedFomo, _shares
 
@@ -25,7 +25,7 @@ def server(participants, uploaded, affinity=None, validation=(10, 10, 10, 10), r
         round=round,
         clients=clients,
         participants=torch.tensor(participants),
-        bank=Bank({"w": WEIGHTS}, clients),
+        bank=ClientStore({"w": WEIGHTS}, clients),
         groups=SimpleNamespace(trainable=("w",)),
         config=SimpleNamespace(bn_stats="mixed"),
         held_out=[np.arange(size) for size in validation],

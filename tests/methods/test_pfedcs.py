@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pfl.engine.client import Batch, Client
-from pfl.engine.mixing import Bank
+from pfl.engine.mixing import ClientStore
 from pfl.engine.simulation import simulate
 from pfl.methods.pfedcs import PFedCS, farthest_candidate
 from pfl.models._network import Network
@@ -23,7 +23,7 @@ def tensor(values):
 def server(heads=((0.0,), (1.0,), (3.0,)), sizes=None, round=1, rounds=10, participants=None):
     heads = tensor(heads)
     return SimpleNamespace(
-        bank=Bank({"head.weight": heads, "head.bias": 10 * heads}, len(heads)),
+        bank=ClientStore({"head.weight": heads, "head.bias": 10 * heads}, len(heads)),
         sizes=tensor(sizes or [1] * len(heads)),
         clients=len(heads),
         participants=torch.arange(len(heads)) if participants is None else torch.tensor(participants),

@@ -10,7 +10,7 @@ import torch
 
 from pfl.config import Config
 from pfl.engine.loop import LoopBackend
-from pfl.engine.mixing import Bank
+from pfl.engine.mixing import ClientStore
 from pfl.engine.stacked import StackedBackend
 from pfl.methods._prototypes import class_means
 from pfl.methods.fedgh import FedGH
@@ -105,7 +105,7 @@ def test_fedproto_sends_known_prototypes_and_those_of_owned_classes():
         participants=torch.tensor([0, 2]),
         label_counts=torch.tensor([[3, 0, 1], [9, 9, 9], [0, 0, 5]]),
         received={"prototypes.known": torch.tensor([[1.0, 0, 1], [1, 0, 1]])},
-        bank=Bank({"head.weight": torch.zeros(1, 3, 10)}, 3),
+        bank=ClientStore({"head.weight": torch.zeros(1, 3, 10)}, 3),
     )
     assert FedProto().traffic(server) == (2 * 2 * 10, 3 * 10)
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pfl.engine.mixing import Bank, Identity, check_rows
+from pfl.engine.mixing import ClientStore, Identity, check_rows
 from pfl.errors import InvalidInput
 from pfl.methods.spfl import SPFL
 from tests.methods.scripted import models, scripted
@@ -20,7 +20,9 @@ def refreshed(copies, **hyper):
     """The server after a refresh of two clients with two layers, whose copies train to ``copies``."""
     groups = SimpleNamespace(trainable=("base.weight", "head.weight"))
     server = SimpleNamespace(
-        bank=Bank({"base.weight": tensor([[0, 0], [2, 2]]), "head.weight": tensor([[5, 5], [5, 5]])}, 2),
+        bank=ClientStore(
+            {"base.weight": tensor([[0, 0], [2, 2]]), "head.weight": tensor([[5, 5], [5, 5]])}, 2
+        ),
         groups=groups,
         clients=2,
         everybody=torch.arange(2),

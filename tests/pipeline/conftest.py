@@ -13,11 +13,11 @@ import pytest
 
 from pfl.data.partition import Partition
 from pfl.trials import Trial
-from pipeline import stages
-from pipeline.agenda import Agenda
-from pipeline.config import cells, load_table
-from pipeline.environment import Sources
-from pipeline.ledger import Ledger
+from pipeline.spec.table import cells, load_table
+from pipeline.store.ledger import Ledger
+from pipeline.store.workspace import Sources
+from pipeline.sweep import stages
+from pipeline.sweep.scheduler import Scheduler
 from tests.pipeline.running import BIN
 
 TABLE = """\
@@ -106,8 +106,8 @@ def ledger(project: Path) -> Ledger:
     return Ledger(SOURCES)
 
 
-def agenda_of(ledger: Ledger, **callbacks: Any) -> Agenda:
-    """The agenda of the project's table over five clients of a made-up data set."""
+def scheduler_of(ledger: Ledger, **callbacks: Any) -> Scheduler:
+    """The scheduler of the project's table over five clients of a made-up data set."""
     table = load_table("small")
     partitions = {}
     for place, (name, setting) in enumerate(table.settings.items()):
@@ -115,7 +115,7 @@ def agenda_of(ledger: Ledger, **callbacks: Any) -> Agenda:
         spec = f"{setting.partition},min=10,test=0.25,seed=0"
         partitions[name] = Partition(spec, indices, indices, data_checksum="d" * 64)
     images = {"digits": {"shape": [1, 8, 8], "classes": 10}}
-    return Agenda(cells("small", table), table, partitions, images, ledger, **callbacks)
+    return Scheduler(cells("small", table), table, partitions, images, ledger, **callbacks)
 
 
 def fake_run(trial: Trial) -> list[dict[str, Any]]:
@@ -148,13 +148,15 @@ def row_of(trial: Trial, seed: int, accuracy: float, **more: Any) -> dict[str, A
     }
 
 
-def finish(agenda: Agenda, run: Run = fake_run, last_first: bool = False, at_once: int = 1) -> list[Trial]:
-    """Run an agenda to its end, ``at_once`` trials side by side; the trials that were run."""
+def finish(
+    scheduler: Scheduler, run: Run = fake_run, last_first: bool = False, at_once: int = 1
+) -> list[Trial]:
+    """Run a scheduler to its end, ``at_once`` trials side by side; the trials that were run."""
     done, under_way = [], []
-    while not agenda.finished:
-        while len(under_way) < at_once and (trial := agenda.next()):
+    while not scheduler.finished:
+        while len(under_way) < at_once and (trial := scheduler.next()):
             under_way.append(trial)
         trial = under_way.pop(-1 if last_first else 0)
-        agenda.record(trial, run(trial))
+        scheduler.record(trial, run(trial))
         done.append(trial)
     return done

@@ -20,7 +20,7 @@ from pipeline import data_report
 from pipeline.comparisons import SPREAD, Comparison, pfedsim_table4, spfl_table5
 from pipeline.data_report import EXAMPLES, NEEDS, write_data_report
 from pipeline.loading import measure
-from pipeline.published import FOLDER, published_cells
+from pipeline.spec.published import FOLDER, published_cells
 
 SAMPLES = 6000
 

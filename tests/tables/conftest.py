@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import Cell, Table, cells, load_table, table_names, target
-from pipeline.published import FOLDER, Published, find, published_cells
-from pipeline.yaml import parse
+from pipeline.spec.published import FOLDER, Published, find, published_cells
+from pipeline.spec.table import Cell, Table, cells, load_table, table_names, target
+from pipeline.spec.yaml import parse
 
 PAPER_TABLE = re.compile(r"(fedsimsup|pfedsim|spfl|pfedcs|fedcac)-table(\d+)")
 

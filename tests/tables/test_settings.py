@@ -11,10 +11,10 @@ import pytest
 
 from pfl.data.partition import parse_spec
 from pipeline.comparisons import our_name
-from pipeline.config import PublishedTable, Schedule, Setting, Table, load_table, table_names
 from pipeline.figures.config import figure_names, load_figure
-from pipeline.protocol import Evaluation
-from pipeline.published import Published
+from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.published import Published
+from pipeline.spec.table import PublishedTable, Schedule, Setting, Table, load_table, table_names
 from tests.tables.conftest import Pin, read
 
 PAPERS = ("fedsimsup", "pfedsim", "spfl", "pfedcs", "fedcac")

@@ -12,7 +12,7 @@ from pfl.data.archive import open_tree
 from pfl.data.cache import ArrayWriter
 from pfl.data.datasets._image_folder import Labelled, append_images
 from pfl.data.definition import Content, Definition, RemoteFile
-from pfl.engine.streams import generator
+from pfl.rng import generator
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
 LABELS = (5, 13, 24, 58, 88, 101, 167, 170, 186, 192, 205, 208, 216, 218, 248, 272, 277, 307, 322, 330)

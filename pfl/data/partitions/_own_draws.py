@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from pfl.data.rule import Rule, Split, apportion
-from pfl.engine.hyper import hyper
-from pfl.engine.streams import generator
 from pfl.errors import InvalidInput
+from pfl.hyper import hyper
+from pfl.rng import generator
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset

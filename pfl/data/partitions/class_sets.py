@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from pfl.data.rule import Draw, PoolingRule, text_option
-from pfl.engine.hyper import hyper
 from pfl.errors import InvalidInput
+from pfl.hyper import hyper
 from pfl.rounding import whole_part
 
 CLASS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?(?:x(\d{1,5}))?")

@@ -9,7 +9,7 @@ import numpy as np
 
 from pfl.data.partitions._own_draws import OwnDraws
 from pfl.data.rule import check_classes
-from pfl.engine.hyper import hyper
+from pfl.hyper import hyper
 
 
 @dataclass(frozen=True)

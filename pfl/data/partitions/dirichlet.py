@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from pfl.data.rule import Draw, PoolingRule, redrawn
-from pfl.engine.hyper import hyper
+from pfl.hyper import hyper
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from pfl.data.partitions._own_draws import OwnDraws
-from pfl.engine.hyper import hyper
+from pfl.hyper import hyper
 
 
 @dataclass(frozen=True)

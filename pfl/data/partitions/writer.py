@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from pfl.data.rule import Draw, PoolingRule
-from pfl.engine.hyper import hyper
 from pfl.errors import InvalidInput
+from pfl.hyper import hyper
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset

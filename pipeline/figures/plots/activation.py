@@ -1,0 +1,53 @@
+"""Where the personalised model and the supervisor look (FedSimSup, Figure 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.figures.config import Figure
+from pipeline.figures.drawing import Drawing, grid
+from pipeline.figures.numbers import Numbers, Point
+from pipeline.figures.probes.attention import look
+from pipeline.figures.runs import Runs
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
+
+SPREAD = "share of the image above half of the map's largest value"
+
+
+def measure(runs: Runs) -> Numbers:
+    """How far each network's maps spread, by image; the maps themselves are images."""
+    (per_seed,) = runs.observations(look).values()
+    seen = per_seed[0][-1]
+    points = [
+        Point(SPREAD, name, image, value)
+        for name, values in seen["spread"].items()
+        for image, value in enumerate(values)
+    ]
+    return Numbers(points, {name: np.array(values) for name, values in seen["shown"].items()})
+
+
+def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+    """A column an image: itself, the map of the personalised model, that of the supervisor."""
+    images = numbers.images["image"]
+    canvas, axes = grid(3 * len(images), height=1.9, across=len(images))
+    titles = {"image": "Image", "model": "Personalised model", "supervisor": "Supervisor"}
+    for number, place in enumerate(axes):
+        row, column = divmod(number, len(images))
+        name = [*titles][row]
+        picture = images[column].astype(np.uint8).transpose(1, 2, 0)
+        place.imshow(picture.squeeze(), cmap="gray")
+        if name != "image":
+            place.imshow(numbers.images[name][column], cmap="jet", alpha=0.5, vmin=0, vmax=1)
+        place.set_xticks([])
+        place.set_yticks([])
+        if column == 0:
+            place.set_ylabel(titles[name])
+    canvas.set_figwidth(1.9 * len(images) + 0.6)
+    return canvas
+
+
+activation = Drawing(measure, draw)

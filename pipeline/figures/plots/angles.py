@@ -1,0 +1,40 @@
+"""The angle between two clients' updates, round after round (FedCAC, Figure 1a)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.figures.config import Figure
+from pipeline.figures.drawing import Drawing, averaged, grid, labels, lines
+from pipeline.figures.numbers import Numbers
+from pipeline.figures.probes.update_angles import look
+from pipeline.figures.runs import Runs
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
+
+
+PANEL = "angle"
+
+
+def measure(runs: Runs) -> Numbers:
+    """A series a setting, by round."""
+    points = []
+    for cell, per_seed in runs.observations(look).items():
+        setting = cell.partition("/")[0]
+        for together in zip(*per_seed, strict=True):
+            angles = [seen["angle"] for seen in together]
+            points.append(averaged(PANEL, setting, together[0]["round"], angles))
+    return Numbers(points)
+
+
+def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+    """Lines by round."""
+    canvas, (axes,) = grid(1, height=3.2)
+    lines(canvas, {PANEL: axes}, numbers, labels(figure) | {PANEL: ""})
+    axes.set_xlabel("Round")
+    axes.set_ylabel("Angle between the updates (degrees)")
+    return canvas
+
+
+angles = Drawing(measure, draw)

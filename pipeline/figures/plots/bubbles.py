@@ -1,0 +1,56 @@
+"""How classes are divided over clients: a bubble a class and client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pfl.data.partition import of_seed
+from pipeline.figures.config import Figure
+from pipeline.figures.drawing import Drawing, grid, labels
+from pipeline.figures.numbers import Numbers, Point, matrix_points
+from pipeline.figures.runs import Runs
+from pipeline.report.plots import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
+
+CLASSES = "classes of a client"
+
+
+def measure(runs: Runs) -> Numbers:
+    """Samples by class (series) and client (x), training and test together; and the mean number of classes
+    that a client has."""
+    points, means = [], []
+    for setting, division in runs.partitions.items():
+        partition = of_seed(division, runs.figure.seeds[0])
+        (dataset,) = {runs.datasets[cell.dataset] for cell in runs.cells if cell.setting == setting}
+        counts = sum(partition.class_counts(dataset.labels, len(dataset.classes)).values())
+        points += matrix_points(setting, dataset.classes, np.asarray(counts).T)
+        means.append(Point(CLASSES, setting, 0, float((np.asarray(counts) > 0).sum(1).mean())))
+    return Numbers(points + means)
+
+
+def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+    """A panel a setting, one above the other; areas are alike in all."""
+    panels = [panel for panel in numbers.panels if panel != CLASSES]
+    largest = max(numbers.matrix(panel).max() for panel in panels)
+    names = labels(figure)
+    canvas, axes = grid(len(panels), height=2.8, across=1)
+    canvas.set_figwidth(11)
+    for panel, place in zip(panels, axes, strict=True):
+        counts = numbers.matrix(panel)
+        label, client = np.nonzero(counts)
+        areas = 160 * counts[label, client] / largest
+        place.scatter(client, label, s=areas, color=COLOURS[1], alpha=0.75, linewidths=0)
+        mean = numbers.panels[CLASSES][panel][0].value
+        place.set_title(f"{names[panel]}: {mean:.1f} classes a client")
+        place.set_xlabel("Client")
+        place.set_yticks(range(len(counts)), [*numbers.panels[panel]])
+        place.invert_yaxis()
+        place.margins(x=0.01)
+    return canvas
+
+
+bubbles = Drawing(measure, draw, simulates=False)

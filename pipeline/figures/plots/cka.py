@@ -1,0 +1,57 @@
+"""How alike the layers of independently trained models are (pFedSim, Figure 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.figures.config import Figure
+from pipeline.figures.drawing import Drawing, grid, heat
+from pipeline.figures.numbers import Numbers, Point, matrix_points
+from pipeline.figures.probes.alignments import look
+from pipeline.figures.runs import Runs
+from pipeline.report.plots import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
+
+
+MEAN = "mean over pairs of models"
+
+
+def measure(runs: Runs) -> Numbers:
+    """A panel a layer, numbered from 0, with a row and a column a model; and the layers' means over pairs."""
+    (per_seed,) = runs.observations(look).values()
+    matrices = {
+        f"layer {number} ({name})": np.mean([seen[-1][name] for seen in per_seed], axis=0)
+        for number, name in enumerate(per_seed[0][-1])
+    }
+    points, means = [], []
+    for panel, matrix in matrices.items():
+        points += matrix_points(panel, [f"model {row}" for row in range(len(matrix))], matrix)
+        pairs = matrix[~np.eye(len(matrix), dtype=bool)]
+        means.append(Point(MEAN, panel.partition(" (")[0], 0, float(pairs.mean())))
+    return Numbers(points + means)
+
+
+def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+    """A heat map a layer, and bars."""
+    panels = [panel for panel in numbers.panels if panel != MEAN]
+    canvas, axes = grid(len(panels) + 1, height=3.0)
+    for panel, place in zip(panels, axes, strict=False):
+        matrix = numbers.matrix(panel)
+        image = heat(place, matrix)
+        place.set_title(panel[0].upper() + panel[1:])
+        place.set_xticks(range(len(matrix)))
+        place.set_yticks(range(len(matrix)))
+    canvas.colorbar(image, ax=axes[:-1], shrink=0.6, label="CKA")
+    means = numbers.panels[MEAN]
+    axes[-1].bar(list(means), [points[0].value for points in means.values()], color=COLOURS[1], width=0.6)
+    axes[-1].set_ylim(0, 1)
+    axes[-1].set_title(MEAN.capitalize())
+    axes[-1].tick_params(axis="x", rotation=30)
+    return canvas
+
+
+cka = Drawing(measure, draw)

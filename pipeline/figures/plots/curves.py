@@ -1,0 +1,41 @@
+"""Accuracy by round: a panel a setting, a line a method."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.figures.config import Figure
+from pipeline.figures.drawing import Drawing, averaged, grid, labels, lines
+from pipeline.figures.numbers import Numbers
+from pipeline.figures.runs import Runs
+from pipeline.spec.evaluation import curves as curves_of
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
+
+
+def measure(runs: Runs) -> Numbers:
+    """The accuracy that the figure's evaluation names, at every evaluation."""
+    cells = {cell.id: cell for cell in runs.cells}
+    points = []
+    for name, rows in runs.rows().items():
+        cell = cells[name]
+        points += [
+            averaged(cell.setting, cell.row, number, values)
+            for number, values in curves_of(rows, cell.evaluation)
+        ]
+    return Numbers(points)
+
+
+def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+    """As the papers draw convergence."""
+    panels = numbers.panels
+    canvas, axes = grid(len(panels), across=3 if len(panels) != 4 else 2)
+    for place in axes:
+        place.set_xlabel("Round")
+        place.set_ylabel("Accuracy (%)")
+    lines(canvas, dict(zip(panels, axes, strict=True)), numbers, labels(figure))
+    return canvas
+
+
+curves = Drawing(measure, draw)

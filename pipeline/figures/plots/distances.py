@@ -1,0 +1,62 @@
+"""Distances between the clients' heads, round after round (PFedCS, Figure 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.figures.config import Figure
+from pipeline.figures.drawing import Drawing, grid, heat
+from pipeline.figures.numbers import Numbers, Point, matrix_points
+from pipeline.figures.probes.head_distances import look
+from pipeline.figures.runs import Runs
+from pipeline.report.plots import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
+
+
+GROUPS = "clients with the same classes, and others"
+SAME, OTHERS = "same classes", "other classes"
+
+
+def measure(runs: Runs) -> Numbers:
+    """D at the figure's rounds, a row and a column a client; the mean over pairs at every round."""
+    (per_seed,) = runs.observations(look).values()
+    points, means = [], []
+    for together in zip(*per_seed, strict=True):
+        number = together[0]["round"]
+        matrix = np.mean([seen["distances"] for seen in together], axis=0)
+        if number in runs.figure.at:
+            names = [f"client {row}" for row in range(len(matrix))]
+            points += matrix_points(f"round {number}", names, matrix)
+        apart = ~np.eye(len(matrix), dtype=bool)
+        same = np.array(together[0]["same"])
+        for series, chosen in ((SAME, same & apart), (OTHERS, ~same)):
+            if chosen.any():
+                means.append(Point(GROUPS, series, number, float(matrix[chosen].mean())))
+    return Numbers(points + means)
+
+
+def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+    """A heat map a round, and the means by round."""
+    panels = [panel for panel in numbers.panels if panel != GROUPS]
+    canvas, axes = grid(len(panels) + 1, height=3.2)
+    for panel, place in zip(panels, axes, strict=False):
+        image = heat(place, numbers.matrix(panel))
+        place.set_title(f"Distances after {panel}")
+        place.set_xlabel("Client")
+    axes[0].set_ylabel("Client")
+    canvas.colorbar(image, ax=axes[:-1], shrink=0.8, label="Distance over the row's largest")
+    for colour, (series, points) in zip(COLOURS[1:], numbers.panels[GROUPS].items(), strict=False):
+        values = [point.value for point in points.values()]
+        axes[-1].plot(list(points), values, color=colour, label=series.capitalize(), marker="o", markersize=3)
+    axes[-1].set_title("Mean over pairs of clients")
+    axes[-1].set_xlabel("Round")
+    axes[-1].set_ylim(bottom=0)
+    axes[-1].legend()
+    return canvas
+
+
+distances = Drawing(measure, draw)

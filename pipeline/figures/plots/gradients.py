@@ -1,0 +1,70 @@
+"""How alike the clients' updates are, layer by layer (SPFL, Figures 4 and 5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.figures.config import Figure
+from pipeline.figures.drawing import Drawing, grid, labels, legend
+from pipeline.figures.numbers import Numbers, Point
+from pipeline.figures.probes.layer_cosines import look
+from pipeline.figures.runs import Runs
+from pipeline.report.plots import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
+
+
+def measure(runs: Runs) -> Numbers:
+    """A panel a data set, a series a kind ("iid", "noniid"): by layer, from 1, the mean over rounds and
+    clients; and for every setting a panel, with a series a client."""
+    means, clients = [], []
+    cells = {cell.id: cell for cell in runs.cells}
+    for name, per_seed in runs.observations(look).items():
+        cell = cells[name]
+        for number, layer in enumerate(per_seed[0][0], start=1):
+            by_client = np.mean([[seen[layer] for seen in rounds] for rounds in per_seed], axis=(0, 1))
+            means.append(Point(cell.dataset, _kind(cell.setting), number, float(by_client.mean())))
+            clients += [
+                Point(f"clients of {cell.setting}", f"client {client}", number, float(value))
+                for client, value in enumerate(by_client, start=1)
+            ]
+    return Numbers(means + clients)
+
+
+def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+    """A dot a client, a bar the mean; IID and non-IID side by side."""
+    settings = {
+        (setting.dataset or figure.dataset, _kind(name)): name for name, setting in figure.settings.items()
+    }
+    names = labels(figure)
+    panels = [panel for panel in numbers.panels if not panel.startswith("clients of")]
+    canvas, axes = grid(len(panels), across=2, sharey=True)
+    handles = {}
+    for panel, place in zip(panels, axes, strict=True):
+        series = numbers.panels[panel]
+        for number, (kind, points) in enumerate(series.items()):
+            setting = settings[panel, kind]
+            title, _, label = names[setting].rpartition(", ")
+            place.set_title(title)
+            colour, shift = COLOURS[number + 1], 0.38 * (number - (len(series) - 1) / 2)
+            layer = np.array(list(points))
+            means = [point.value for point in points.values()]
+            handles[label] = place.bar(layer + shift, means, width=0.36, color=colour, alpha=0.45)
+            for dots in numbers.panels[f"clients of {setting}"].values():
+                values = [point.value for point in dots.values()]
+                place.plot(layer + shift, values, "o", color=colour, markersize=2.5, alpha=0.8)
+        place.set_xticks(layer, [f"layer {number:g}" for number in layer])
+        place.set_ylabel("Mean cosine")
+        place.grid(axis="x", visible=False)
+    legend(canvas, handles)
+    return canvas
+
+
+def _kind(setting: str) -> str:
+    return setting.rpartition("-")[2]
+
+
+gradients = Drawing(measure, draw)

@@ -1,0 +1,90 @@
+"""Similarities of clients that methods go by, beside what their data have in common (pFedSim, Table 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pfl.analysis.measures import similarities
+from pipeline.figures.config import Figure
+from pipeline.figures.drawing import Drawing, grid
+from pipeline.figures.numbers import Numbers, Point
+from pipeline.figures.runs import Runs
+from pipeline.report.plots import COLOURS
+from pipeline.spec.published import published_cells
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
+
+
+NAMES = ("i", "i'", "j", "k")
+METRICS = {
+    "data": "Data similarity (Eq. 1)",
+    "wdb": "WDB: 1 / Wasserstein distance of batch norm's statistics",
+    "mdb": "MDB: cosine of the updates",
+    "ldb": "LDB: difference of losses over distance of models",
+    "cs": "CS: mean cosine of the heads (pFedSim)",
+}
+CORRELATION = "correlation with data similarity"
+PRINTED = "correlation of the printed values"
+
+
+def measure(runs: Runs) -> Numbers:
+    """A panel a metric, a series a pair of clients, ours and as printed; and each metric's correlation with
+    data similarity, over our pairs and over the printed ones."""
+    (per_seed,) = runs.observations(similarities).values()
+    clients = min(len(NAMES), len(per_seed[0][-1]["cs"]))
+    pairs = list(combinations(range(clients), 2))
+    values = {
+        metric: [float(np.mean([seen[-1][metric][a][b] for seen in per_seed])) for a, b in pairs]
+        for metric in METRICS
+        if metric in per_seed[0][-1]
+    }
+    points = [
+        Point(metric, f"{NAMES[a]}, {NAMES[b]}", 0, value)
+        for metric, found in values.items()
+        for (a, b), value in zip(pairs, found, strict=True)
+    ]
+    printed: dict[str, dict[str, float]] = {}
+    for cell in published_cells("pfedsim.csv"):
+        if cell.table == "2":
+            pair = cell.variant.removeprefix("pair=").replace(",", ", ")
+            printed.setdefault(cell.method.removesuffix("_similarity"), {})[pair] = cell.mean
+    points += [
+        Point(f"{metric}, printed", pair, 0, value)
+        for metric, found in printed.items()
+        for pair, value in found.items()
+    ]
+    whole = {metric: [*found.values()] for metric, found in printed.items()}
+    return Numbers(points + _correlations(CORRELATION, values) + _correlations(PRINTED, whole))
+
+
+def _correlations(panel: str, values: Mapping[str, Sequence[float]]) -> list[Point]:
+    return [
+        Point(panel, metric, 0, float(np.corrcoef(values["data"], of_metric)[0, 1]))
+        for metric, of_metric in values.items()
+        if metric != "data"
+    ]
+
+
+def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+    """Bars by pair, a panel a metric."""
+    panels = [panel for panel in numbers.panels if panel in METRICS]
+    canvas, axes = grid(len(panels), height=2.3, across=3)
+    for panel, place in zip(panels, axes, strict=True):
+        pairs = numbers.panels[panel]
+        place.bar(list(pairs), [points[0].value for points in pairs.values()], color=COLOURS[1], width=0.6)
+        name, _, what = METRICS[panel].partition(": ")
+        if panel != "data":
+            ours, theirs = (numbers.panels[of][panel][0].value for of in (CORRELATION, PRINTED))
+            name += f", correlation {ours:.2f} (printed: {theirs:.2f})"
+        place.set_title(name)
+        place.set_xlabel(what)
+        place.grid(axis="x", visible=False)
+    return canvas
+
+
+metrics = Drawing(measure, draw)

@@ -1,0 +1,72 @@
+"""How sensitive the weights of the last layer are, class by class (FedCAC, Figure 1b)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.figures.config import Figure
+from pipeline.figures.drawing import Drawing, averaged, grid, heat
+from pipeline.figures.numbers import Numbers, Point, matrix_points
+from pipeline.figures.probes.head_sensitivity import look
+from pipeline.figures.runs import Runs
+from pipeline.report.plots import COLOURS, MUTED
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
+
+
+WEIGHTS, MEAN, KINDS = "weights", "mean of a class", "classes by their samples"
+
+
+def measure(runs: Runs) -> Numbers:
+    """A series a class that the client has, the one with most samples first, by feature, over the largest
+    sensitivity of all, for the first seed; the classes' means over all seeds; and the lowest of the classes
+    with the most samples beside the highest of the others."""
+    (per_seed,) = runs.observations(look).values()
+    found = np.array([seen[-1]["sensitivity"] for seen in per_seed])
+    found /= found.max((1, 2), keepdims=True)
+    samples = np.array(per_seed[0][-1]["samples"])
+    (dataset,) = runs.datasets.values()
+    order = [c for c in np.argsort(-samples, kind="stable") if samples[c]]
+    names = [f"{dataset.classes[c]} ({samples[c]:.0f})" for c in order]
+    means = [
+        averaged(MEAN, name, 0, found[:, c].mean(1).tolist()) for name, c in zip(names, order, strict=True)
+    ]
+    of_most = [samples[c] == samples.max() for c in order]
+    kinds = [
+        Point(KINDS, f"{extreme.__name__} of {kind}", 0, extreme(values))
+        for kind, extreme, wanted in (("most", min, True), ("fewer", max, False))
+        if (
+            values := [
+                point.value for point, most in zip(means, of_most, strict=True) if bool(most) is wanted
+            ]
+        )
+    ]
+    return Numbers([*matrix_points(WEIGHTS, names, found[0, order]), *means, *kinds])
+
+
+def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+    """A row a class; darker is more sensitive."""
+    canvas, (left, right) = grid(2, height=2.8, across=2, width_ratios=(2.4, 1))
+    matrix = numbers.matrix(WEIGHTS)
+    image = heat(left, matrix, high=float(np.quantile(matrix, 0.99)))
+    left.set_title("Weights of the last layer, by class (training samples)")
+    left.set_xlabel("Feature")
+    left.set_yticks(range(len(matrix)), [*numbers.panels[WEIGHTS]])
+    canvas.colorbar(image, ax=left, label="Sensitivity", extend="max")
+    means = numbers.panels[MEAN]
+    values = [points[0] for points in means.values()]
+    spread = [point.std or 0.0 for point in values]
+    right.barh(
+        range(len(means)), [point.value for point in values], xerr=spread, color=COLOURS[1], ecolor=MUTED
+    )
+    right.set_yticks(range(len(means)), [])
+    right.invert_yaxis()
+    right.grid(axis="y", visible=False)
+    right.set_title("Mean over a class and seeds")
+    return canvas
+
+
+sensitivities = Drawing(measure, draw)

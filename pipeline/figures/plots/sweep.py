@@ -1,0 +1,57 @@
+"""Accuracy against a hyperparameter, or against the number of clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pfl.errors import InvalidInput
+from pipeline.figures.config import Figure
+from pipeline.figures.drawing import Drawing, averaged, grid, labels, lines
+from pipeline.figures.numbers import Numbers
+from pipeline.figures.runs import Runs
+from pipeline.spec.evaluation import reported
+from pipeline.spec.table import Cell
+
+if TYPE_CHECKING:
+    from matplotlib import figure as mpl
+
+
+def measure(runs: Runs) -> Numbers:
+    """Over a hyperparameter, a panel a setting and a series a method; over clients, a panel a data set and a
+    series a row.
+
+    Raises:
+        InvalidInput: the figure does not say over what, or a row has no such hyperparameter.
+    """
+    cells = {cell.id: (cell.evaluation, _place(cell, runs.figure.x)) for cell in runs.cells}
+    points = []
+    for name, rows in runs.rows().items():
+        evaluation, place = cells[name]
+        if rows:
+            points.append(averaged(*place, [reported(row, evaluation) for row in rows]))
+    return Numbers(points)
+
+
+def _place(cell: Cell, x: str | None) -> tuple[str, str, float]:
+    """Panel, series and x of a cell."""
+    if x == "clients":
+        assert cell.clients is not None
+        return cell.dataset, cell.row, cell.clients
+    parameters = cell.config.hyperparameters
+    if x is None or x not in parameters:
+        raise InvalidInput("x", x, f"clients, or a hyperparameter of {cell.config.method}")
+    return cell.setting, cell.config.method, parameters[x]
+
+
+def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
+    """Lines over x."""
+    panels = numbers.panels
+    canvas, axes = grid(len(panels), height=3.0)
+    for place in axes:
+        place.set_xlabel({"clients": "Number of clients"}.get(figure.x or "", f"{figure.x}"))
+        place.set_ylabel("Accuracy (%)")
+    lines(canvas, dict(zip(panels, axes, strict=True)), numbers, labels(figure), marker="o")
+    return canvas
+
+
+sweep = Drawing(measure, draw)

@@ -1,0 +1,1 @@
+"""What is shown: verdicts, claims, plots and pages."""

@@ -1,0 +1,181 @@
+"""What a report says of a paper's table as a whole: verdicts counted, rankings compared, claims tested."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pipeline.report.summary import Summary
+from pipeline.report.verdicts import NAMES, SEEDS, Name, Verdict, kendall
+from pipeline.spec.claims import Answer, Claim, Finding
+
+JUDGED: tuple[Name, ...] = ("reproduced", "higher", "lower")
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many cells have which verdict.
+
+    Attributes:
+        counts: by verdict, in the order of `NAMES`, without those that no cell has.
+        provisional: how many of the cells that are reproduced, higher or lower.
+    """
+
+    counts: dict[Name, int]
+    provisional: int
+
+    @classmethod
+    def of(cls, verdicts: Iterable[Verdict]) -> Tally:
+        verdicts = list(verdicts)
+        counts = Counter(verdict.name for verdict in verdicts)
+        return cls(
+            {name: counts[name] for name in NAMES if counts[name]},
+            sum(verdict.provisional for verdict in verdicts),
+        )
+
+    def count(self, name: Name) -> int:
+        return self.counts.get(name, 0)
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def judged(self) -> int:
+        return sum(map(self.count, JUDGED))
+
+    @property
+    def run(self) -> int:
+        """Cells that have a number of ours."""
+        return self.total - self.count("not run") - self.count("failed")
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Kendall's tau of our ranking of the methods in a column and the paper's; None for too few methods."""
+
+    tau: float | None
+    methods: int
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A claim of the paper, held against its own numbers and against ours."""
+
+    claim: Claim
+    published: Finding
+    ours: Finding
+    provisional: bool
+
+
+def tally(summary: Summary) -> Tally:
+    """The verdicts on all cells that have a printed number."""
+    return Tally.of(entry.verdict for entry in summary.compared if entry.verdict)
+
+
+def rankings(summary: Summary) -> dict[str, Ranking]:
+    """By setting, for those with a printed number."""
+    found = {}
+    for setting in summary.columns:
+        column = [entry for entry in summary.compared if entry.setting == setting]
+        if column:
+            both = [entry for entry in column if entry.score]
+            ours = [round(entry.score.mean, 2) for entry in both if entry.score]
+            theirs = [entry.published.mean for entry in both if entry.published]
+            found[setting] = Ranking(kendall(ours, theirs), len(both))
+    return found
+
+
+def claims(summary: Summary) -> list[Tested]:
+    """Each claim that the table's file declares, tested on the printed numbers and on ours."""
+    printed = {(e.setting, e.row): e.published.mean for e in summary.compared if e.published}
+    pinned = [entry for line in summary.pinned for entry in line.entries.values()]
+    ours = {(entry.setting, entry.row): entry.score.mean for entry in pinned if entry.score}
+    provisional = any(entry.verdict and entry.verdict.provisional for entry in summary.compared)
+    columns = {name: summary.columns[name] for name in summary.table.settings}
+    rows = summary.labels
+    return [
+        Tested(claim, claim.test(printed, columns, rows), claim.test(ours, columns, rows), provisional)
+        for claim in summary.table.claims
+    ]
+
+
+def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: Sequence[Tested]) -> str:
+    """What the table comes to, in one or two sentences; empty where nothing was run.
+
+    For example "Of 16 numbers, 3 are reproduced, 3 higher and 10 lower. The ranking of the methods agrees
+    with Kendall's τ = 0.36 to 0.71; of 10 claims, 3 refuted, 7 open."
+    """
+    if not summary.rows:
+        return ""
+    if counted.judged:
+        reproduced, higher, lower = (counted.count(name) for name in JUDGED)
+        first = (
+            f"Of {counted.judged} numbers, {reproduced} are reproduced, {higher} higher and {lower} lower."
+        )
+    elif counted.run:
+        first = f"{counted.run} numbers are shown as ratios to the published ones."
+    else:
+        first = _leaders(summary)
+    more = []
+    if taus := [found.tau for found in ranked if found.tau is not None]:
+        shown = " to ".join(dict.fromkeys(f"{tau:.2f}" for tau in (min(taus), max(taus))))
+        more.append(f"the ranking of the methods agrees with Kendall's τ = {shown}".replace("-", "−"))
+    if tested:
+        answers = Counter[Answer](one.ours.answer for one in tested)
+        more.append(f"of {len(tested)} claims, {outcomes(answers)}")
+    second = "; ".join(more)
+    return f"{first} {second[:1].upper()}{second[1:]}{'.' if second else ''}".strip()
+
+
+def coverage(summary: Summary, counted: Tally) -> str:
+    """How much was run, from how many simulations, and how firm the verdicts are."""
+    entries = summary.compared or summary.entries
+    simulated = simulations({row["key"] for entry in entries for row in entry.rows})
+    if counted.total:
+        shown = f"{counted.run} of {counted.total} published cells were run, from {simulated}."
+    else:
+        cells = {(entry.setting, entry.row) for entry in entries if entry.rows}
+        shown = f"{len(cells)} cells were run, from {simulated}."
+    return f"{shown} {firmness(counted)}".strip()
+
+
+def simulations(keys: Collection[str]) -> str:
+    """How many there are, in words.
+
+    >>> simulations({"3cd8"}), simulations({"3cd8", "adfe"})
+    ('1 simulation', '2 simulations')
+    """
+    return f"{len(keys)} simulation{'' if len(keys) == 1 else 's'}"
+
+
+def firmness(counted: Tally) -> str:
+    """How many verdicts are provisional, in a sentence; empty where none is.
+
+    >>> firmness(Tally({"reproduced": 3, "lower": 1}, provisional=4))
+    'All 4 verdicts are provisional: fewer than 3 seeds.'
+    """
+    if not counted.provisional:
+        return ""
+    every = counted.provisional == counted.judged
+    share = f"All {counted.judged}" if every else f"{counted.provisional} of {counted.judged}"
+    return f"{share} verdicts are provisional: fewer than {SEEDS} seeds."
+
+
+def outcomes(answers: Mapping[Answer, int]) -> str:
+    """How many claims have which answer on our numbers.
+
+    >>> outcomes({"holds": 2, "cannot be said": 1})
+    '2 confirmed, 1 open'
+    """
+    words: dict[Answer, str] = {"holds": "confirmed", "does not hold": "refuted", "cannot be said": "open"}
+    return ", ".join(f"{answers[name]} {word}" for name, word in words.items() if answers.get(name))
+
+
+def _leaders(summary: Summary) -> str:
+    """Which methods have the highest accuracy in how many columns; empty where nothing is ranked."""
+    first = [line.label for line in summary.pinned for entry in line.entries.values() if entry.rank == 1]
+    ranked = {e.setting for line in summary.pinned for e in line.entries.values() if e.rank == 1}
+    shares = [f"{label} in {count}" for label, count in Counter(first).most_common(3)]
+    return f"Highest accuracy by column ({len(ranked)} in all): {', '.join(shares)}." if shares else ""

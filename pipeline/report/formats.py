@@ -1,0 +1,218 @@
+"""The printed table in other formats, and how numbers are printed in all of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pipeline.report.agreement import Ranking, Tested
+from pipeline.report.plots import megabytes, seconds
+from pipeline.report.summary import Entry, Line, Summary
+
+LEAST = 0.005  # that two decimals show
+
+COLUMNS = (
+    *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
+    *("published_mean", "published_std", "metric", "difference", "verdict", "provisional"),
+    *("rank", "parameters", "megabytes", "seconds", "cause", "data", "keys"),
+)
+
+
+def points(value: float) -> str:
+    """An accuracy, a deviation or another quantity as tables print it.
+
+    >>> points(82.4051), points(-0.00037)
+    ('82.41', '−0.00037')
+    """
+    shown = f"{value:.2g}" if 0 < abs(value) < LEAST else f"{value:.2f}"
+    return shown.replace("-", "−")
+
+
+def signed(value: float) -> str:
+    """A difference in points.
+
+    >>> signed(-1.889), signed(0.5)
+    ('−1.89', '+0.50')
+    """
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def count(value: float) -> str:
+    """A number of things, or a mean of such numbers.
+
+    >>> count(60000.0), count(469.85)
+    ('60,000', '469.9')
+    """
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(153.2)
+    '2 min 33 s'
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def parameters(values: Mapping[str, Any]) -> str:
+    """Hyperparameters in a line.
+
+    >>> parameters({"rho": 0.51234567, "head_epochs": 3})
+    'rho = 0.512, head_epochs = 3'
+    """
+    return ", ".join(
+        f"{name} = {value:.3g}" if isinstance(value, float) else f"{name} = {value}"
+        for name, value in values.items()
+    )
+
+
+def markdown(entry: Entry) -> str:
+    """An entry as GitHub prints it: the best bold, the second underlined, below it the published number."""
+    if entry.score is None:
+        text = f"*{entry.status}*"
+    else:
+        mean = points(entry.score.mean)
+        text = {1: f"**{mean}**", 2: f"<ins>{mean}</ins>"}.get(entry.rank or 0, mean) + _spread(entry)
+    if entry.published is None:
+        return text
+    symbol = f"{entry.verdict.symbol} " if entry.verdict and entry.verdict.symbol else ""
+    return f"{text}<br><sub>{symbol}{_published(entry, '±', signed)}</sub>"
+
+
+def plain(entry: Entry) -> str:
+    """A score without rank."""
+    return points(entry.score.mean) + _spread(entry) if entry.score else entry.status
+
+
+def ranking(found: Ranking) -> str:
+    """Kendall's tau, and how many methods it is over.
+
+    >>> ranking(Ranking(0.6061, 12))
+    '0.61 (12)'
+    """
+    return "–" if found.tau is None else f"{signed(found.tau).removeprefix('+')} ({found.methods})"
+
+
+def tex(summary: Summary, protocol: str) -> str:
+    """A booktabs table; the selected configurations follow below a rule."""
+    rows = [
+        f"% {summary.table.title}: {protocol}",
+        "\\begin{tabular}{l" + "c" * len(summary.columns) + "}",
+        "\\toprule",
+        _tex_row("Method", map(_escaped, summary.columns.values())),
+        "\\midrule",
+        *(row for line in summary.pinned for row in _tex_line(line)),
+    ]
+    if summary.selected:
+        rows += ["\\midrule", *(row for line in summary.selected for row in _tex_line(line))]
+    return "\n".join([*rows, "\\bottomrule", "\\end{tabular}", ""])
+
+
+def comma_separated(summary: Summary) -> str:
+    """A line per entry: accuracies in percent, traffic and time of one simulation.
+
+    ``data`` says what the entry's data set is, and ``keys`` names the ledger rows behind its numbers.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for line in summary.lines:
+        for entry in line.entries.values():
+            score, printed, verdict = entry.score, entry.published, entry.verdict
+            writer.writerow(
+                [
+                    summary.id,
+                    entry.setting,
+                    line.row,
+                    line.method,
+                    line.configuration,
+                    entry.status,
+                    *([f"{score.mean:.4f}", _decimals(score.std), score.seeds] if score else ["", "", 0]),
+                    *([printed.mean, printed.std, printed.metric] if printed else ["", "", ""]),
+                    _decimals(entry.difference),
+                    *([verdict.name, verdict.provisional] if verdict else ["", ""]),
+                    entry.rank,
+                    json.dumps(entry.parameters),
+                    f"{megabytes(entry)[1]:.3f}" if entry.rows else "",
+                    f"{seconds(entry):.3f}" if entry.rows else "",
+                    entry.cause,
+                    data(summary, entry) if entry.rows else "",
+                    " ".join(row["key"] for row in entry.rows),
+                ]
+            )
+    return text.getvalue()
+
+
+def data(summary: Summary, entry: Entry) -> str:
+    """The data set of an entry that was run and what it is, as in "cifar10: original pixels"."""
+    name = entry.rows[0]["dataset"]
+    return f"{name}: {summary.results['manifest']['datasets'][name]['identity']}"
+
+
+def claims(tested: Sequence[Tested]) -> str:
+    """A line per claim."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("claim", "place", "published", "published_shown", "ours", "ours_shown", "provisional"))
+    for one in tested:
+        findings = (one.published.answer, one.published.shown, one.ours.answer, one.ours.shown)
+        writer.writerow((one.claim.says, one.claim.place, *findings, one.provisional))
+    return text.getvalue()
+
+
+def _decimals(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _spread(entry: Entry, sign: str = "±") -> str:
+    assert entry.score is not None
+    std = "" if entry.score.std is None else f" {sign} {points(entry.score.std)}"
+    return std + ("*" if entry.status == "partial" else "")
+
+
+def _published(entry: Entry, sign: str, difference: Any) -> str:
+    """The published number and, in brackets, ours less it, or by it where it is no accuracy."""
+    assert entry.published is not None
+    std = "" if entry.published.std is None else f" {sign} {points(entry.published.std)}"
+    gap = "" if entry.difference is None else f" ({difference(entry.difference)})"
+    if entry.ratio is not None and not entry.published.is_accuracy:
+        gap = f" (×{points(entry.ratio)})"
+    return f"{points(entry.published.mean)}{std}{gap}"
+
+
+def _tex_line(line: Line) -> list[str]:
+    label = _escaped(line.label) + (", selected" if line.configuration == "selected" else "")
+    rows = [_tex_row(label, map(_tex_entry, line.entries.values()))]
+    if any(entry.published for entry in line.entries.values()):
+        published = (
+            _published(entry, "$\\pm$", lambda gap: f"${gap:+.2f}$") if entry.published else ""
+            for entry in line.entries.values()
+        )
+        rows.append(_tex_row("\\quad published", published))
+    return rows
+
+
+def _tex_row(label: str, entries: Iterable[str]) -> str:
+    return " & ".join([label, *entries]).replace("−", "$-$") + " \\\\"
+
+
+def _tex_entry(entry: Entry) -> str:
+    if entry.score is None:
+        return f"\\emph{{{entry.status}}}"
+    mean = points(entry.score.mean)
+    mean = {1: f"\\textbf{{{mean}}}", 2: f"\\underline{{{mean}}}"}.get(entry.rank or 0, mean)
+    return mean + _spread(entry, "$\\pm$")
+
+
+def _escaped(text: str) -> str:
+    special = {ord(character): f"\\{character}" for character in "&%$#_{}"}
+    return text.translate({**special, ord("\\"): "\\textbackslash{}"})

@@ -1,0 +1,234 @@
+"""`reports/README.md`: all papers' tables, how much of each is pinned, run and reproduced, and a plot.
+
+It is made of the tables' files and of the reports beside it, and of nothing that git does not keep.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.report.agreement import Tally, firmness, outcomes, simulations
+from pipeline.report.provenance import is_original
+from pipeline.report.summary import Summary, blank
+from pipeline.report.table_report import environment, write_files
+from pipeline.report.verdict_plots import Point, scatter
+from pipeline.report.verdicts import RULE, Verdict
+from pipeline.spec.claims import Answer
+from pipeline.spec.published import FOLDER, Published, not_runs, published_cells
+from pipeline.spec.table import load_table, table_names
+
+REPORTS = Path("reports")
+PAPERS = {
+    "fedsimsup": "FedSimSup",
+    "pfedsim": "pFedSim",
+    "spfl": "SPFL and PLGA",
+    "pfedcs": "PFedCS",
+    "fedcac": "FedCAC",
+}
+"""Each paper's methods, by the file of its numbers."""
+
+
+NOT_RUN = Verdict("not run")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The outcome of a printed cell that a table pins.
+
+    Attributes:
+        ours: None where it was not run.
+        keys: of the ledger rows behind ours.
+    """
+
+    published: Published
+    verdict: Verdict = NOT_RUN
+    ours: float | None = None
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How much of one table, or of several together, is run and reproduced.
+
+    Attributes:
+        title: its name, or a link where there is a report.
+        answers: how many of the paper's claims have which answer on our numbers.
+        data: what its report's data are, where they are not the original ones; empty otherwise.
+    """
+
+    title: str
+    cells: tuple[Cell, ...]
+    answers: Counter[Answer]
+    data: tuple[str, ...] = ()
+
+    @classmethod
+    def together(cls, title: str, parts: Sequence[Standing]) -> Standing:
+        """The sum of several."""
+        answers = sum((one.answers for one in parts), Counter[Answer]())
+        return cls(title, tuple(cell for one in parts for cell in one.cells), answers)
+
+    @property
+    def columns(self) -> list[str]:
+        """What the overview prints: run of pinned, reproduced, higher, lower, claims."""
+        tally = Tally.of(cell.verdict for cell in self.cells)
+        notes = [simulations(self.keys)] if tally.run else []
+        notes += [f"{tally.count(name)} {word}" for name, word in _OTHERS.items() if tally.count(name)]
+        run = f"{tally.run:,} of {tally.total:,}" + (f" ({', '.join(notes)})" if notes else "")
+        judged = [str(tally.count(name) or "") for name in ("reproduced", "higher", "lower")]
+        return [run, *judged, outcomes(self.answers)]
+
+    @property
+    def keys(self) -> set[str]:
+        return {key for cell in self.cells for key in cell.keys}
+
+    @property
+    def extent(self) -> str:
+        """Cells, simulations and provisional verdicts, in a sentence or two; empty where nothing was run."""
+        tally = Tally.of(cell.verdict for cell in self.cells)
+        shown = f"{tally.run:,} cells from {simulations(self.keys)}. {firmness(tally)}".strip()
+        return shown if tally.run else ""
+
+
+_OTHERS: Mapping[Any, str] = {"ratio": "as ratios", "failed": "failed"}
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper's tables.
+
+    Attributes:
+        tables: each printed cell once.
+        studies: tables of ours that only repeat cells of ``tables`` under other choices.
+        superseded: what has been run on other data than the original ones; counts in neither.
+        printed: how many cells its tables have.
+        data_cells: how many of them describe data.
+        others: why the cells of a table are no results of runs, by table.
+    """
+
+    name: str
+    tables: Sequence[Standing]
+    studies: Sequence[Standing]
+    superseded: Sequence[Standing]
+    printed: int
+    data_cells: int
+    others: Mapping[str, str]
+
+    @property
+    def whole(self) -> Standing:
+        return Standing.together(self.name, self.tables)
+
+
+def write_overview(root: Path) -> Path:
+    """Write ``reports/README.md`` and its plot, and return the former.
+
+    Args:
+        root: the project's root folder, which is also the working directory.
+    """
+    papers = overview(root)
+    points = {
+        paper.name: [
+            Point(cell.published.mean, cell.ours, cell.verdict)
+            for cell in paper.whole.cells
+            if cell.ours is not None and cell.published.is_accuracy
+        ]
+        for paper in papers
+    }
+    drawn = {name: found for name, found in points.items() if found}
+    superseded = [one for paper in papers for one in paper.superseded]
+    context = {
+        "papers": papers,
+        "total": Standing.together("All", [paper.whole for paper in papers]),
+        "printed": sum(paper.printed for paper in papers),
+        "data_cells": sum(paper.data_cells for paper in papers),
+        "studies": [one for paper in papers for one in paper.studies],
+        "superseded": superseded,
+        "superseded_extent": Standing.together("All", superseded).extent,
+        "rule": RULE,
+        "plot": bool(drawn),
+    }
+    files = {"README.md": environment().get_template("overview.md.j2").render(context)}
+    (root / REPORTS / "overview.svg").unlink(missing_ok=True)
+    if drawn:
+        files["overview.svg"] = scatter(drawn)
+    write_files(root / REPORTS, files)
+    return root / REPORTS / "README.md"
+
+
+def overview(root: Path) -> list[Paper]:
+    """The papers that there are tables of."""
+    by_paper: dict[str, list[Summary]] = {}
+    for name in table_names():
+        table = load_table(name)
+        if table.published:
+            by_paper.setdefault(Path(table.published.file).stem, []).append(blank(name, table, root / FOLDER))
+    others = not_runs(root / FOLDER)
+    papers = []
+    for paper, label in PAPERS.items():
+        if paper in by_paper:
+            of_data = others.get(paper, {})
+            printed = published_cells(f"{paper}.csv", root / FOLDER)
+            data_cells = sum(cell.table in of_data for cell in printed)
+            tables, studies, superseded = _standings(by_paper[paper], root)
+            papers.append(Paper(label, tables, studies, superseded, len(printed), data_cells, of_data))
+    return papers
+
+
+def _standings(
+    summaries: Sequence[Summary], root: Path
+) -> tuple[list[Standing], list[Standing], list[Standing]]:
+    """Of a paper's tables: those that count, studies, and those that are superseded."""
+    tables, studies, superseded = [], [], []
+    pinned: set[Published] = set()
+    for summary in summaries:
+        standing = _standing(summary, root / REPORTS / summary.id)
+        if standing.data:
+            superseded.append(standing)
+            standing = _standing(summary, None)
+        new = tuple(cell for cell in standing.cells if cell.published not in pinned)
+        pinned |= {cell.published for cell in new}
+        if new:
+            tables.append(dataclasses.replace(standing, cells=new))
+        else:
+            studies.append(standing)
+    return tables, studies, superseded
+
+
+def _standing(summary: Summary, folder: Path | None) -> Standing:
+    """What the report in ``folder`` says of the cells that a table pins; without a report, none was run."""
+    found = _rows(folder / "table.csv") if folder else []
+    rows = {(row["setting"], row["row"]): row for row in found if row["verdict"]}
+    cells = []
+    for entry in summary.compared:
+        assert entry.published is not None
+        if row := rows.get((entry.setting, entry.row)):
+            verdict = Verdict(row["verdict"], row["provisional"] == "True")
+            ours = float(row["mean"]) if row["mean"] else None
+            cells.append(Cell(entry.published, verdict, ours, tuple(row["keys"].split())))
+        else:
+            cells.append(Cell(entry.published))
+    answers = Counter[Answer](row["ours"] for row in _rows(folder / "claims.csv")) if folder else Counter()
+    title = summary.table.title
+    return Standing(
+        title=f"[{title}]({folder.name}/README.md)" if folder and (folder / "README.md").exists() else title,
+        cells=tuple(cells),
+        answers=answers or Counter({"cannot be said": len(summary.table.claims)}),
+        data=tuple(sorted({row["data"] for row in found if not _is_original(row["data"])})),
+    )
+
+
+def _is_original(data: str) -> bool:
+    """Of a table.csv's "cifar10: original pixels"; empty where nothing was run."""
+    return not data or is_original(data.partition(": ")[2])
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))

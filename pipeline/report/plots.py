@@ -1,0 +1,325 @@
+"""The report's plots, as SVG text: one panel per setting, and one colour per method in all of them."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.report.summary import Entry, Line, Summary
+from pipeline.spec.evaluation import curves as curves_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = (
+    "#7d8590",
+    "#3b7dd8",
+    "#e8833a",
+    "#2f9e6e",
+    "#d64550",
+    "#8e63ce",
+    "#16a3b8",
+    "#d968a8",
+    "#a0724a",
+    "#97a01f",
+    "#5a5fd0",
+    "#dba514",
+)
+DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
+MARKERS = "osD"
+
+# What a page may restyle: `inline` turns these colours into its variables.
+INK, MUTED, GRID, PAPER = "#1f2328", "#59636e", "#d8dee4", "#ffffff"
+BLACK = "#000000"  # of plots that are not drawn here
+VARIABLES = {INK: "--ink", BLACK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"}
+
+STYLE: dict[Any, Any] = {
+    "axes.edgecolor": GRID,
+    "axes.facecolor": PAPER,
+    "axes.grid": True,
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": 9,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "figure.constrained_layout.h_pad": 0.08,
+    "figure.constrained_layout.w_pad": 0.08,
+    "figure.facecolor": PAPER,
+    "font.size": 9,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.labelcolor": INK,
+    "lines.linewidth": 1.6,
+    "text.color": INK,
+    "xtick.color": GRID,
+    "xtick.labelcolor": MUTED,
+    "ytick.color": GRID,
+    "ytick.labelcolor": MUTED,
+}
+
+WIDTH = 11.0  # of every figure, in inches, so that letters are equally large in all
+
+FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method appears, in every plot."""
+
+    colour: str
+    dash: Any
+    marker: str
+
+
+def looks(lines: Sequence[Line]) -> dict[str, Look]:
+    """The look of each row, by its place in the table; told apart without colour too."""
+    return {
+        line.row: Look(
+            COLOURS[place % len(COLOURS)],
+            DASHES[place // 6 % len(DASHES)],
+            MARKERS[place // 6 % len(MARKERS)],
+        )
+        for place, line in enumerate(lines)
+    }
+
+
+def draw(summary: Summary) -> dict[str, str]:
+    """The plots that the results allow, SVG text by name."""
+    from matplotlib import rc_context
+
+    finished = [entry for line in summary.pinned for entry in line.entries.values() if entry.rows]
+    plots: dict[str, Callable[[Summary], Figure]] = {}
+    if any(entry.evaluation.is_accuracy for entry in finished):
+        plots = {"convergence": convergence, "clients": clients, "communication": communication}
+    if finished and any(cell["search"] for cell in summary.results["cells"]):
+        plots["search"] = search
+    with rc_context(STYLE):
+        return {name: svg_text(plot(summary)) for name, plot in plots.items()}
+
+
+def convergence(summary: Summary) -> Figure:
+    """Accuracy by round: mean over the seeds, and a band of one standard deviation around it."""
+
+    def panel(axes: Axes, entry: Entry, look: Look) -> None:
+        shared = curves_of(entry.rows, entry.evaluation)
+        if not shared:
+            return
+        rounds = [number for number, _ in shared]
+        values = np.array([accuracies for _, accuracies in shared]).T
+        mean = values.mean(axis=0)
+        axes.plot(rounds, mean, look.marker, ls=look.dash, color=look.colour, markersize=4, markevery=[-1])
+        if len(values) > 1:
+            std = values.std(axis=0, ddof=1)
+            axes.fill_between(rounds, mean - std, mean + std, color=look.colour, alpha=0.15, linewidth=0)
+
+    figure = panels(summary, panel, "Round", "Accuracy (%)")
+    _legend(figure, summary)
+    return figure
+
+
+def clients(summary: Summary) -> Figure:
+    """Each client's accuracy (a tick; its mean over the seeds), quartiles (bar) and median (dot)."""
+    places = {line.row: -place for place, line in enumerate(summary.pinned)}
+
+    def panel(axes: Axes, entry: Entry, look: Look) -> None:
+        values = _client_means(entry)
+        place = places[entry.row]
+        low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+        # One path for all ticks keeps a page with a hundred clients in a hundred cells small.
+        x = np.repeat(values, 3)
+        y = np.tile([place - 0.3, place + 0.3, np.nan], len(values))
+        axes.plot(x, y, color=look.colour, alpha=0.45, linewidth=0.9)
+        axes.plot([low, high], [place, place], color=look.colour, linewidth=5, solid_capstyle="butt")
+        axes.plot(median, place, "o", color=PAPER, markeredgecolor=look.colour, markersize=5.5)
+
+    figure = panels(
+        summary, panel, "Accuracy of a client (%)", "", height=0.55 + 0.22 * len(places), share=True
+    )
+    for axes in figure.axes:
+        axes.grid(axis="y", visible=False)
+        axes.set_ylim(-len(places) + 0.4, 0.6)
+        axes.set_yticks(list(places.values()), [line.label for line in summary.pinned])
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+    return figure
+
+
+def communication(summary: Summary) -> Figure:
+    """Final accuracy against what all clients together sent and received."""
+
+    def panel(axes: Axes, entry: Entry, look: Look) -> None:
+        assert entry.score is not None
+        x, y = megabytes(entry)[1], entry.score.mean
+        axes.errorbar(x, y, entry.score.std, color=look.colour, elinewidth=1, alpha=0.6)
+        axes.plot(x, y, look.marker, color=look.colour, markersize=6)
+        axes.update_datalim([(0, y)])
+        axes.autoscale_view()
+
+    figure = panels(summary, panel, "Communicated in total (MB)", "Accuracy (%)")
+    _legend(figure, summary, curves=False)
+    return figure
+
+
+def search(summary: Summary) -> Figure:
+    """The validation objective of each trial (marker) and the best so far (line)."""
+    from matplotlib.ticker import MaxNLocator
+
+    trials = {cell["cell"]: cell["search"] for cell in summary.results["cells"]}
+
+    def panel(axes: Axes, entry: Entry, look: Look) -> None:
+        valued = [t for t in trials[f"{entry.setting}/{entry.row}"] if t["value"] is not None]
+        numbers, values = [t["trial"] for t in valued], [t["value"] for t in valued]
+        axes.step(numbers, np.maximum.accumulate(values), where="post", color=look.colour, ls=look.dash)
+        axes.plot(numbers, values, look.marker, color=look.colour, markersize=3, alpha=0.55)
+
+    figure = panels(summary, panel, "Trial", "Validation accuracy (%)")
+    for axes in figure.axes:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _legend(figure, summary)
+    return figure
+
+
+def megabytes(entry: Entry) -> tuple[float, float]:
+    """Sent and received by all clients together, per round and in total: 10^6 bytes, mean over the seeds."""
+    totals = [row["metrics"]["bytes_up"] + row["metrics"]["bytes_down"] for row in entry.rows]
+    total = float(np.mean(totals)) / 1e6
+    return total / entry.rows[0]["config"]["rounds"], total
+
+
+def seconds(entry: Entry) -> float:
+    """Wall time of one seed's simulation, all segments of a resumed one together; mean over the seeds."""
+    return float(np.mean([row["measured"]["wall_seconds"] for row in entry.rows]))
+
+
+def _client_means(entry: Entry) -> np.ndarray:
+    """Accuracy of every client that has test samples, averaged over the seeds."""
+    by_client: dict[int, list[float]] = {}
+    for row in entry.rows:
+        for client in row["metrics"]["per_client"]:
+            if client["accuracy"] is not None:
+                by_client.setdefault(client["client"], []).append(client["accuracy"])
+    return np.array([np.mean(values) for values in by_client.values()])
+
+
+# ---- figures -------------------------------------------------------------------------------------------
+
+
+def panels(
+    summary: Summary,
+    panel: Callable[[Axes, Entry, Look], None],
+    x: str,
+    y: str,
+    *,
+    height: float = 2.4,
+    share: bool = False,
+    drawn: Callable[[Entry], bool] = lambda entry: bool(entry.rows),
+) -> Figure:
+    """One panel per setting; ``panel`` draws one entry of the pinned configuration into it.
+
+    Args:
+        x, y: labels of the axes.
+        height: of a panel, in inches.
+        share: the axes' ranges.
+        drawn: which entries are drawn; by default those with a result.
+    """
+    from matplotlib.figure import Figure
+
+    settings = [name for name in summary.columns if name in summary.table.settings]
+    across = min(3, len(settings))
+    down = -(-len(settings) // across)
+    alone = 1.0 if across == 1 and not share else 0.0  # a single panel is wide: let it be higher
+    figure = Figure(figsize=(WIDTH, (height + alone) * down + 0.4), layout="constrained")
+    grid = figure.subplots(down, across, sharex=share, sharey=share, squeeze=False)
+    look = looks(summary.pinned)
+    for number, axes in enumerate(grid.flat):
+        if number >= len(settings):
+            axes.remove()
+            continue
+        axes.set_title(summary.columns[settings[number]])
+        entries = [line.entries[settings[number]] for line in summary.pinned]
+        for entry in entries:
+            if drawn(entry):
+                panel(axes, entry, look[entry.row])
+        if not any(map(drawn, entries)):
+            axes.text(0.5, 0.5, "no results", transform=axes.transAxes, ha="center", color=MUTED)
+        if number + across >= len(settings):
+            axes.set_xlabel(x)
+            axes.tick_params(labelbottom=True)  # also above a place that is left empty
+        if number % across == 0:
+            axes.set_ylabel(y)
+    return figure
+
+
+def _legend(figure: Figure, summary: Summary, curves: bool = True) -> None:
+    """Of the rows that have a result."""
+    from matplotlib.lines import Line2D
+
+    lines = [line for line in summary.pinned if any(entry.rows for entry in line.entries.values())]
+    look = looks(summary.pinned)
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=look[line.row].colour,
+            linestyle=look[line.row].dash if curves else "none",
+            marker=look[line.row].marker,
+            markersize=4 if curves else 6,
+            label=line.label,
+        )
+        for line in lines
+    ]
+    longest = max(len(line.label) for line in lines)
+    columns = min(len(handles), 7, int(WIDTH / (0.7 + 0.08 * longest)))
+    rows = -(-len(handles) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.2 * (rows - 1))
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns)
+
+
+def svg_text(figure: Figure) -> str:
+    """A figure as an SVG file: equal figures give equal texts, of as few characters as will do."""
+    from matplotlib import rc_context
+
+    text = io.StringIO()
+    # Letters as text: as paths, rounding would shrink them. The salt makes equal plots have equal ids.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": ""}):
+        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    svg = re.sub(r"<!--.*?-->\s*|<metadata>.*?</metadata>\s*", "", text.getvalue(), flags=re.DOTALL)
+    svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)
+    svg = _CIRCLE.sub(_circle, svg)
+    return re.sub(r"font: ([^;\"]*?)'?DejaVu Sans'?[^;\"]*", rf"font: \1{FONTS}", svg)
+
+
+_CIRCLE = re.compile(
+    r'<path d="M (\S+) (\S+) \n(?:C .* \n){3}C \S+ \S+ \S+ \S+ \1 (\S+) \n(?:C .* \n){4}z\n"'
+)
+"""A circle as matplotlib writes it, eight curves from its lowest point over its highest."""
+
+
+def _circle(path: re.Match[str]) -> str:
+    low, high = float(path[2]), float(path[3])
+    return f'<circle cx="{path[1]}" cy="{(low + high) / 2:.2f}" r="{(low - high) / 2:.2f}"'
+
+
+def inline(svg: str, name: str, label: str) -> str:
+    """An SVG file as an element of a page, in the page's colours.
+
+    Args:
+        name: unique in the page; ids start with it.
+        label: what the plot shows, for those who cannot see it.
+    """
+    element = svg[svg.index("<svg") :]
+    element = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", element)
+    element = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", element)
+    for colour, variable in VARIABLES.items():
+        element = element.replace(colour, f"var({variable})")
+    return element.replace("<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1)

@@ -1,0 +1,282 @@
+"""A sweep's results as the table that is printed: a score for every cell, ranks, published numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.report.verdicts import Verdict, judge
+from pipeline.spec.evaluation import Evaluation, Row, reported
+from pipeline.spec.published import FOLDER, Published, find, published_cells
+from pipeline.spec.table import Average, Subset, Table, target
+from pipeline.spec.table import Row as TableRow
+
+Configuration = Literal["pinned", "selected"]
+Status = Literal["done", "partial", "failed", "not run"]
+
+
+def failure(row: Row) -> str | None:
+    """Why a ledger row holds no valid result, in a few words; None where it holds one."""
+    if "error" in row:
+        return str(row["error"])
+    diverged = row["metrics"].get("diverged_at")
+    return None if diverged is None else f"diverged in round {diverged}"
+
+
+@dataclass(frozen=True)
+class Score:
+    """What is reported of one configuration, over its seeds.
+
+    Attributes:
+        mean: percent, or in the unit of another metric.
+        std: sample standard deviation (n - 1); None for one seed.
+        seeds: n.
+    """
+
+    mean: float
+    std: float | None
+    seeds: int
+
+
+def score(rows: Sequence[Row], evaluation: Evaluation) -> Score | None:
+    """The score of one configuration's valid rows, one a seed; None without any."""
+    values = [reported(row, evaluation) for row in rows]
+    if not values:
+        return None
+    return Score(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One place of the printed table.
+
+    Attributes:
+        cause: why the status is not "done"; empty where it is, or where nothing has been tried.
+        score: None unless at least one seed gave a result.
+        parameters: the configuration's hyperparameters and learning rate.
+        rows: the ledger rows, one a seed that gave a result.
+        evaluation: what is reported here.
+        published: what the paper prints here; only the pinned configuration is held against it.
+        verdict: how it stands to that; None where nothing is printed.
+        rank: 1 for the best of its column, 2 for the second, among complete entries; ties share a rank.
+    """
+
+    setting: str
+    row: str
+    configuration: Configuration
+    evaluation: Evaluation
+    status: Status = "not run"
+    cause: str = ""
+    score: Score | None = None
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    rows: tuple[Row, ...] = ()
+    published: Published | None = None
+    verdict: Verdict | None = None
+    rank: int | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the published mean, in points; None of what is no accuracy."""
+        if self.score is None or self.published is None or not self.evaluation.is_accuracy:
+            return None
+        return self.score.mean - self.published.mean
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours by the published mean."""
+        if self.score is None or self.published is None or not self.published.mean:
+            return None
+        return self.score.mean / self.published.mean
+
+
+@dataclass(frozen=True)
+class Line:
+    """A printed row: a method in one configuration, its entries by setting."""
+
+    row: str
+    label: str
+    method: str
+    configuration: Configuration
+    entries: Mapping[str, Entry]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a report prints.
+
+    Attributes:
+        table: with the seeds that were asked for; all settings and rows, of whatever part was run.
+        columns: label by setting, in the table's order.
+        pinned, selected: a line a method, in the table's order; selected is empty without a search.
+        results: the whole of ``results.json``.
+    """
+
+    id: str
+    table: Table
+    columns: Mapping[str, str]
+    pinned: tuple[Line, ...]
+    selected: tuple[Line, ...]
+    results: Mapping[str, Any]
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        return self.pinned + self.selected
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Label by row."""
+        return {line.row: line.label for line in self.pinned}
+
+    @property
+    def partitions(self) -> dict[str, str]:
+        """Label by name of a partition, the settings' and of the rows that divide the data otherwise."""
+        found = {}
+        for setting, label in self.columns.items():
+            found[setting] = label
+            for row in self.table.methods:
+                found.setdefault(row.partition_in(setting), f"{label}, {self.labels[row.id]}")
+        return found
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(entry for line in self.lines for entry in line.entries.values())
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Every ledger row that a printed number rests on, once."""
+        return tuple({row["key"]: row for entry in self.entries for row in entry.rows}.values())
+
+    @property
+    def compared(self) -> tuple[Entry, ...]:
+        """The entries that a printed number stands beside."""
+        return tuple(entry for entry in self.entries if entry.published)
+
+    @property
+    def empty(self) -> dict[str, str]:
+        """The columns in which nothing has been tried, unless that is so in all."""
+        tried = {entry.setting for entry in self.entries if entry.status != "not run"}
+        return {name: label for name, label in self.columns.items() if tried and name not in tried}
+
+    def without(self, settings: Collection[str]) -> Summary:
+        """This summary with fewer columns."""
+
+        def fewer(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+            return tuple(
+                dataclasses.replace(
+                    line, entries={name: e for name, e in line.entries.items() if name not in settings}
+                )
+                for line in lines
+            )
+
+        columns = {name: label for name, label in self.columns.items() if name not in settings}
+        return dataclasses.replace(
+            self, columns=columns, pinned=fewer(self.pinned), selected=fewer(self.selected)
+        )
+
+
+def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
+    """Arrange the content of a ``results.json`` as the table that its configuration declares.
+
+    Args:
+        results: the sweep's output.
+        published: the folder of the papers' numbers.
+
+    Raises:
+        InvalidInput: the table names a published file or cell that there is not.
+    """
+    whole = Table.model_validate(results["config"])
+    table = whole.part(Subset(seeds=results["subset"]["seeds"]))
+    cells = {cell["cell"]: cell for cell in results["cells"]}
+    printed = published_cells(table.published.file, published) if table.published else []
+
+    def line(row: TableRow, configuration: Configuration) -> Line:
+        entries: dict[str, Entry] = {}
+        for name, column in table.columns.items():
+            if isinstance(column, Average):
+                entry = _averaged(name, list(entries.values()))
+            else:
+                evaluation = table.evaluation.override(column.evaluation, row.evaluation)
+                entry = Entry(name, row.id, configuration, evaluation)
+                if cell := cells.get(f"{name}/{row.id}"):
+                    entry = _filled(entry, cell, len(table.seeds))
+            if configuration == "pinned" and table.published and (wanted := target(column, row)):
+                held_against = find(printed, table.published.table, wanted)
+                if held_against:
+                    verdict = judge(entry.score, entry.status, held_against, table.published.seeds)
+                    entry = dataclasses.replace(entry, published=held_against, verdict=verdict)
+            entries[name] = entry
+        return Line(row.id, row.label or row.id, row.method, configuration, entries)
+
+    pinned = [line(row, "pinned") for row in table.methods]
+    selected = [line(row, "selected") for row in table.methods] if table.search.trials else []
+    return Summary(
+        id=results["table"],
+        table=table,
+        columns={name: column.label or name for name, column in table.columns.items()},
+        pinned=_ranked(pinned),
+        selected=_ranked(selected),
+        results=results,
+    )
+
+
+def blank(name: str, table: Table, published: Path = FOLDER) -> Summary:
+    """A table of which nothing has been run: what it pins, and the printed numbers."""
+    nothing = {"config": table.model_dump(by_alias=True), "subset": Subset().model_dump(), "cells": []}
+    return summarise({"table": name, **nothing}, published)
+
+
+def _filled(entry: Entry, cell: Mapping[str, Any], seeds: int) -> Entry:
+    """The entry with what came of ``cell``, which was asked for so many seeds."""
+    tried = cell[entry.configuration]
+    rows = tuple(tried["rows"]) if tried else ()
+    missing = seeds - len(rows)
+    # A search trial that failed is no flaw of a configuration that was run, but why none was selected.
+    causes = [error for error in cell["errors"] if tried is None or not error.startswith("search")]
+    if rows and not causes:
+        causes = [f"{missing} of {seeds} seeds not run"]
+    status: Status = "done" if not missing else "partial" if rows else "failed" if causes else "not run"
+    return dataclasses.replace(
+        entry,
+        status=status,
+        cause=causes[0].removeprefix("final, ") if status in ("partial", "failed") else "",
+        score=score(rows, entry.evaluation),
+        parameters={**tried["params"], "lr": tried["lr"]} if tried else {},
+        rows=rows,
+    )
+
+
+def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
+    """The mean of a row's entries, once all are done; seeds of different settings are no repetitions."""
+    entry = dataclasses.replace(entries[0], setting=name, published=None, verdict=None)
+    empty = dataclasses.replace(entry, status="not run", cause="", score=None, parameters={}, rows=())
+    scores = [entry.score for entry in entries if entry.status == "done" and entry.score]
+    if len(scores) < len(entries):
+        return empty
+    mean = statistics.fmean(score.mean for score in scores)
+    return dataclasses.replace(empty, status="done", score=Score(mean, None, scores[0].seeds))
+
+
+def _ranked(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """The lines with the best and the second entry of every column marked, as they will be printed."""
+    lines = tuple(lines)
+    leaders = {}
+    for setting in lines[0].entries if lines else ():
+        column = [line.entries[setting] for line in lines]
+        complete = [entry for entry in column if entry.status == "done" and entry.evaluation.is_accuracy]
+        distinct = sorted({round(entry.score.mean, 2) for entry in complete if entry.score}, reverse=True)
+        leaders[setting] = distinct[:2] if len(complete) > 1 else []
+
+    def ranked(entry: Entry) -> Entry:
+        best = leaders[entry.setting]
+        if entry.status != "done" or entry.score is None or round(entry.score.mean, 2) not in best:
+            return entry
+        return dataclasses.replace(entry, rank=best.index(round(entry.score.mean, 2)) + 1)
+
+    return tuple(
+        dataclasses.replace(line, entries={name: ranked(entry) for name, entry in line.entries.items()})
+        for line in lines
+    )

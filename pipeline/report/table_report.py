@@ -1,0 +1,198 @@
+"""The report of a table: README.md, a self-contained index.html, table.csv, table.tex and the plots.
+
+Everything is read from files of earlier stages, and the same files give the same report, byte for byte.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pfl.errors import InvalidInput
+from pfl.files import replacing
+from pipeline.report import ablation as gaps
+from pipeline.report import agreement, formats, plots, verdict_plots
+from pipeline.report.provenance import (
+    commands,
+    costs,
+    not_tried,
+    notices,
+    partition_statistics,
+    protocol,
+    provenance,
+)
+from pipeline.report.summary import Summary, summarise
+from pipeline.report.verdicts import RANKING_RULE, rule
+from pipeline.spec.published import FOLDER
+from pipeline.spec.table import TABLES
+from pipeline.store.json_io import load_results
+
+CAPTIONS = {
+    "side_by_side": "For each method, the published number (a bar; for accuracies in a band of ± 2 points) "
+    "and ours (a marker, with its standard deviation).",
+    "gaps": "From neither choice (circle) to both (dot), with the effect of each; the tick is the published "
+    "number.",
+    "convergence": "Accuracy by round of the pinned configurations: mean over the seeds, and a band of one "
+    "standard deviation.",
+    "clients": "Accuracy of every client's own model on its own test set, at the last round: a tick per "
+    "client (mean over the seeds), a bar from the first to the third quartile, a dot at the median.",
+    "partitions": "Samples by client and class: the area of a bubble is the number of samples.",
+    "communication": "Accuracy against the bytes that all clients together sent and received.",
+    "costs": "Of one simulation; ranges are over the settings. The wall time is measured while other "
+    "simulations share the machine, so it compares no methods: reports/speed does.",
+    "search": "Validation accuracy of the search: a marker per trial, a line for the best so far. "
+    "Trial 0 is the pinned configuration.",
+}
+
+
+def write_report(table: str, root: Path) -> Path:
+    """Write ``reports/<table>/`` and return it.
+
+    Args:
+        table: a table whose sweep has written ``results/<table>/results.json``.
+        root: the project's root folder.
+
+    Raises:
+        InvalidInput: the table has no results, or none that can be read, or the folder cannot be written.
+    """
+    whole = summarise(load_results(table, root), root / FOLDER)
+    summary = whole.without(whole.empty)
+    drawn = plots.draw(summary)
+    if summary.compared:
+        drawn["side_by_side"] = verdict_plots.side_by_side(summary)
+    if explanation := gaps.explain(whole):
+        drawn["gaps"] = gaps.plot(explanation)
+    counted, tested = agreement.tally(whole), agreement.claims(whole)
+    ranked = agreement.rankings(summary)
+    partitions = _partition_plots(summary, root)
+    templates = environment()
+    context: dict[str, Any] = {
+        "summary": summary,
+        "not_tried": not_tried(whole),
+        "protocol": protocol(summary.table.evaluation),
+        "notices": notices(whole),
+        "counted": counted,
+        "answer": agreement.answer(whole, counted, ranked.values(), tested),
+        "coverage": agreement.coverage(whole, counted),
+        "rule": rule(whole.table.published.seeds) if whole.table.published else "",
+        "ranking_rule": RANKING_RULE,
+        "rankings": ranked,
+        "claims": tested,
+        "findings": _findings(table, root),
+        "captions": CAPTIONS,
+        "plots": drawn,
+        "explanation": explanation,
+        "explained": gaps.findings(explanation) if explanation else [],
+        "partitions": partitions,
+        "statistics": partition_statistics(summary, root),
+        "costs": costs(summary),
+        "searched": _searched(summary),
+        "provenance": provenance(summary),
+        "commands": commands(summary),
+        "troubles": [entry for entry in summary.entries if entry.cause],
+    }
+    files = {
+        "README.md": templates.get_template("README.md.j2").render(context),
+        "index.html": templates.get_template("index.html.j2").render(context),
+        "table.csv": formats.comma_separated(whole),
+        "table.tex": formats.tex(summary, context["protocol"]),
+        **({"claims.csv": formats.claims(tested)} if tested else {}),
+        **{f"{name}.svg": svg for name, svg in drawn.items()},
+        **{f"partition-{name}.svg": svg for name, svg in partitions.items()},
+    }
+    folder = root / "reports" / table
+    shutil.rmtree(folder, ignore_errors=True)
+    write_files(folder, files)
+    return folder
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write texts, by file name, to a folder that is made if need be; each file whole or not at all.
+
+    Raises:
+        InvalidInput: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            with replacing(folder / name) as file:
+                file.write(text.encode())
+    except OSError as error:
+        raise InvalidInput(
+            "report", str(folder), f"a folder that can be written ({error.strerror})"
+        ) from None
+
+
+# ---- what the templates print --------------------------------------------------------------------------
+
+
+def environment() -> Any:
+    """The templates and their filters."""
+    import jinja2
+
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("pipeline.report", "templates"),
+        autoescape=jinja2.select_autoescape(["html.j2"], default=False),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    templates.filters |= {
+        "points": lambda value: "" if value is None else formats.points(value),
+        "signed": formats.signed,
+        "count": formats.count,
+        "parameters": formats.parameters,
+        "plain": formats.plain,
+        "markdown": formats.markdown,
+        "inline": plots.inline,
+        "html": _html,
+        "ranking": formats.ranking,
+    }
+    return templates
+
+
+def _findings(table: str, root: Path) -> str:
+    """What ``tables/<table>.md`` says: prose that is written by hand."""
+    path = root / TABLES / f"{table}.md"
+    return path.read_text(encoding="utf-8").strip() if path.exists() else ""
+
+
+def _html(text: str) -> str:
+    """Markdown as HTML; tags in it stay text."""
+    from markdown_it import MarkdownIt
+
+    return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
+
+
+def _searched(summary: Summary) -> list[dict[str, Any]]:
+    """For every cell that was searched: what was pinned, what was selected, and what either is worth."""
+    pinned = {(entry.setting, entry.row): entry for line in summary.pinned for entry in line.entries.values()}
+    cells = {(cell["setting"], cell["row"]): cell for cell in summary.results["cells"]}
+    found = []
+    for line in summary.selected:
+        for name, entry in line.entries.items():
+            if entry.rows:
+                cell = cells[name, line.row]
+                values = {trial["trial"]: trial["value"] for trial in cell["search"]}
+                found.append(
+                    {
+                        "label": line.label,
+                        "setting": summary.columns[name],
+                        "trial": cell["selected"]["trial"],
+                        "pinned": pinned[name, line.row],
+                        "selected": entry,
+                        "pinned_value": values[0],
+                        "selected_value": values[cell["selected"]["trial"]],
+                    }
+                )
+    return found
+
+
+def _partition_plots(summary: Summary, root: Path) -> dict[str, str]:
+    """The partition stage's bubble plots, as SVG text."""
+    folder = root / "data" / "partitions" / summary.id
+    files = {name: folder / f"{name}.svg" for name in summary.partitions}
+    return {name: path.read_text(encoding="utf-8") for name, path in files.items() if path.exists()}

@@ -1,0 +1,125 @@
+"""Our numbers and the printed ones to look at: side by side in a table, one against the other in a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.report.plots import GRID, INK, MUTED, PAPER, STYLE, WIDTH, Look, panels, svg_text
+from pipeline.report.summary import Entry, Summary
+from pipeline.report.verdicts import POINTS, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+COLOURS = {"reproduced": "#2f9e6e", "higher": "#3b7dd8", "lower": "#e8833a", "ratio": MUTED}
+MARKERS = {"reproduced": "o", "higher": "^", "lower": "v", "ratio": "o"}
+
+BAND = f", ± {POINTS:g} points"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A cell that was run: the printed number, ours, and how ours stands to it."""
+
+    published: float
+    ours: float
+    verdict: Verdict
+
+
+def side_by_side(summary: Summary) -> str:
+    """A panel a setting, a line a method: the printed number, and ours, as SVG text."""
+    from matplotlib import rc_context
+    from matplotlib.lines import Line2D
+
+    places = {line.row: -place for place, line in enumerate(summary.pinned)}
+
+    def panel(axes: Axes, entry: Entry, _: Look) -> None:
+        place, printed = places[entry.row], entry.published
+        assert printed is not None
+        if printed.is_accuracy:
+            axes.plot([printed.mean - POINTS, printed.mean + POINTS], [place, place], color=GRID, linewidth=7)
+        axes.plot(printed.mean, place, "|", color=INK, markersize=9, markeredgewidth=1.6)
+        if entry.score and entry.verdict:
+            colour = COLOURS[entry.verdict.name]
+            axes.plot([printed.mean, entry.score.mean], [place, place], color=colour, linewidth=1)
+            axes.errorbar(entry.score.mean, place, xerr=entry.score.std, color=colour, elinewidth=1)
+            axes.plot(entry.score.mean, place, **_marker(entry.verdict))
+
+    with rc_context(STYLE):
+        figure = panels(
+            summary,
+            panel,
+            "Accuracy (%)" if summary.table.evaluation.is_accuracy else "Published and ours",
+            "",
+            height=0.7 + 0.22 * len(places),
+            drawn=lambda entry: entry.published is not None,
+        )
+        for number, axes in enumerate(figure.axes):
+            axes.grid(axis="y", visible=False)
+            axes.set_ylim(-len(places) + 0.4, 0.6)
+            first = number % 3 == 0
+            axes.set_yticks(list(places.values()), [line.label if first else "" for line in summary.pinned])
+            axes.tick_params(axis="y", length=0, labelcolor=INK)
+        printed = Line2D([], [], color=INK, marker="|", linestyle="none", markersize=9)
+        name = "published"
+        if any(entry.published.is_accuracy for entry in summary.compared if entry.published):
+            name += BAND
+        _legend(figure, printed, name, [e.verdict for e in summary.compared if e.verdict])
+        return svg_text(figure)
+
+
+def scatter(papers: Mapping[str, Sequence[Point]]) -> str:
+    """A panel a paper: ours against the printed number of every cell that was run, as SVG text."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, WIDTH / max(3, len(papers)) + 0.7), layout="constrained")
+        grid = figure.subplots(1, max(3, len(papers)), squeeze=False)[0]
+        for axes, (paper, points) in zip(grid, papers.items(), strict=False):
+            axes.set_title(paper)
+            axes.fill_between([0, 100], [-POINTS, 100 - POINTS], [POINTS, 100 + POINTS], color=GRID, lw=0)
+            for point in points:
+                axes.plot(point.published, point.ours, **_marker(point.verdict))
+            axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal", xlabel="Published (%)")
+        grid[0].set_ylabel("Ours (%)")
+        for axes in grid[len(papers) :]:
+            axes.remove()
+        level = Line2D([], [], color=GRID, linewidth=7)
+        _legend(
+            figure, level, f"equal{BAND}", [point.verdict for points in papers.values() for point in points]
+        )
+        return svg_text(figure)
+
+
+def _marker(verdict: Verdict) -> dict[str, Any]:
+    """How a verdict is drawn: told apart by colour and by form, hollow where it is provisional."""
+    colour = COLOURS[verdict.name]
+    return {
+        "marker": MARKERS[verdict.name],
+        "color": colour,
+        "markerfacecolor": PAPER if verdict.provisional else colour,
+        "markeredgecolor": colour,
+        "markersize": 6,
+        "linestyle": "none",
+    }
+
+
+def _legend(figure: Figure, printed: Line2D, name: str, verdicts: Sequence[Verdict]) -> None:
+    """What the markers that occur mean, after how the printed numbers are drawn."""
+    from matplotlib.lines import Line2D
+
+    order = list(COLOURS)
+    drawn = {verdict for verdict in verdicts if verdict.name in COLOURS}
+    shown = sorted(drawn, key=lambda verdict: (order.index(verdict.name), verdict.provisional))
+    printed.set_label(name)
+    handles = [printed]
+    for verdict in shown:
+        label = f"ours, {verdict.name}" + (" (provisional)" if verdict.provisional else "")
+        handles.append(Line2D([], [], **_marker(verdict), label=label))
+    figure.legend(handles=handles, loc="outside upper left", ncols=4)

@@ -1,0 +1,108 @@
+"""How our numbers compare with the printed ones: a verdict per cell, and the agreement of two rankings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pipeline.spec.published import Published
+
+if TYPE_CHECKING:
+    from pipeline.report.summary import Score, Status
+
+POINTS = 2.0
+"""An accuracy within so many points of the printed one is reproduced."""
+
+ERRORS = 2.0
+"""Or one within so many standard errors of the difference, where both sides have `SEEDS` seeds."""
+
+SEEDS = 3
+"""With fewer of ours a verdict is provisional."""
+
+_REPRODUCED = f"Reproduced: within {POINTS:g} points of the published mean"
+_OTHERWISE = (
+    f"Otherwise higher or lower. Provisional: fewer than {SEEDS} seeds of ours. Quantities other than "
+    "accuracies are shown as ratios, without a verdict."
+)
+RULE = (
+    f"{_REPRODUCED}, or within {ERRORS:g} standard errors of the difference where the paper prints a "
+    f"deviation and both sides have at least {SEEDS} seeds. {_OTHERWISE}"
+)
+
+RANKING_RULE = "Kendall's τ of the methods' ranking: 1 is the paper's order, 0 no agreement, −1 the reverse."
+
+Name = Literal["reproduced", "higher", "lower", "ratio", "failed", "not run"]
+NAMES: tuple[Name, ...] = ("reproduced", "higher", "lower", "ratio", "failed", "not run")
+
+SYMBOLS = {
+    ("reproduced", False): "●",
+    ("reproduced", True): "○",
+    ("higher", False): "▲",
+    ("higher", True): "△",
+    ("lower", False): "▼",
+    ("lower", True): "▽",
+}
+"""By name and whether provisional; the other verdicts need none."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a cell compares with the printed one.
+
+    Attributes:
+        provisional: rests on fewer seeds than `SEEDS`.
+    """
+
+    name: Name
+    provisional: bool = False
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOLS.get((self.name, self.provisional), "")
+
+
+def rule(seeds: int | None) -> str:
+    """`RULE` for a table whose printed numbers rest on so many seeds; None: the paper does not say."""
+    if seeds is not None and seeds >= SEEDS:
+        return f"{RULE} The paper has {seeds} seeds."
+    why = "the paper does not state its number of seeds" if seeds is None else f"the paper has {seeds} seeds"
+    return f"{_REPRODUCED}; standard errors are not used, as {why}. {_OTHERWISE}"
+
+
+def judge(score: Score | None, status: Status, published: Published, seeds: int | None) -> Verdict:
+    """The verdict on a cell, by `RULE`.
+
+    Args:
+        score: ours; None without any result.
+        seeds: behind the printed number; None means that the paper does not say.
+    """
+    if score is None:
+        return Verdict("failed" if status == "failed" else "not run")
+    if not published.is_accuracy:
+        return Verdict("ratio")
+    provisional = score.seeds < SEEDS
+    # Both are printed to hundredths: a difference of 2.00 as it is printed is within 2 points.
+    difference = round(score.mean - published.mean, 2)
+    if abs(difference) <= max(POINTS, ERRORS * _standard_error(score, published, seeds)):
+        return Verdict("reproduced", provisional)
+    return Verdict("higher" if difference > 0 else "lower", provisional)
+
+
+def _standard_error(score: Score, published: Published, seeds: int | None) -> float:
+    """Of the difference of two means; 0 where one side has too few seeds to tell."""
+    if score.std is None or published.std is None or min(score.seeds, seeds or 0) < SEEDS:
+        return 0.0
+    assert seeds is not None
+    return math.sqrt(score.std**2 / score.seeds + published.std**2 / seeds)
+
+
+def kendall(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """Kendall's tau-b of two rankings of the same methods; None for fewer than three, or a level one."""
+    from scipy.stats import kendalltau
+
+    if len(ours) < 3:
+        return None
+    tau = float(kendalltau(ours, theirs).statistic)
+    return None if math.isnan(tau) else tau

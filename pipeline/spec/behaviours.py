@@ -1,0 +1,77 @@
+"""What the code does for the configurations of a table, each probed once (`pfl.behaviour`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+from tqdm import tqdm
+
+from pfl.behaviour import Behaviour, add_known, behaviour_of, question_of
+from pfl.config import Config
+from pfl.data.dataset import check_dataset
+from pfl.files import write_json
+from pfl.methods import METHODS
+from pfl.models import Shape
+from pipeline.spec.table import Cell, Table, cells
+
+FOLDER = Path("data/behaviours")
+"""A file for each table: what the train-sweep stage depends on for its code."""
+
+
+def behaviours_of(name: str, table: Table) -> list[Behaviour]:
+    """Each behaviour of a table or a figure once, in the order of their questions."""
+    asked = {
+        question_of(config, *images(cell.dataset)): (config, images(cell.dataset))
+        for cell in cells(name, table)
+        for config in _configurations(cell, table)
+    }
+    bar = tqdm(sorted(asked.items()), desc=f"{name}: probing", delay=2, leave=False, disable=None)
+    return [behaviour_of(config, *shown) for _, (config, shown) in bar]
+
+
+def write_behaviours(folder: Path, name: str, table: Table) -> None:
+    """Write the names of a table's behaviours, by question, to a file of ``folder``."""
+    names = {found.question: found.name for found in behaviours_of(name, table)}
+    write_json(folder / f"{name}.json", names)
+
+
+def record(tables: dict[str, Table]) -> int:
+    """Add what the code does for these tables and figures, and for every method, to what pfl knows.
+
+    Returns:
+        How many behaviours are new.
+    """
+    found = [one for name, table in tables.items() for one in behaviours_of(name, table)]
+    usual = [Config(method=method).validated() for method in METHODS]
+    return add_known([*found, *(behaviour_of(config, *images("digits")) for config in usual)])
+
+
+@cache
+def images(dataset: str) -> tuple[Shape, int]:
+    """Shape and number of classes of a data set's images; the user's own is read."""
+    from pfl.data.dataset import load
+
+    if definition := check_dataset(dataset):
+        return definition.shape, definition.classes
+    data = load(dataset)
+    return data.shape, len(data.classes)
+
+
+def _configurations(cell: Cell, table: Table) -> Iterator[Config]:
+    """The pinned one, and those of the search, as far as they differ in more than numbers."""
+    yield cell.config
+    if not table.search.trials:
+        return
+    searched = {
+        name: dict.fromkeys((cell.config.hyperparameters[name], *declared.search))
+        for name, declared in METHODS[cell.config.method].declarations().items()
+        if declared.choices is not None and declared.search is not None
+    }
+    for values in product(*searched.values()):
+        own = {**cell.config.hyperparameters, **dict(zip(searched, values, strict=True))}
+        for validation in (0.0, table.search.validation):
+            yield dataclasses.replace(cell.config, hyperparameters=own, validation=validation).validated()

@@ -1,0 +1,207 @@
+"""Everything about tables that can be checked before any of them is run."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence, Set
+from pathlib import Path
+
+from pfl.config import Precision
+from pfl.data.dataset import check_dataset
+from pfl.data.definition import Definition
+from pfl.data.partition import check_partition
+from pfl.errors import InvalidInput, unknown_name
+from pfl.methods import METHODS
+from pfl.trials import cause_of
+from pipeline.spec.params import load_part, selected_tables
+from pipeline.spec.published import find, published_cells
+from pipeline.spec.table import Cell, Resources, Table, cells, load_table, table_file, target
+from pipeline.spec.yaml import located
+from pipeline.store.workspace import SCRATCH
+from pipeline.sweep.calibration import synthetic_simulation
+from pipeline.sweep.cluster import gpus_of
+
+WRITTEN = ("data/manifests", "data/partitions", "reports", "results")
+
+
+def check_tables(names: Sequence[str] | None = None) -> list[str]:
+    """Check all tables, by default those that `params.yaml` selects; a line for each and one a warning.
+
+    Of a table, the part that `params.yaml` selects.
+
+    Raises:
+        InvalidInput: the first thing that is wrong.
+    """
+    chosen = list(names) if names else selected_tables()
+    found = [_check(name, load_table(name), load_part(name)) for name in chosen]
+    _check_writable(SCRATCH)
+    for folder in WRITTEN:
+        for name in chosen:
+            _check_writable(Path(folder) / name)
+    return [line for lines in found for line in lines]
+
+
+def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | None = None) -> list[str]:
+    """Check what a table or a figure runs, as far as that needs no data; the warnings.
+
+    Args:
+        whole: what ``table`` is a part of.
+        simulates: False for a figure that shows partitions alone.
+
+    Raises:
+        InvalidInput: the first thing that is wrong.
+    """
+    file = str(table_file(name))
+    found = cells(name, table)
+    configs = [cell.config for cell in found]
+    check_searched(name, table, whole or table)
+    data: dict[str, Definition | None] = {}
+    for cell in {cell.partition_name: cell for cell in found}.values():
+        own = cell.partition_name != cell.setting
+        with located(f"{file}: cell {cell.id}" if own else f"{file}: setting {cell.setting}"):
+            definition = data[cell.dataset] = check_dataset(cell.dataset)
+            known = (definition.samples, definition.classes) if definition else (None, None)
+            check_partition(cell.partition, cell.clients, *known)
+    met: set[tuple[str, ...]] = set()
+    for cell in found:
+        with located(f"{file}: cell {cell.id}"):
+            _check_reported(cell, bool(table.search.trials))
+            if simulates and _setup(cell) not in met and (definition := data[cell.dataset]):
+                _check_setup(cell, definition)
+            met.add(_setup(cell))
+    with located(file):
+        _check_gpu(table)
+        check_precisions({config.precision for config in configs}, table.resources)
+    return [*{text: None for config in configs for text in config.warnings()}]
+
+
+def _check(name: str, whole: Table, table: Table) -> list[str]:
+    warnings = check_runs(name, table, whole=whole)
+    with located(str(table_file(name))):
+        _check_published(table)
+    return [f"{name}: {table.size}", *(f"{name}: {text}" for text in warnings)]
+
+
+def _check_published(table: Table) -> None:
+    """What the cells are held against is unambiguous."""
+    if table.published:
+        printed = published_cells(table.published.file)
+        for column in table.columns.values():
+            for row in table.methods:
+                if wanted := target(column, row):
+                    find(printed, table.published.table, wanted)
+
+
+def check_searched(name: str, table: Table, whole: Table) -> None:
+    """Check the ranges of the search in ``table``: each of a searched number that some row of the ``whole``
+    table has, its ends in order and in the method's domain.
+
+    Raises:
+        InvalidInput: the first that is not.
+    """
+    with located(f"{table_file(name)}: search.ranges"):
+        _check_ranges(table, whole)
+
+
+def _check_ranges(table: Table, whole: Table) -> None:
+    searched = {
+        name: (declared, method.__dataclass_fields__[name].default)
+        for method in {METHODS[row.method] for row in whole.methods}
+        for name, declared in method.declarations().items()
+        if declared.search is not None and declared.choices is None
+    }
+    for name, (low, high) in table.search.ranges.items():
+        if name not in searched:
+            raise unknown_name("hyperparameter", name, searched)
+        declared, default = searched[name]
+        for end in (low, high):
+            integer = isinstance(default, int) and end.is_integer()
+            declared.check(name, int(end) if integer else end, default)
+        if low >= high:
+            raise InvalidInput(name, [low, high], "the lower end first")
+        if declared.log and low <= 0:
+            raise InvalidInput(name, low, "a lower end above 0: it is searched on a logarithmic scale")
+
+
+def _check_reported(cell: Cell, searched: bool) -> None:
+    """The clients that are reported are among the cell's; a search has something to maximise."""
+    evaluation = cell.evaluation
+    if evaluation.clients and cell.clients and evaluation.clients[-1] >= cell.clients:
+        raise InvalidInput("evaluation.clients", evaluation.clients, f"clients from 0 to {cell.clients - 1}")
+    if evaluation.metric == "similarity":
+        if cell.config.observe != "similarities":
+            accepted = "similarities, as evaluation.metric is one"
+            raise InvalidInput("schedule.observe", cell.config.observe, accepted)
+        if cell.clients and max(evaluation.pair) >= cell.clients:
+            raise InvalidInput(
+                "evaluation.pair", evaluation.pair, f"two clients from 0 to {cell.clients - 1}"
+            )
+    if searched and not evaluation.is_accuracy:
+        raise InvalidInput("evaluation.metric", evaluation.metric, "an accuracy, as there is a search")
+
+
+def _setup(cell: Cell) -> tuple[str, ...]:
+    """What `_check_setup` depends on."""
+    evaluation = cell.evaluation
+    return str(cell.config), cell.dataset, evaluation.moment, str(evaluation.group), evaluation.measure
+
+
+def _check_setup(cell: Cell, data: Definition) -> None:
+    """The network takes the images, and the method has the moment and the group that are reported."""
+    from pfl.engine.evaluation import moments
+
+    small = dataclasses.replace(cell.config, batch_size=1)  # which decides how many images are made up
+    try:
+        with located(f"{cell.config.model} on {cell.dataset}"):
+            run = synthetic_simulation(small, data.shape, data.classes).runs[0]
+    except InvalidInput:
+        raise
+    except Exception as error:  # of a network or a method that is somebody else's, or out of memory
+        accepted = f"hyperparameters and a network that go together ({cause_of(error)})"
+        raise InvalidInput("method", cell.config.method, accepted) from None
+    known = ("headline", *moments(run.method, run.server))
+    if cell.evaluation.moment not in known:
+        raise unknown_name("evaluation.moment", cell.evaluation.moment, known)
+    normalised = any(name.endswith("running_mean") for name in run.server.bank.tensors)
+    if cell.evaluation.metric == "similarity" and cell.evaluation.measure == "wdb" and not normalised:
+        raise InvalidInput("model", cell.config.model, "a network with batch norm, as wdb is reported")
+    groups = run.method.client_groups(run.server)
+    if cell.evaluation.group and cell.evaluation.group not in groups:
+        raise unknown_name("evaluation.group", cell.evaluation.group, groups)
+
+
+def _check_gpu(table: Table) -> None:
+    gpus = table.resources.gpus
+    elsewhere = os.environ.get("RAY_ADDRESS")  # a cluster's machines are not this one
+    if isinstance(gpus, str) or gpus == 0 or elsewhere:
+        return
+    import torch
+
+    if torch.cuda.device_count() < gpus:
+        there = f"{torch.cuda.device_count()} CUDA devices"
+        raise InvalidInput("resources.gpus", gpus, f"auto or 0, as this machine has {there}")
+
+
+def check_precisions(precisions: Set[Precision], resources: Resources) -> None:
+    """Check that this machine computes in what trials ask for; in a cluster each worker checks its own.
+
+    Raises:
+        InvalidInput: it does not.
+    """
+    if precisions <= {"fp32"} or os.environ.get("RAY_ADDRESS"):
+        return
+    import torch
+
+    from pfl.engine.device import check_precision, resolve_device
+
+    device = resolve_device("cuda" if gpus_of(resources, torch.cuda.device_count()) else "cpu")
+    for precision in sorted(precisions):
+        check_precision(precision, device)
+
+
+def _check_writable(folder: Path) -> None:
+    """Whether the folder is there, or could be made, and takes files."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise InvalidInput(str(folder), str(there), "a folder that can be written")

@@ -1,0 +1,52 @@
+"""What `params.yaml` says: the tables that are made, and which part of them."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from pfl.errors import InvalidInput, unknown_name
+from pipeline.spec.table import Subset, Table, load_table, table_names
+from pipeline.spec.yaml import Strict, load
+
+PARAMS = "params.yaml"
+
+
+class Params(Strict):
+    """All of `params.yaml`."""
+
+    tables: list[str] = Field(min_length=1)
+    subset: Subset = Subset()
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Params:
+        for name in self.tables:
+            if self.tables.count(name) > 1:
+                raise InvalidInput("tables", name, "each table once")
+        return self
+
+
+def selected_tables() -> list[str]:
+    """The tables that `params.yaml` selects.
+
+    Raises:
+        InvalidInput: it selects none, or one twice or one that does not exist.
+    """
+    names = load(PARAMS, Params).tables
+    for name in names:
+        if name not in table_names():
+            raise unknown_name(f"{PARAMS}: table", name, table_names())
+    return names
+
+
+def selected_subset() -> Subset:
+    """The part of every table that is run."""
+    return load(PARAMS, Params).subset
+
+
+def load_part(name: str) -> Table:
+    """The part of a table that is run.
+
+    Raises:
+        InvalidInput: as `load_table`, and where the subset names what the table does not have.
+    """
+    return load_table(name).part(selected_subset())

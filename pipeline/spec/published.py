@@ -1,0 +1,128 @@
+"""The papers' printed results: one CSV a paper in ``tables/published/``, one row a printed cell."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pfl.errors import InvalidInput, unknown_name
+from pipeline.spec.yaml import Strict, parse
+
+FOLDER = Path("tables/published")
+
+
+@dataclass(frozen=True)
+class Published:
+    """A printed cell.
+
+    Attributes:
+        paper, table: where it is printed, "pfedsim" and "3" for example.
+        dataset, partition, partition_arg, clients, variant: the paper's setting; clients None: not stated.
+        method: our name of the method; empty where the cell describes data.
+        metric: "accuracy" in percent, or another quantity in the unit that ``note`` names.
+        mean, std: as printed; std None where there is none.
+        note: what a reader should know of a doubtful or unusual cell.
+    """
+
+    paper: str
+    table: str
+    dataset: str
+    partition: str
+    partition_arg: str
+    clients: int | None
+    variant: str
+    method: str
+    metric: str
+    mean: float
+    std: float | None
+    note: str
+
+    @property
+    def is_accuracy(self) -> bool:
+        return self.metric.startswith("accuracy")
+
+
+class PublishedCell(Strict):
+    """How `tables/published/*.csv` name a printed cell, as far as a setting or a row can tell."""
+
+    dataset: str | None = None
+    partition: str | None = None
+    partition_arg: str | None = None
+    clients: int | None = None
+    variant: str | None = None
+    """Of several things that the CSV joins by semicolons, those that matter."""
+    method: str | None = None
+    """None: the row's name."""
+    metric: str | None = None
+    """None: accuracy."""
+
+    def override(self, by: PublishedCell | None) -> PublishedCell:
+        """What both say: variants are joined, otherwise ``by`` goes first."""
+        if by is None:
+            return self
+        variants = ";".join(part.variant for part in (self, by) if part.variant)
+        said = by.model_dump(exclude_none=True) | {"variant": variants or None}
+        return self.model_copy(update=said)
+
+
+def published_cells(file: str, folder: Path = FOLDER) -> list[Published]:
+    """All printed cells of one paper.
+
+    Raises:
+        InvalidInput: there is no such file.
+    """
+    known = [path.name for path in folder.glob("*.csv")]
+    if file not in known:
+        raise unknown_name("published file", file, known)
+    with (folder / file).open(newline="", encoding="utf-8") as lines:
+        return [_cell(row) for row in csv.DictReader(lines)]
+
+
+def not_runs(folder: Path = FOLDER) -> dict[str, dict[str, str]]:
+    """By paper and table, why its cells are no result of a run."""
+    return dict(parse(folder / "not_runs.yaml"))
+
+
+def find(cells: Sequence[Published], table: str, wanted: PublishedCell) -> Published | None:
+    """The cell of ``table`` that ``wanted`` describes; None where the paper prints none.
+
+    Raises:
+        InvalidInput: several fit.
+    """
+    plain = wanted.model_dump(exclude={"variant"}, exclude_none=True)
+    variant = _things(wanted.variant or "")
+    found = [
+        cell
+        for cell in cells
+        if cell.table == table
+        and all(getattr(cell, name) == value for name, value in plain.items())
+        and variant <= _things(cell.variant)
+    ]
+    if len(found) > 1:
+        apart = {
+            name: values
+            for name in type(wanted).model_fields
+            if len(values := list(dict.fromkeys(str(getattr(cell, name)) for cell in found))) > 1
+        }
+        name, values = next(iter(apart.items()))
+        shown = ", ".join(f"{key} {value}" for key, value in wanted.model_dump(exclude_none=True).items())
+        accepted = f"one that names a single printed cell; give '{name}', one of {', '.join(values)}"
+        raise InvalidInput(f"published cell of table {table}", shown, accepted)
+    return found[0] if found else None
+
+
+def _things(variant: str) -> set[str]:
+    """What a variant joins by semicolons."""
+    return set(variant.split(";")) - {""}
+
+
+def _cell(row: dict[str, str]) -> Published:
+    numbers: dict[str, Any] = {
+        "clients": int(row["clients"]) if row["clients"] else None,
+        "mean": float(row["mean"]),
+        "std": float(row["std"]) if row["std"] else None,
+    }
+    return Published(**{**row, **numbers})

@@ -1,0 +1,390 @@
+"""What `tables/*.yaml` may say, and the cells that a table consists of.
+
+All paths are relative to the root of the project, where `dvc` and `pfl` are run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field, PlainValidator, model_validator
+
+from pfl.config import Augmentation, BatchOrder, BNStats, Config, InputScale, Observed, Precision
+from pfl.errors import InvalidInput, unknown_name
+from pipeline.spec.claims import Claim
+from pipeline.spec.evaluation import Evaluation, EvaluationOverride
+from pipeline.spec.published import PublishedCell
+from pipeline.spec.yaml import Strict, load, located
+
+TABLES = Path("tables")
+FIGURES = Path("figures")
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""Of a table, a setting and a row: they name folders and files."""
+AVERAGE = "average"
+"""Names the column of `Table.average`."""
+
+
+def _short_form(key: str) -> BeforeValidator:
+    """A bare string stands for the mapping that gives only ``key``."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
+def _gpus(value: Any) -> float | str:
+    if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
+        return value
+    raise InvalidInput("a share of a GPU", value, "auto or a number of at least 0")
+
+
+Name = Annotated[str, Field(pattern=NAME)]
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class Schedule(Strict):
+    """Training, as in `pfl.config.Config`; what is left out is inherited."""
+
+    participation: float | None = None
+    rounds: int | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+    batch_order: BatchOrder | None = None
+    augmentation: Augmentation | None = None
+    input_scale: InputScale | None = None
+    bn_stats: BNStats | None = None
+    precision: Precision | None = None
+    observe: Observed | None = None
+
+
+class PublishedTable(Strict):
+    """Where the published numbers are: a file of `tables/published/` and its column "table"."""
+
+    file: str
+    table: str
+    seeds: int | None = None
+    """Repetitions behind each printed number; None: the paper does not say."""
+
+
+class Setting(Strict):
+    """A column: how the data are divided. The short form is the partition alone."""
+
+    partition: str
+    label: str | None = None
+    clients: int | None = Field(default=None, ge=1)
+    dataset: str | None = None
+    model: str | None = None
+    schedule: Schedule = Schedule()
+    evaluation: EvaluationOverride = EvaluationOverride()
+    published: PublishedCell | None = None
+
+
+class Average(Strict):
+    """A last column: each row's mean over the settings."""
+
+    label: str = "Average"
+    published: PublishedCell | None = None
+
+
+class RowOverride(Strict):
+    """What a row does differently in one setting."""
+
+    partition: str | None = None
+    params: dict[str, Any] = {}
+    schedule: Schedule = Schedule()
+
+
+class Row(Strict):
+    """A row: a method with its hyperparameters. The short form is the method's name alone."""
+
+    method: str
+    name: Name | None = Field(default=None, alias="as")
+    label: str | None = None
+    clients: int | None = Field(default=None, ge=1)
+    params: dict[str, Any] = {}
+    schedule: Schedule = Schedule()
+    settings: dict[str, RowOverride] = {}
+    """By setting, where the row departs from the above."""
+    evaluation: EvaluationOverride = EvaluationOverride()
+    published: PublishedCell | None = None
+
+    @property
+    def id(self) -> str:
+        return self.name or self.method
+
+    def partition_in(self, setting: str) -> str:
+        """The name of its partition: the setting's, or one of its own where it divides the data otherwise."""
+        departs = self.clients or self.settings.get(setting, RowOverride()).partition
+        return f"{setting}.{self.id}" if departs else setting
+
+
+class Search(Strict):
+    """The search in each cell; no trials: only the pinned configuration runs."""
+
+    trials: int = Field(default=0, ge=0)
+    batch: int = Field(default=3, ge=1)
+    """Trials that are asked for together: they run side by side, and none sees the others' results."""
+    validation: float = Field(default=0.2, gt=0, lt=1)
+    seed: int = Field(default=0, ge=0)
+    ranges: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] = {}
+    """Ends of the range of a hyperparameter, of whichever method has it, in place of the method's own."""
+    early_stopping: bool = False
+    """Stop a trial that is below the median of earlier batches at an evaluation after its method's warm-up.
+    Unfair to what starts slowly, hence off."""
+
+
+class Resources(Strict):
+    """Of one trial."""
+
+    cpus: int = Field(default=1, ge=1)
+    gpus: Annotated[float | Literal["auto"], PlainValidator(_gpus)] = "auto"
+    """A fraction lets as many trials share one; auto: a quarter where there is a GPU."""
+
+
+class Choice(Strict):
+    """One of two choices, as the report names it, and why it should matter."""
+
+    label: str
+    why: str = ""
+
+
+class Choices(Strict):
+    """Two choices of which the report says how much of the distance to the published numbers they explain.
+
+    Each of their combinations is a setting.
+    """
+
+    neither: str
+    alone: dict[str, Choice] = Field(min_length=2, max_length=2)
+    """By the setting that makes this choice and not the other."""
+    both: str
+
+
+class Subset(Strict):
+    """A part of a table: some of its settings, rows and seeds; an empty list stands for all."""
+
+    settings: list[str] = []
+    methods: list[str] = []
+    seeds: list[int] = []
+
+
+class Table(Strict):
+    """A table of results: settings are its columns, methods its rows."""
+
+    title: str
+    paper: str | None = None
+    note: str | None = None
+    dataset: str
+    model: str
+    clients: int | None = Field(default=None, ge=1)
+    schedule: Schedule = Schedule()
+    settings: dict[Name, Annotated[Setting, _short_form("partition")]] = Field(min_length=1)
+    methods: list[Annotated[Row, _short_form("method")]] = Field(min_length=1)
+    average: Average | None = None
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
+    evaluation: Evaluation = Evaluation()
+    search: Search = Search()
+    resources: Resources = Resources()
+    keep: Literal["models"] | None = None
+    """models: every client's final model of each final trial, in `.sweeps/models/`."""
+    published: PublishedTable | None = None
+    claims: list[Claim] = []
+    choices: Choices | None = None
+    sources: dict[str, str] = {}
+
+    @property
+    def columns(self) -> dict[str, Setting | Average]:
+        """The settings, and the average where there is one."""
+        return {**self.settings, AVERAGE: self.average} if self.average else dict(self.settings)
+
+    @property
+    def trials_of_a_cell(self) -> int:
+        """At most: a search may choose a configuration that has run."""
+        search = self.search.trials
+        return len(self.seeds) + (search + len(self.seeds) if search else 0)
+
+    @property
+    def size(self) -> str:
+        """For example "14 cells, at most 210 trials"."""
+        cells = len(self.settings) * len(self.methods)
+        return f"{cells} cells, at most {cells * self.trials_of_a_cell} trials"
+
+    def part(self, subset: Subset) -> Table:
+        """This table without what ``subset`` leaves out.
+
+        Raises:
+            InvalidInput: ``subset`` names a setting, a row or a seed that the table does not have, or
+                leaves out the seed that the search runs on.
+        """
+        if self.search.trials and self.seeds[0] not in (subset.seeds or self.seeds):
+            first = f"{self.seeds[0]} among them: the search runs on it"
+            raise InvalidInput("subset.seeds", subset.seeds, first)
+        rows = {row.id: row for row in self.methods}
+        return self.model_copy(
+            update={
+                "settings": _chosen("settings", subset.settings, self.settings),
+                "methods": list(_chosen("methods", subset.methods, rows).values()),
+                "seeds": list(_chosen("seeds", subset.seeds, dict.fromkeys(self.seeds))),
+            }
+        )
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Table:
+        rows = [row.id for row in self.methods]
+        for row in rows:
+            if rows.count(row) > 1:
+                raise InvalidInput("methods", row, "each row once (give one of them a name with 'as')")
+        for seed in self.seeds:
+            if self.seeds.count(seed) > 1:
+                raise InvalidInput("seeds", seed, "each seed once")
+        if self.average and AVERAGE in self.settings:
+            raise InvalidInput("settings", AVERAGE, "another name, as that column is the average's")
+        for claim in self.claims:
+            claim.check(list(self.settings), rows)
+        for departing in self.methods:
+            for setting in departing.settings:
+                if setting not in self.settings:
+                    raise unknown_name(f"setting of {departing.id}", setting, self.settings)
+        if self.choices:
+            for setting in (self.choices.neither, *self.choices.alone, self.choices.both):
+                if setting not in self.settings:
+                    raise unknown_name("setting of choices", setting, self.settings)
+        return self
+
+
+def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
+    """What ``names`` names of ``known``, in its order; all of it for no names."""
+    for name in names:
+        if name not in known:
+            raise unknown_name(f"subset.{key}", str(name), map(str, known))
+    return {name: known[name] for name in known if name in names or not names}
+
+
+def target(column: Setting | Average, row: Row) -> PublishedCell | None:
+    """What a cell is held against; None: nothing."""
+    if column.published is None:
+        return None
+    wanted = column.published.override(row.published)
+    usual = {"method": wanted.method or row.id, "metric": wanted.metric or "accuracy"}
+    return wanted.model_copy(update=usual)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A setting and a row: one place of the table, with its pinned configuration."""
+
+    table: str
+    setting: str
+    row: str
+    label: str
+    dataset: str
+    partition: str
+    clients: int | None
+    config: Config
+    """Validated, the method's defaults filled in."""
+    evaluation: Evaluation
+    partition_name: str
+    """See `Row.partition_in`."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.setting}/{self.row}"
+
+
+def cells(name: str, table: Table) -> tuple[Cell, ...]:
+    """The cells of a table, a column after another.
+
+    Raises:
+        InvalidInput: a name is unknown or a value outside its range; the message names file and cell.
+    """
+    return tuple(
+        _cell(name, table, setting_name, setting, row)
+        for setting_name, setting in table.settings.items()
+        for row in table.methods
+    )
+
+
+def _cell(name: str, table: Table, setting_name: str, setting: Setting, row: Row) -> Cell:
+    departure = row.settings.get(setting_name, RowOverride())
+    schedule: dict[str, Any] = {}
+    for part in (table.schedule, setting.schedule, row.schedule, departure.schedule):
+        schedule |= part.model_dump(exclude_none=True)
+    with located(f"{table_file(name)}: cell {setting_name}/{row.id}"):
+        config = Config(
+            method=row.method,
+            hyperparameters=row.params | departure.params,
+            model=setting.model or table.model,
+            eval_every=table.evaluation.every,
+            **schedule,
+        ).validated()
+        evaluation = table.evaluation.override(setting.evaluation, row.evaluation)
+    return Cell(
+        table=name,
+        setting=setting_name,
+        row=row.id,
+        label=row.label or row.id,
+        dataset=setting.dataset or table.dataset,
+        partition=departure.partition or setting.partition,
+        clients=row.clients or setting.clients or table.clients,
+        config=config,
+        evaluation=evaluation,
+        partition_name=row.partition_in(setting_name),
+    )
+
+
+def table_file(name: str) -> Path:
+    """Of a table, or of a figure, which is a table of runs and what is drawn of them."""
+    figure = FIGURES / f"{name}.yaml"
+    if figure.exists():
+        return figure
+    return TABLES / f"{name}.yaml"
+
+
+def manifest_file(table: str) -> Path:
+    """What the download stage writes."""
+    return Path("data/manifests") / f"{table}.json"
+
+
+def partition_file(table: str, partition_name: str, seed: int | None = None) -> Path:
+    """What the partition stage writes, beside its statistics (.json) and its plot (.svg).
+
+    Args:
+        seed: of the run, where each has a partition of its own.
+    """
+    own = "" if seed is None else f"@seed{seed}"
+    return Path("data/partitions") / table / f"{partition_name}{own}.npz"
+
+
+def table_names() -> list[str]:
+    """The tables that there are files of.
+
+    Raises:
+        InvalidInput: there are none here.
+    """
+    return names_in(TABLES)
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names of the YAML files in a folder of the project.
+
+    Raises:
+        InvalidInput: there are none here.
+    """
+    found = sorted(path.stem for path in folder.glob("*.yaml"))
+    if not found:
+        raise InvalidInput(f"{folder}/*.yaml", "no such file", "to be run in the root of the project")
+    return found
+
+
+def load_table(name: str) -> Table:
+    """The table of `tables/<name>.yaml`.
+
+    Raises:
+        InvalidInput: there is no such table, or its file says what it may not; the message is one line.
+    """
+    if name not in table_names():
+        raise unknown_name("table", name, table_names())
+    return load(table_file(name), Table)

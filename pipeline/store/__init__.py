@@ -1,0 +1,1 @@
+"""What is known: the ledger, MLflow, and the files of a run."""

@@ -1,0 +1,75 @@
+"""JSON files that an earlier command wrote: whole, or as if they were not there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pfl.data.partition import Division, Partition, follows_run
+from pfl.errors import InvalidInput
+from pipeline.spec.table import Table, manifest_file, partition_file
+
+
+def stored(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where there is no file, or another thing in it."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def load_manifest(table: str) -> dict[str, Any]:
+    """What the download stage found of a table's data sets.
+
+    Raises:
+        InvalidInput: that stage has not run, or its file is damaged.
+    """
+    path = manifest_file(table)
+    found = stored(path) or {}
+    if "datasets" not in found:
+        raise InvalidInput("manifest", str(path), "a file that the download stage wrote; run it first")
+    return found
+
+
+def save_division(division: Division, table: str, name: str) -> None:
+    """Write a partition where a sweep looks for it: one file, or one for each seed."""
+    if isinstance(division, Partition):
+        division.save(partition_file(table, name))
+    else:
+        for seed, partition in division.items():
+            partition.save(partition_file(table, name, seed))
+
+
+def load_division(table: str, name: str, spec: str, seeds: Iterable[int]) -> Division:
+    """What `save_division` wrote, of all ``seeds`` where the specification says that each has its own.
+
+    Raises:
+        InvalidInput: a file is missing or damaged.
+    """
+    if follows_run(spec):
+        return {seed: Partition.load(partition_file(table, name, seed)) for seed in seeds}
+    return Partition.load(partition_file(table, name))
+
+
+def load_results(table: str, root: Path) -> dict[str, Any]:
+    """The content of a table's ``results.json``.
+
+    Args:
+        root: the project's root folder.
+
+    Raises:
+        InvalidInput: the table has no results, or the file is damaged or of another version.
+    """
+    path = root / "results" / table / "results.json"
+    if not path.exists():
+        raise InvalidInput("table", table, "a table with results; run its sweep first")
+    found = stored(path) or {}
+    with suppress(ValueError):
+        Table.model_validate(found.get("config"))
+        if {"table", "subset", "cells"} <= found.keys():
+            return found
+    raise InvalidInput("results", str(path), "a file that a sweep of this version wrote; run it again")

@@ -1,0 +1,51 @@
+"""The sources that a sweep runs on, and where it keeps what is under way."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pfl.trials import Trial, commit, edits, folder_of
+from pipeline.spec.table import table_file
+
+SCRATCH = Path(".sweeps")
+"""What is under way: untracked, and of no interest once a sweep has ended, except for the
+ledger and the models that a table keeps."""
+
+MODELS = SCRATCH / "models"
+"""The final models of trials, by their keys, of tables that keep them."""
+
+
+def checkpoints_of(table: str) -> Path:
+    """Where the trials of a table that are under way have their checkpoints."""
+    return SCRATCH / "trials" / table
+
+
+def checkpoint_folder(*trials: Trial) -> Path:
+    """Of the trials of one stack."""
+    return checkpoints_of(trials[0].table) / folder_of(*trials)
+
+
+def models_file(key: str) -> Path:
+    return MODELS / f"{key}.pt"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The code whose numbers a row holds, as in `pfl.trials.commit`; an edited table is an edit, too."""
+
+    commit: str
+    dirty: bool
+    sources: str
+
+    @classmethod
+    def current(cls, table: str | None = None) -> Sources:
+        """The code, and, if one is given, the file of the table or figure whose rows it makes."""
+        code = cls(**commit())
+        edited = table is not None and bool(edits(Path(), str(table_file(table))))
+        return replace(code, dirty=code.dirty or edited)
+
+    def stamp(self, row: dict[str, Any]) -> dict[str, Any]:
+        """``row``, said to be of these sources."""
+        return {**row, **asdict(self)}

@@ -1,0 +1,1 @@
+"""What runs: the stages that compute."""

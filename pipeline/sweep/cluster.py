@@ -1,0 +1,221 @@
+"""A Ray cluster, of this machine's own or the one at RAY_ADDRESS, that runs a scheduler's trials."""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import logging
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from pfl.errors import InvalidInput
+from pfl.trials import Trial, commit
+from pipeline.spec.table import Resources
+from pipeline.sweep.cluster_checks import check_cluster, check_nodes
+from pipeline.sweep.scheduler import Scheduler
+
+GPU_SHARE = 0.25
+"""Of a trial whose table leaves it open: small networks leave most of a GPU idle."""
+
+OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least: what passes between driver and workers is text
+
+SCRATCH_PREFIX = "pfl-sweep-"
+"""Of the folders for Ray's files in the system's temporary folder."""
+
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    # Where memory runs out the kernel ends a process, and Tune starts it anew; what Ray's monitor ends, Tune
+    # takes for the end of the sweep.
+    "RAY_memory_monitor_refresh_ms": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C raises at once; checkpoints and ledger have what is done
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # Tune's own record of the experiment is never read
+}
+
+
+Watch = Callable[[int, Sequence[Sequence[Trial]]], None]
+"""Told how many trials run side by side, and which are under way, those of one stack together."""
+
+
+def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
+    """Run a scheduler until it is finished.
+
+    Args:
+        resources: of one trial.
+        watch: called several times a second, and once after the last trial.
+
+    Raises:
+        InvalidInput: the cluster at RAY_ADDRESS is not fit for it or has ended trials, no node has what a
+            trial needs, or the sources were edited meanwhile.
+    """
+    os.environ.update(ENVIRONMENT)
+    with scratch_folder() as scratch, connected(scratch):
+        import ray
+        from ray import tune
+
+        from pipeline.sweep.ray_search import Clock, SchedulerSearcher, Worker
+
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it looks for log files that nobody writes
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        gpus = gpus_of(resources, sum(node.get("GPU", 0) for node in nodes))
+        slots = slots_of(resources.cpus, gpus, nodes)
+        # A worker that is done finds the next trial waiting.
+        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(slots)
+        scheduler.stacks = gpus > 0
+        job = {
+            "root": str(Path.cwd()),
+            "source": os.environ.get("DATA_SOURCE"),
+            "sources": commit()["sources"],
+            "keep_models": scheduler.keeps_models,
+            "execution": {"device": "cuda" if gpus else "cpu", "threads": resources.cpus},
+        }
+        search = SchedulerSearcher(scheduler, job)
+        with memory_not_monitored():
+            tune.Tuner(
+                tune.with_resources(Worker, {"cpu": resources.cpus, "gpu": gpus}),
+                tune_config=tune.TuneConfig(search_alg=search, num_samples=-1, reuse_actors=True),
+                run_config=tune.RunConfig(
+                    storage_path=str(scratch / "tune"),
+                    callbacks=[Clock(lambda: watch(slots, search.under_way))],
+                    verbose=0,
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                    failure_config=tune.FailureConfig(max_failures=1),  # of processes, not of trials
+                ),
+            ).fit()
+        if search.edited:
+            kept = (
+                "those that the sweep began with; what is done is kept, and the next sweep runs the new ones"
+            )
+            raise InvalidInput("sources", "an edit while trials ran", kept)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for what Ray writes, locked until the end; those that killed sweeps have left are removed."""
+    temporary = Path(tempfile.gettempdir())
+    for left in temporary.glob(f"{SCRATCH_PREFIX}*"):
+        with suppress(OSError), _locked(left):
+            shutil.rmtree(left, ignore_errors=True)
+    hidden = Path(tempfile.mkdtemp(prefix=f".{SCRATCH_PREFIX}"))
+    with _locked(hidden):
+        folder = hidden.rename(temporary / hidden.name[1:])  # others see it only now
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, which ends with this process however that ends.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def connected(scratch: Path) -> Iterator[None]:
+    """Inside, Ray is there: this machine's own, with its files in ``scratch``, or the one at RAY_ADDRESS.
+
+    Raises:
+        InvalidInput: the cluster at RAY_ADDRESS is not fit for a sweep.
+    """
+    address = os.environ.get("RAY_ADDRESS")
+    options: dict[str, Any] = {}
+    if address:
+        check_cluster(address)
+        os.environ["RAY_AUTH_MODE"] = "token"
+    else:
+        from joblib import cpu_count  # counts what a container or taskset leaves of the machine
+
+        # Ray's services listen on all interfaces: nobody but this sweep knows the token.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        options = {
+            "address": "local",
+            "num_cpus": cpu_count(),
+            "include_dashboard": False,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "_temp_dir": str(scratch),
+        }
+    import ray
+
+    terminate = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+        signal.signal(signal.SIGTERM, terminate)  # Ray has put a handler of its own there
+        if address:
+            check_nodes(node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
+        yield
+    finally:
+        # Ray ends the process if another thread frees a reference of its meanwhile: no collection begins by
+        # itself, and one that is asked for finds nothing that was there before.
+        gc.disable()
+        gc.freeze()
+        ray.shutdown()
+        gc.unfreeze()
+        gc.enable()
+
+
+@contextmanager
+def memory_not_monitored() -> Iterator[None]:
+    """Inside, what the memory monitor of a joined cluster ends is said in a line; Tune raises a traceback.
+
+    Raises:
+        InvalidInput: the monitor has ended trials.
+    """
+    from ray.exceptions import OutOfMemoryError
+
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, OutOfMemoryError):
+            raise
+        other = (
+            "one whose memory monitor ends no trials (RAY_memory_monitor_refresh_ms=0 at every `ray start`); "
+            "what is done is kept, and the same command goes on from here"
+        )
+        raise InvalidInput("RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), other) from None
+
+
+def gpus_of(resources: Resources, there: float) -> float:
+    """The share of a GPU that a trial takes, where there are ``there`` GPUs."""
+    if resources.gpus == "auto":
+        return GPU_SHARE if there else 0
+    return resources.gpus
+
+
+def slots_of(cpus: int, gpus: float, nodes: Iterable[Mapping[str, float]]) -> int:
+    """How many trials run side by side on nodes with the given resources; no trial is spread over two.
+
+    Raises:
+        InvalidInput: one trial asks for more than any node has.
+    """
+    nodes = list(nodes)
+    for name, kind, asked in (("cpus", "CPU", cpus), ("gpus", "GPU", gpus)):
+        most = max((node.get(kind, 0) for node in nodes), default=0)
+        if asked > most:
+            raise InvalidInput(f"resources.{name}", asked, f"at most the {most:g} that Ray finds on a node")
+    slots = sum(
+        int(min(node.get("CPU", 0) / cpus, node.get("GPU", 0) / gpus if gpus else float("inf")))
+        for node in nodes
+    )
+    if not slots:
+        asked_for = f"{cpus} CPUs and {gpus:g} GPUs"
+        raise InvalidInput("resources", asked_for, "what one node has together, and here none has")
+    return slots

@@ -1,0 +1,181 @@
+"""What a sweep shows while it runs: trials done of how many, rounds, best so far by cell, time left."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pfl.trials import Trial
+from pipeline.report.formats import duration
+from pipeline.report.summary import failure, score
+from pipeline.store.heartbeat import reached
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from pipeline.sweep.cell_scheduler import Candidate, CellScheduler
+    from pipeline.sweep.scheduler import Scheduler
+
+SECONDS_BETWEEN_LINES = 60
+CELLS_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Running:
+    """The trials of one stack that is under way, and the last round that they have told."""
+
+    trials: Sequence[Trial]
+    round: int
+
+    @property
+    def part(self) -> float:
+        """Of their rounds."""
+        return self.round / self.trials[0].config["rounds"]
+
+    @property
+    def simulations(self) -> int:
+        return sum(len(trial.seeds) for trial in self.trials)
+
+    @property
+    def begun(self) -> float:
+        """Simulations' worth of rounds that are done."""
+        return self.part * self.simulations
+
+
+class Progress:
+    """A live display on a terminal; elsewhere a line a cell, and one every minute."""
+
+    def __init__(self, table: str, scheduler: Scheduler):
+        self._table = table
+        self._agenda = scheduler
+        self._slots = 1
+        self._under_way: Sequence[Sequence[Trial]] = ()
+        self._told = {id(cell) for cell in scheduler.cells if cell.finished}
+        self._last_line = self._updated = time.monotonic()
+        self._busy = 0.0  # seconds, summed over the places
+        self._resumed = 0.0  # simulations' worth of rounds that checkpoints had
+        self._live = None
+        if sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(get_renderable=self._picture, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def update(self, slots: int, under_way: Sequence[Sequence[Trial]]) -> None:
+        """Show where the scheduler stands; see `pipeline.sweep.cluster.Watch`."""
+        now = time.monotonic()
+        self._busy += (now - self._updated) * min(len(self._under_way), slots)
+        for trials in under_way:
+            if all(trials[0] is not known[0] for known in self._under_way):  # it has just begun
+                self._resumed += Running(trials, reached(trials)).begun
+        self._updated, self._slots, self._under_way = now, slots, under_way
+        for cell in self._agenda.cells:
+            if cell.finished and id(cell) not in self._told:
+                self._told.add(id(cell))
+                self._say(f"{cell.cell.id}: {self._scores(cell)}")
+        if not self._live and time.monotonic() - self._last_line > SECONDS_BETWEEN_LINES:
+            self._say(self._summary(self._running()))
+
+    def _say(self, line: str) -> None:
+        self._last_line = time.monotonic()
+        if self._live:
+            self._live.console.print(line, highlight=False, markup=False)
+        else:
+            print(f"[{self._agenda.done}/{self._agenda.total}] {line}", flush=True)
+
+    def _summary(self, running: Sequence[Running]) -> str:
+        scheduler = self._agenda
+        text = f"{self._table}: {scheduler.done} of {scheduler.total} trials"
+        if scheduler.served:
+            text += f", {scheduler.served} of them out of the ledger"
+        if begun := sum(one.begun for one in running):
+            span = " to ".join(dict.fromkeys(f"{100 * one.part:.0f}" for one in (running[-1], running[0])))
+            text += f", {len(running)} under way ({span} % of their rounds)"
+        elif not scheduler.ran:
+            text += ", processes are starting"
+        done_here = scheduler.ran + begun - self._resumed
+        if done_here > 0 and scheduler.done < scheduler.total:
+            left = (scheduler.total - scheduler.done - begun) / self._slots
+            longest = max((one.simulations - one.begun for one in running), default=0.0)
+            text += f", about {duration(max(left, longest) * self._busy / done_here)} left"
+        return text
+
+    def _running(self) -> list[Running]:
+        """What is under way, the furthest first, without what Tune has asked for ahead of its start."""
+        found = [Running(trials, reached(trials)) for trials in self._under_way]
+        return sorted(found, key=lambda one: one.part, reverse=True)[: self._slots]
+
+    def _scores(self, cell: CellScheduler) -> str:
+        """For example "pinned 91.20 ± 0.43 %, selected 93.05 ± 0.51 %"."""
+        candidates = {"pinned": cell.pinned, "selected": cell.selected}
+        if cell.selected is cell.pinned:
+            del candidates["selected"]
+        return ", ".join(
+            f"{name} {self._score(cell, candidate)}" for name, candidate in candidates.items() if candidate
+        )
+
+    def _so_far(self, cell: CellScheduler) -> str:
+        """For example "pinned 91.20 %, best of the search 93.05 % on validation data"."""
+        texts = []
+        if any(key in cell.seen for key in cell.pinned.keys):
+            texts.append(f"pinned {self._score(cell, cell.pinned)}")
+        values = [value for value in cell.values if value is not None]
+        if values:
+            texts.append(f"best of the search {max(values):.2f} % on validation data")
+        return ", ".join(texts)
+
+    def _score(self, cell: CellScheduler, candidate: Candidate) -> str:
+        outcomes, evaluation = self._agenda.outcomes, cell.cell.evaluation
+        rows = [outcomes[key] for key in candidate.keys if key in outcomes]
+        found = score([row for row in rows if failure(row) is None], evaluation)
+        if found is None:
+            return "failed"
+        spread = "" if found.std is None else f" ± {found.std:.2f}"
+        return f"{found.mean:.2f}{spread} {evaluation.unit}"
+
+    def _picture(self) -> Group:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        rounds: dict[str, list[int]] = {}
+        running = self._running()
+        for one in running:
+            for name in {trial.cell for trial in one.trials}:
+                rounds.setdefault(name, []).append(one.round)
+        begun = [
+            cell for cell in self._agenda.cells if cell.cell.id in rounds or (cell.seen and not cell.finished)
+        ]
+        cells = Table.grid(padding=(0, 2))
+        for cell in begun[:CELLS_SHOWN]:
+            at = ", ".join(map(str, rounds.get(cell.cell.id, ())))
+            cells.add_row(
+                cell.cell.id,
+                f"{len(cell.seen)} of {cell.total}",
+                f"round {at} of {cell.cell.config.rounds}" if at else "",
+                self._so_far(cell),
+            )
+        total = Table.grid(padding=(0, 2))
+        total.add_row(
+            ProgressBar(
+                total=self._agenda.total,
+                completed=self._agenda.done + sum(one.begun for one in running),
+                width=30,
+            ),
+            self._summary(running),
+        )
+        return Group(cells, total)

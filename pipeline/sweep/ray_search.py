@@ -1,0 +1,160 @@
+"""What Ray Tune is given: a searcher that hands out a scheduler's trials, and a process that runs them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import shutil
+from collections.abc import Callable
+from functools import cache
+from logging.handlers import QueueHandler
+from typing import TYPE_CHECKING, Any
+
+from ray import tune
+from ray.tune.search import Searcher
+
+from pfl.config import Execution
+from pfl.trials import Trial, cause_of, commit, run_together, run_trial
+from pipeline.store import heartbeat as rounds
+from pipeline.store.workspace import MODELS, checkpoint_folder
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+    from pfl.data.partition import Division
+    from pipeline.sweep.scheduler import Scheduler
+
+
+class SchedulerSearcher(Searcher):
+    """Suggests the trials of a scheduler and takes note of their ends.
+
+    Args:
+        job: what a worker must know besides the trial.
+
+    Attributes:
+        edited: a worker has found other sources than the sweep's; no further trial is handed out.
+    """
+
+    def __init__(self, scheduler: Scheduler, job: dict[str, Any]):
+        super().__init__()
+        self._agenda = scheduler
+        self._job = job
+        self.edited = False
+        self._running: dict[str, list[Trial]] = {}
+
+    @property
+    def under_way(self) -> list[list[Trial]]:
+        """The trials that are handed out and have not ended, those of one stack together."""
+        return list(self._running.values())
+
+    def suggest(self, trial_id: str) -> Any:
+        if self.edited:
+            return Searcher.FINISHED
+        trial = self._agenda.next()
+        if trial is None:
+            return Searcher.FINISHED if self._agenda.finished else None
+        trials = self._running[trial_id] = [trial, *self._agenda.batch_with(trial)]
+        return {"job": json.dumps({**self._job, "trials": [one.to_dict() for one in trials]})}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        trials = self._running.pop(trial_id)
+        for line in (result or {}).get("said", ()):
+            print(f"{trials[0].cell}, {trials[0].phase}: {line}", flush=True)
+        if result is None or error:
+            for trial in trials:
+                self._agenda.fail(trial, "its process died twice (killed, perhaps for want of memory)")
+        elif "edited" in result:
+            self.edited = True
+        else:
+            for trial, end in zip(trials, json.loads(result["ends"]), strict=True):
+                if "error" in end:
+                    self._agenda.fail(trial, end["error"])
+                else:
+                    self._agenda.record(trial, end["rows"])
+            shutil.rmtree(checkpoint_folder(*trials), ignore_errors=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing of it goes into Tune's own record of the experiment: a sweep goes on from the ledger."""
+        return {}
+
+    def save(self, checkpoint_path: str) -> None:
+        """Likewise nothing."""
+
+
+class Clock(tune.Callback):
+    """Calls ``tick`` after every step of Tune's loop, several times a second."""
+
+    def __init__(self, tick: Callable[[], None]):
+        self._tick = tick
+
+    def on_step_end(self, iteration: int, trials: list[tune.experiment.Trial], **_: Any) -> None:
+        self._tick()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing of it goes into Tune's record either."""
+        return {}
+
+
+class Worker(tune.Trainable):
+    """Runs one trial after another, or several in one stack; starting a process costs more than a small
+    simulation.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self._said = queue.SimpleQueue[logging.LogRecord]()  # what `pfl` has to say; nobody sees this process
+        logging.getLogger("pfl").addHandler(QueueHandler(self._said))
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self._job = json.loads(new_config["job"])
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """The rows of each trial, or why there are none: its failure is not the process's."""
+        outcome = self._outcome()
+        said = [self._said.get().getMessage() for _ in range(self._said.qsize())]
+        return {"done": True, "said": list(dict.fromkeys(said)), **outcome}
+
+    def _outcome(self) -> dict[str, Any]:
+        os.chdir(self._job["root"])
+        if commit()["sources"] != self._job["sources"]:  # a process that was started late
+            return {"edited": True}
+        trials = [Trial.from_dict(trial) for trial in self._job["trials"]]
+        return {"ends": json.dumps(self._ends(trials))}
+
+    def _ends(self, trials: list[Trial]) -> list[dict[str, Any]]:
+        first = trials[0]
+        models = self._job["keep_models"] and first.phase == "final"
+        execution = Execution(
+            **self._job["execution"],
+            checkpoint_dir=str(checkpoint_folder(*trials)),
+            save=str(MODELS) if models else None,
+        )
+        try:
+            dataset = _dataset(first.dataset, self._job["source"])
+            partition = _division(first.table, first.setting, first.partition, first.seeds)
+            tell = rounds.heartbeat_writer(trials)
+            if len(trials) == 1:
+                return [{"rows": run_trial(first, dataset, partition, execution, tell)}]
+            return [{"rows": rows} for rows in run_together(trials, dataset, partition, execution, tell)]
+        except Exception as error:
+            if len(trials) == 1:
+                return [{"error": cause_of(error)}]
+        return [end for trial in trials for end in self._ends([trial])]  # what fails fails alone
+
+
+@cache
+def _dataset(name: str, source: str | None) -> Dataset:
+    from pfl.data.dataset import load
+
+    return load(name, source, progress=False)
+
+
+@cache
+def _division(table: str, name: str, spec: str, seeds: tuple[int, ...]) -> Division:
+    from pipeline.store.json_io import load_division
+
+    return load_division(table, name, spec, seeds)

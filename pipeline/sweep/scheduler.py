@@ -1,0 +1,190 @@
+"""What is left to run of a table, and what has come of it: the sweep without the machinery that runs it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pfl.config import Config, stackable
+from pfl.trials import Trial
+from pipeline.spec.table import Cell, Table
+from pipeline.store.ledger import Ledger, Row
+from pipeline.store.workspace import models_file
+from pipeline.sweep.cell_scheduler import Candidate, CellScheduler
+
+if TYPE_CHECKING:
+    from pfl.data.partition import Division
+
+
+class Scheduler:
+    """The trials of a table, handed out one by one; what is in the ledger is taken from there.
+
+    Args:
+        datasets: shape and number of classes of each, as in the manifest.
+        on_row: told of every row that a cell receives, and whether it came out of the ledger.
+        on_cell: told of every cell that is finished.
+        curves: accuracies by round are wanted of every row, whatever the table reads.
+
+    Attributes:
+        keeps_models: the table wants the models of final trials, not their rows alone.
+        stacks: hand out what can share a stack together, for a device that is the faster for it.
+        ran: how many simulations were run.
+        outcomes: the row of every key that is settled.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        table: Table,
+        partitions: Mapping[str, Division],
+        datasets: Mapping[str, Any],
+        ledger: Ledger,
+        on_row: Callable[[CellScheduler, Candidate, Row, bool], None] = lambda *_: None,
+        on_cell: Callable[[CellScheduler], None] = lambda _: None,
+        curves: bool = False,
+    ):
+        self.cells = [
+            CellScheduler(cell, table, partitions[cell.partition_name], datasets[cell.dataset], curves)
+            for cell in cells
+        ]
+        self.outcomes: dict[str, Row] = {}
+        self.ran = 0
+        self.keeps_models = table.keep == "models"
+        self._ledger = ledger
+        self.stacks = False
+        self._on_row = on_row
+        self._on_cell = on_cell
+        self._served: set[str] = set()
+        self._out: set[str] = set()
+        self._catch_up()
+
+    @property
+    def served(self) -> int:
+        """How many simulations came out of the ledger."""
+        return len(self._served)
+
+    @property
+    def done(self) -> int:
+        """Simulations that have ended, of `total`."""
+        return len({key for cell in self.cells for key in cell.seen})
+
+    @property
+    def total(self) -> int:
+        return len({key for cell in self.cells for key in cell.keys}) + sum(
+            cell.to_come for cell in self.cells
+        )
+
+    @property
+    def finished(self) -> bool:
+        return all(cell.finished for cell in self.cells)
+
+    def open(self) -> Iterator[Trial]:
+        """The trials that can be started now: pinned configurations, then searches, then what they chose."""
+        pinned = [(cell, cell.pinned) for cell in self.cells]
+        searched = [(cell, candidate) for cell in self.cells for candidate in cell.searched]
+        selected = [(cell, cell.selected) for cell in self.cells if cell.selected]
+        for cell, candidate in (*pinned, *searched, *selected):
+            trial = candidate.open(cell.seen | self._out, self.stacks)
+            if trial:
+                yield trial
+
+    def next(self) -> Trial | None:
+        """A trial to start, whose end is told to `record` or `fail`; None: none is open now."""
+        trial = next(self.open(), None)
+        if trial is None:
+            return None
+        keys = set(trial.keys())
+        self._out |= keys
+        # Other cells may read other moments of the same simulation.
+        moments = {cell.moment for cell in self.cells if not keys.isdisjoint(cell.keys)}
+        return dataclasses.replace(trial, moments=tuple(sorted(moments)))
+
+    def batch_with(self, trial: Trial) -> list[Trial]:
+        """Further trials for the stack of one that has just been handed out, handed out with it."""
+        if not self.stacks or trial.bars or (self.keeps_models and trial.phase == "final"):
+            return []
+
+        def place(one: Trial) -> tuple[object, ...]:
+            divided = tuple(one.partition_of(seed) for seed in one.seeds)
+            return one.phase, one.dataset, divided, one.seeds, one.bars, one.objective[0]
+
+        found: list[Trial] = []
+        config = Config.from_dict(trial.config)
+        for other in self.open():
+            alike = place(other) == place(trial) and stackable([config, Config.from_dict(other.config)])
+            if alike and self._out.isdisjoint(other.keys()):  # two rows may ask for the same
+                self._out.update(other.keys())
+                found.append(other)
+        return found
+
+    def record(self, trial: Trial, rows: Sequence[Row]) -> None:
+        """Take the rows of a trial that has ended."""
+        if {row["key"] for row in rows} != set(trial.keys()):
+            self.fail(trial, "the worker's rows have other keys: it runs other sources")
+            return
+        for row in rows:
+            # A trial that was run again for its models alone has its row.
+            known = self._ledger.get(row["key"], trial.moments)
+            self.outcomes[row["key"]] = known or self._ledger.append(row)
+        self.ran += len(rows)
+        self._out.difference_update(trial.keys())
+        self._catch_up()
+
+    def fail(self, trial: Trial, cause: str) -> None:
+        """Take note that a trial has ended without a result."""
+        place = {
+            name: getattr(trial, name) for name in ("table", "cell", "setting", "row", "method", "phase")
+        }
+        self.record(
+            trial,
+            [
+                {
+                    "key": key,
+                    **place,
+                    "seed": seed,
+                    "config": dict(trial.config),
+                    "dataset": trial.dataset,
+                    "partition": trial.partition,
+                    "data_checksum": trial.data_checksum,
+                    "partition_checksum": trial.partition_of(seed),
+                    "behaviour": trial.behaviour,
+                    "error": cause,
+                    "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+                }
+                for seed, key in zip(trial.seeds, trial.keys(), strict=True)
+            ],
+        )
+
+    def _catch_up(self) -> None:
+        """Serve what the ledger has, and let the searches go on as far as it leads."""
+        for cell in self.cells:
+            if cell.finished:
+                continue
+            self._serve(cell)
+            while cell.advance(self.outcomes):
+                self._serve(cell)
+            if cell.finished:
+                self._on_cell(cell)
+
+    def _lacks_models(self, candidate: Candidate, key: str) -> bool:
+        return self.keeps_models and candidate.trial.phase == "final" and not models_file(key).exists()
+
+    def _serve(self, cell: CellScheduler) -> None:
+        for candidate in cell.candidates:
+            for key in candidate.keys:
+                if key in cell.seen:
+                    continue
+                if key not in self.outcomes or not cell.accepts(self.outcomes[key]):
+                    row = self._ledger.get(key, cell.curves)
+                    if self._lacks_models(candidate, key):
+                        row = None
+                    if row is None and candidate.trial.bars:
+                        row = self._ledger.stopped(key, cell.curves)
+                    if row is None:
+                        continue
+                    self.outcomes[key] = row
+                    self._served.add(key)
+                cell.seen.add(key)
+                self._on_row(cell, candidate, self.outcomes[key], key in self._served)

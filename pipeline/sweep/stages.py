@@ -1,0 +1,99 @@
+"""The stages that `dvc.yaml` runs before the report: download, partition and train-sweep."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pfl.errors import InvalidInput
+from pfl.files import write_json, write_text
+from pipeline.spec.params import load_part
+from pipeline.spec.table import Table, cells, load_table, manifest_file, partition_file
+from pipeline.store.json_io import load_manifest, save_division
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+
+
+def download(name: str) -> None:
+    """Fetch and decode a table's data sets, and write what they are to `data/manifests/<table>.json`.
+
+    Of the columns that the subset leaves out it says which data sets are ``absent`` here.
+    """
+    names = _names(load_part(name))
+    datasets = {dataset: _described(_load(dataset)) for dataset in names}
+    absent = [dataset for dataset in _names(load_table(name)) if dataset not in names and _is_absent(dataset)]
+    write_json(manifest_file(name), {"table": name, "datasets": datasets, "absent": absent})
+    for dataset, found in datasets.items():
+        print(f"{dataset}: {found['images']} images in {found['classes']} classes, {found['identity']}")
+
+
+def partition(name: str) -> None:
+    """Divide the data over the clients: index lists, statistics and a bubble plot for every setting.
+
+    Where each seed has a partition of its own, statistics and plot are those of the table's first.
+
+    Raises:
+        InvalidInput: the download stage has not run, or a data set has changed since it looked.
+    """
+    from pfl.data.partition import follows_run, make_division, of_seed, parse_spec
+    from pfl.data.plot import plot
+    from pipeline.report.plots import svg_text
+
+    table, seeds = load_part(name), load_table(name).seeds
+    manifest = load_manifest(name)["datasets"]
+    divisions = {cell.partition_name: cell for cell in cells(name, table)}
+    for division, cell in divisions.items():
+        dataset = _load(cell.dataset)
+        if dataset.checksum != manifest[cell.dataset]["checksum"]:
+            raise InvalidInput(
+                "dataset", cell.dataset, "the data that the download stage found (run `dvc repro` again)"
+            )
+        found = make_division(cell.partition, dataset, cell.clients, seeds)
+        save_division(found, name, division)
+        made, spec = of_seed(found, seeds[0]), parse_spec(cell.partition)[0]
+        notes = list(made.notes)
+        if follows_run(spec):
+            notes.insert(0, f"each seed has a partition of its own; this is that of seed {seeds[0]}")
+        file = partition_file(name, division)
+        facts = made.statistics(dataset.labels, len(dataset.classes))
+        write_json(
+            file.with_suffix(".json"),
+            {"spec": spec, "checksum": made.checksum, "notes": notes, **facts},
+        )
+        figure = plot(made, dataset.labels, dataset.classes, table.settings[cell.setting].label)
+        write_text(file.with_suffix(".svg"), svg_text(figure))
+        print(f"{division}: {spec}, {made.clients} clients")
+
+
+def _names(table: Table) -> list[str]:
+    """The data sets of a table's columns, each once."""
+    return list(dict.fromkeys(setting.dataset or table.dataset for setting in table.settings.values()))
+
+
+def _is_absent(name: str) -> bool:
+    """Whether no file of a data set is here, neither in data/raw nor in the folder DATA_SOURCE."""
+    from pfl.data.locate import locate
+
+    source = Path(os.environ.get("DATA_SOURCE", ""))
+    return locate(name, source if source.name and source.is_dir() else None, Path("data/raw")) is None
+
+
+def _load(name: str) -> Dataset:
+    from pfl.data.dataset import load
+
+    return load(name)
+
+
+def _described(dataset: Dataset) -> dict[str, Any]:
+    return {
+        "checksum": dataset.checksum,
+        "content": dataset.content,
+        "identity": dataset.identity,
+        "images": len(dataset.labels),
+        "train": dataset.n_train,
+        "classes": len(dataset.classes),
+        "shape": dataset.shape,
+        "source": dataset.source,
+    }

@@ -1,0 +1,122 @@
+"""Why trials of a table are run: those that have no row, and what made the rows that they had stale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pfl.config import non_defaults
+from pfl.errors import InvalidInput
+from pfl.trials import Trial, edits, git, plugins
+from pipeline.store.ledger import Ledger, Row
+from pipeline.sweep.cell_scheduler import Candidate
+from pipeline.sweep.scheduler import Scheduler
+
+SHOWN = 8
+"""Names in a line, at most."""
+
+
+def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
+    """A line for each reason, with the trials and the cells that it is for.
+
+    Args:
+        scheduler: of a table, before anything of it is run.
+    """
+    reasons: dict[str, list[str]] = {}
+    for cell in scheduler.cells:
+        for candidate in cell.candidates:
+            for seed, key in zip(candidate.trial.seeds, candidate.keys, strict=True):
+                reason = _reason(candidate, seed, key, scheduler.outcomes, ledger)
+                reasons.setdefault(reason, []).append(cell.cell.id)
+    coming = sum(cell.to_come for cell in scheduler.cells)
+    lines = [
+        f"{len(found)} {'trial' if len(found) == 1 else 'trials'} of {_listed(found)}: {reason}"
+        for reason, found in sorted(reasons.items(), key=lambda item: -len(item[1]))
+    ]
+    return lines + ([f"{coming} trials of searches depend on these"] if coming else [])
+
+
+def _reason(candidate: Candidate, seed: int, key: str, outcomes: Mapping[str, Row], ledger: Ledger) -> str:
+    if key in outcomes:
+        return "in the ledger"
+    if failed := ledger.find(key):
+        return f"failed ({failed['error']})" if "error" in failed else "in the ledger, without its models"
+    row = _nearest(candidate.trial, seed, ledger.rows)
+    if row is None:
+        return "never run"
+    return "stale: " + "; ".join(_differences(candidate.trial, row))
+
+
+def _nearest(trial: Trial, seed: int, rows: Sequence[Row]) -> Row | None:
+    """The row, of the same cell or else of the same method and setting, that differs in the least."""
+    alike = [row for row in rows if row["phase"] == trial.phase and row["seed"] == seed]
+    own = [row for row in alike if (row["table"], row["cell"]) == (trial.table, trial.cell)]
+    others = [row for row in alike if (row["method"], row["setting"]) == (trial.method, trial.setting)]
+    return min(own or others, key=lambda row: len(list(_differences(trial, row))), default=None)
+
+
+def _differences(trial: Trial, row: Row) -> Iterator[str]:
+    """What the row's key had otherwise than the trial's, each in a few words."""
+    yield from _options(trial.config, row["config"])
+    if row["data_checksum"] != trial.data_checksum:
+        changed = _from_to(row["data_checksum"], trial.data_checksum)
+        yield f"other images of {row['dataset']}, or in another order ({changed})"
+    if row["partition_checksum"] != (divided := trial.partition_of(row["seed"])):
+        same = row["partition"] == trial.partition
+        specs = "" if same else f"{row['partition']} is now {trial.partition}, "
+        yield f"another partition ({specs}{_from_to(row['partition_checksum'], divided)})"
+    if "behaviour" not in row:
+        yield "the key is of an older form, which did not say what the code does"
+    elif row["behaviour"] != trial.behaviour:
+        changed = "; ".join(_edited(row, trial)) or "no file that is known here has"
+        yield f"the code does something else ({row['behaviour']} is now {trial.behaviour}): {changed}"
+
+
+def _options(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        new, old = (_flat(non_defaults(config)) for config in (now, then))
+    except (InvalidInput, KeyError, TypeError):
+        yield "options that there are no longer"
+        return
+    for name in sorted(new.keys() | old.keys()):
+        before, after = (found.get(name, "its default") for found in (old, new))
+        if before != after:
+            yield f"{name} was {before}, is now {after}"
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    own = config["hyperparameters"]
+    return {**{name: value for name, value in config.items() if name != "hyperparameters"}, **own}
+
+
+def _from_to(before: str, now: str) -> str:
+    return f"{before[:12]} is now {now[:12]}"
+
+
+def _edited(row: Row, trial: Trial) -> Iterator[str]:
+    """The files and the plugins that are not what they were for ``row``."""
+    if files := _changed_since(row["commit"]):
+        since = f"since commit {row['commit'][:12]}" + (", which was edited" if row["dirty"] else "")
+        yield f"changed {since}: {_listed(files)}"
+    now = {plugin["name"]: plugin for plugin in plugins(trial.config)}
+    for plugin in row["plugins"]:
+        if plugin != now.get(plugin["name"], plugin):
+            yield f"the files of plugin {plugin['name']} {plugin['version']} have changed"
+
+
+@cache
+def _changed_since(commit: str) -> tuple[str, ...]:
+    """The simulator's files that are not as ``commit`` has them."""
+    root = Path()
+    tracked = (git(root, "diff", "--name-only", commit, "--", "pfl", "requirements.lock") or "").splitlines()
+    untracked = [line[3:] for line in edits(root, "pfl") if line.startswith("??")]
+    return tuple(dict.fromkeys((*tracked, *untracked)))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Each name once, the first of many."""
+    different = list(dict.fromkeys(names))
+    more = f" and {len(different) - SHOWN} more" if len(different) > SHOWN else ""
+    return ", ".join(different[:SHOWN]) + more

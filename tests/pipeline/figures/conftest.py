@@ -1,0 +1,38 @@
+"""A project whose figures are those of the repository, without their results."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.sweep import cluster
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """The working directory, in which the trials of a sweep run one after another in this process."""
+    for folder in ("figures", "tables/published"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DATA_SOURCE", raising=False)
+    monkeypatch.setattr(cluster, "run", run_here)
+    return tmp_path
+
+
+def run_here(scheduler, _resources, watch) -> None:
+    from pfl.data.dataset import load
+    from pfl.data.partition import Partition
+    from pfl.trials import run_trial
+    from pipeline.spec.table import partition_file
+
+    while trial := scheduler.next():
+        partition = Partition.load(partition_file(trial.table, trial.setting))
+        try:
+            scheduler.record(trial, run_trial(trial, load(trial.dataset), partition))
+        except ValueError as error:
+            scheduler.fail(trial, str(error))
+        watch(1, [])

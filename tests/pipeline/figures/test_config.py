@@ -1,0 +1,123 @@
+"""The figures' files, and changes of what they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from pfl.errors import InvalidInput
+from pipeline.cli import add_commands
+from pipeline.figures.config import Changes, changed, figure_names, load_figure, parts_of
+from pipeline.figures.plots import DRAWINGS
+from pipeline.spec.check import check_runs
+from pipeline.spec.table import Subset
+
+FIGURES = {
+    "fedsimsup": (
+        "2",
+        "3",
+        "4",
+    ),
+    "pfedsim": (
+        "1",
+        "2",
+        "3",
+    ),
+    "spfl": (
+        "4",
+        "5",
+        "6",
+    ),
+    "pfedcs": (
+        "1",
+        "3",
+    ),
+    "fedcac": (
+        "1",
+        "3",
+        "4",
+        "5",
+        "6",
+    ),
+}
+
+
+@pytest.mark.parametrize(("paper", "number"), [(paper, n) for paper in FIGURES for n in FIGURES[paper]])
+def test_every_figure_of_the_papers_is_there(paper, number):
+    assert parts_of(f"{paper}-figure{number}")
+
+
+@pytest.mark.parametrize("name", figure_names())
+def test_every_figure_can_be_run_and_drawn_as_far_as_can_be_known_before(name):
+    figure = load_figure(name)
+    check_runs(name, figure)
+    assert figure.draw in DRAWINGS
+    assert figure.sources
+
+
+@pytest.mark.parametrize("name", figure_names())
+def test_statements_speak_of_series_that_the_runs_have(name):
+    figure = load_figure(name)
+    if figure.draw not in ("curves", "sweep", "clients"):
+        return
+    rows = {row.id for row in figure.methods}
+    for said in figure.says:
+        assert rows.issuperset(said.series)
+        assert set(figure.settings).issuperset(said.panels)
+
+
+def test_a_change_reaches_every_setting_and_row_and_is_said():
+    figure, notes = changed(
+        load_figure("fedcac-figure4"), Changes(rounds=5, dataset="cifar10", model="lenet5")
+    )
+    assert (figure.schedule.rounds, figure.dataset, figure.model) == (5, "cifar10", "lenet5")
+    assert notes == [
+        "dataset cifar10 in the place of tiny_imagenet",
+        "model lenet5 in the place of resnet10",
+        "rounds 5 in the place of 500",
+    ]
+
+
+def test_what_is_as_pinned_is_no_change():
+    figure = load_figure("pfedcs-figure1")
+    assert changed(figure, Changes()) == (figure, [])
+    assert changed(figure, Changes(rounds=10, dataset="cifar10"))[1] == []
+
+
+def test_a_part_of_a_figure_is_a_change():
+    subset = Subset(settings=["cifar10"], methods=["tau-0.1", "tau-0.5"])
+    figure, notes = changed(load_figure("fedcac-figure5"), Changes(subset=subset, model="lenet5"))
+    assert figure.size == "2 cells, at most 2 trials"
+    assert notes[0] == "settings cifar10 only"
+    assert notes[2] == "model lenet5 in the place of resnet8"
+
+
+def test_one_data_set_does_not_take_the_place_of_several():
+    with pytest.raises(InvalidInput, match="settings of one data set"):
+        changed(load_figure("spfl-figure5"), Changes(dataset="digits"))
+
+
+def test_an_unknown_figure_or_setting_is_one_clear_line():
+    with pytest.raises(InvalidInput, match="fedcac-figure3"):
+        parts_of("fedcac-figure33")
+    with pytest.raises(InvalidInput, match=r"subset\.settings"):
+        changed(load_figure("fedcac-figure5"), Changes(subset=Subset(settings=["mnist"])))
+
+
+def test_a_wrong_file_is_one_clear_line(project: Path):
+    file = project / "figures/fedcac-figure5.yaml"
+    file.write_text(file.read_text().replace("check: peak", "check: pique"))
+    with pytest.raises(InvalidInput, match=r"figures/fedcac-figure5\.yaml: says\.0\.check"):
+        load_figure("fedcac-figure5")
+
+
+def test_the_list_says_how_large_each_figure_is_and_which_runs_nothing():
+    app = typer.Typer()
+    add_commands(app)
+    listed = CliRunner().invoke(app, ["figures", "fedcac-figure1", "pfedsim-figure3"]).output.splitlines()
+    (first,) = (line for line in listed if line.startswith("fedcac-figure1a"))
+    assert first.split()[1:4] == ["3", "9", "45,000"]  # cells, trials, client-epochs
+    assert any("pfedsim-figure3" in line and "runs nothing" in line for line in listed)

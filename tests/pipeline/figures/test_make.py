@@ -1,0 +1,152 @@
+"""Making figures, each family once, with digits in the place of the papers' data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pfl import trials
+from pfl.errors import InvalidInput
+from pipeline.figures import runs
+from pipeline.figures.config import Changes
+from pipeline.figures.make import make
+from pipeline.spec.table import Subset
+from pipeline.sweep import cluster
+from pipeline.sweep.train_sweep import alone
+from tests.pipeline.figures.conftest import run_here
+
+OUT = Path("reports/figures")
+SMALL = {"rounds": 2, "epochs": 1, "dataset": "digits", "model": "cnn_digits"}
+
+
+def made(name: str, **changes) -> dict:
+    subset = Subset(**{key: changes.pop(key) for key in ("settings", "methods") if key in changes})
+    make(name, Changes(**changes, subset=subset), OUT)
+    return json.loads((OUT / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("fedsimsup-figure3", {"clients": 10}),
+        ("fedcac-figure6", {"clients": 4, "settings": ["cifar10"], "methods": ["beta-0.1", "beta-0.2"]}),
+        ("spfl-figure6", {"settings": ["cifar10-iid"], "methods": ["fedavg", "spfl"]}),
+        ("pfedsim-figure3", {"clients": 5}),
+        ("pfedsim-figure1", {"clients": 3}),
+        ("pfedsim-figure2", {}),
+        ("pfedsim-similarities", {}),
+        ("pfedcs-figure1", {}),
+        ("fedcac-figure1b", {}),
+        ("fedsimsup-figure4", {"clients": 5}),
+        ("spfl-figure5", {"settings": ["cifar10-iid", "cifar10-noniid"]}),
+    ],
+)
+def test_each_family(project, name, changes):
+    options = SMALL | changes
+    if name == "spfl-figure5":
+        text = (project / f"figures/{name}.yaml").read_text()
+        (project / f"figures/{name}.yaml").write_text(text.replace("iid:6", "iid:4"))
+    if name == "fedcac-figure6":
+        text = (project / f"figures/{name}.yaml").read_text()
+        (project / f"figures/{name}.yaml").write_text(text.replace("dirichlet_client:0.1", "dirichlet:1.0"))
+    content = made(name, **options)
+    picture = (OUT / f"{name}.svg").read_text()
+    assert "With changes" in picture and "digits" in picture
+    assert content["changes"]
+    assert all(said["verdict"] for said in content["says"])
+    rows = (OUT / f"{name}.csv").read_text().splitlines()
+    assert rows[0] == "panel,series,x,value,std" and len(rows) > 2
+    overview = (OUT / "README.md").read_text()
+    assert f"]({name}.svg)" in overview and "**Data**: digits" in overview
+
+
+@pytest.mark.usefixtures("project")
+def test_parts_are_made_together():
+    make("fedcac-figure1", Changes(**SMALL | {"rounds": 1, "clients": 2}), OUT)
+    assert {path.stem for path in OUT.glob("*.svg")} == {"fedcac-figure1a", "fedcac-figure1b"}
+
+
+def test_nothing_is_run_twice(project, monkeypatch):
+    for name in ("fedsimsup-figure3", "pfedsim-figure2"):
+        first = made(name, **SMALL, clients=4)
+        monkeypatch.setattr("pfl.trials.run_trial", lambda *_: pytest.fail("run again"))
+        again = made(name, **SMALL, clients=4)
+        monkeypatch.undo()
+        monkeypatch.chdir(project)
+        monkeypatch.setattr(cluster, "run", run_here)
+        assert again == first
+
+
+@pytest.mark.usefixtures("project")
+def test_what_looked_on_decides_whether_it_has_to_look_again(monkeypatch):
+    def keys() -> set[str]:
+        return {path.stem for path in Path(".sweeps/figures").glob("*.json")}
+
+    made("pfedcs-figure1", **SMALL)
+    monkeypatch.setattr(runs, "_sources_of", lambda _: "other sources")
+    before = keys()
+    made("pfedcs-figure1", **SMALL)
+    assert len(keys()) == len(before) + 1
+
+
+def test_a_figure_with_changes_does_not_take_the_place_of_one_without(project):
+    file = project / "figures/pfedsim-figure3.yaml"
+    file.write_text(file.read_text().replace("cifar10", "digits").replace("clients: 100", "clients: 5"))
+    assert made("pfedsim-figure3")["changes"] == []
+    with pytest.raises(InvalidInput, match="another folder"):
+        made("pfedsim-figure3", clients=4)
+    assert "With changes" not in (OUT / "pfedsim-figure3.svg").read_text()
+
+
+@pytest.mark.usefixtures("project")
+def test_other_files_of_the_folder_are_left_alone():
+    OUT.mkdir(parents=True)
+    (OUT / "notes.json").write_text("[1, 2]")
+    (OUT / "pfedsim-figure3.json").write_text("[]")
+    assert made("pfedsim-figure3", dataset="digits", clients=4)["changes"]
+    assert (OUT / "notes.json").read_text() == "[1, 2]"
+
+
+@pytest.mark.usefixtures("project")
+def test_a_figure_that_another_process_is_at_is_refused():
+    with alone("pfedsim-figure3"), pytest.raises(InvalidInput, match=r"no other sweep is at \(process \d+"):
+        made("pfedsim-figure3", dataset="digits", clients=4)
+
+
+@pytest.mark.usefixtures("project")
+def test_a_mistake_is_found_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(runs.Runs, "rows", lambda _: pytest.fail("has run"))
+    with pytest.raises(InvalidInput, match="rounds"):
+        made("fedsimsup-figure3", rounds=0, dataset="digits")
+    with pytest.raises(InvalidInput, match="model"):
+        made("fedsimsup-figure3", model="lenet7", dataset="digits")
+    with pytest.raises(InvalidInput, match="clients"):
+        made("fedsimsup-figure3", clients=0, dataset="digits")
+
+
+@pytest.mark.usefixtures("project")
+def test_runs_that_all_fail_are_one_clear_line(monkeypatch):
+    def fail(*_, **__):
+        raise ValueError("no luck")
+
+    monkeypatch.setattr("pfl.trials.run_trial", fail)
+    with pytest.raises(InvalidInput, match=r"runs with a result \(dir-0.1/fedsimsup, seed 0: no luck"):
+        made("fedsimsup-figure3", **SMALL, clients=4)
+
+
+@pytest.mark.usefixtures("project")
+def test_a_seed_that_diverges_is_left_out_and_said(monkeypatch):
+    failing = {1}
+
+    def diverged(row):
+        return {**row, "metrics": {**row["metrics"], "diverged_at": 1}} if row["seed"] in failing else row
+
+    real = trials.run_trial
+    monkeypatch.setattr(trials, "run_trial", lambda *args: [diverged(row) for row in real(*args)])
+    curves = made("fedsimsup-figure3", **SMALL, clients=4)
+    assert any("fedsimsup, seed 1: diverged in round 1" in warning for warning in curves["warnings"])
+    failing.add(0)  # its only one
+    with pytest.raises(InvalidInput, match="seed 0: diverged in round 1"):
+        made("fedsimsup-figure4", **SMALL, clients=4)

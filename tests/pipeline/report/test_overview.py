@@ -1,0 +1,146 @@
+"""The overview of all papers' tables."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.report.overview import write_overview
+from pipeline.report.table_report import write_report
+from pipeline.spec.published import FOLDER
+from tests.pipeline.fake_results import fake_results, write_results
+
+HERE = Path(__file__).parents[2]
+
+TABLE = """\
+title: pFedSim, Table 3
+dataset: digits
+model: cnn_digits
+clients: 100
+settings:
+  cifar10-0.1:
+    partition: "dirichlet:0.1"
+    published: {dataset: cifar10, partition: dirichlet, partition_arg: alpha=0.1, clients: 100}
+  cifar10-0.5:
+    partition: "dirichlet:0.5"
+    published: {dataset: cifar10, partition: dirichlet, partition_arg: alpha=0.5, clients: 100}
+methods: [local, fedavg, pfedsim]
+seeds: [0]
+published: {file: pfedsim.csv, table: "3"}
+"""
+CLAIM = "claims: [{says: best, place: Section 5, kind: best, row: pfedsim}]\n"
+
+
+@pytest.fixture
+def root(project: Path) -> Path:
+    """A project with a paper's table of six cells, of which three have been run, and two of its own."""
+    shutil.copytree(HERE / FOLDER, project / FOLDER)
+    (project / "tables/pfedsim-table3.yaml").write_text(TABLE + CLAIM)
+    again = TABLE.replace("Table 3", "Table 3, again").replace("[local, fedavg, pfedsim]", "[fedavg]")
+    (project / "tables/pfedsim-table3-again.yaml").write_text(again)
+    for table, methods in (("pfedsim-table3", 3), ("small", 2)):
+        published = {"file": "pfedsim.csv", "table": "3"} if table != "small" else None
+        results = fake_results(methods, 1, seeds=1, table=table, published=published)
+        if published:
+            setting = results["config"]["settings"]["cifar10-0.1"]
+            setting["published"] = {"dataset": "cifar10", "partition": "dirichlet"} | {
+                "partition_arg": "alpha=0.1",
+                "clients": 100,
+            }
+            results["config"]["claims"] = [
+                {"says": "best", "place": "Section 5", "kind": "best", "row": "pfedsim"}
+            ]
+        write_results(results, project)
+        write_report(table, project)
+    return project
+
+
+def line_of(text: str, start: str) -> list[str]:
+    """The cells of a table's line, after the first."""
+    line = next(line for line in text.splitlines() if line.startswith(f"| {start}"))
+    return [cell.strip() for cell in line.split("|")[2:-1]]
+
+
+def test_a_table_has_its_cells_simulations_verdicts_and_claims_in_five_columns(root):
+    text = write_overview(root).read_text()
+    # Ours are 35 (local), 40 (fedavg) and 45 (pfedsim) by and large; printed are 84.30, 24.77 and 86.76.
+    found = line_of(text, "[pFedSim, Table 3](pfedsim-table3/README.md)")
+    assert found == ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
+    assert "| Table | Run of pinned | Reproduced | Higher | Lower | Claims |" in text
+
+
+def test_a_paper_s_row_is_the_sum_of_its_tables(root):
+    text = write_overview(root).read_text()
+    expected = ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
+    assert line_of(text, "[pFedSim](#pfedsim)") == line_of(text, "**All**") == expected
+
+
+def test_a_table_that_only_repeats_cells_of_another_is_a_study(root):
+    counted, studies = write_overview(root).read_text().split("## Studies")
+    assert "Table 3, again" not in counted
+    assert line_of(studies, "pFedSim, Table 3, again") == ["0 of 2", "", "", "", ""]
+
+
+def test_a_simulation_behind_several_cells_counts_once(root):
+    report = root / "reports/pfedsim-table3/table.csv"
+    one, other = (line.rpartition(",")[2] for line in report.read_text().splitlines()[1:3])
+    report.write_text(report.read_text().replace(one, other))
+    assert line_of(write_overview(root).read_text(), "**All**")[0] == "3 of 6 (2 simulations)"
+
+
+def test_verdicts_of_fewer_than_three_seeds_are_said_to_be_provisional(root):
+    text = write_overview(root).read_text()
+    assert text.count("3 cells from 3 simulations. All 3 verdicts are provisional: fewer than 3 seeds.") == 2
+
+
+def test_printed_cells_that_describe_data_are_counted_apart(root):
+    text = write_overview(root).read_text()
+    assert "The papers print 294 cells: 272 are results of runs, and 22 describe data." in text
+
+
+def test_a_report_on_a_copy_of_the_data_counts_nowhere_and_is_listed_as_superseded(root):
+    report = root / "reports/pfedsim-table3/table.csv"
+    report.write_text(report.read_text().replace("original pixels", "JPEG copy"))
+    counted, superseded = write_overview(root).read_text().split("## Superseded")
+    assert (
+        line_of(counted, "pFedSim, Table 3 ")
+        == line_of(counted, "**All**")
+        == ["0 of 6", "", "", "", "1 open"]
+    )
+    found = line_of(superseded, "[pFedSim, Table 3](pfedsim-table3/README.md)")
+    assert found == ["digits: JPEG copy", "3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
+    assert "overview.svg" not in counted + superseded
+    assert not (root / "reports/overview.svg").exists()
+
+
+def test_tables_of_the_paper_without_runs_are_named_with_the_reason(root):
+    assert "Table 4 has no runs. Describes data" in write_overview(root).read_text()
+
+
+def test_tables_without_published_numbers_are_no_part_of_it(root):
+    assert "small" not in write_overview(root).read_text()
+
+
+def test_what_was_run_is_drawn_against_what_is_printed(root):
+    text = write_overview(root).read_text()
+    assert "(overview.svg)" in text
+    plot = (root / "reports/overview.svg").read_text()
+    assert "ours, lower (provisional)" in plot
+    assert "SPFL" not in plot
+
+
+def test_every_link_leads_somewhere(root):
+    text = write_overview(root).read_text()
+    headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.+)$", text, re.MULTILINE)}
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        assert target[1:] in headings if target.startswith("#") else (root / "reports" / target).is_file()
+
+
+def test_without_any_report_nothing_is_run_and_nothing_drawn(root):
+    shutil.rmtree(root / "reports")
+    text = write_overview(root).read_text()
+    assert line_of(text, "pFedSim, Table 3 ")[0] == "0 of 6"
+    assert "overview.svg" not in text

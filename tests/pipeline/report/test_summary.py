@@ -1,0 +1,162 @@
+"""The printed table: scores, ranks, failures."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.report.summary import Entry, Score, failure, score, summarise
+from pipeline.spec.evaluation import Evaluation
+from tests.pipeline.fake_results import cell_of, fake_results, ledger_row
+
+EVALUATION = Evaluation(metric="pooled", which="last", moment="headline")
+
+
+def entry_of(results: dict, cell: str, configuration: str = "pinned") -> Entry:
+    setting, _, row = cell.partition("/")
+    summary = summarise(results)
+    lines = summary.pinned if configuration == "pinned" else summary.selected
+    return next(line.entries[setting] for line in lines if line.row == row)
+
+
+def reach(results: dict, cell: str, *accuracies: float) -> None:
+    """Let the pinned configuration of ``cell`` end with these accuracies, one a seed."""
+    rows = [ledger_row(cell, seed, accuracy=value) for seed, value in enumerate(accuracies)]
+    cell_of(results, cell)["pinned"]["rows"] = rows
+
+
+def test_a_score_is_the_mean_and_the_sample_deviation_over_the_seeds():
+    rows = [ledger_row(seed=seed, accuracy=value) for seed, value in enumerate((50.0, 52.0, 57.0))]
+    assert score(rows, EVALUATION) == Score(mean=53.0, std=pytest.approx(13**0.5), seeds=3)
+
+
+def test_one_seed_has_no_deviation():
+    assert score([ledger_row(accuracy=50.0)], EVALUATION) == Score(50.0, None, 1)
+
+
+def test_no_rows_have_no_score():
+    assert score([], EVALUATION) is None
+
+
+def test_the_protocol_chooses_average_moment_and_round():
+    metrics = ledger_row(accuracy=50.0)["metrics"]
+    metrics["moments"]["post_local"]["client_mean"]["best"] = 71.0
+    protocol = Evaluation(metric="client_mean", which="best", moment="post_local")
+    assert score([{"metrics": metrics}], protocol) == Score(71.0, None, 1)
+
+
+def test_an_average_is_that_of_a_row_whose_cells_are_all_done():
+    results = fake_results(methods=3, settings=2)
+    results["config"]["average"] = {"label": "Mean"}
+    for setting, value in {"cifar10-0.1": 60.0, "cifar10-0.5": 40.0}.items():
+        reach(results, f"{setting}/fedavg", value, value, value)
+    reach(results, "cifar10-0.5/local", 50.0)
+    summary = summarise(results)
+    assert list(summary.columns.values())[-1] == "Mean"
+    assert entry_of(results, "average/fedavg").score == Score(50.0, None, 3)
+    assert entry_of(results, "average/local").score is None
+
+
+def test_a_time_has_no_rank():
+    results = fake_results(methods=3, settings=1)
+    results["config"]["evaluation"]["metric"] = "seconds_per_sample"
+    entries = [line.entries["cifar10-0.1"] for line in summarise(results).pinned]
+    assert all(entry.score for entry in entries)
+    assert {entry.rank for entry in entries} == {None}
+
+
+def test_a_diverged_simulation_is_a_failure():
+    row = ledger_row()
+    assert failure(row) is None
+    row["metrics"]["diverged_at"] = 12
+    assert failure(row) == "diverged in round 12"
+
+
+def test_best_and_second_of_a_column_are_ranked():
+    results = fake_results(methods=3, settings=1)
+    for method, accuracy in {"local": 60.0, "fedavg": 40.0, "pfedsim": 70.0}.items():
+        reach(results, f"cifar10-0.1/{method}", accuracy, accuracy, accuracy)
+    ranks = [line.entries["cifar10-0.1"].rank for line in summarise(results).pinned]
+    assert ranks == [2, None, 1]
+
+
+def test_numbers_that_print_the_same_share_a_rank():
+    results = fake_results(methods=3, settings=1)
+    for method, accuracy in {"local": 60.001, "fedavg": 59.999, "pfedsim": 50.0}.items():
+        reach(results, f"cifar10-0.1/{method}", accuracy, accuracy, accuracy)
+    ranks = [line.entries["cifar10-0.1"].rank for line in summarise(results).pinned]
+    assert ranks == [1, 1, 2]
+
+
+def test_a_cell_with_a_missing_seed_is_partial_and_takes_no_part_in_the_ranking():
+    results = fake_results(methods=3, settings=1)
+    reach(results, "cifar10-0.1/fedavg", 99.0, 99.0)
+    cell_of(results, "cifar10-0.1/fedavg")["errors"] = ["final, seed 2: diverged in round 3"]
+    entry = entry_of(results, "cifar10-0.1/fedavg")
+    assert (entry.status, entry.cause, entry.rank) == ("partial", "seed 2: diverged in round 3", None)
+    assert entry.score == Score(99.0, 0.0, 2)
+
+
+def test_a_cell_without_any_seed_is_failed_with_its_cause():
+    results = fake_results()
+    reach(results, "cifar10-0.1/fedavg")
+    cell_of(results, "cifar10-0.1/fedavg")["errors"] = ["final, seed 0: out of memory"]
+    entry = entry_of(results, "cifar10-0.1/fedavg")
+    assert (entry.status, entry.cause, entry.score) == ("failed", "seed 0: out of memory", None)
+
+
+def test_a_cell_that_is_not_in_the_results_is_not_run():
+    results = fake_results()
+    results["cells"].remove(cell_of(results, "cifar10-0.1/fedavg"))
+    assert entry_of(results, "cifar10-0.1/fedavg").status == "not run"
+
+
+def test_a_failed_search_trial_does_not_mark_a_complete_configuration():
+    results = fake_results(search=3)
+    cell_of(results, "cifar10-0.1/fedavg")["errors"] = ["search, seed 0: diverged in round 1"]
+    assert entry_of(results, "cifar10-0.1/fedavg").cause == ""
+    assert entry_of(results, "cifar10-0.1/fedavg", "selected").status == "done"
+
+
+def test_without_a_selection_the_search_says_why():
+    results = fake_results(search=3)
+    cell = cell_of(results, "cifar10-0.1/fedavg")
+    cell["selected"], cell["errors"] = None, ["search, seed 0: diverged in round 1"]
+    entry = entry_of(results, "cifar10-0.1/fedavg", "selected")
+    assert (entry.status, entry.cause) == ("failed", "search, seed 0: diverged in round 1")
+
+
+def test_without_a_search_nothing_is_selected():
+    assert summarise(fake_results(search=0)).selected == ()
+
+
+def test_a_selected_configuration_is_a_line_even_where_it_is_worse():
+    results = fake_results(search=3)
+    for row in cell_of(results, "cifar10-0.1/fedavg")["selected"]["rows"]:
+        row["metrics"]["moments"]["post_aggregation"]["pooled"]["last"] = 1.0
+    pinned = entry_of(results, "cifar10-0.1/fedavg").score
+    selected = entry_of(results, "cifar10-0.1/fedavg", "selected").score
+    assert pinned is not None
+    assert selected is not None
+    assert selected.mean == 1.0 < pinned.mean
+
+
+def test_the_published_number_is_held_against_the_pinned_configuration_only():
+    results = fake_results(search=3, published={"file": "pfedsim.csv", "table": "3"})
+    results["config"]["settings"]["cifar10-0.1"]["published"] = {
+        "dataset": "cifar10",
+        "partition": "dirichlet",
+        "partition_arg": "alpha=0.1",
+        "clients": 100,
+    }
+    reach(results, "cifar10-0.1/local", 80.0, 80.0, 80.0)
+    pinned = entry_of(results, "cifar10-0.1/local")
+    assert pinned.published is not None
+    assert pinned.published.mean == 84.30
+    assert pinned.difference == pytest.approx(-4.30)
+    assert entry_of(results, "cifar10-0.1/local", "selected").published is None
+
+
+def test_rows_and_columns_keep_the_order_of_the_table():
+    summary = summarise(fake_results(methods=12, settings=9, seeds=1))
+    assert list(summary.columns)[:2] == ["cifar10-0.1", "cifar10-0.5"]
+    assert [line.label for line in summary.pinned][-2:] == ["FedAP", "pFedSim"]

@@ -1,0 +1,169 @@
+"""What is found out about tables before anything is run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from pfl.errors import InvalidInput
+from pipeline.spec.check import check_tables
+
+pytestmark = pytest.mark.usefixtures("project")
+
+
+def message() -> str:
+    with pytest.raises(InvalidInput) as caught:
+        check_tables()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_table_in_order_is_summed_up():
+    assert check_tables() == ["small: 4 cells, at most 32 trials"]
+
+
+def test_the_tables_are_those_of_params_yaml_unless_named(project):
+    (project / "params.yaml").write_text("tables: [missing]\n")
+    assert check_tables(["small"])
+    assert "table: missing" in message()
+
+
+def test_all_selected_tables_are_checked(project):
+    (project / "tables/other.yaml").write_text("title: Unfinished\n")
+    (project / "params.yaml").write_text("tables: [small, other]\n")
+    assert message().startswith("tables/other.yaml: dataset: nothing")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("dataset: digits", "dataset: digitz", "setting dir: dataset: digitz * (did you mean 'digits'?)"),
+        ("dataset: digits", "dataset: nowhere/photos.zip", "setting dir: dataset: nowhere/photos.zip"),
+        ("dirichlet:0.5", "dirichlte:0.5", "setting dir: partition: dirichlte * (did you mean 'dirichlet'?)"),
+        ("dirichlet:0.5", "dirichlet:-1", "setting dir: alpha: -1"),
+        ("pathological:2", "pathological:12", "setting two: classes: 12 * at most 10"),
+        ("clients: 5", "clients: 400", "setting dir: min: 10 is not accepted; expected at most 4"),
+        ("batch: 2}", "batch: 2, ranges: {nu: [0, 1]}}", "search.ranges: hyperparameter: nu * one of mu"),
+        ("batch: 2}", "batch: 2, ranges: {mu: [-1, 1]}}", "search.ranges: mu: -1.0 * at least 0"),
+        (
+            "batch: 2}",
+            "batch: 2, ranges: {mu: [1, 0.5]}}",
+            "search.ranges: mu: [1.0, 0.5] * the lower end first",
+        ),
+        ("batch: 2}", "batch: 2, ranges: {mu: [0, 1]}}", "search.ranges: mu: 0.0 * above 0 * logarithmic"),
+        ("batch: 2}", "batch: 2, ranges: {mu: [.nan, 1]}}", "search.ranges: mu: nan * at least 0"),
+        ("batch: 2}", "batch: 2, ranges: {mu: [1, .inf]}}", "search.ranges: mu: inf * at least 0"),
+        (
+            "model: cnn_digits",
+            "model: lenet5_bn",
+            "cell dir/fedavg: lenet5_bn on digits: images: 8x8 * 16x16",
+        ),
+        ("every: 1", "every: 1, moment: adapted", "cell dir/fedavg: evaluation.moment: adapted * post_local"),
+        ("every: 1", "every: 1, group: small", "cell dir/fedavg: evaluation.group: small * none"),
+        (
+            "every: 1",
+            "every: 1, clients: [3, 1]",
+            "evaluation.clients: [3, 1] * the first client before the last",
+        ),
+        ("every: 1", "every: 1, clients: [3, 9]", "evaluation.clients: [3, 9] * clients from 0 to 4"),
+        (
+            "every: 1",
+            "every: 1, metric: seconds_per_sample",
+            "evaluation.metric: seconds_per_sample * an accuracy",
+        ),
+        (
+            "every: 1",
+            "every: 1, metric: similarity",
+            "schedule.observe: accuracy * similarities, as evaluation.metric is one",
+        ),
+        ("clients: 5", "resources: {gpus: 1}\nclients: 5", "resources.gpus: 1 * auto or 0"),
+        ("lr: 0.05}", "lr: 0.05, precision: bf16}", "precision: bf16 * fp32, as this CPU has no bf16"),
+        ("mu: 0.1}", "mu: 0.1}, schedule: {precision: tf32}", "precision: tf32 * fp32, as this CPU"),
+        ("lr: 0.05}", "lr: 0.05, precision: fp8}", "schedule.precision: fp8 * 'fp32', 'tf32' or 'bf16'"),
+        ("mu: 0.1}", "mu: 0.1}, settings: {too: {}}", "setting of fedprox: too * (did you mean 'two'?)"),
+        ("clients: 5", "published: {file: nobody.csv, table: '1'}\nclients: 5", "published file: nobody.csv"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_file_setting_and_value(edit, monkeypatch, old, new, said):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: False)
+    edit(old, new)
+    text = message()
+    assert text.startswith("tables/small.yaml: ")
+    for part in said.split("*"):
+        assert part.strip() in text
+
+
+def test_what_a_cluster_s_machines_compute_in_is_not_this_machine_s_to_say(edit, monkeypatch):
+    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    edit("lr: 0.05}", "lr: 0.05, precision: bf16}")
+    assert check_tables()
+
+
+@pytest.mark.parametrize(
+    ("reading", "said"),
+    [
+        ("pair: [0, 5]", "evaluation.pair: [0, 5] is not accepted; expected two clients from 0 to 4"),
+        ("measure: wdb", "model: cnn_digits is not accepted; expected a network with batch norm"),
+    ],
+)
+def test_a_similarity_is_of_two_clients_and_of_what_the_network_has(edit, reading, said):
+    edit("lr: 0.05}", "lr: 0.05, observe: similarities}")
+    edit("every: 1}", f"every: 1, metric: similarity, {reading}}}")
+    edit("search: {trials: 4, batch: 2}\n", "")
+    assert said in message()
+
+
+@pytest.mark.parametrize("end", ["1.7", ".nan", ".inf"])
+def test_a_range_of_a_whole_number_ends_in_whole_numbers(edit, end):
+    edit("- fedavg", "- fedrep")
+    edit("batch: 2}", f"batch: 2, ranges: {{head_epochs: [1, {end}]}}}}")
+    expected = f"search.ranges: head_epochs: {end.lstrip('.')} is not accepted; expected a whole number"
+    assert expected in message()
+
+
+def test_what_cannot_be_set_up_for_whatever_reason_is_one_line(monkeypatch):
+    def failing(*_):
+        raise RuntimeError("no memory\nat all")
+
+    monkeypatch.setattr("pipeline.spec.check.synthetic_simulation", failing)
+    assert message().endswith("hyperparameters and a network that go together (RuntimeError: no memory)")
+
+
+def test_a_moment_that_a_method_has_can_be_reported(edit):
+    edit("- fedavg\n- {method: fedprox, params: {mu: 0.1}}", "- fedbabu")
+    edit("every: 1", "every: 1, moment: adapted")
+    assert check_tables()
+
+
+def test_a_data_source_that_is_not_there_is_named(edit, monkeypatch):
+    edit("dataset: digits", "dataset: cifar10")
+    monkeypatch.setenv("DATA_SOURCE", "no/such/folder")
+    assert "DATA_SOURCE: no/such/folder is not accepted" in message()
+
+
+def test_a_truncated_zip_is_found_out_before_anything_runs(project, edit):
+    with zipfile.ZipFile(project / "photos.zip", "w") as archive:
+        archive.writestr("train/cat/1.png", bytes(1000))
+    whole = (project / "photos.zip").read_bytes()
+    (project / "photos.zip").write_bytes(whole[: len(whole) // 2])
+    edit("dataset: digits", "dataset: photos.zip")
+    assert message().startswith("tables/small.yaml: setting dir: ")
+
+
+def test_a_folder_that_cannot_be_written_is_named(project):
+    (project / "results").write_text("a file in the place of the folder")
+    assert message() == "results/small: results is not accepted; expected a folder that can be written"
+
+
+def test_a_check_imports_neither_ray_nor_a_sampler_nor_what_draws():
+    code = (
+        "import sys; from pipeline.spec.check import check_tables; check_tables();"
+        "print({'ray', 'optuna', 'matplotlib', 'mlflow'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

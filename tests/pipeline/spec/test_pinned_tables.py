@@ -1,0 +1,67 @@
+"""Every pinned table can be run as it stands: its data divide, and its rows train."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import pytest
+
+from pfl.data.dataset import Dataset
+from pfl.data.datasets import DATASETS
+from pfl.data.partition import Partition, make_partition
+from pfl.engine.simulation import simulate
+from pipeline.spec.table import cells, load_table, table_names
+from tests.conftest import make_dataset
+
+WRITERS = 3597
+DOMAINS = 6
+CLIENTS, TRAIN, TEST = 4, 4, 2
+
+
+@cache
+def labels_of(dataset: str) -> Dataset:
+    """As many labels as the data set has, all classes equally frequent, and images that take no memory."""
+    known = DATASETS[dataset]
+    samples = known.samples or 20 * WRITERS
+    number = np.arange(samples)
+    return Dataset(
+        name=dataset,
+        images=np.broadcast_to(np.uint8(0), (samples, *known.shape)),
+        labels=number % known.classes,
+        classes=tuple(map(str, range(known.classes))),
+        n_train=samples * 5 // 6,
+        checksum="0" * 64,
+        mean=(0.5,) * known.shape[0],
+        std=(0.25,) * known.shape[0],
+        source={"kind": "embedded", "files": []},
+        writer=number % WRITERS,
+        domain=number // known.classes % DOMAINS,
+        domains=tuple(map(str, range(DOMAINS))),
+    )
+
+
+@pytest.mark.parametrize("table", table_names())
+def test_every_pinned_partition_can_be_made(table):
+    pinned = {(cell.dataset, cell.partition, cell.clients) for cell in cells(table, load_table(table))}
+    for dataset, partition, clients in pinned:
+        made = make_partition(partition, labels_of(dataset), clients, run_seed=0)
+        assert clients is None or made.clients == clients
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", table_names())
+def test_every_row_trains_two_rounds_with_its_network(table):
+    index = np.arange(CLIENTS * (TRAIN + TEST)).reshape(CLIENTS, -1)
+    partition = Partition("file:tiny.json", tuple(index[:, :TRAIN]), tuple(index[:, TRAIN:]), "0" * 64)
+    short = {"rounds": 2, "epochs": 1, "participation": 1.0, "batch_size": TRAIN, "eval_every": 2}
+    runs = {}
+    for cell in cells(table, load_table(table)):
+        # Whatever hardware runs the tests.
+        config = dataclasses.replace(cell.config, lr=0.01, precision="fp32", **short)
+        runs[str(config), DATASETS[cell.dataset].shape, DATASETS[cell.dataset].classes] = config
+    for (_, shape, classes), config in runs.items():
+        data = make_dataset(shape, classes, CLIENTS * (TRAIN + TEST))
+        (result,) = simulate(config, data, partition)
+        assert [entry["round"] for entry in result.metrics["rounds"]] == [2]

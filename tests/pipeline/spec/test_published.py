@@ -1,0 +1,75 @@
+"""The papers' printed results."""
+
+from __future__ import annotations
+
+import pytest
+
+from pfl.errors import InvalidInput
+from pipeline.spec.published import FOLDER, find, published_cells
+from pipeline.spec.table import PublishedCell, Row, Setting, target
+
+DIRICHLET = PublishedCell(dataset="cifar10", partition="dirichlet", partition_arg="alpha=0.1", clients=100)
+
+
+def of(method: str, setting: PublishedCell = DIRICHLET, **words) -> PublishedCell:
+    return setting.override(PublishedCell(**{"method": method, "metric": "accuracy", **words}))
+
+
+def test_all_printed_cells_are_there():
+    files = sorted(path.name for path in FOLDER.glob("*.csv"))
+    assert sum(len(published_cells(file)) for file in files) == 1365
+
+
+def test_a_number_keeps_its_value_its_deviation_and_its_note():
+    cell = find(published_cells("pfedsim.csv"), "3", of("local"))
+    assert cell is not None
+    assert (cell.mean, cell.std, cell.note) == (84.30, 0.81, "")
+
+
+def test_a_paper_without_deviations_has_none():
+    assert all(cell.std is None for cell in published_cells("fedsimsup.csv"))
+
+
+def test_a_method_that_the_paper_does_not_print_has_no_number():
+    assert find(published_cells("pfedsim.csv"), "3", of("fedsimsup")) is None
+
+
+def test_only_accuracies_are_held_against_accuracies():
+    cells = published_cells("pfedsim.csv")
+    emnist = of("fedavg", dataset="emnist")
+    assert find(cells, "7", emnist) is None
+    assert find(cells, "7", of("fedavg", emnist, metric="seconds_per_sample")) is not None
+
+
+def test_words_that_fit_several_printed_cells_are_refused():
+    either = PublishedCell(dataset="cifar10", partition="dirichlet", partition_arg="alpha=0.1")
+    with pytest.raises(InvalidInput, match="give 'clients', one of 100, 50"):
+        find(published_cells("fedsimsup.csv"), "1", of("local", either))
+    with pytest.raises(InvalidInput, match=r"give 'variant', one of rho=0, rho=0\.1"):
+        find(published_cells("pfedsim.csv"), "6", of("pfedsim"))
+
+
+def test_a_row_says_which_variant_and_which_method_the_paper_prints():
+    words = {"method": "pfedsim", "variant": "rho=0.3"}
+    row = Row.model_validate({"method": "pfedsim", "as": "rho-0.3", "published": words})
+    wanted = target(Setting(partition="dirichlet", published=DIRICHLET), row)
+    assert wanted is not None
+    cell = find(published_cells("pfedsim.csv"), "6", wanted)
+    assert cell is not None
+    assert (cell.mean, cell.variant) == (85.89, "rho=0.3")
+
+
+def test_the_variants_of_a_setting_and_a_row_are_joined():
+    setting = PublishedCell(dataset="mnist", variant="exp=3-1-1")
+    cell = find(published_cells("spfl.csv"), "6", of("local", setting, variant="client=4"))
+    assert cell is not None
+    assert cell.variant == "exp=3-1-1;client=4"
+
+
+def test_a_setting_that_no_paper_prints_has_no_target():
+    assert target(Setting(partition="dirichlet"), Row(method="local")) is None
+
+
+def test_an_unknown_file_is_named_with_the_nearest():
+    with pytest.raises(InvalidInput, match=r"did you mean 'pfedsim\.csv'"):
+        published_cells("pfedsmi.csv")

@@ -1,0 +1,48 @@
+"""Made-up results, entered in MLflow as a sweep enters them, and what is there then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from pipeline.spec.evaluation import Evaluation
+from pipeline.store.tracking import Tracker
+
+CELL = "cifar10-0.1/fedavg"
+
+
+def client_of(root: Path) -> MlflowClient:
+    return MlflowClient(f"sqlite:///{root / 'mlflow.db'}")
+
+
+def runs_of(root: Path) -> list[Run]:
+    client = client_of(root)
+    experiment = client.get_experiment_by_name("fake")
+    return list(client.search_runs([experiment.experiment_id])) if experiment else []
+
+
+def trials_of(root: Path) -> list[Run]:
+    return [run for run in runs_of(root) if "key" in run.data.tags]
+
+
+def parent_of(root: Path) -> Run:
+    (parent,) = [run for run in runs_of(root) if "key" not in run.data.tags]
+    return parent
+
+
+def enter(results: dict, root: Path) -> Tracker:
+    """What the driver of a sweep does."""
+    tracker = Tracker(root, "fake")
+    for entry in results["cells"]:
+        for configuration in filter(None, (entry["pinned"], entry["selected"])):
+            for row in configuration["rows"]:
+                tracker.trial(entry["cell"], row, configuration["trial"])
+        tracker.cell(entry, Evaluation())
+    tracker.save()
+    return tracker
+
+
+def no_space_left(*_: object) -> None:
+    raise OSError("no space left on device\nsecond line")

@@ -1,0 +1,83 @@
+"""A store that fails costs no result."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+
+from mlflow import MlflowClient
+
+from pipeline.spec.evaluation import Evaluation
+from pipeline.store.tracking import Tracker
+from tests.pipeline.fake_results import fake_results
+from tests.pipeline.store.tracking.entering import enter, no_space_left, parent_of, runs_of, trials_of
+
+
+def test_a_store_that_fails_costs_two_lines_and_no_result(root, monkeypatch, caplog):
+    monkeypatch.setattr(MlflowClient, "log_text", no_space_left)
+    with caplog.at_level(logging.WARNING, "pipeline.store.tracking"):
+        tracker = enter(fake_results(methods=2, settings=1, seeds=2), root)
+    first, last = (record.getMessage() for record in caplog.records)
+    expected = "MLflow: no space left on device; results are safe in the ledger; "
+    assert first == expected + "they are entered when it answers, or by `pfl track fake`"
+    assert last == "MLflow: 6 entries are missing; `pfl track fake` makes them"
+    assert tracker.lost == "no space left on device"
+    assert [run.info.status for run in trials_of(root)] == ["KILLED"]
+    assert json.loads((root / "results/fake/mlflow.json").read_text())["cells"]
+
+
+def test_a_store_that_answers_again_receives_what_has_waited(root, monkeypatch, caplog):
+    results = fake_results(methods=2, settings=1, seeds=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "log_text", no_space_left)
+        patch.setattr(MlflowClient, "set_terminated", no_space_left)
+        tracker = Tracker(root, "fake")
+        for row in results["cells"][0]["pinned"]["rows"]:
+            tracker.trial(results["cells"][0]["cell"], row)
+    assert [run.info.status for run in trials_of(root)] == ["RUNNING"]
+    tracker.cell(results["cells"][0], Evaluation())
+    tracker.save()
+    assert [run.info.status for run in trials_of(root)] == ["FINISHED"] * 2
+    assert parent_of(root).info.status == "FINISHED"
+    assert tracker.lost is None
+    assert "the store answers again, and has everything" in caplog.records[-1].getMessage()
+    assert json.loads((root / "results/fake/mlflow.json").read_text()) == tracker.run_ids()
+
+
+def test_a_store_that_fails_is_not_asked_for_every_row(root, monkeypatch):
+    asked = []
+
+    def failing(*_: object) -> None:
+        asked.append(1)
+        no_space_left()
+
+    monkeypatch.setattr(MlflowClient, "log_batch", failing)
+    enter(fake_results(methods=2, settings=1, seeds=5), root)
+    assert len(asked) == 2  # at the first row, and at the end
+
+
+def test_a_store_that_cannot_be_opened_costs_two_lines(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense://store")
+    enter(fake_results(methods=2, settings=1, seeds=2), tmp_path)
+    assert len(caplog.records) == 2
+    assert "nonsense" in caplog.text
+
+
+def test_another_store_is_used_and_its_place_not_written_down(tmp_path, store, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copy(store, elsewhere)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{elsewhere / 'mlflow.db'}")
+    enter(fake_results(methods=2, settings=1, seeds=1), tmp_path / "root")
+    assert len(runs_of(elsewhere)) == 4
+    assert str(tmp_path) not in (tmp_path / "root/results/fake/mlflow.json").read_text()
+
+
+def test_a_server_that_is_gone_costs_two_lines_without_its_password(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")
+    tracker = enter(fake_results(methods=2, settings=1, seeds=2), tmp_path)
+    assert len(caplog.records) == 2
+    assert "127.0.0.1" in caplog.text
+    assert "secret" not in caplog.text
+    assert tracker.run_ids() == {"experiment": "fake", "store": "127.0.0.1", "cells": {}}

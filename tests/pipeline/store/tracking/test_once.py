@@ -1,0 +1,92 @@
+"""What is in MLflow is there once, whatever is run again."""
+
+from __future__ import annotations
+
+from mlflow import MlflowClient
+
+from pipeline.spec.evaluation import Evaluation
+from pipeline.store.tracking import Tracker
+from tests.pipeline.fake_results import cell_of, failed_row, fake_results, ledger_row
+from tests.pipeline.store.tracking.entering import (
+    CELL,
+    client_of,
+    enter,
+    no_space_left,
+    parent_of,
+    runs_of,
+    trials_of,
+)
+
+
+def test_entering_everything_again_adds_nothing(root):
+    results = fake_results(methods=2, settings=1, seeds=2)
+    enter(results, root)
+    before = {run.info.run_id for run in runs_of(root)}
+    ids = enter(results, root).run_ids()
+    assert {run.info.run_id for run in runs_of(root)} == before
+    trials = [run for cell in ids["cells"].values() for run in cell["trials"].values()]
+    assert {*trials, *(cell["run"] for cell in ids["cells"].values())} == before
+
+
+def test_a_run_that_a_kill_left_behind_is_entered_anew(root, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "set_terminated", lambda *_: None)
+        patch.setattr(MlflowClient, "log_text", no_space_left)
+        Tracker(root, "fake").trial(CELL, ledger_row(CELL))
+    assert [run.info.status for run in trials_of(root)] == ["RUNNING"]
+    Tracker(root, "fake").trial(CELL, ledger_row(CELL))
+    assert [run.info.status for run in trials_of(root)] == ["FINISHED"]
+
+
+def test_a_killed_sweep_leaves_no_cell_running(root):
+    Tracker(root, "fake").trial(CELL, ledger_row(CELL))
+    assert parent_of(root).info.status == "SCHEDULED"
+
+
+def test_a_failed_trial_keeps_its_cause_until_it_succeeds(root):
+    row = ledger_row(CELL)
+    tracker = Tracker(root, "fake")
+    tracker.trial(CELL, failed_row(row, "out of memory"))
+    (trial,) = trials_of(root)
+    assert (trial.info.status, trial.data.tags["error"]) == ("FAILED", "out of memory")
+    tracker.trial(CELL, row)
+    (trial,) = trials_of(root)
+    assert trial.info.status == "FINISHED"
+
+
+def test_a_diverged_trial_is_a_failure_that_is_entered_once(root):
+    row = ledger_row(CELL)
+    row["metrics"]["diverged_at"] = 3
+    Tracker(root, "fake").trial(CELL, row)
+    (first,) = trials_of(root)
+    Tracker(root, "fake").trial(CELL, row)
+    assert first.info.status == "FAILED"
+    assert [run.info.run_id for run in trials_of(root)] == [first.info.run_id]
+
+
+def test_a_failed_cell_is_a_failed_run(root):
+    results = fake_results(methods=2, settings=1, seeds=1)
+    entry = cell_of(results, "cifar10-0.1/local")
+    tracker = Tracker(root, "fake")
+    tracker.trial(entry["cell"], failed_row(entry["pinned"]["rows"][0], "out of memory"))
+    entry["pinned"]["rows"], entry["status"] = [], "failed"
+    tracker.cell(entry, Evaluation())
+    assert parent_of(root).info.status == "FAILED"
+
+
+def test_a_deleted_experiment_comes_back(root):
+    enter(fake_results(methods=2, settings=1, seeds=1), root)
+    client = client_of(root)
+    client.delete_experiment(client.get_experiment_by_name("fake").experiment_id)
+    tracker = enter(fake_results(methods=2, settings=1, seeds=1), root)
+    assert tracker.lost is None
+    assert len(runs_of(root)) == 4
+
+
+def test_runs_of_somebody_else_s_in_the_experiment_are_left_alone(root):
+    enter(fake_results(methods=2, settings=1, seeds=1), root)
+    client = client_of(root)
+    client.create_run(client.get_experiment_by_name("fake").experiment_id)
+    tracker = enter(fake_results(methods=2, settings=1, seeds=1), root)
+    assert tracker.lost is None
+    assert len(runs_of(root)) == 5

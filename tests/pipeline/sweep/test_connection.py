@@ -1,0 +1,77 @@
+"""A sweep's connection to Ray."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+
+import pytest
+import ray
+
+from pfl.errors import InvalidInput
+from pipeline.sweep.cluster import connected, memory_not_monitored
+
+
+@pytest.fixture(autouse=True)
+def _without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.setenv(name, "")  # and so put back afterwards
+    monkeypatch.setattr(ray, "init", lambda **_: None)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+
+
+def test_no_other_thread_frees_anything_while_ray_shuts_down(monkeypatch, tmp_path):
+    freed = []
+
+    class Garbage:
+        """What only a garbage collection frees."""
+
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            freed.append(True)
+
+    def shut_down() -> None:
+        collection = threading.Thread(target=gc.collect)
+        collection.start()
+        collection.join()
+        assert not freed
+
+    monkeypatch.setattr(ray, "shutdown", shut_down)
+    with connected(tmp_path):
+        Garbage()
+    gc.collect()
+    assert freed
+
+
+def test_no_collection_begins_by_itself_while_ray_shuts_down(monkeypatch, tmp_path):
+    enabled = []
+    monkeypatch.setattr(ray, "shutdown", lambda: enabled.append(gc.isenabled()))
+    with connected(tmp_path):
+        pass
+    assert enabled == [False]
+    assert gc.isenabled()
+
+
+def test_what_sigterm_does_is_the_sweep_s_affair_and_not_ray_s(monkeypatch, tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(ray, "init", lambda **_: signal.signal(signal.SIGTERM, signal.SIG_IGN))
+    with connected(tmp_path):
+        assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_cluster_s_memory_monitor_is_named_where_it_has_ended_trials(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+
+    def fit() -> None:
+        """As Tune does."""
+        raise RuntimeError("Caught unexpected exception") from ray.exceptions.OutOfMemoryError("4 workers")
+
+    with (
+        pytest.raises(InvalidInput, match=r"head:6379 is not accepted; .*RAY_memory_monitor_refresh_ms=0"),
+        memory_not_monitored(),
+    ):
+        fit()

@@ -1,0 +1,177 @@
+"""What a table takes: its size, and the time by what was measured on this machine."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pfl.config import Config
+from pfl.data.dataset import load
+from pfl.data.partition import make_partition
+from pipeline.report.formats import duration
+from pipeline.spec.table import cells, load_table
+from pipeline.sweep.calibration import Calibration, Sizes, Speed
+from pipeline.sweep.estimate import Amount, Estimate, Extent
+from tests.pipeline.conftest import scheduler_of
+
+
+@pytest.fixture(autouse=True)
+def cache(project, monkeypatch):
+    monkeypatch.setenv("PFL_CACHE", str(project / "cache"))
+
+
+def small():
+    return cells("small", load_table("small"))
+
+
+def measured() -> Calibration:
+    calibration = Calibration()
+    calibration.measure(small(), lambda _: None)
+    return Calibration()
+
+
+def test_a_simulation_takes_its_rounds_and_its_evaluations():
+    config = Config(participation=0.1, rounds=20, eval_every=6)
+    sizes = Sizes(clients=100, train=30_000, test=20_000)
+    # 10 participants of 300 samples in each of 20 rounds, and four evaluations: 6, 12, 18 and the last.
+    assert Speed(0.001, 0, 0, 0).seconds(config, sizes) == pytest.approx(20 * 10 * 300 * 0.001)
+    assert Speed(0, 2, 0, 0).seconds(config, sizes) == 20 * 10 * 2
+    assert Speed(0, 0, 3, 0).seconds(config, sizes) == 20 * 3
+    assert Speed(0, 0, 0, 0.0001).seconds(config, sizes) == pytest.approx(4 * 20_000 * 0.0001)
+
+
+def test_nothing_is_known_before_a_calibration():
+    extent = Extent.of("small", load_table("small"), Calibration())
+    assert (extent.cells, extent.trials, extent.client_epochs) == (4, 32, Amount(128, partial=False))
+    assert extent.core_hours.text == "?"
+
+
+def test_a_calibration_is_kept_for_the_next_call():
+    calibration = measured()
+    for cell in small():
+        speed = calibration.speed(cell, "cpu")
+        assert speed is not None
+        assert speed.sample > 0
+        assert speed.test > 0
+    assert Extent.of("small", load_table("small"), calibration).core_hours.value > 0
+    told: list[str] = []
+    calibration.measure(small(), told.append)
+    assert told == []
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"here": 5}', '{"here": {"speeds": {"a": {"sample": 1}}}}'])
+def test_a_calibration_that_is_damaged_is_as_good_as_none(project, content):
+    (project / "cache").mkdir()
+    (project / "cache/calibration.json").write_text(content)
+    assert not Calibration().has("cpu")
+    assert measured().has("cpu")
+
+
+def test_the_sizes_of_a_partition_are_found_without_its_data():
+    dirichlet = small()[0]
+    found = measured().sizes(dirichlet)
+    partition = make_partition(dirichlet.partition, load("digits", progress=False), 5)
+    assert found is not None
+    assert found.clients == 5
+    assert found.train == pytest.approx(partition.sizes.sum(), rel=0.01)
+
+
+def test_a_method_that_takes_steps_is_measured_by_the_client(edit):
+    edit("- fedavg\n", "- {method: plga, params: {steps: 3}}\n")
+    speed = measured().speed(small()[0], "cpu")
+    assert speed is not None
+    assert (speed.sample, speed.client > 0) == (0, True)
+
+
+def test_a_full_batch_is_measured_on_a_batch(edit):
+    edit("batch_size: 16", "batch_size: 1000000000")
+    speed = measured().speed(small()[0], "cpu")
+    assert speed is not None
+    assert speed.sample > 0
+
+
+def test_data_of_the_user_s_own_are_not_known(edit):
+    edit("dataset: digits", "dataset: photos.zip")
+    extent = Extent.of("small", load_table("small"), measured())
+    assert extent.core_hours.text == "?"
+
+
+def test_what_is_known_in_part_is_a_lower_bound():
+    assert Amount.of(3, [2.0, None]).text == "> 6"
+
+
+def test_a_sweep_is_estimated_by_the_calibration_and_else_by_the_fastest_earlier_trial(ledger, monkeypatch):
+    scheduler = scheduler_of(ledger)
+    manifest = {"digits": {"shape": (1, 8, 8), "classes": 10}}
+    # 8 training samples of each of 2 participants in 2 rounds: 32 samples a trial.
+    monkeypatch.setattr(type(ledger), "speed", lambda *_: 32.0)
+    assert Estimate.of(scheduler, ledger, manifest, slots=1).core_hours == pytest.approx(32 / 3600)
+    calibration = measured()
+    speeds = [calibration.speed(cell, "cpu") for cell in small()]
+    sizes = Sizes(5, 40, 40)
+    seconds = [v.seconds(c.config, sizes) for c, v in zip(small(), speeds, strict=True) if v]
+    assert Estimate.of(scheduler, ledger, manifest, slots=1).core_hours == pytest.approx(
+        8 * sum(seconds) / 3600
+    )
+
+
+def test_no_trial_ends_sooner_for_idle_places(ledger):
+    manifest = {"digits": {"shape": (1, 8, 8), "classes": 10}}
+    estimate = Estimate.of(scheduler_of(ledger), ledger, manifest, slots=100)
+    assert estimate.longest_hours == pytest.approx(estimate.core_hours / estimate.trials)
+    assert duration(3600 * estimate.longest_hours) in estimate.text("small", slots=100)
+
+
+def test_passes_over_the_data_are_counted(ledger, edit):
+    manifest = {"digits": {"shape": (1, 8, 8), "classes": 10}}
+    edit("- {method: fedprox, params: {mu: 0.1}}\n", "")
+
+    def core_hours(old: str, new: str) -> float:
+        edit(f"- {old}\n", f"- {new}\n")
+        return Estimate.of(scheduler_of(ledger), ledger, manifest, slots=1).core_hours
+
+    once = core_hours("fedavg", "{method: spfl, params: {repeat: 1}}")
+    twice = core_hours("{method: spfl, params: {repeat: 1}}", "{method: spfl, params: {repeat: 2}}")
+    assert twice == pytest.approx(2 * once)
+
+
+def test_rows_of_a_method_that_differ_in_steps_are_measured_each(edit):
+    edit(
+        "- fedavg\n- {method: fedprox, params: {mu: 0.1}}\n",
+        """\
+- {method: plga, as: two, params: {steps: 2}}
+- {method: plga, as: six, params: {steps: 6}}
+- {method: plga, as: same, params: {steps: 6, temperature: 0.5}}
+""",
+    )
+    two, six, same = (measured().speed(cell, "cpu") for cell in small()[:3])
+    assert two and six and same
+    assert two.client != six.client
+    assert six == same
+
+
+def test_where_nothing_is_known_a_larger_network_takes_longer(ledger, edit):
+    manifest = {"digits": {"shape": (1, 8, 8), "classes": 10}}
+
+    def core_hours(model: str) -> float:
+        edit("model: cnn_digits", f"model: {model}")
+        found = Estimate.of(scheduler_of(ledger), ledger, manifest, slots=1).core_hours
+        edit(f"model: {model}", "model: cnn_digits")
+        return found
+
+    assert core_hours("resnet10") > 2 * core_hours("resnet8") > 4 * core_hours("cnn_digits") > 0
+
+
+def test_a_busy_machine_does_not_make_later_estimates_longer(ledger):
+    row = {"dirty": False, "sources": "", "metrics": {}, "config": {"model": "lenet5"}}
+    for speed in (1200.0, 4500.0, 1300.0):
+        ledger._take(row | {"key": str(speed), "measured": {"samples_per_second": speed}})
+    assert ledger.speed("lenet5") == 4500.0
+
+
+def test_what_was_measured_on_another_machine_is_not_taken(monkeypatch, project):
+    measured()
+    monkeypatch.setattr("platform.node", lambda: "elsewhere")
+    assert Calibration().speed(small()[0], "cpu") is None
+    assert len(json.loads((project / "cache/calibration.json").read_text())) == 1

@@ -1,0 +1,79 @@
+"""Tables that keep the final models of their trials."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.spec.table import Subset, load_table
+from pipeline.store.ledger import LOCAL
+from pipeline.store.workspace import models_file
+from pipeline.sweep.results import write
+from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
+from tests.pipeline.running import finished, rows
+
+
+@pytest.fixture
+def keeping(edit) -> None:
+    edit("search:", "keep: models\nsearch:")
+
+
+def run_with_models(trial) -> list[dict]:
+    """In the place of a worker."""
+    if trial.phase == "final":
+        for file in map(models_file, trial.keys()):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+    return fake_run(trial)
+
+
+@pytest.mark.usefixtures("keeping")
+def test_with_its_models_a_trial_is_served_from_the_ledger(ledger):
+    finish(scheduler_of(ledger), run_with_models)
+    assert finish(scheduler_of(ledger), run_with_models) == []
+
+
+def test_a_final_trial_without_its_models_is_run_again_and_its_row_stands(ledger, edit):
+    finish(scheduler_of(ledger))
+    before = (LOCAL / "small.jsonl").read_text()
+    edit("search:", "keep: models\nsearch:")
+    again = scheduler_of(ledger)
+    done = finish(again, run_with_models)
+    assert {trial.phase for trial in done} == {"final"}
+    assert all(file.exists() for trial in done for file in map(models_file, trial.keys()))
+    assert (LOCAL / "small.jsonl").read_text() == before
+
+
+@pytest.mark.usefixtures("keeping")
+def test_where_the_models_lie_is_written_down(ledger):
+    scheduler = scheduler_of(ledger)
+    finish(scheduler, run_with_models)
+    missing = scheduler.cells[0].pinned.keys[0]
+    models_file(missing).unlink()
+    Path("data/manifests").mkdir(parents=True)
+    Path("data/manifests/small.json").write_text('{"datasets": {}}')
+    write("small", load_table("small"), Subset(), scheduler, SOURCES, seconds=1.0)
+    with Path("results/small/models.csv").open() as file:
+        written = list(csv.DictReader(file))
+    assert len(written) == 4 * (2 + 2) - 1
+    assert {line["configuration"] for line in written} == {"pinned", "selected"}
+    assert missing not in {Path(line["file"]).stem for line in written}
+    assert all(Path(line["file"]).exists() for line in written)
+
+
+@pytest.mark.slow
+def test_of_a_sweep_that_keeps_models_nothing_else_is_left_in_the_scratch(start, edit):
+    edit("trials: 0", "trials: 2")
+    edit("search:", "keep: models\nsearch:")
+    said = finished(start())
+    assert "the final models are in .sweeps/models/; results/small/models.csv says which are whose" in said
+    final = {row["key"]: row["seed"] for row in rows() if row["phase"] == "final"}
+    kept = [path for path in Path(".sweeps").rglob("*") if path.is_file()]
+    assert {path.stem for path in kept if path.suffix == ".pt"} == final.keys()
+    assert {str(path.parent) for path in kept} == {".sweeps/models", ".sweeps/ledger", ".sweeps"}
+    for key, seed in final.items():
+        (models,) = torch.load(models_file(key), weights_only=True).values()
+        assert all(tensor.shape[0] in (1, 5) for tensor in models.values()), seed

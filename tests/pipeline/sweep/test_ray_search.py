@@ -1,0 +1,68 @@
+"""What a worker process does with the trials that it is given, and what the sweep takes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from pfl.trials import Trial, commit
+from pipeline.store.heartbeat import reached
+from pipeline.sweep import ray_search as tune
+from tests.conftest import CONFIG, make_trial
+from tests.pipeline.conftest import fake_run, scheduler_of
+
+
+@pytest.fixture
+def job(dataset, partition, tmp_path, monkeypatch):
+    """What a worker is told, for trials on the tests' data."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tune, "_dataset", lambda *_: dataset)
+    monkeypatch.setattr(tune, "_division", lambda *_: partition)
+    trial = make_trial(dataclasses.replace(CONFIG, rounds=1), dataset, partition, phase="search")
+    execution = {"device": "cpu", "backend": "stacked", "threads": 1}
+    told = {"root": str(tmp_path), "source": None, "sources": commit()["sources"], "keep_models": False}
+    return lambda *changes: {
+        **told,
+        "execution": execution,
+        "trials": [
+            dataclasses.replace(trial, config={**trial.config, **change}).to_dict() for change in changes
+        ],
+    }
+
+
+def ends_of(job) -> list[dict]:
+    worker = tune.Worker({"job": json.dumps(job)})
+    return json.loads(worker.step()["ends"])
+
+
+def test_a_stack_of_trials_ends_with_the_rows_of_each(job):
+    ends = ends_of(job({"lr": 0.1}, {"lr": 0.2}))
+    assert [row["config"]["lr"] for end in ends for row in end["rows"]] == [0.1, 0.2]
+
+
+def test_trials_under_way_leave_their_round(job):
+    told = job({"lr": 0.1}, {"lr": 0.2})
+    ends_of(told)
+    assert reached([Trial.from_dict(trial) for trial in told["trials"]]) == 1
+
+
+def test_a_trial_that_fails_does_not_fail_those_in_its_stack(job):
+    first, second = ends_of(job({"lr": 0.1}, {"lr": -1.0}))
+    assert first["rows"][0]["config"]["lr"] == 0.1
+    assert "lr" in second["error"]
+
+
+def test_the_sweep_takes_note_of_every_trial_of_a_stack(ledger):
+    scheduler = scheduler_of(ledger)
+    scheduler.stacks = True
+    search = tune.SchedulerSearcher(scheduler, {})
+    stacks = []
+    while (told := search.suggest(str(len(stacks)))) != search.FINISHED:
+        trials = [Trial.from_dict(trial) for trial in json.loads(told["job"])["trials"]]
+        ends = json.dumps([{"rows": fake_run(trial)} for trial in trials])
+        search.on_trial_complete(str(len(stacks)), {"ends": ends})
+        stacks.append(len(trials))
+    assert scheduler.finished
+    assert max(stacks) == 2

@@ -1,0 +1,259 @@
+"""What a sweep runs, in which order and how often."""
+
+from __future__ import annotations
+
+import pytest
+
+from pfl.config import Config, stackable
+from pfl.trials import Trial
+from pipeline.store.ledger import Ledger
+from tests.pipeline.conftest import SOURCES, fake_run, finish, row_of, scheduler_of
+
+
+def keys(trials) -> list[str]:
+    return [key for trial in trials for key in Trial.keys(trial)]
+
+
+def searched(scheduler) -> list[list[dict]]:
+    return [
+        [item["params"] for item in cell.result(scheduler.outcomes)["search"]] for cell in scheduler.cells
+    ]
+
+
+def test_every_cell_runs_its_search_and_both_configurations_with_all_seeds(ledger):
+    trials = finish(scheduler := scheduler_of(ledger))
+    assert len(trials) == 4 * (4 + 2 * 2)  # cells x (search trials + two configurations x two seeds)
+    assert scheduler.ran == scheduler.total == scheduler.done == 32
+
+
+def test_without_a_search_only_the_pinned_configuration_runs(ledger, edit):
+    edit("trials: 4", "trials: 0")
+    assert len(finish(scheduler := scheduler_of(ledger))) == 4 * 2
+    assert [cell.result(scheduler.outcomes)["selected"] for cell in scheduler.cells] == [None] * 4
+
+
+def test_search_trials_see_validation_data_and_final_trials_do_not(ledger):
+    for trial in finish(scheduler_of(ledger)):
+        assert trial.config["validation"] == (0.2 if trial.phase == "search" else 0)
+
+
+@pytest.mark.parametrize(("at_once", "last_first"), [(1, False), (4, False), (7, True)])
+def test_what_is_tried_depends_neither_on_cores_nor_on_durations(project, at_once, last_first):
+    reference = scheduler_of(Ledger(SOURCES))
+    finish(reference)
+    (project / ".sweeps/ledger/small.jsonl").unlink()
+    scheduler = scheduler_of(Ledger(SOURCES))
+    finish(scheduler, at_once=at_once, last_first=last_first)
+    assert searched(scheduler) == searched(reference)
+
+
+def test_a_killed_sweep_goes_on_and_tries_what_it_would_have_tried(project):
+    whole = scheduler_of(Ledger(SOURCES))
+    finish(whole)
+    (project / ".sweeps/ledger/small.jsonl").unlink()
+    killed = scheduler_of(Ledger(SOURCES))
+    for _ in range(19):
+        trial = killed.next()
+        killed.record(trial, fake_run(trial))
+    resumed = scheduler_of(Ledger(SOURCES))
+    assert (len(finish(resumed)), resumed.served) == (32 - 19, 19)
+    assert searched(resumed) == searched(whole)
+
+
+def test_a_finished_table_runs_nothing(ledger):
+    finish(scheduler_of(ledger))
+    assert scheduler_of(Ledger(SOURCES)).finished
+
+
+def test_a_changed_hyperparameter_of_one_method_runs_that_methods_trials_only(ledger, edit):
+    finish(scheduler_of(ledger))
+    edit("mu: 0.1", "mu: 0.2")
+    trials = finish(scheduler_of(Ledger(SOURCES)))
+    assert {trial.method for trial in trials} == {"fedprox"}
+    assert len(finish(scheduler_of(Ledger(SOURCES)))) == 0
+
+
+def test_the_selected_configuration_is_the_best_on_validation_data(ledger):
+    finish(scheduler := scheduler_of(ledger))
+    for cell in scheduler.cells:
+        result = cell.result(scheduler.outcomes)
+        best = max(result["search"], key=lambda item: item["value"])
+        assert result["selected"]["trial"] == best["trial"]
+        assert result["selected"]["lr"] == best["params"]["lr"]
+        assert {row["phase"] for row in result["selected"]["rows"]} == {"final"}
+
+
+def test_a_search_that_chooses_the_pinned_configuration_runs_it_once(ledger, edit):
+    edit("lr: 0.05", "lr: 0.1")
+    finish(scheduler := scheduler_of(ledger))
+    fedavg = scheduler.cells[0].result(scheduler.outcomes)
+    assert fedavg["selected"] == fedavg["pinned"]
+    assert scheduler.cells[0].total == 4 + 2
+
+
+def test_cells_with_one_configuration_in_two_rows_are_run_once(ledger, edit):
+    edit("- fedavg\n", "- fedavg\n- {method: fedavg, as: again}\n")
+    trials = finish(scheduler := scheduler_of(ledger))
+    assert len(keys(trials)) == len(set(keys(trials))) == 32
+    first, second = (cell.result(scheduler.outcomes) for cell in scheduler.cells[:2])
+    assert first["pinned"] == second["pinned"]
+
+
+def test_seeds_are_handed_out_together_where_a_device_runs_them_side_by_side(ledger):
+    scheduler = scheduler_of(ledger)
+    scheduler.stacks = True
+    finals = [trial for trial in finish(scheduler) if trial.phase == "final"]
+    assert {trial.seeds for trial in finals} == {(0, 1)}
+    assert scheduler.ran == 32
+
+
+def test_what_differs_in_numbers_alone_is_handed_out_for_one_stack(ledger):
+    scheduler = scheduler_of(ledger)
+    scheduler.stacks = True
+    stacks = []
+    while first := scheduler.next():
+        stacks.append(stack := [first, *scheduler.batch_with(first)])
+        for trial in stack:
+            scheduler.record(trial, fake_run(trial))
+    handed_out = [key for stack in stacks for key in keys(stack)]
+    assert len(handed_out) == len(set(handed_out)) == scheduler.total == 32
+    assert max(map(len, stacks)) == 2  # the search asks for two at a time
+    for stack in stacks:
+        assert stackable([Config.from_dict(trial.config) for trial in stack])
+        assert len({(trial.phase, trial.setting, trial.seeds) for trial in stack}) == 1
+
+
+def test_a_device_without_a_use_for_stacks_is_given_one_trial_at_a_time(ledger):
+    scheduler = scheduler_of(ledger)
+    assert scheduler.batch_with(scheduler.next()) == []
+
+
+def test_a_trial_that_fails_fails_its_cell_and_nothing_else(ledger):
+    scheduler = scheduler_of(ledger)
+    while trial := scheduler.next():
+        if trial.cell == "dir/fedprox":
+            scheduler.fail(trial, "ValueError: no")
+        else:
+            scheduler.record(trial, fake_run(trial))
+    status = {cell.cell.id: cell.result(scheduler.outcomes)["status"] for cell in scheduler.cells}
+    assert status == {
+        "dir/fedavg": "done",
+        "dir/fedprox": "failed",
+        "two/fedavg": "done",
+        "two/fedprox": "done",
+    }
+    assert "final, seed 1: ValueError: no" in scheduler.cells[1].result(scheduler.outcomes)["errors"]
+
+
+def test_a_failed_trial_is_tried_again_by_the_next_sweep(ledger):
+    scheduler = scheduler_of(ledger)
+    first = scheduler.next()
+    scheduler.fail(first, "its process died twice")
+    finish(scheduler)
+    assert keys(finish(scheduler_of(Ledger(SOURCES)))) == first.keys()
+
+
+def test_a_trial_that_diverged_is_a_result_and_the_worst_one(ledger):
+    def diverging(trial):
+        high = trial.config["lr"] > 0.06
+        return [row_of(trial, seed, 99.0, **({"diverged_at": 1} if high else {})) for seed in trial.seeds]
+
+    finish(scheduler := scheduler_of(ledger), diverging)
+    for cell in scheduler.cells:
+        result = cell.result(scheduler.outcomes)
+        failed = [item for item in result["search"] if "error" in item]
+        assert all(item["value"] is None for item in failed)
+        assert result["selected"]["lr"] <= 0.06
+    assert scheduler_of(Ledger(SOURCES)).finished
+
+
+def test_rows_of_other_sources_than_the_drivers_are_refused(ledger):
+    scheduler = scheduler_of(ledger)
+    trial = scheduler.next()
+    scheduler.record(trial, [{**fake_run(trial)[0], "key": "0" * 64}])
+    assert "other sources" in scheduler.outcomes[trial.keys()[0]]["error"]
+
+
+def test_rows_and_cells_are_announced_once_each(ledger):
+    rows, ended = [], []
+
+    def on_row(cell, _attempt, row, from_ledger):
+        rows.append((cell.cell.id, row["key"], from_ledger))
+
+    def on_cell(cell):
+        ended.append(cell.cell.id)
+
+    finish(scheduler_of(ledger, on_row=on_row, on_cell=on_cell))
+    assert len(rows) == len(set(rows)) == 32
+    assert sorted(ended) == ["dir/fedavg", "dir/fedprox", "two/fedavg", "two/fedprox"]
+    scheduler_of(Ledger(SOURCES), on_row=on_row, on_cell=on_cell)
+    assert [from_ledger for _, _, from_ledger in rows] == [False] * 32 + [True] * 32
+
+
+def test_with_early_stopping_later_batches_have_bars_out_of_earlier_ones(ledger, edit):
+    edit("batch: 2}", "batch: 2, early_stopping: true}")
+    trials = [trial for trial in finish(scheduler_of(ledger)) if trial.phase == "search"]
+    bars = {len(trial.bars) for trial in trials}
+    assert len([trial for trial in trials if trial.bars]) == len(trials) // 2
+    assert bars == {0, 1}  # one for the only evaluation of these rows
+
+
+def test_a_stopped_trial_is_remembered_but_is_no_result(ledger, edit):
+    edit("batch: 2}", "batch: 2, early_stopping: true}")
+
+    def stopping(trial):
+        rows = fake_run(trial)
+        return [
+            {**row, "metrics": {**row["metrics"], "stopped_at": 1}} if trial.bars else row for row in rows
+        ]
+
+    first = scheduler_of(ledger)
+    finish(first, run=stopping)
+    again = scheduler_of(Ledger(SOURCES))
+    assert again.finished
+    stopped = next(candidate for candidate in again.cells[0].searched if candidate.trial.bars)
+    assert Ledger(SOURCES).get(stopped.keys[0]) is None
+    assert Ledger(SOURCES).stopped(stopped.keys[0])["metrics"]["stopped_at"] == 1
+    assert again.cells[0].selected.number < 2  # a stopped trial cannot be selected
+
+
+def test_early_stopping_is_off_unless_asked_for(ledger):
+    assert not any(trial.bars for trial in finish(scheduler_of(ledger)))
+
+
+def test_rows_that_share_a_simulation_count_it_once(ledger, edit):
+    edit("- fedavg\n", "- fedavg\n- {method: fedavg, as: mean, evaluation: {metric: client_mean}}\n")
+    edit("search: {trials: 4, batch: 2}\n", "")
+    scheduler = scheduler_of(ledger)
+    assert len(scheduler.cells) == 6
+    assert (scheduler.done, scheduler.total) == (0, 8)  # two settings, two configurations, two seeds
+
+
+def run_at_its_moments(trial: Trial) -> list[dict]:
+    """Rows as a simulation gives them: before the last evaluation, only the trial's moments."""
+    rows = fake_run(trial)
+    for row in rows:
+        (last,) = row["metrics"]["rounds"]
+        row["metrics"]["rounds"].insert(0, {"round": 1, **{moment: last[moment] for moment in trial.moments}})
+    return rows
+
+
+def test_the_best_of_a_moment_that_was_evaluated_in_the_end_only_is_run_again(ledger, edit):
+    edit("trials: 4", "trials: 0")
+    finish(scheduler_of(ledger), run_at_its_moments)
+    edit("every: 1", "every: 1, moment: post_local")
+    assert scheduler_of(Ledger(SOURCES)).finished  # the last evaluation has every moment
+    edit("moment: post_local", "moment: post_local, which: best")
+    again = finish(scheduler_of(Ledger(SOURCES)), run_at_its_moments)
+    assert [trial.moments for trial in again] == [("post_local",)] * 8
+    assert scheduler_of(Ledger(SOURCES)).finished
+
+
+def test_a_simulation_that_two_cells_share_is_evaluated_at_the_moments_of_both(ledger, edit):
+    edit("trials: 4", "trials: 0")
+    edit(
+        "- {method: fedprox, params: {mu: 0.1}}",
+        "- {method: fedavg, as: local, evaluation: {moment: post_local}}",
+    )
+    found = finish(scheduler_of(ledger), run_at_its_moments)
+    assert [trial.moments for trial in found] == [("post_aggregation", "post_local")] * 4

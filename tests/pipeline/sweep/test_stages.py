@@ -1,0 +1,212 @@
+"""The stages before the sweep, and the way over a machine that has neither Ray nor DVC."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pfl.cli import app
+from pfl.data.partition import Partition
+from pfl.errors import InvalidInput
+from pipeline.cli import add_commands
+from pipeline.sweep import stages
+
+add_commands(app)  # as the entry point does in a process of its own
+
+
+def pfl(*arguments: str) -> str:
+    """What a command prints."""
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+@pytest.fixture
+def data(project: Path) -> Path:
+    stages.download("small")
+    return project
+
+
+def test_the_manifest_says_what_the_data_are(data):
+    digits = json.loads((data / "data/manifests/small.json").read_text())["datasets"]["digits"]
+    assert (digits["images"], digits["classes"], digits["shape"]) == (1797, 10, [1, 8, 8])
+    assert len(digits["checksum"]) == len(digits["content"]) == 64
+    assert digits["identity"] == "original pixels"
+
+
+def test_the_manifest_names_data_sets_of_other_columns_that_are_not_here(project, edit):
+    edit('  two: "pathological:2"', '  two: {partition: "pathological:2", dataset: mnist}')
+    edit("search: {trials: 4, batch: 2}", "")
+    (project / "params.yaml").write_text("tables: [small]\nsubset: {settings: [dir]}\n")
+    stages.download("small")
+    assert json.loads((project / "data/manifests/small.json").read_text())["absent"] == ["mnist"]
+
+
+def test_a_setting_gets_its_index_lists_statistics_and_plot(data):
+    stages.partition("small")
+    folder = data / "data/partitions/small"
+    partition = Partition.load(folder / "two.npz")
+    found = json.loads((folder / "two.json").read_text())
+    assert (found["spec"], found["checksum"], found["clients"]) == (partition.spec, partition.checksum, 5)
+    assert (folder / "two.svg").read_text().startswith("<?xml")
+
+
+def test_the_same_partition_gives_the_same_files(data):
+    def contents() -> dict[str, bytes]:
+        stages.partition("small")
+        return {path.name: path.read_bytes() for path in (data / "data/partitions/small").iterdir()}
+
+    assert contents() == contents()
+
+
+@pytest.fixture
+def divided_by_seed(data, edit) -> Path:
+    """One setting, without a search, with a partition for each of its seeds 0 and 1."""
+    edit('  dir: "dirichlet:0.5"\n  two: "pathological:2"', '  dir: "dirichlet:0.5,seed=run"')
+    edit("search: {trials: 4, batch: 2}\n", "")
+    stages.partition("small")
+    return data
+
+
+def test_a_partition_that_follows_the_runs_seed_is_a_file_for_each(divided_by_seed):
+    folder = divided_by_seed / "data/partitions/small"
+    files = ["dir.json", "dir.svg", "dir@seed0.npz", "dir@seed1.npz"]
+    assert sorted(path.name for path in folder.iterdir()) == files
+    first, second = (Partition.load(folder / f"dir@seed{seed}.npz") for seed in (0, 1))
+    assert (first.spec[-7:], second.spec[-7:]) == (",seed=0", ",seed=1")
+    found = json.loads((folder / "dir.json").read_text())
+    assert (found["spec"][-9:], found["checksum"]) == (",seed=run", first.checksum)
+    assert found["notes"][0] == "each seed has a partition of its own; this is that of seed 0"
+
+
+def test_each_seed_of_a_cell_runs_on_its_own_partition(divided_by_seed):
+    folder = divided_by_seed / "data/partitions/small"
+    pfl("check")
+    pfl("trials", "small", "trials.jsonl")
+    pfl("run", "--trials", "trials.jsonl", "--json", "rows.jsonl")
+    rows = [json.loads(line) for line in (divided_by_seed / "rows.jsonl").read_text().splitlines()]
+    assert {(row["seed"], row["partition_checksum"]) for row in rows} == {
+        (seed, Partition.load(folder / f"dir@seed{seed}.npz").checksum) for seed in (0, 1)
+    }
+    assert pfl("ledger", "import", "rows.jsonl") == "4 rows are new\n"
+    assert "4 of 4 simulations are done" in pfl("trials", "small", "trials.jsonl")
+
+
+def test_a_part_of_the_seeds_has_the_partitions_of_the_whole_table(divided_by_seed):
+    folder = divided_by_seed / "data/partitions/small"
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (divided_by_seed / "params.yaml").write_text("tables: [small]\nsubset: {seeds: [1]}\n")
+    stages.partition("small")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+    pfl("trials", "small", "trials.jsonl")
+    trials = [json.loads(line) for line in (divided_by_seed / "trials.jsonl").read_text().splitlines()]
+    assert [trial["seeds"] for trial in trials] == [[1], [1]]
+
+
+def test_data_that_changed_after_the_download_stage_are_noticed(data):
+    manifest = data / "data/manifests/small.json"
+    content = json.loads(manifest.read_text())
+    content["datasets"]["digits"]["checksum"] = "0" * 64
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(InvalidInput, match="the data that the download stage found"):
+        stages.partition("small")
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("trials", "small", "trials.jsonl"), r"dir\.npz"),
+        (("stage", "partition", "small"), r"manifests/small\.json .* the download stage wrote"),
+        (("stage", "report", "small"), "a table with results"),
+        (("track", "small"), "a table with results"),
+    ],
+)
+def test_a_stage_that_comes_too_early_is_one_line(arguments, said):
+    with pytest.raises(InvalidInput, match=said):
+        pfl(*arguments)
+
+
+@pytest.mark.parametrize(
+    "content", ["[", "[]", "{}", '{"table": "small", "config": {}, "subset": {}, "cells": []}']
+)
+@pytest.mark.parametrize("command", [("stage", "report"), ("track",)])
+def test_results_that_are_damaged_are_one_line(project, command, content):
+    (project / "results/small").mkdir(parents=True)
+    (project / "results/small/results.json").write_text(content)
+    with pytest.raises(InvalidInput, match=r"results/small/results\.json .* run it again"):
+        pfl(*command, "small")
+
+
+def test_trials_go_to_another_machine_and_their_rows_come_back(data, edit):
+    edit("batch: 2", "batch: 4")
+    stages.partition("small")
+    # Of each cell the pinned configuration and the whole search, then what the search has chosen.
+    pfl("trials", "small", "first.jsonl")
+    trials = [json.loads(line) for line in (data / "first.jsonl").read_text().splitlines()]
+    assert len(trials) == 4 * (1 + 4)
+    assert {tuple(trial["seeds"]) for trial in trials if trial["phase"] == "final"} == {(0, 1)}
+    pfl("run", "--trials", "first.jsonl", "--json", "rows.jsonl")
+    assert pfl("ledger", "import", "rows.jsonl") == "24 rows are new\n"
+    pfl("trials", "small", "second.jsonl")
+    second = [json.loads(line) for line in (data / "second.jsonl").read_text().splitlines()]
+    assert {trial["phase"] for trial in second} == {"final"}
+    pfl("run", "--trials", "second.jsonl", "--json", "rows.jsonl")
+    pfl("ledger", "import", "rows.jsonl")
+    assert pfl("trials", "small", "third.jsonl").startswith("0 trials in third.jsonl")
+
+
+@pytest.mark.usefixtures("data")
+def test_a_simulation_that_rows_share_goes_there_once_and_serves_them_all(edit):
+    edit("- {method: fedprox, params: {mu: 0.1}}", "- {method: fedavg, as: again}")
+    edit("search: {trials: 4, batch: 2}\n", "")
+    stages.partition("small")
+    assert pfl("trials", "small", "trials.jsonl").endswith(
+        "2 trials in trials.jsonl; 0 of 4 simulations are done\n"
+    )
+    pfl("run", "--trials", "trials.jsonl", "--json", "rows.jsonl")
+    pfl("ledger", "import", "rows.jsonl")
+    assert pfl("trials", "small", "trials.jsonl").endswith(
+        "0 trials in trials.jsonl; 4 of 4 simulations are done\n"
+    )
+
+
+@pytest.mark.usefixtures("data")
+@pytest.mark.parametrize(
+    "arguments",
+    [("check", "--out", "tables"), ("check", "--out", "/proc/self/x/y"), ("trials", "small", "tables")],
+)
+def test_a_file_that_cannot_be_written_is_one_line(arguments):
+    stages.partition("small")
+    with pytest.raises(InvalidInput, match="one that can be written"):
+        pfl(*arguments)
+
+
+def test_tables_are_listed_with_their_size(project, monkeypatch):
+    monkeypatch.setenv("PFL_CACHE", str(project / "cache"))
+    line = pfl("tables").splitlines()[1]
+    # Of 5 clients, 2 train in each of the 2 rounds.
+    assert line.split(maxsplit=6) == ["small", "4", "32", "128", "?", "?", "A table for tests"]
+
+
+def test_tables_and_figures_are_listed_in_the_root_of_the_project_only(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for noun in ("tables", "figures"):
+        with pytest.raises(InvalidInput, match=rf"{noun}/\*\.yaml: .* in the root of the project"):
+            pfl(noun)
+    with pytest.raises(InvalidInput, match="in the root of the project"):
+        pfl("tables", "digits")
+
+
+def test_no_command_s_summary_is_cut():
+    for group in ((), ("stage",), ("ledger",)):
+        lines = pfl(*group, "--help").splitlines()
+        assert not [line for line in lines if line.endswith("...") and not line.startswith("Usage")]
+
+
+def test_a_check_prints_and_writes_what_it_found(project):
+    said = pfl("check", "--out", "data/check.txt")
+    assert said == "small: 4 cells, at most 32 trials\n" == (project / "data/check.txt").read_text()

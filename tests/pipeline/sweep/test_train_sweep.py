@@ -1,0 +1,175 @@
+"""The sweep stage around Ray Tune: what it writes, when it refuses, how it ends."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from pfl.errors import InvalidInput
+from pipeline.spec.table import Resources, Subset, load_table
+from pipeline.store.ledger import Ledger
+from pipeline.store.workspace import Sources
+from pipeline.sweep.cluster import Watch
+from pipeline.sweep.results import write
+from pipeline.sweep.scheduler import Scheduler
+from pipeline.sweep.train_sweep import sweep
+from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
+
+
+class Quiet:
+    """In the place of MLflow."""
+
+    def __init__(self, *_: object):
+        self.entered: list[str] = []
+
+    def trial(self, cell: str, *_: object) -> None:
+        self.entered.append(cell)
+
+    def cell(self, *_: object) -> None:
+        pass
+
+    def save(self) -> None:
+        pass
+
+
+@pytest.fixture
+def ready(project: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose stages before the sweep have run; trials cost nothing."""
+    for cell in scheduler_of(ledger).cells:
+        cell.partition.save(Path("data/partitions/small") / f"{cell.cell.setting}.npz")
+    manifest = {"table": "small", "datasets": {"digits": {"shape": [1, 8, 8], "classes": 10}}}
+    Path("data/manifests").mkdir(parents=True)
+    Path("data/manifests/small.json").write_text(json.dumps(manifest))
+    monkeypatch.setattr(Sources, "current", lambda: SOURCES)
+    monkeypatch.setattr("pipeline.sweep.train_sweep.Tracker", Quiet)
+    run_with(monkeypatch, lambda scheduler, *_: finish(scheduler))
+    return project
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    monkeypatch.setattr("pipeline.sweep.cluster.run", run)
+
+
+def results() -> dict:
+    return json.loads(Path("results/small/results.json").read_text())
+
+
+def test_a_sweep_writes_results_metrics_and_curves(ready):
+    sweep("small")
+    found = results()
+    assert [cell["status"] for cell in found["cells"]] == ["done"] * 4
+    assert (found["trials_run"], found["trials_from_ledger"]) == (32, 0)
+    assert found["config"]["methods"][1]["params"] == {"mu": 0.1}
+    metrics = json.loads((ready / "results/small/metrics/dir.json").read_text())
+    assert metrics.keys() == {"fedavg", "fedprox"}
+    with (ready / "results/small/curves.csv").open() as file:
+        curves = list(csv.DictReader(file))
+    assert {(row["setting"], row["method"]) for row in curves} == {
+        (setting, method) for setting in ("dir", "two") for method in ("fedavg", "fedprox")
+    }
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_sweep_of_a_finished_table_does_not_start_ray(monkeypatch, capsys):
+    sweep("small")
+    before = results()["cells"]
+    run_with(monkeypatch, lambda *_: pytest.fail("Ray was started"))
+    sweep("small")
+    assert "0 trials run, 32 out of the ledger" in capsys.readouterr().out
+    assert results()["cells"] == before
+
+
+@pytest.mark.usefixtures("ready")
+@pytest.mark.usefixtures("ready")
+def test_a_sweep_refuses_a_precision_that_this_machine_has_not_before_a_trial_runs(edit, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: False)
+    run_with(monkeypatch, lambda *_: pytest.fail("a trial has run"))
+    edit("mu: 0.1}", "mu: 0.1}, schedule: {precision: bf16}")
+    with pytest.raises(InvalidInput, match="precision: bf16 is not accepted; expected fp32"):
+        sweep("small")
+
+
+def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
+    sweep("small")
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("small: 32 trials to run")
+    assert "core-hours" in first
+    assert "MB of disk" in first
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_long_sweep_says_how_to_run_a_part_of_it(edit, capsys):
+    edit("rounds: 2", "rounds: 1000000")
+    sweep("small")
+    assert "To run a part of it: dvc exp run -S 'tables=[small]'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(ready, monkeypatch, capsys, number):
+    def interrupted(scheduler: Scheduler, _: Resources, watch: Watch) -> None:
+        for _ in range(5):
+            trial = scheduler.next()
+            scheduler.record(trial, fake_run(trial))
+            watch(1, [])
+        try:
+            signal.raise_signal(number)
+        finally:
+            assert "nothing that is done is run again" in capsys.readouterr().out
+
+    run_with(monkeypatch, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sweep("small")
+    assert len((ready / "results/ledger/small.jsonl").read_text().splitlines()) == 5
+    run_with(monkeypatch, lambda scheduler, *_: finish(scheduler))
+    sweep("small")
+    assert (results()["trials_run"], results()["trials_from_ledger"]) == (27, 5)
+
+
+@pytest.mark.usefixtures("ready")
+def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
+    def failing(scheduler: Scheduler, *_: object) -> None:
+        scheduler.fail(scheduler.next(), "ValueError: no")
+        finish(scheduler)
+
+    run_with(monkeypatch, failing)
+    sweep("small")
+    said = capsys.readouterr().out
+    assert "dir/fedavg: partial (final, seed 0: ValueError: no)" in said
+    assert "dvc repro --force --single-item train-sweep@small" in said
+    assert [cell["status"] for cell in results()["cells"]] == ["partial", "done", "done", "done"]
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_second_sweep_of_a_table_is_refused_while_one_runs():
+    Path(".sweeps").mkdir(exist_ok=True)
+    with Path(".sweeps/lock-small").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("process 123 on somewhere")
+        lock.flush()
+        with pytest.raises(InvalidInput, match="process 123 on somewhere"):
+            sweep("small")
+    sweep("small")
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_line_of_the_ledger_that_is_none_is_told(capsys):
+    Path(".sweeps/ledger").mkdir(parents=True)
+    Path(".sweeps/ledger/small.jsonl").write_text('{"key": "abc", "metr')
+    sweep("small")
+    assert "ledger: .sweeps/ledger/small.jsonl:1 is no row and is passed over" in capsys.readouterr().out
+
+
+def test_a_cell_without_any_result_has_no_metric(ledger):
+    scheduler = scheduler_of(ledger)
+    while trial := scheduler.next():
+        scheduler.fail(trial, "ValueError: no")
+    Path("data/manifests").mkdir(parents=True)
+    Path("data/manifests/small.json").write_text('{"datasets": {}}')
+    write("small", load_table("small"), Subset(), scheduler, SOURCES, seconds=1.0)
+    assert json.loads(Path("results/small/metrics/dir.json").read_text()) == {}

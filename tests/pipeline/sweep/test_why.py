@@ -1,0 +1,118 @@
+"""Why trials of a table have no row, or one that no longer counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.store.ledger import Ledger
+from pipeline.sweep.why import why
+from tests.pipeline.conftest import SOURCES, finish, scheduler_of
+
+LOCAL = Path(".sweeps/ledger/small.jsonl")
+
+
+@pytest.fixture
+def small(edit) -> None:
+    """The table without a search: 2 settings, 2 rows, 2 seeds."""
+    edit("search: {trials: 4, batch: 2}\n", "")
+
+
+@pytest.fixture
+def finished(small: None, ledger: Ledger) -> None:  # noqa: ARG001 - asked for its effect
+    """All of it is in the ledger."""
+    finish(scheduler_of(ledger))
+
+
+def reasons() -> list[str]:
+    ledger = Ledger(SOURCES)
+    return why(scheduler_of(ledger), ledger)
+
+
+def rewrite(**changes: object) -> None:
+    """Change all rows of the ledger, their keys too."""
+    rows = [json.loads(line) for line in LOCAL.read_text().splitlines()]
+    changed = [{**row, "key": f"{number:064}", **changes} for number, row in enumerate(rows)]
+    LOCAL.write_text("".join(json.dumps(row) + "\n" for row in changed))
+
+
+ALL = "8 trials of dir/fedavg, dir/fedprox, two/fedavg, two/fedprox: "
+
+
+@pytest.mark.usefixtures("small", "project")
+def test_before_a_sweep_nothing_has_run():
+    assert reasons() == [ALL + "never run"]
+
+
+@pytest.mark.usefixtures("finished")
+def test_after_a_sweep_everything_is_in_the_ledger():
+    assert reasons() == [ALL + "in the ledger"]
+
+
+@pytest.mark.usefixtures("project")
+def test_a_search_says_how_much_is_still_to_come():
+    assert reasons()[-1].endswith("trials of searches depend on these")
+
+
+@pytest.mark.usefixtures("finished")
+def test_an_option_of_one_row_is_named_with_both_values(edit):
+    edit("{mu: 0.1}", "{mu: 0.2}")
+    kept, stale = reasons()
+    assert kept == "4 trials of dir/fedavg, two/fedavg: in the ledger"
+    assert stale == "4 trials of dir/fedprox, two/fedprox: stale: mu was 0.1, is now 0.2"
+
+
+@pytest.mark.usefixtures("finished")
+def test_an_option_that_was_at_its_default_is_named(edit):
+    edit("lr: 0.05}", "lr: 0.1}")
+    assert reasons() == [ALL + "stale: lr was its default, is now 0.1"]
+
+
+@pytest.mark.usefixtures("finished")
+def test_other_images_are_named():
+    rewrite(data_checksum="e" * 64)
+    (reason,) = {line.partition(": ")[2] for line in reasons()}
+    assert reason == f"stale: other images of digits, or in another order ({'e' * 12} is now {'d' * 12})"
+
+
+@pytest.mark.usefixtures("finished")
+def test_code_that_does_something_else_is_named_with_the_files_that_changed(monkeypatch):
+    rewrite(behaviour="fedavg-0", commit="a" * 40)
+    monkeypatch.setattr(
+        "pipeline.sweep.why._changed_since", lambda commit: (f"pfl/models/of_{commit[:3]}.py",)
+    )
+    stale = reasons()
+    assert len(stale) == 2  # as fedavg and fedprox do different things
+    for line in stale:
+        assert "stale: the code does something else (fedavg-0 is now fed" in line
+        assert line.endswith("changed since commit aaaaaaaaaaaa: pfl/models/of_aaa.py")
+
+
+@pytest.mark.usefixtures("finished")
+def test_a_plugin_whose_files_changed_is_named(monkeypatch):
+    before, now = ({"name": "mine", "version": "1.0", "digest": digest} for digest in ("1", "2"))
+    rewrite(behaviour="fedavg-0", commit="unknown", plugins=[before])
+    monkeypatch.setattr("pipeline.sweep.why.plugins", lambda _: [now])
+    assert all(line.endswith("the files of plugin mine 1.0 have changed") for line in reasons())
+
+
+@pytest.mark.usefixtures("finished")
+def test_rows_of_the_older_form_are_passed_over_and_named():
+    rows = [json.loads(line) for line in LOCAL.read_text().splitlines()]
+    older = [
+        {name: value for name, value in row.items() if name not in ("behaviour", "plugins")}
+        | {"key": f"{number:064}"}
+        for number, row in enumerate(rows)
+    ]
+    LOCAL.write_text("".join(json.dumps(row) + "\n" for row in older))
+    said = "stale: the key is of an older form, which did not say what the code does"
+    assert reasons() == [ALL + said]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_trial_that_failed_says_why(ledger):
+    scheduler = scheduler_of(ledger)
+    scheduler.fail(scheduler.next(), "out of memory")
+    assert "1 trial of dir/fedavg: failed (out of memory)" in reasons()
