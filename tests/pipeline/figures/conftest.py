@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.sweep import cluster
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

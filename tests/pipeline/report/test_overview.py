@@ -13,7 +13,7 @@ from pipeline.report.table_report import write_report
 from pipeline.spec.published import FOLDER
 from tests.pipeline.fake_results import fake_results, write_results
 
-HERE = Path(__file__).parents[2]
+HERE = Path(__file__).parents[3]
 
 TABLE = """\
 title: pFedSim, Table 3

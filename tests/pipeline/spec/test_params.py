@@ -55,7 +55,7 @@ def test_a_name_that_the_table_does_not_have_is_one_line(subset, said):
     assert "\n" not in str(caught.value)
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("table", sorted(path.stem for path in (ROOT / "tables").glob("*.yaml")))

@@ -16,7 +16,7 @@ from tests.pipeline.running import BIN, checkpoints, command_of, finished, resul
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ROUNDS_OF_A_MINUTE = 3000
 
 
