@@ -45,9 +45,7 @@ class Trial:
         data_checksum, partition_checksum: what they must turn out to be; the partition's by seed where each
             seed has one of its own.
         behaviour: the name of what the code must turn out to do (`pfl.behaviour`).
-        objective: moment and average, as in ("post_local", "pooled"), that ``bars`` are about.
-        bars: (round, accuracy): a trial below one of them at that evaluation is stopped; no part of the key,
-            since a row that was stopped says so and is no result.
+        moment: the one that its cell reads, which is shown while it runs; no part of the key.
         moments: those that every evaluation has, as in `pfl.config.Execution`; no part of the key, since a
             row shows which it has.
     """
@@ -65,8 +63,7 @@ class Trial:
     data_checksum: str
     partition_checksum: str | Mapping[int, str]
     behaviour: str
-    objective: tuple[str, str] = ("post_aggregation", "pooled")
-    bars: tuple[tuple[int, float], ...] = ()
+    moment: str = "post_aggregation"
     moments: tuple[str, ...] = ()
 
     @property
@@ -90,7 +87,6 @@ class Trial:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Trial:
-        bars = tuple((round, accuracy) for round, accuracy in values["bars"])
         divided = values["partition_checksum"]
         if not isinstance(divided, str):
             divided = {int(seed): checksum for seed, checksum in divided.items()}
@@ -99,19 +95,9 @@ class Trial:
                 **values,
                 "partition_checksum": divided,
                 "seeds": tuple(values["seeds"]),
-                "objective": tuple(values["objective"]),
-                "bars": bars,
                 "moments": tuple(values["moments"]),
             }
         )
-
-    def misses(self, evaluation: Mapping[str, Any] | None) -> bool:
-        """Whether an entry of a simulation's history is below the bar of its round."""
-        if evaluation is None:
-            return False
-        moment, average = self.objective
-        bar = dict(self.bars).get(evaluation["round"])
-        return bar is not None and evaluation[moment][average] < bar
 
 
 def folder_of(*trials: Trial) -> str:
@@ -158,13 +144,7 @@ def run_trial(
     Raises:
         ValueError: data, partition or code are not those that the trial names.
     """
-
-    def watch(round: int, rounds: int, newest: dict[str, Any] | None) -> bool:
-        if on_round:
-            on_round(round, rounds, newest)
-        return trial.misses(newest)
-
-    (rows,) = _run([trial], dataset, partition, execution, watch, observe)
+    (rows,) = _run([trial], dataset, partition, execution, on_round, observe)
     return rows
 
 
@@ -177,7 +157,7 @@ def run_together(
 ) -> list[list[dict[str, Any]]]:
     """Run trials of the same seeds, whose configurations are `pfl.config.stackable`, in one stack.
 
-    They run to their ends, whatever their bars, at the moments of the first, and their models are not saved.
+    They are evaluated at the moments of the first, and their models are not saved.
 
     Returns:
         The ledger rows of each.

@@ -242,7 +242,8 @@ def test_trials_whose_models_are_saved_go_on_after_an_interruption(trial, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "content", [b"no JSON", b"PK\x03\x04\xff\xfe", b"[]", b"{}", b'{"bars": [], "seeds": [0]}', b"[" * 10**5]
+    "content",
+    [b"no JSON", b"PK\x03\x04\xff\xfe", b"[]", b"{}", b'{"moments": [], "seeds": [0]}', b"[" * 10**5],
 )
 def test_a_file_that_holds_no_trials_is_refused_in_one_line(content, tmp_path):
     file = tmp_path / "trials.jsonl"

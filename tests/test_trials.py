@@ -122,19 +122,6 @@ def test_a_row_says_which_code_made_it():
     assert set(commit()) == {"commit", "dirty", "sources"}
 
 
-def test_a_trial_below_its_bar_stops_at_that_evaluation(trial, dataset, partition):
-    hopeless = dataclasses.replace(trial, seeds=(0,), bars=((1, 101.0),))
-    (row,) = run_trial(hopeless, dataset, partition)
-    assert row["metrics"]["stopped_at"] == 1
-    assert [entry["round"] for entry in row["metrics"]["rounds"]] == [1]
-
-
-def test_a_trial_above_its_bar_runs_to_its_end(trial, dataset, partition):
-    easy = dataclasses.replace(trial, bars=((1, 0.0), (2, 0.0)))
-    assert all("stopped_at" not in row["metrics"] for row in run_trial(easy, dataset, partition))
-    assert easy.keys() == trial.keys()
-
-
 def test_a_checkpoint_of_other_code_is_passed_over(trial, dataset, partition, tmp_path):
     execution = Execution(checkpoint_dir=str(tmp_path / "trial"))
     config = Config.from_dict(trial.config)

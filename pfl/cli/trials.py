@@ -49,7 +49,7 @@ def run_trials(file: Path, rows: Path, execution: Execution) -> None:
             data = datasets[trial.dataset]
             split = make_division(trial.partition, data, trial.clients, trial.seeds)
             title = f"{number}/{len(pending)} {trial.cell}"
-            with progress(trial.config["rounds"], title, trial.objective[0]) as on_round:
+            with progress(trial.config["rounds"], title, trial.moment) as on_round:
                 finished = run_trial(trial, data, split, own, on_round)
         except Exception as error:
             failed += 1

@@ -178,10 +178,6 @@ class Method:
         mixed = len(server.participants) * server.mixed_scalars()
         return mixed, mixed
 
-    def warm_up(self, rounds: int) -> int:
-        """Rounds, of all, after which the accuracy begins to speak for the method's configuration."""
-        return 0
-
     def warnings(self, config: Config) -> tuple[str, ...]:
         """One line for each way in which the method merely degenerates under ``config``."""
         return ()

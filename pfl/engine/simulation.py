@@ -41,7 +41,7 @@ BYTES_PER_SCALAR = 4
 
 OnRound = Callable[[int, int, dict[str, Any] | None], object]
 """Called after every round with the round, the number of rounds, and the newest evaluation (of the first
-seed); `True` as its answer ends the simulation."""
+seed)."""
 
 Observe = Callable[[Server, Network], Any]
 """Called after every round with the state of a seed's federation and with the clients' network, to which a
@@ -221,7 +221,6 @@ class Simulation:
         self.seconds = 0.0
         self.training_seconds = 0.0
         self.samples = 0
-        self.stopped_at: int | None = None
 
     def _start(self, config: Config, method: Method, federation: Federation, seed: int) -> _Run:
         server = Server(config, federation, seed)
@@ -261,12 +260,8 @@ class Simulation:
             self.seconds = before + time.perf_counter() - began
             history = self.runs[0].history
             newest = history[-1] if history else None
-            if on_round and on_round(self.round, self.config.rounds, newest) is True:
-                self.stopped_at = self.round
-                for run in self._alive():
-                    self._evaluate(run)
-                break
-            # After `on_round`: what goes on from this checkpoint was not stopped at its round.
+            if on_round:
+                on_round(self.round, self.config.rounds, newest)
             if folder and (self.round % checkpoint.EVERY == 0 or self.round == self.config.rounds):
                 checkpoint.save(folder, self._state(fingerprint))
         if execution.save:
@@ -340,9 +335,6 @@ class Simulation:
     def _evaluate(self, run: _Run, chosen: Sequence[str] = ()) -> None:
         """Add the evaluation of this round, at the moments ``chosen`` or else at all, to the history."""
         scores, run.per_client = evaluate(run.server, run.method, run.known, chosen)
-        if not run.losses:  # the round has been evaluated, at some of the moments
-            run.history[-1] |= scores
-            return
         entry = {
             "round": run.server.round,
             **scores,
@@ -420,8 +412,6 @@ class Simulation:
             metrics["similarities"] = run.observations[-1]
         if run.diverged_at is not None:
             metrics["diverged_at"] = run.diverged_at
-        if self.stopped_at is not None:
-            metrics["stopped_at"] = self.stopped_at
         measured = {
             "wall_seconds": self.seconds / len(self.runs),
             "train_seconds": self.training_seconds / len(self.runs),

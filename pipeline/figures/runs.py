@@ -141,7 +141,7 @@ class Runs:
         execution = Execution(checkpoint_dir=str(checkpoints))
         dataset, partition = self.datasets[trial.dataset], self.partitions[trial.setting]
         title = f"{self.name}, {trial.cell}"
-        with progress(trial.config["rounds"], title, trial.objective[0]) as on_round:
+        with progress(trial.config["rounds"], title, trial.moment) as on_round:
             (row,) = run_trial(trial, dataset, partition, execution, on_round, observe)
         write_text(file, json.dumps(self._sources.stamp(row)) + "\n")
         shutil.rmtree(checkpoints, ignore_errors=True)

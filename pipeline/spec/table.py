@@ -131,9 +131,6 @@ class Search(Strict):
     seed: int = Field(default=0, ge=0)
     ranges: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] = {}
     """Ends of the range of a hyperparameter, of whichever method has it, in place of the method's own."""
-    early_stopping: bool = False
-    """Stop a trial that is below the median of earlier batches at an evaluation after its method's warm-up.
-    Unfair to what starts slowly, hence off."""
 
 
 class Resources(Strict):

@@ -39,21 +39,18 @@ class Ledger:
         self.damaged: list[str] = []
         self._sources = sources
         self._rows: dict[str, list[Row]] = {}
-        self._stopped: dict[str, list[Row]] = {}
         self._failed: dict[str, Row] = {}
         for path in (*sorted(PUBLISHED.glob("*.jsonl")), *sorted(LOCAL.glob("*.jsonl"))):
             for row in _read(path, self.damaged):
                 self._take(row)
 
     def get(self, key: str, moments: Collection[str] = ()) -> Row | None:
-        """The result with this key that has ``moments`` at every evaluation; never a row that holds an error,
-        or a trial that was stopped early."""
+        """The result with this key that has ``moments`` at every evaluation; never a failure."""
         return _first(self._rows, key, moments)
 
     def has(self, row: Row) -> bool:
-        """Whether ``row`` would add nothing; a result adds to a trial that was stopped early."""
-        key, moments = row["key"], evaluated(row)
-        return self.get(key, moments) is not None or (_is_stopped(row) and bool(self.stopped(key, moments)))
+        """Whether ``row`` would add nothing."""
+        return self.get(row["key"], evaluated(row)) is not None
 
     def speed(self, model: str) -> float | None:
         """Most training samples a second of any simulation of a network; None: there are none.
@@ -68,13 +65,9 @@ class Ledger:
         """All results, of whichever code."""
         return [row for same in self._rows.values() for row in same]
 
-    def stopped(self, key: str, moments: Collection[str] = ()) -> Row | None:
-        """The row of a search trial that was stopped early, likewise."""
-        return _first(self._stopped, key, moments)
-
     def find(self, key: str) -> Row | None:
-        """Whatever there is: the result, or else a trial that was stopped early, or else the last failure."""
-        return self.get(key) or self.stopped(key) or self._failed.get(key)
+        """Whatever there is: the result, or else the last failure."""
+        return self.get(key) or self._failed.get(key)
 
     def append(self, row: Row) -> Row:
         """Add a row, on disk before this returns, and give it back stamped with the sources."""
@@ -87,8 +80,7 @@ class Ledger:
         if "error" in row:
             self._failed[row["key"]] = row
         else:
-            rows = self._stopped if _is_stopped(row) else self._rows
-            rows.setdefault(row["key"], []).append(row)
+            self._rows.setdefault(row["key"], []).append(row)
 
 
 def publish(table: str) -> None:
@@ -151,14 +143,9 @@ def _checked(line: str, where: str) -> Row:
     return row
 
 
-def _is_stopped(row: Row) -> bool:
-    """Whether the trial was stopped early, so that its row is no result."""
-    return "stopped_at" in row.get("metrics", {})
-
-
 def _identity(row: Row) -> tuple[object, ...]:
-    """What two results differ in: a key may have a stopped trial, a result, and one with further moments."""
-    return row["key"], _is_stopped(row), evaluated(row)
+    """What two results differ in: a key may have a result and one with further moments."""
+    return row["key"], evaluated(row)
 
 
 def _first(rows: dict[str, list[Row]], key: str, moments: Collection[str]) -> Row | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +15,7 @@ from pipeline.report.summary import failure
 from pipeline.spec.evaluation import lacks, moment, reported
 from pipeline.spec.table import Cell, Table
 from pipeline.store.ledger import Row
-from pipeline.sweep.search import WORST, Stopped, Study, configured
+from pipeline.sweep.search import WORST, Study, configured
 
 if TYPE_CHECKING:
     from pfl.data.partition import Division
@@ -67,7 +66,7 @@ class CellScheduler:
         self.cell = cell
         self._images = images
         self.moment = moment({"headline": METHODS[cell.config.method].headline}, cell.evaluation)
-        curves = curves or cell.evaluation.which == "best" or table.search.early_stopping
+        curves = curves or cell.evaluation.which == "best"
         self.curves = (self.moment,) if curves else ()
         self.partition = partition = of_seed(division, table.seeds[0])
         shared = partition is division
@@ -88,7 +87,7 @@ class CellScheduler:
             if shared
             else {seed: of_seed(division, seed).checksum for seed in table.seeds},
             behaviour=self._behaviour(cell.config),
-            objective=(self.moment, cell.evaluation.metric),
+            moment=self.moment,
             moments=(self.moment,),
         )
         search = table.search
@@ -155,32 +154,12 @@ class CellScheduler:
                 config = configured(self.cell.config, self._study.asked[best])
                 self.selected = self._attempt("final", config, self._table.seeds, best)
             return True
-        bars = self._bars(outcomes)
         for params in self._study.ask():
             config = configured(self.cell.config, params)
             validated = dataclasses.replace(config, validation=self._table.search.validation)
-            candidate = self._attempt("search", validated, self._table.seeds[:1], len(self.searched))
-            warm_up = METHODS[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
-            left = tuple((round, bar) for round, bar in bars if round > warm_up)
-            trial = dataclasses.replace(candidate.trial, bars=left)
-            self.searched.append(dataclasses.replace(candidate, trial=trial))
+            number = len(self.searched)
+            self.searched.append(self._attempt("search", validated, self._table.seeds[:1], number))
         return True
-
-    def _bars(self, outcomes: Mapping[str, Row]) -> list[tuple[int, float]]:
-        """By round, the median accuracy of the earlier search trials that ran to their end."""
-        if not self._table.search.early_stopping:
-            return []
-        rows = [outcomes[candidate.keys[0]] for candidate in self.searched]
-        whole = [
-            row["metrics"]["rounds"]
-            for row in rows
-            if failure(row) is None and "stopped_at" not in row["metrics"]
-        ]
-        at, average = self._base.objective
-        return [
-            (together[0]["round"], statistics.median(entry[at][average] for entry in together))
-            for together in zip(*whole, strict=True)
-        ]
 
     def result(self, outcomes: Mapping[str, Row]) -> dict[str, Any]:
         """The cell as `results.json` has it."""
@@ -229,22 +208,17 @@ class CellScheduler:
             return None
         if failure(row):
             return WORST
-        value = reported(row, self.cell.evaluation)
-        return Stopped(value) if "stopped_at" in row["metrics"] else value
+        return reported(row, self.cell.evaluation)
 
     def _search_trial(self, candidate: Candidate, row: Row) -> dict[str, Any]:
         config = candidate.trial.config
         error = {"error": failure(row)} if failure(row) else {}
-        stopped = (
-            {"stopped_at": row["metrics"]["stopped_at"]} if "stopped_at" in row.get("metrics", {}) else {}
-        )
         return {
             "trial": candidate.number,
             "params": {**config["hyperparameters"], "lr": config["lr"]},
             "value": None if error else self._objective(row),
             "key": candidate.keys[0],
             **error,
-            **stopped,
         }
 
     def _configuration(self, candidate: Candidate, outcomes: Mapping[str, Row]) -> dict[str, Any]:

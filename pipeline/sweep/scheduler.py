@@ -103,12 +103,12 @@ class Scheduler:
 
     def batch_with(self, trial: Trial) -> list[Trial]:
         """Further trials for the stack of one that has just been handed out, handed out with it."""
-        if not self.stacks or trial.bars or (self.keeps_models and trial.phase == "final"):
+        if not self.stacks or (self.keeps_models and trial.phase == "final"):
             return []
 
         def place(one: Trial) -> tuple[object, ...]:
             divided = tuple(one.partition_of(seed) for seed in one.seeds)
-            return one.phase, one.dataset, divided, one.seeds, one.bars, one.objective[0]
+            return one.phase, one.dataset, divided, one.seeds, one.moment
 
         found: list[Trial] = []
         config = Config.from_dict(trial.config)
@@ -180,8 +180,6 @@ class Scheduler:
                     row = self._ledger.get(key, cell.curves)
                     if self._lacks_models(candidate, key):
                         row = None
-                    if row is None and candidate.trial.bars:
-                        row = self._ledger.stopped(key, cell.curves)
                     if row is None:
                         continue
                     self.outcomes[key] = row

@@ -68,10 +68,6 @@ def configured(pinned: Config, params: Mapping[str, Any]) -> Config:
     ).validated()
 
 
-class Stopped(float):
-    """The accuracy at which a trial was stopped early: it can be no selection."""
-
-
 class Study:
     """The search around one pinned configuration, which is trial 0.
 
@@ -152,31 +148,19 @@ class Study:
         return declared is None or declared.active({**self._first, **params})
 
     def tell(self, values: Sequence[float | None]) -> None:
-        """The objectives of the open batch, in its order: higher is better, None for a trial that failed,
-        `Stopped` for one that was stopped early.
-        """
+        """The objectives of the open batch, in its order: higher is better, None for a trial that failed."""
         from optuna.trial import TrialState
 
         for trial, value in zip(self._open, values, strict=True):
-            if trial is None:
-                continue
-            if isinstance(value, Stopped):
-                trial.report(float(value), step=0)
-                self._study.tell(trial, state=TrialState.PRUNED)
-            else:
-                self._study.tell(
-                    trial, value, state=TrialState.FAIL if value is None else TrialState.COMPLETE
-                )
+            if trial is not None:
+                state = TrialState.FAIL if value is None else TrialState.COMPLETE
+                self._study.tell(trial, value, state=state)
         self._open = []
         self.values += values
 
     def best(self) -> int | None:
         """The trial with the highest value, the first of equals; None where all failed."""
-        told = [
-            number
-            for number, value in enumerate(self.values)
-            if value is not None and not isinstance(value, Stopped)
-        ]
+        told = [number for number, value in enumerate(self.values) if value is not None]
         return max(told, key=lambda number: (self.values[number], -number), default=None)
 
 

@@ -81,14 +81,6 @@ def test_moments_that_are_not_chosen_are_evaluated_at_the_end_only(dataset, part
     assert pooled["last"] == everything["moments"]["post_local"]["pooled"]["last"]
 
 
-def test_the_last_evaluation_of_a_stopped_simulation_has_all_moments(dataset, partition):
-    def stop(round, *_):
-        return round == 2
-
-    metrics = simulate(CONFIG, dataset, partition, execution=LOCAL_AT_THE_END, on_round=stop)[0].metrics
-    assert ["post_local" in entry for entry in metrics["rounds"]] == [False, True]
-
-
 def test_a_headline_that_is_not_chosen_has_its_clients_accuracies_in_the_end(dataset, partition):
     other = Execution(moments=("post_local",))
     everything, chosen = (

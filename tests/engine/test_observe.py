@@ -40,7 +40,12 @@ def test_nothing_is_kept_of_rounds_without_an_answer():
 
 
 def test_observations_survive_an_interruption(checkpointed):
-    run(movement, execution=checkpointed, on_round=lambda round, *_: round == 3)
+    def stop(round, *_):
+        if round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(movement, execution=checkpointed, on_round=stop)
     resumed = run(movement, execution=checkpointed)
     assert resumed.observations == run(movement).observations
 

