@@ -119,10 +119,10 @@ def write(json_file: Path | None, workload: Workload, figures: dict[str, Any], t
     document = {
         "workload": asdict(workload),
         **figures,
-        "hardware": hardware(Execution(threads=threads), place),
+        "hardware": asdict(hardware(Execution(threads=threads), place)),
         "load": os.getloadavg()[2],
-        "versions": versions(),
-        **commit(),
+        "versions": asdict(versions()),
+        **asdict(commit()),
     }
     json_file.parent.mkdir(parents=True, exist_ok=True)
     json_file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

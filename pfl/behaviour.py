@@ -259,25 +259,25 @@ def _simulated(config: Config, scale: Scale, shape: Shape, classes: int) -> Valu
     dataset, partition = _made_up(scale.sizes, shape, classes)
     execution = Execution(device="cpu", backend="loop")
     metrics = simulate(config, dataset, partition, (0,), execution, observe=look)[0].metrics
-    first, end = metrics["rounds"][0], metrics["rounds"][-1]
-    accuracy = metrics["accuracy"]["pooled"]
+    first, end = metrics.rounds[0], metrics.rounds[-1]
+    accuracy = metrics.reached()
     values: Values = {
-        "headline": metrics["headline"],
-        "bytes down": metrics["bytes_down"],
-        "bytes up": metrics["bytes_up"],
-        "train loss at first": first["train_loss"],
-        "train loss": end["train_loss"],
-        "best accuracy": accuracy["best"],
-        "best round": accuracy["best_round"],
-        "clients": sum(k * (one["accuracy"] or 0.0) for k, one in enumerate(metrics["per_client"], 1)),
+        "headline": metrics.headline,
+        "bytes down": metrics.bytes_down,
+        "bytes up": metrics.bytes_up,
+        "train loss at first": first.train_loss,
+        "train loss": end.train_loss,
+        "best accuracy": accuracy.best,
+        "best round": accuracy.best_round,
+        "clients": sum(k * (one.accuracy or 0.0) for k, one in enumerate(metrics.per_client, 1)),
         **last,
     }
-    for moment in metrics["moments"]:
-        values[f"{moment} loss at first"] = first[moment]["loss"]
-        values |= {f"{moment} {name}": value for name, value in end[moment].items()}
-        for group, found in end.get("groups", {}).items():
-            values |= {f"{moment} {name} of {group}": value for name, value in found[moment].items()}
-    for measure, matrix in metrics.get("similarities", {}).items():
+    for moment in metrics.moments:
+        values[f"{moment} loss at first"] = first.moments[moment].loss
+        values |= {f"{moment} {name}": value for name, value in vars(end.moments[moment]).items()}
+        for group, found in end.groups.items():
+            values |= {f"{moment} {name} of {group}": value for name, value in vars(found[moment]).items()}
+    for measure, matrix in (metrics.similarities or {}).items():
         values[f"similarity {measure}"] = sum(
             (place + 1) * value for place, value in enumerate(value for row in matrix for value in row)
         )

@@ -127,10 +127,10 @@ def trials(
     from pfl.files import write_text
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
-    from pipeline.store.workspace import Sources
+    from pipeline.store.workspace import current_sources
     from pipeline.sweep.train_sweep import scheduler_of
 
-    scheduler = scheduler_of(table, load_part(table), Ledger(Sources.current(table)))
+    scheduler = scheduler_of(table, load_part(table), Ledger(current_sources(table)))
     scheduler.stacks = True
     found = [json.dumps(trial.to_dict()) + "\n" for trial in iter(scheduler.next, None)]
     write_text(file, "".join(found))
@@ -150,11 +150,11 @@ def why_(table: TableName) -> None:
     """Say of a table's trials whether they have run, and what made rows stale."""
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
-    from pipeline.store.workspace import Sources
+    from pipeline.store.workspace import current_sources
     from pipeline.sweep.train_sweep import scheduler_of
     from pipeline.sweep.why import why
 
-    ledger = Ledger(Sources.current(table))
+    ledger = Ledger(current_sources(table))
     print("\n".join(why(scheduler_of(table, load_part(table), ledger), ledger)))
 
 
@@ -180,9 +180,9 @@ def track(table: TableName) -> None:
     """
     from pipeline.store.ledger import Ledger
     from pipeline.store.tracking import rebuild
-    from pipeline.store.workspace import Sources
+    from pipeline.store.workspace import current_sources
 
-    print(f"{rebuild(Path.cwd(), table, Ledger(Sources.current()).find)} trials entered")
+    print(f"{rebuild(Path.cwd(), table, Ledger(current_sources()).find)} trials entered")
 
 
 def data_report(

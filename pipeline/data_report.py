@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,7 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
         "spfl": spfl_table5(printed["spfl"], datasets, seeds),
     }
     uncapped = pfedsim_table4(printed["pfedsim"], datasets, seeds, "uncapped,test=0.5")
-    code = commit()
+    code = asdict(commit())
     context = {
         "drawn_on": DRAWN_ON,
         "notices": _notices(datasets, [*compared["pfedsim"], *compared["spfl"]], code["dirty"]),
@@ -251,7 +251,7 @@ def _provenance(datasets: Mapping[str, Dataset], code: Mapping[str, Any]) -> dic
     from pfl.config import Execution
     from pfl.trials import hardware
 
-    machine = hardware(Execution(), torch.device("cpu"))
+    machine = asdict(hardware(Execution(), torch.device("cpu")))
     versions = {"python": platform.python_version(), "numpy": np.__version__}
     versions |= {"pillow": PIL.__version__, "pfl": pfl.__version__}
     return {

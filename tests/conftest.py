@@ -92,6 +92,7 @@ def make_trial(
         cell=f"setting/{config.method}",
         setting="setting",
         row=config.method,
+        partition_name="setting",
         phase=phase,
         config=config.validated().to_dict(),
         seeds=seeds,

@@ -35,7 +35,7 @@ def precision(request):
 
 
 def run(config, dataset, partition, execution=Execution(device="cuda"), seeds=(0,)):
-    return [result.metrics for result in simulate(config, dataset, partition, seeds, execution)]
+    return [result.metrics.to_json() for result in simulate(config, dataset, partition, seeds, execution)]
 
 
 def train_losses(metrics) -> list[float]:
@@ -71,7 +71,7 @@ def test_steps_replayed_as_cuda_graphs_are_the_steps(method, dataset, partition)
             simulation = Simulation([config], federation, (0, 1), StackedBackend(captures))
             for _ in range(config.rounds):
                 simulation.advance()
-        return [entry["train_loss"] for run in simulation.runs for entry in run.history]
+        return [entry.train_loss for run in simulation.runs for entry in run.history]
 
     assert trained(Counted) == pytest.approx(trained(None), abs=1e-9)
     assert replays

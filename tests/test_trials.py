@@ -12,7 +12,7 @@ from pfl.config import Config, Execution
 from pfl.engine import checkpoint
 from pfl.engine.simulation import simulate
 from pfl.models.mobilenet_v2 import weights_file
-from pfl.trials import Trial, commit, run_together, run_trial, trial_key
+from pfl.trials import Record, Trial, commit, run_together, run_trial, trial_key
 from tests.conftest import make_trial
 
 CONFIG = Config(
@@ -25,11 +25,12 @@ def trial(dataset, partition) -> Trial:
     return make_trial(CONFIG, dataset, partition, (0, 1))
 
 
-def test_a_trial_gives_one_row_a_seed_that_json_can_hold(trial, dataset, partition):
-    rows = run_trial(trial, dataset, partition)
-    assert [row["seed"] for row in rows] == [0, 1]
-    assert [row["key"] for row in rows] == trial.keys()
-    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+def test_a_trial_gives_one_record_per_seed_that_json_can_hold(trial, dataset, partition):
+    records = run_trial(trial, dataset, partition)
+    assert [record.seed for record in records] == [0, 1]
+    assert [record.key for record in records] == trial.keys()
+    for record in records:
+        assert Record.from_json(json.loads(json.dumps(record.to_json(), allow_nan=False))) == record
 
 
 def test_trials_in_one_stack_give_the_rows_of_each_alone(trial, dataset, partition):
@@ -40,15 +41,15 @@ def test_trials_in_one_stack_give_the_rows_of_each_alone(trial, dataset, partiti
     together = run_together(trials, dataset, partition, execution)
     for one, rows in zip(trials, together, strict=True):
         alone = run_trial(one, dataset, partition, execution)
-        assert [row["key"] for row in rows] == [row["key"] for row in alone] == one.keys()
+        assert [row.key for row in rows] == [row.key for row in alone] == one.keys()
         for ours, theirs in zip(rows, alone, strict=True):
-            assert ours["metrics"]["rounds"][-1]["train_loss"] == pytest.approx(
-                theirs["metrics"]["rounds"][-1]["train_loss"], abs=1e-9
+            assert ours.metrics.rounds[-1].train_loss == pytest.approx(
+                theirs.metrics.rounds[-1].train_loss, abs=1e-9
             )
 
 
 def test_metrics_hold_nothing_of_clock_or_machine(trial, dataset, partition):
-    first, second = (run_trial(trial, dataset, partition)[0]["metrics"] for _ in range(2))
+    first, second = (run_trial(trial, dataset, partition)[0].metrics for _ in range(2))
     assert first == second
 
 
@@ -64,10 +65,10 @@ def test_a_trial_with_a_partition_for_each_seed_gives_the_rows_of_each_alone(tri
     )
     rows = run_trial(both, dataset, {0: partition, 1: other})
     for row, own in zip(rows, (partition, other), strict=True):
-        alone = make_trial(CONFIG, dataset, own, (row["seed"],))
+        alone = make_trial(CONFIG, dataset, own, (row.seed,))
         (expected,) = run_trial(alone, dataset, own)
-        for name in ("key", "partition_checksum", "metrics"):
-            assert row[name] == expected[name]
+        assert (row.key, row.partition_checksum) == (expected.key, expected.partition_checksum)
+        assert row.metrics == expected.metrics
     with pytest.raises(ValueError, match="partition"):
         run_trial(both, dataset, {0: partition, 1: partition})
 
@@ -115,11 +116,11 @@ def test_code_that_does_something_else_is_refused_before_it_runs(trial, dataset,
 
 def test_a_row_names_the_backend_that_ran(trial, dataset, partition):
     row, _ = run_trial(trial, dataset, partition, Execution(device="cpu"))
-    assert row["hardware"]["backend"] == "loop"
+    assert row.success.hardware.backend == "loop"
 
 
 def test_a_row_says_which_code_made_it():
-    assert set(commit()) == {"commit", "dirty", "sources"}
+    assert set(vars(commit())) == {"commit", "dirty", "sources"}
 
 
 def test_a_checkpoint_of_other_code_is_passed_over(trial, dataset, partition, tmp_path):
@@ -127,7 +128,7 @@ def test_a_checkpoint_of_other_code_is_passed_over(trial, dataset, partition, tm
     config = Config.from_dict(trial.config)
     simulate(config, dataset, partition, trial.seeds, dataclasses.replace(execution, code="other"))
     found, fresh = run_trial(trial, dataset, partition, execution), run_trial(trial, dataset, partition)
-    assert [row["metrics"] for row in found] == [row["metrics"] for row in fresh]
+    assert [row.metrics for row in found] == [row.metrics for row in fresh]
 
 
 def test_the_time_of_a_resumed_trial_is_that_of_all_its_segments(trial, dataset, partition, tmp_path):
@@ -137,7 +138,7 @@ def test_the_time_of_a_resumed_trial_is_that_of_all_its_segments(trial, dataset,
     assert state is not None
     checkpoint.save(folder, state | {"seconds": 2 * 1280.0})  # of both seeds, before the interruption
     rows = run_trial(trial, dataset, partition, Execution(checkpoint_dir=str(folder)))
-    assert [row["measured"]["wall_seconds"] for row in rows] == [1280.0, 1280.0]
+    assert [row.measured.wall_seconds for row in rows] == [1280.0, 1280.0]
 
 
 def test_pretrained_weights_that_are_at_hand_are_in_the_key(tmp_path, monkeypatch):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pfl.engine.metrics import Evaluated
     from pfl.engine.simulation import OnRound
 
 
@@ -17,9 +18,9 @@ def progress(rounds: int, title: str, moment: str) -> Iterator[OnRound]:
 
     with tqdm(total=rounds, desc=title, unit="round", disable=None) as bar:
 
-        def on_round(round: int, _rounds: int, newest: dict[str, Any] | None) -> None:
+        def on_round(round: int, _rounds: int, newest: Evaluated | None) -> None:
             bar.update(round - bar.n)
             if newest:
-                bar.set_postfix(accuracy=f"{newest[moment]['pooled']:.2f} %", refresh=False)
+                bar.set_postfix(accuracy=f"{newest.moments[moment].pooled:.2f} %", refresh=False)
 
         yield on_round

@@ -19,6 +19,7 @@ from pfl.files import check_writable, write_text
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
+    from pfl.engine.simulation import Result
 
 DEFAULT = Config()
 CHECKPOINT = "checkpoint.pt"  # pfl.engine.checkpoint.FILE, without torch
@@ -188,12 +189,12 @@ def run(
         place = {"dataset": dataset, "partition": of_seed(split, result.seed).spec, "seed": result.seed}
         document = {
             "config": {**config.to_dict(), **place},
-            **result.metrics,
-            **result.measured,
-            "versions": versions(),
+            **result.metrics.to_json(),
+            **dataclasses.asdict(result.measured),
+            "versions": dataclasses.asdict(versions()),
         }
         documents.append(json_ready(document))
-        _show(result.seed, document)
+        _show(result)
     if json_file:
         content = documents[0] if len(documents) == 1 else documents
         write_text(json_file, json.dumps(content, indent=2) + "\n")
@@ -252,14 +253,15 @@ def _fitting_model(data: Dataset) -> str:
     return "cnn_digits" if data.shape[1] < 16 else "lenet5_bn"
 
 
-def _show(seed: int, document: dict[str, Any]) -> None:
-    if "diverged_at" in document:
-        print(f"seed {seed}: diverged in round {document['diverged_at']}, where its loss is no number")
-    accuracy = document["accuracy"]
+def _show(result: Result) -> None:
+    metrics, measured = result.metrics, result.measured
+    if metrics.diverged_at is not None:
+        print(f"seed {result.seed}: diverged in round {metrics.diverged_at}, where its loss is no number")
+    pooled, client_mean = metrics.reached("pooled"), metrics.reached("client_mean")
     print(
-        f"seed {seed}: accuracy {accuracy['pooled']['last']:.2f} % pooled, "
-        f"{accuracy['client_mean']['last']:.2f} % mean over clients "
-        f"(best {accuracy['pooled']['best']:.2f} % in round {accuracy['pooled']['best_round']}); "
-        f"{document['wall_seconds']:.1f} s, {document['samples_per_second']:.0f} samples/s, "
-        f"{document['bytes_up'] / 1e6:.1f} MB up, {document['bytes_down'] / 1e6:.1f} MB down"
+        f"seed {result.seed}: accuracy {pooled.last:.2f} % pooled, "
+        f"{client_mean.last:.2f} % mean over clients "
+        f"(best {pooled.best:.2f} % in round {pooled.best_round}); "
+        f"{measured.wall_seconds:.1f} s, {measured.samples_per_second:.0f} samples/s, "
+        f"{metrics.bytes_up / 1e6:.1f} MB up, {metrics.bytes_down / 1e6:.1f} MB down"
     )

@@ -55,7 +55,7 @@ def run_trials(file: Path, rows: Path, execution: Execution) -> None:
             failed += 1
             print(f"pfl: {trial.cell}, seeds {trial.seeds}: {cause_of(error)}", file=sys.stderr)
             continue
-        append_lines(rows, finished, wait=True)
+        append_lines(rows, [record.to_json() for record in finished], wait=True)
         if folder:
             shutil.rmtree(folder)
     print(f"{len(pending) - failed} trials run; rows in {rows}")

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from pfl.engine.client import Batch, Client
 from pfl.engine.method import Method, Moment
+from pfl.engine.metrics import Accuracy, Moments
 from pfl.engine.server import Server
-
-AVERAGES = ("pooled", "client_mean", "client_mean_weighted")
-"""Over all test samples; over clients; over clients by their training sizes."""
 
 PART_BYTES = 64 << 20  # of the models that are evaluated at once; bounds the memory of an evaluation
 
@@ -33,7 +29,7 @@ Known = dict[str, tuple[float, float]]
 
 def evaluate(
     server: Server, method: Method, known: Known, chosen: Sequence[str] = ()
-) -> tuple[dict[str, Any], Tensor | None]:
+) -> tuple[Moments, dict[str, Moments], Tensor | None]:
     """Evaluate one federation.
 
     Args:
@@ -42,8 +38,7 @@ def evaluate(
         chosen: the moments to evaluate; all where the method has none of them.
 
     Returns:
-        Moment to accuracies in percent (``pooled``, ``client_mean``, ``client_mean_weighted``) and mean
-        cross-entropy (``loss``), and the same under ``groups`` for each group of clients that the method
+        The accuracies of all clients at each moment; the same for each group of clients that the method
         names; and the (n,) accuracies in percent at the method's headline moment, NaN for a client without
         test samples, None where that moment is not chosen.
     """
@@ -82,17 +77,15 @@ def evaluate(
     tests = torch.tensor([len(index) for index in server.federation.test], dtype=torch.float64)
     sizes = server.sizes.cpu()
 
-    def averages(members: Tensor) -> dict[str, Any]:
+    def averages(members: Tensor) -> Moments:
         return {
             moment: _averages(**sums[moment], tests=tests, sizes=sizes, members=members) for moment in sums
         }
 
-    evaluated: dict[str, Any] = averages(tests > 0)
-    groups = {name: members.cpu() & (tests > 0) for name, members in method.client_groups(server).items()}
-    if groups:
-        evaluated["groups"] = {name: averages(members) for name, members in groups.items() if members.any()}
+    members = {name: members.cpu() & (tests > 0) for name, members in method.client_groups(server).items()}
+    groups = {name: averages(some) for name, some in members.items() if some.any()}
     per_client = 100 * sums[method.headline]["correct"] / tests if method.headline in sums else None
-    return evaluated, per_client
+    return averages(tests > 0), groups, per_client
 
 
 def _parts(server: Server) -> list[slice]:
@@ -129,45 +122,13 @@ def _rows(stack: Tensor, chosen: list[int]) -> Tensor:
     return stack[:1].expand(len(chosen), *stack.shape[1:]) if _shared(stack) else stack[chosen]
 
 
-def _averages(
-    correct: Tensor, loss: Tensor, tests: Tensor, sizes: Tensor, members: Tensor
-) -> dict[str, float]:
+def _averages(correct: Tensor, loss: Tensor, tests: Tensor, sizes: Tensor, members: Tensor) -> Accuracy:
     """Averages over the clients ``members`` (n,), out of sums over test samples and their numbers (n,)."""
     correct, loss, tests, sizes = correct[members], loss[members], tests[members], sizes[members]
     accuracy = 100 * correct / tests
-    means = {
-        "pooled": 100 * correct.sum() / tests.sum(),
-        "client_mean": accuracy.mean(),
-        "client_mean_weighted": (accuracy * sizes).sum() / sizes.sum(),
-        "loss": loss.sum() / tests.sum(),
-    }
-    return {name: float(value) for name, value in means.items()}
-
-
-def summarise(
-    history: list[dict[str, Any]], headline: Moment, evaluated: tuple[Moment, ...]
-) -> dict[str, Any]:
-    """The last and the best value of every average at every moment, and the same for each group of clients.
-
-    They are those of the evaluations in ``history`` that have the moment, as the last of them does.
-    """
-    summary = {
-        moment: {average: _last_and_best(history, moment, average) for average in AVERAGES}
-        for moment in evaluated
-    }
-    found: dict[str, Any] = {"accuracy": summary[headline], "moments": summary, "headline": headline}
-    if "groups" in history[-1]:
-        found["groups"] = {
-            name: summarise(
-                [{"round": entry["round"], **entry["groups"][name]} for entry in history], headline, evaluated
-            )
-            for name in history[-1]["groups"]
-        }
-    return found
-
-
-def _last_and_best(history: list[dict[str, Any]], moment: str, average: str) -> dict[str, float]:
-    entries = [entry for entry in history if moment in entry]
-    values = [entry[moment][average] for entry in entries]
-    best = int(np.argmax(values))
-    return {"last": values[-1], "best": values[best], "best_round": entries[best]["round"]}
+    return Accuracy(
+        pooled=float(100 * correct.sum() / tests.sum()),
+        client_mean=float(accuracy.mean()),
+        client_mean_weighted=float((accuracy * sizes).sum() / sizes.sum()),
+        loss=float(loss.sum() / tests.sum()),
+    )

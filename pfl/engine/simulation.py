@@ -26,9 +26,10 @@ from pfl.engine.device import (
     resolve_device,
     threads,
 )
-from pfl.engine.evaluation import Known, evaluate, moments, summarise
+from pfl.engine.evaluation import Known, evaluate
 from pfl.engine.local import Backend, Program, Task, Trained
 from pfl.engine.method import Method
+from pfl.engine.metrics import ClientResult, Evaluated, Measured, Metrics
 from pfl.engine.server import Server
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
@@ -39,7 +40,7 @@ from pfl.sources import code_of
 
 BYTES_PER_SCALAR = 4
 
-OnRound = Callable[[int, int, dict[str, Any] | None], object]
+OnRound = Callable[[int, int, Evaluated | None], object]
 """Called after every round with the round, the number of rounds, and the newest evaluation (of the first
 seed)."""
 
@@ -53,16 +54,14 @@ class Result:
     """What a simulation of one seed gives.
 
     Attributes:
-        metrics: accuracies in percent, curves, per-client accuracies and traffic; nothing that depends on
-            clock or machine.
-        measured: seconds, of them those of local training and all that a method has clients compute besides
-            it, training samples a second of these, peak memory.
+        metrics: accuracies, curves, per-client accuracies and traffic.
+        measured: time and memory.
         observations: what the observer answered, round after round.
     """
 
     seed: int
-    metrics: dict[str, Any]
-    measured: dict[str, float]
+    metrics: Metrics
+    measured: Measured
     observations: list[Any] = field(default_factory=list)
 
 
@@ -73,7 +72,7 @@ class _Run:
     method: Method
     server: Server
     program: Program
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Evaluated] = field(default_factory=list)
     per_client: torch.Tensor | None = None
     bytes_down: int = 0
     bytes_up: int = 0
@@ -83,15 +82,18 @@ class _Run:
     observations: list[Any] = field(default_factory=list)
 
     def state(self) -> dict[str, Any]:
-        return {**checkpoint.server_state(self.server), **{name: getattr(self, name) for name in _PLAIN}}
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        history = [entry.to_json() for entry in self.history]
+        return {**checkpoint.server_state(self.server), **plain, "history": history}
 
     def restore(self, state: dict[str, Any]) -> None:
         checkpoint.restore_server(self.server, state)
         for name in _PLAIN:
             setattr(self, name, state[name])
+        self.history = list(map(Evaluated.from_json, state["history"]))
 
 
-_PLAIN = ("history", "per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "observations")
+_PLAIN = ("per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "observations")
 
 
 def simulate(
@@ -334,15 +336,17 @@ class Simulation:
 
     def _evaluate(self, run: _Run, chosen: Sequence[str] = ()) -> None:
         """Add the evaluation of this round, at the moments ``chosen`` or else at all, to the history."""
-        scores, run.per_client = evaluate(run.server, run.method, run.known, chosen)
-        entry = {
-            "round": run.server.round,
-            **scores,
-            "train_loss": sum(run.losses) / len(run.losses),
-            "bytes_down": run.bytes_down,
-            "bytes_up": run.bytes_up,
-        }
-        run.history.append(entry)
+        scores, groups, run.per_client = evaluate(run.server, run.method, run.known, chosen)
+        run.history.append(
+            Evaluated(
+                round=run.server.round,
+                moments=scores,
+                train_loss=sum(run.losses) / len(run.losses),
+                bytes_down=run.bytes_down,
+                bytes_up=run.bytes_up,
+                groups=groups,
+            )
+        )
         run.losses = []
 
     def _alive(self) -> list[_Run]:
@@ -390,34 +394,32 @@ class Simulation:
     def _result(self, run: _Run) -> Result:
         server = run.server
         assert run.per_client is not None
-        per_client = [
-            {
-                "client": client,
-                "train": len(server.federation.train[client]),
-                "test": len(server.federation.test[client]),
-                "accuracy": None if math.isnan(accuracy) else accuracy,
-            }
+        per_client = tuple(
+            ClientResult(
+                client=client,
+                train=len(server.federation.train[client]),
+                test=len(server.federation.test[client]),
+                accuracy=None if math.isnan(accuracy) else accuracy,
+            )
             for client, accuracy in enumerate(run.per_client.tolist())
-        ]
-        metrics = {
-            **summarise(run.history, run.method.headline, moments(run.method, server)),
-            "rounds": run.history,
-            "per_client": per_client,
-            "bytes_down": run.bytes_down,
-            "bytes_up": run.bytes_up,
-        }
-        if self.program.net.pretrained is not None:
-            metrics["pretrained"] = self.program.net.pretrained
-        if server.config.observe == "similarities" and run.observations:
-            metrics["similarities"] = run.observations[-1]
-        if run.diverged_at is not None:
-            metrics["diverged_at"] = run.diverged_at
-        measured = {
-            "wall_seconds": self.seconds / len(self.runs),
-            "train_seconds": self.training_seconds / len(self.runs),
-            "samples_per_second": self.samples / self.training_seconds if self.training_seconds else 0.0,
-            "peak_memory_bytes": peak_memory(self.federation.device),
-        }
+        )
+        similarities = server.config.observe == "similarities" and run.observations
+        metrics = Metrics(
+            headline=run.method.headline,
+            rounds=tuple(run.history),
+            per_client=per_client,
+            bytes_down=run.bytes_down,
+            bytes_up=run.bytes_up,
+            pretrained=self.program.net.pretrained,
+            similarities=run.observations[-1] if similarities else None,
+            diverged_at=run.diverged_at,
+        )
+        measured = Measured(
+            wall_seconds=self.seconds / len(self.runs),
+            train_seconds=self.training_seconds / len(self.runs),
+            samples_per_second=self.samples / self.training_seconds if self.training_seconds else 0.0,
+            peak_memory_bytes=peak_memory(self.federation.device),
+        )
         return Result(server.seed, metrics, measured, run.observations)
 
 

@@ -126,15 +126,15 @@ def _warnings(runs: Runs, notes: list[str]) -> list[str]:
     if notes:
         said.append(f"Not as pinned: {'; '.join(notes)}.")
     said += [f"Without result: {cause}." for cause in runs.failed]
-    if commit()["dirty"] or any(row["dirty"] for row in runs.used):
+    if commit().dirty or any(row.sources.dirty for row in runs.used):
         said.append("Made by code that is in no commit.")
     return said
 
 
 def _provenance(runs: Runs, simulated: bool) -> dict[str, list[str]]:
     """Facts by topic, each a short line."""
-    code = commit()["commit"]
-    others = sorted({row["commit"] for row in runs.used} - {code})
+    code = commit().commit
+    others = sorted({row.sources.commit for row in runs.used} - {code})
     facts = {
         "Code": [f"commit {code}", *(f"runs of commit {other}" for other in others)],
         "Data": [line for name, dataset in runs.datasets.items() for line in data_facts(name, vars(dataset))],
@@ -146,10 +146,10 @@ def _provenance(runs: Runs, simulated: bool) -> dict[str, list[str]]:
     return facts | {
         "Seeds": [", ".join(map(str, runs.figure.seeds))],
         "Versions": sorted(
-            {f"python {v['python']}, torch {v['torch']}" for v in (r["versions"] for r in rows)}
+            {f"python {v.python}, torch {v.torch}" for v in (row.success.versions for row in rows)}
         ),
-        "Hardware": sorted({machine(row["hardware"]) for row in rows}),
-        "Time": [f"{sum(row['measured']['wall_seconds'] for row in rows):.0f} s in {len(rows)} simulations"],
+        "Hardware": sorted({machine(row.success.hardware) for row in rows}),
+        "Time": [f"{sum(row.measured.wall_seconds for row in rows):.0f} s in {len(rows)} simulations"],
     }
 
 

@@ -7,6 +7,8 @@ import inspect
 import json
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +18,12 @@ from pfl.cli.progress import progress
 from pfl.config import Execution
 from pfl.errors import InvalidInput
 from pfl.files import write_text
+from pfl.trials import Record
 from pipeline.figures.config import Figure
-from pipeline.report.summary import failure
 from pipeline.spec.table import Cell, cells
 from pipeline.store.json_io import save_division, stored
-from pipeline.store.ledger import Ledger, Row, publish
-from pipeline.store.workspace import SCRATCH, Sources
+from pipeline.store.ledger import Ledger, publish
+from pipeline.store.workspace import SCRATCH, current_sources
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -44,9 +46,9 @@ class Runs:
         self.name = name
         self.figure = figure
         self.cells = cells(name, figure)
-        self.used: list[Row] = []
+        self.used: list[Record] = []
         self.failed: list[str] = []
-        self._sources = Sources.current(name)
+        self._sources = current_sources(name)
 
     @cached_property
     def datasets(self) -> dict[str, Dataset]:
@@ -77,7 +79,7 @@ class Runs:
                 save_division(made[name], self.name, name)
         return made
 
-    def rows(self) -> dict[str, list[Row]]:
+    def rows(self) -> dict[str, list[Record]]:
         """By cell ("setting/row"), the ledger's rows of the seeds that gave a result; what is missing is run
         as a sweep runs it."""
         from pipeline.sweep.scheduler import Scheduler
@@ -94,11 +96,11 @@ class Runs:
             for cell in scheduler.cells
         }
 
-    def _valid(self, cell: Cell, rows: Sequence[Row]) -> list[Row]:
+    def _valid(self, cell: Cell, rows: Sequence[Record]) -> list[Record]:
         """Those of a cell's rows that hold a result."""
-        causes = {row["seed"]: failure(row) for row in rows}
+        causes = {row.seed: row.failure for row in rows}
         self.failed += [f"{cell.id}, seed {seed}: {cause}" for seed, cause in causes.items() if cause]
-        found = [row for row in rows if not causes[row["seed"]]]
+        found = [row for row in rows if not row.failure]
         self.used += found
         return found
 
@@ -117,12 +119,10 @@ class Runs:
             if not rows:
                 accepted = f"runs with a result ({'; '.join(self.failed)})"
                 raise InvalidInput("figure", self.name, accepted)
-            found[cell.id] = [row["observations"] for row in rows]
+            found[cell.id] = [row.success.observations or [] for row in rows]
         return found
 
     def _trials(self, cell: Cell) -> Iterator[Trial]:
-        from dataclasses import replace
-
         from pipeline.sweep.cell_scheduler import CellScheduler
 
         made = self.partitions[cell.partition_name]
@@ -130,20 +130,21 @@ class Runs:
         for seed in whole.seeds:
             yield replace(whole, seeds=(seed,))
 
-    def _observed(self, trial: Trial, observe: Observe) -> Row:
+    def _observed(self, trial: Trial, observe: Observe) -> Record:
         from pfl.trials import run_trial
 
         key = hashlib.sha256(f"{trial.keys()[0]} {_sources_of(observe)}".encode()).hexdigest()
         file = OBSERVED / f"{key}.json"
-        if found := stored(file):
-            return found
+        with suppress(ValueError):
+            return Record.from_json(stored(file) or {})
         checkpoints = OBSERVED / key
         execution = Execution(checkpoint_dir=str(checkpoints))
-        dataset, partition = self.datasets[trial.dataset], self.partitions[trial.setting]
+        dataset, partition = self.datasets[trial.dataset], self.partitions[trial.partition_name]
         title = f"{self.name}, {trial.cell}"
         with progress(trial.config["rounds"], title, trial.moment) as on_round:
-            (row,) = run_trial(trial, dataset, partition, execution, on_round, observe)
-        write_text(file, json.dumps(self._sources.stamp(row)) + "\n")
+            (ran,) = run_trial(trial, dataset, partition, execution, on_round, observe)
+        row = replace(ran, sources=self._sources)
+        write_text(file, json.dumps(row.to_json()) + "\n")
         shutil.rmtree(checkpoints, ignore_errors=True)
         return row
 

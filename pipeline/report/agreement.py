@@ -132,7 +132,7 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
 def coverage(summary: Summary, counted: Tally) -> str:
     """How much was run, from how many simulations, and how firm the verdicts are."""
     entries = summary.compared or summary.entries
-    simulated = simulations({row["key"] for entry in entries for row in entry.rows})
+    simulated = simulations({record.key for entry in entries for record in entry.rows})
     if counted.total:
         shown = f"{counted.run} of {counted.total} published cells were run, from {simulated}."
     else:

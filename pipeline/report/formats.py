@@ -146,7 +146,7 @@ def comma_separated(summary: Summary) -> str:
                     f"{seconds(entry):.3f}" if entry.rows else "",
                     entry.cause,
                     data(summary, entry) if entry.rows else "",
-                    " ".join(row["key"] for row in entry.rows),
+                    " ".join(record.key for record in entry.rows),
                 ]
             )
     return text.getvalue()
@@ -154,8 +154,8 @@ def comma_separated(summary: Summary) -> str:
 
 def data(summary: Summary, entry: Entry) -> str:
     """The data set of an entry that was run and what it is, as in "cifar10: original pixels"."""
-    name = entry.rows[0]["dataset"]
-    return f"{name}: {summary.results['manifest']['datasets'][name]['identity']}"
+    name = entry.rows[0].dataset
+    return f"{name}: {summary.results.manifest['datasets'][name]['identity']}"
 
 
 def claims(tested: Sequence[Tested]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.report.summary import Entry, Line, Summary
-from pipeline.spec.evaluation import curves as curves_of
+from pipeline.store.scores import curves as curves_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +102,7 @@ def draw(summary: Summary) -> dict[str, str]:
     plots: dict[str, Callable[[Summary], Figure]] = {}
     if any(entry.evaluation.is_accuracy for entry in finished):
         plots = {"convergence": convergence, "clients": clients, "communication": communication}
-    if finished and any(cell["search"] for cell in summary.results["cells"]):
+    if finished and any(cell.search for cell in summary.results.cells):
         plots["search"] = search
     with rc_context(STYLE):
         return {name: svg_text(plot(summary)) for name, plot in plots.items()}
@@ -174,11 +174,12 @@ def search(summary: Summary) -> Figure:
     """The validation objective of each trial (marker) and the best so far (line)."""
     from matplotlib.ticker import MaxNLocator
 
-    trials = {cell["cell"]: cell["search"] for cell in summary.results["cells"]}
+    trials = {cell.cell: cell.search for cell in summary.results.cells}
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        valued = [t for t in trials[f"{entry.setting}/{entry.row}"] if t["value"] is not None]
-        numbers, values = [t["trial"] for t in valued], [t["value"] for t in valued]
+        searched = trials[f"{entry.setting}/{entry.row}"]
+        valued = [(trial.trial, trial.value) for trial in searched if trial.value is not None]
+        numbers, values = [number for number, _ in valued], [value for _, value in valued]
         axes.step(numbers, np.maximum.accumulate(values), where="post", color=look.colour, ls=look.dash)
         axes.plot(numbers, values, look.marker, color=look.colour, markersize=3, alpha=0.55)
 
@@ -191,23 +192,23 @@ def search(summary: Summary) -> Figure:
 
 def megabytes(entry: Entry) -> tuple[float, float]:
     """Sent and received by all clients together, per round and in total: 10^6 bytes, mean over the seeds."""
-    totals = [row["metrics"]["bytes_up"] + row["metrics"]["bytes_down"] for row in entry.rows]
+    totals = [record.metrics.bytes_up + record.metrics.bytes_down for record in entry.rows]
     total = float(np.mean(totals)) / 1e6
-    return total / entry.rows[0]["config"]["rounds"], total
+    return total / entry.rows[0].config["rounds"], total
 
 
 def seconds(entry: Entry) -> float:
     """Wall time of one seed's simulation, all segments of a resumed one together; mean over the seeds."""
-    return float(np.mean([row["measured"]["wall_seconds"] for row in entry.rows]))
+    return float(np.mean([record.measured.wall_seconds for record in entry.rows]))
 
 
 def _client_means(entry: Entry) -> np.ndarray:
     """Accuracy of every client that has test samples, averaged over the seeds."""
     by_client: dict[int, list[float]] = {}
-    for row in entry.rows:
-        for client in row["metrics"]["per_client"]:
-            if client["accuracy"] is not None:
-                by_client.setdefault(client["client"], []).append(client["accuracy"])
+    for record in entry.rows:
+        for client in record.metrics.per_client:
+            if client.accuracy is not None:
+                by_client.setdefault(client.client, []).append(client.accuracy)
     return np.array([np.mean(values) for values in by_client.values()])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.data.datasets import DATASETS
+from pfl.trials import Hardware, Record
 from pipeline.report.formats import duration
 from pipeline.report.plots import megabytes, seconds
 from pipeline.report.summary import Summary
@@ -21,7 +22,6 @@ ORIGINALS = ("original pixels", "read from the official files", "own data")
 OFFICIAL = ("official", "embedded")
 """Kinds of a data set's source that need no DATA_SOURCE."""
 
-PACKAGES = ("python", "torch", "pfl")
 METRICS = {
     "pooled": "accuracy (%) over the test samples of all clients",
     "client_mean": "accuracy (%) of a client's personal model, averaged over the clients",
@@ -73,7 +73,7 @@ def precisions(summary: Summary) -> list[str]:
     """A line for each precision other than fp32 in which entries were computed."""
     found: dict[str, dict[str, list[str]]] = {}
     for entry in summary.entries:
-        for precision in {row["config"].get("precision", "fp32") for row in entry.rows} - {"fp32"}:
+        for precision in {record.config.get("precision", "fp32") for record in entry.rows} - {"fp32"}:
             rows = found.setdefault(precision, {})
             rows.setdefault(summary.labels[entry.row], []).append(summary.columns[entry.setting])
     return [
@@ -89,13 +89,13 @@ def notices(summary: Summary) -> list[str]:
     said = [summary.table.note] if summary.table.note else []
     said += other_protocols(summary)
     said += precisions(summary)
-    datasets = summary.results["manifest"]["datasets"]
+    datasets = summary.results.manifest["datasets"]
     said += copies({name: dataset["identity"] for name, dataset in datasets.items()})
-    scratch = {row["config"]["model"] for row in summary.rows if row["metrics"].get("pretrained") is False}
+    scratch = {record.config["model"] for record in summary.rows if record.metrics.pretrained is False}
     said += [
         f"{model} started from scratch, as no pretrained weights were at hand." for model in sorted(scratch)
     ]
-    if summary.results["dirty"] or any(row["dirty"] for row in summary.rows):
+    if summary.results.sources.dirty or any(record.sources.dirty for record in summary.rows):
         said.append("Some numbers were computed by code that is in no commit.")
     # What is failed or not run where a number is printed, the report's first line counts as verdicts.
     counts = Counter(e.status for e in summary.entries if not e.published or e.status == "partial")
@@ -117,7 +117,7 @@ def is_original(identity: str) -> bool:
 
 def not_tried(summary: Summary) -> list[str]:
     """The columns in which nothing has been tried, and why, a line per reason."""
-    absent = summary.results["manifest"]["absent"]
+    absent = summary.results.manifest["absent"]
     found: dict[str, list[str]] = {}
     for name, label in summary.empty.items():
         if name == AVERAGE:
@@ -133,19 +133,20 @@ def not_tried(summary: Summary) -> list[str]:
 def provenance(summary: Summary) -> dict[str, list[str]]:
     """Facts by topic, each a short line."""
     results, rows = summary.results, summary.rows
+    code = results.sources
     redrawn = any("seed=run" in setting.partition.split(",") for setting in summary.table.settings.values())
-    commit = results["commit"] + (", edited" if results["dirty"] else "")
-    others = {row["commit"] for row in rows} - {results["commit"]}
+    commit = code.commit + (", edited" if code.dirty else "")
+    others = {record.sources.commit for record in rows} - {code.commit}
     facts = {
         "Code": [
             f"commit {commit}",
             *(f"rows of commit {other}" for other in sorted(others)),
-            *changed_since(rows, results.get("sources")),
+            *changed_since(rows, code.sources),
             *plugins(rows),
         ],
         "Data": [
             line
-            for name, dataset in results["manifest"]["datasets"].items()
+            for name, dataset in results.manifest["datasets"].items()
             for line in data_facts(name, dataset)
         ],
         "Seeds": [
@@ -154,14 +155,14 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
             + ("each has partitions of its own" if redrawn else "a column has one partition"),
         ],
         "Versions": [
-            ", ".join(f"{name} {_distinct(row['versions'][name] for row in rows)}" for name in PACKAGES),
-            f"behaviour: {_distinct(row['behaviour'] for row in rows)}",
+            ", ".join(f"{name} {_distinct(found)}" for name, found in _versions(rows).items()),
+            f"behaviour: {_distinct(record.behaviour for record in rows)}",
         ],
-        "Hardware": sorted({machine(row["hardware"]) for row in rows}),
+        "Hardware": sorted({machine(record.success.hardware) for record in rows}),
         "Time": [
-            f"{duration(results['wall_seconds'])} of wall time for the sweep",
-            f"{results['trials_run']} trials run, {results['trials_from_ledger']} taken from the ledger",
-            f"{duration(sum(row['measured']['wall_seconds'] for row in rows))} in the simulations behind it, "
+            f"{duration(results.wall_seconds)} of wall time for the sweep",
+            f"{results.trials_run} trials run, {results.trials_from_ledger} taken from the ledger",
+            f"{duration(sum(record.measured.wall_seconds for record in rows))} in the simulations behind it, "
             "added up",
         ],
     }
@@ -215,10 +216,10 @@ def commands(summary: Summary) -> list[str]:
 
     They work in a clone without the ledger, so that no row stands in for a simulation and none is lost.
     """
-    commit = summary.results["commit"]
+    commit = summary.results.sources.commit
     archives = [
         dataset["source"]["files"][0]["name"]
-        for name, dataset in summary.results["manifest"]["datasets"].items()
+        for name, dataset in summary.results.manifest["datasets"].items()
         if name in DATASETS and dataset["source"]["kind"] not in OFFICIAL
     ]
     source = f"DATA_SOURCE=/path/to/{archives[0] if len(archives) == 1 else 'archives'} " if archives else ""
@@ -233,9 +234,7 @@ def commands(summary: Summary) -> list[str]:
 
 def _subset_options(summary: Summary) -> str:
     return "".join(
-        f" -S 'subset.{key}=[{','.join(map(str, names))}]'"
-        for key, names in summary.results["subset"].items()
-        if names
+        f" -S 'subset.{key}=[{','.join(map(str, names))}]'" for key, names in summary.results.subset if names
     )
 
 
@@ -252,7 +251,7 @@ def costs(summary: Summary) -> list[dict[str, str]]:
                     "total": value_range(megabytes(entry)[1] for entry in entries),
                     "seconds": value_range(seconds(entry) for entry in entries),
                     "memory": value_range(
-                        row["measured"]["peak_memory_bytes"] / 1e6 for e in entries for row in e.rows
+                        record.measured.peak_memory_bytes / 1e6 for entry in entries for record in entry.rows
                     ),
                 }
             )
@@ -266,27 +265,37 @@ def value_range(values: Iterable[float]) -> str:
     return shown[0] if shown[0] == shown[1] else f"{shown[0]} – {shown[1]}"
 
 
-def changed_since(rows: Sequence[Mapping[str, Any]], sources: str | None) -> list[str]:
+def changed_since(rows: Sequence[Record], sources: str) -> list[str]:
     """A line where some rows are of other files of the simulator than those with the checksum ``sources``."""
-    others = sum(row["sources"] != sources for row in rows)
+    others = sum(record.sources.sources != sources for record in rows)
     if not others:
         return []
     return [f"{others} of {len(rows)} rows are of other files of pfl/, which did the same when probed"]
 
 
-def plugins(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def plugins(rows: Iterable[Record]) -> list[str]:
     """A line for each package of somebody else's that rows were made with."""
-    found = {(p["name"], p["version"], p["digest"]) for row in rows for p in row["plugins"]}
+    found = {(p.name, p.version, p.digest) for record in rows for p in record.plugins}
     return [f"plugin {name} {version}, SHA-256 {digest[:12]}…" for name, version, digest in sorted(found)]
+
+
+def _versions(rows: Sequence[Record]) -> dict[str, list[str]]:
+    """The versions of each package by which ``rows`` were computed."""
+    found = [record.success.versions for record in rows]
+    return {
+        "python": [versions.python for versions in found],
+        "torch": [versions.torch for versions in found],
+        "pfl": [versions.pfl for versions in found],
+    }
 
 
 def _distinct(values: Iterable[Any]) -> str:
     return ", ".join(sorted({str(value) for value in values}))
 
 
-def machine(hardware: Mapping[str, Any]) -> str:
-    """What a row's simulation ran on, in a line."""
-    processors = ", ".join(name for name in (hardware["gpu"], hardware["cpu"]) if name)
-    threads = f"{hardware['threads']} thread{'s' if hardware['threads'] != 1 else ''} per trial"
-    backend = f"{hardware['backend']} backend on {hardware['device']}"
-    return f"{processors}, {hardware['cores']} cores, {threads}, {backend}"
+def machine(hardware: Hardware) -> str:
+    """What a simulation ran on, in a line."""
+    processors = ", ".join(name for name in (hardware.gpu, hardware.cpu) if name)
+    threads = f"{hardware.threads} thread{'s' if hardware.threads != 1 else ''} per trial"
+    backend = f"{hardware.backend} backend on {hardware.device}"
+    return f"{processors}, {hardware.cores} cores, {threads}, {backend}"

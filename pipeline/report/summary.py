@@ -9,45 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pfl.trials import Record, Sources
 from pipeline.report.verdicts import Verdict, judge
-from pipeline.spec.evaluation import Evaluation, Row, reported
+from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.published import FOLDER, Published, find, published_cells
-from pipeline.spec.table import Average, Subset, Table, target
-from pipeline.spec.table import Row as TableRow
+from pipeline.spec.table import Average, Row, Subset, Table, target
+from pipeline.store.results import CellResult, Results
+from pipeline.store.scores import Score, score
 
 Configuration = Literal["pinned", "selected"]
 Status = Literal["done", "partial", "failed", "not run"]
-
-
-def failure(row: Row) -> str | None:
-    """Why a ledger row holds no valid result, in a few words; None where it holds one."""
-    if "error" in row:
-        return str(row["error"])
-    diverged = row["metrics"].get("diverged_at")
-    return None if diverged is None else f"diverged in round {diverged}"
-
-
-@dataclass(frozen=True)
-class Score:
-    """What is reported of one configuration, over its seeds.
-
-    Attributes:
-        mean: percent, or in the unit of another metric.
-        std: sample standard deviation (n - 1); None for one seed.
-        seeds: n.
-    """
-
-    mean: float
-    std: float | None
-    seeds: int
-
-
-def score(rows: Sequence[Row], evaluation: Evaluation) -> Score | None:
-    """The score of one configuration's valid rows, one a seed; None without any."""
-    values = [reported(row, evaluation) for row in rows]
-    if not values:
-        return None
-    return Score(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
 
 
 @dataclass(frozen=True)
@@ -58,7 +29,7 @@ class Entry:
         cause: why the status is not "done"; empty where it is, or where nothing has been tried.
         score: None unless at least one seed gave a result.
         parameters: the configuration's hyperparameters and learning rate.
-        rows: the ledger rows, one a seed that gave a result.
+        rows: the records, one per seed that gave a result.
         evaluation: what is reported here.
         published: what the paper prints here; only the pinned configuration is held against it.
         verdict: how it stands to that; None where nothing is printed.
@@ -73,7 +44,7 @@ class Entry:
     cause: str = ""
     score: Score | None = None
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Record, ...] = ()
     published: Published | None = None
     verdict: Verdict | None = None
     rank: int | None = None
@@ -120,7 +91,7 @@ class Summary:
     columns: Mapping[str, str]
     pinned: tuple[Line, ...]
     selected: tuple[Line, ...]
-    results: Mapping[str, Any]
+    results: Results
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -146,9 +117,9 @@ class Summary:
         return tuple(entry for line in self.lines for entry in line.entries.values())
 
     @property
-    def rows(self) -> tuple[Row, ...]:
-        """Every ledger row that a printed number rests on, once."""
-        return tuple({row["key"]: row for entry in self.entries for row in entry.rows}.values())
+    def rows(self) -> tuple[Record, ...]:
+        """Every record that a printed number rests on, once."""
+        return tuple({record.key: record for entry in self.entries for record in entry.rows}.values())
 
     @property
     def compared(self) -> tuple[Entry, ...]:
@@ -178,22 +149,20 @@ class Summary:
         )
 
 
-def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
-    """Arrange the content of a ``results.json`` as the table that its configuration declares.
+def summarise(results: Results, published: Path = FOLDER) -> Summary:
+    """Arrange a sweep's results as the table that its configuration declares.
 
     Args:
-        results: the sweep's output.
         published: the folder of the papers' numbers.
 
     Raises:
         InvalidInput: the table names a published file or cell that there is not.
     """
-    whole = Table.model_validate(results["config"])
-    table = whole.part(Subset(seeds=results["subset"]["seeds"]))
-    cells = {cell["cell"]: cell for cell in results["cells"]}
+    table = results.config.part(Subset(seeds=results.subset.seeds))
+    cells = {cell.cell: cell for cell in results.cells}
     printed = published_cells(table.published.file, published) if table.published else []
 
-    def line(row: TableRow, configuration: Configuration) -> Line:
+    def line(row: Row, configuration: Configuration) -> Line:
         entries: dict[str, Entry] = {}
         for name, column in table.columns.items():
             if isinstance(column, Average):
@@ -214,7 +183,7 @@ def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
     pinned = [line(row, "pinned") for row in table.methods]
     selected = [line(row, "selected") for row in table.methods] if table.search.trials else []
     return Summary(
-        id=results["table"],
+        id=results.table,
         table=table,
         columns={name: column.label or name for name, column in table.columns.items()},
         pinned=_ranked(pinned),
@@ -225,17 +194,18 @@ def summarise(results: Mapping[str, Any], published: Path = FOLDER) -> Summary:
 
 def blank(name: str, table: Table, published: Path = FOLDER) -> Summary:
     """A table of which nothing has been run: what it pins, and the printed numbers."""
-    nothing = {"config": table.model_dump(by_alias=True), "subset": Subset().model_dump(), "cells": []}
-    return summarise({"table": name, **nothing}, published)
+    nothing = Sources(commit="unknown", dirty=False, sources="")
+    manifest: dict[str, Any] = {"datasets": {}, "absent": []}
+    return summarise(Results(name, table, Subset(), manifest, (), 0.0, 0, 0, nothing), published)
 
 
-def _filled(entry: Entry, cell: Mapping[str, Any], seeds: int) -> Entry:
+def _filled(entry: Entry, cell: CellResult, seeds: int) -> Entry:
     """The entry with what came of ``cell``, which was asked for so many seeds."""
-    tried = cell[entry.configuration]
-    rows = tuple(tried["rows"]) if tried else ()
+    tried = cell.pinned if entry.configuration == "pinned" else cell.selected
+    rows = tried.rows if tried else ()
     missing = seeds - len(rows)
     # A search trial that failed is no flaw of a configuration that was run, but why none was selected.
-    causes = [error for error in cell["errors"] if tried is None or not error.startswith("search")]
+    causes = [error for error in cell.errors if tried is None or not error.startswith("search")]
     if rows and not causes:
         causes = [f"{missing} of {seeds} seeds not run"]
     status: Status = "done" if not missing else "partial" if rows else "failed" if causes else "not run"
@@ -244,7 +214,7 @@ def _filled(entry: Entry, cell: Mapping[str, Any], seeds: int) -> Entry:
         status=status,
         cause=causes[0].removeprefix("final, ") if status in ("partial", "failed") else "",
         score=score(rows, entry.evaluation),
-        parameters={**tried["params"], "lr": tried["lr"]} if tried else {},
+        parameters={**tried.params, "lr": tried.lr} if tried else {},
         rows=rows,
     )
 

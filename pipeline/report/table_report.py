@@ -27,7 +27,7 @@ from pipeline.report.summary import Summary, summarise
 from pipeline.report.verdicts import RANKING_RULE, rule
 from pipeline.spec.published import FOLDER
 from pipeline.spec.table import TABLES
-from pipeline.store.json_io import load_results
+from pipeline.store.results import load_results
 
 CAPTIONS = {
     "side_by_side": "For each method, the published number (a bar; for accuracies in a band of ± 2 points) "
@@ -170,22 +170,22 @@ def _html(text: str) -> str:
 def _searched(summary: Summary) -> list[dict[str, Any]]:
     """For every cell that was searched: what was pinned, what was selected, and what either is worth."""
     pinned = {(entry.setting, entry.row): entry for line in summary.pinned for entry in line.entries.values()}
-    cells = {(cell["setting"], cell["row"]): cell for cell in summary.results["cells"]}
+    cells = {(cell.setting, cell.row): cell for cell in summary.results.cells}
     found = []
     for line in summary.selected:
         for name, entry in line.entries.items():
-            if entry.rows:
-                cell = cells[name, line.row]
-                values = {trial["trial"]: trial["value"] for trial in cell["search"]}
+            cell = cells.get((name, line.row))
+            if entry.rows and cell and cell.selected and cell.selected.trial is not None:
+                values = {trial.trial: trial.value for trial in cell.search}
                 found.append(
                     {
                         "label": line.label,
                         "setting": summary.columns[name],
-                        "trial": cell["selected"]["trial"],
+                        "trial": cell.selected.trial,
                         "pinned": pinned[name, line.row],
                         "selected": entry,
                         "pinned_value": values[0],
-                        "selected_value": values[cell["selected"]["trial"]],
+                        "selected_value": values[cell.selected.trial],
                     }
                 )
     return found

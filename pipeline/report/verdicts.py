@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from pipeline.spec.published import Published
 
 if TYPE_CHECKING:
-    from pipeline.report.summary import Score, Status
+    from pipeline.report.summary import Status
+    from pipeline.store.scores import Score
 
 POINTS = 2.0
 """An accuracy within so many points of the printed one is reproduced."""

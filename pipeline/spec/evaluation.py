@@ -1,20 +1,16 @@
-"""Which of a simulation's numbers a cell reports, and these numbers out of a row of the ledger."""
+"""Which of a simulation's numbers a cell reports."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pfl.errors import InvalidInput, unknown_name
+from pfl.engine.metrics import Average
+from pfl.errors import InvalidInput
 from pipeline.spec.yaml import Strict
 
-Row = Mapping[str, Any]
-"""A line of the ledger."""
-
-Metric = Literal["pooled", "client_mean", "client_mean_weighted", "seconds_per_sample", "similarity"]
+Metric = Average | Literal["seconds_per_sample", "similarity"]
 Measure = Literal["data", "wdb", "mdb", "ldb", "cs"]
 """Of similarity: see `pfl.analysis.measures.similarities`."""
 Which = Literal["last", "best"]
@@ -78,79 +74,10 @@ class Evaluation(Strict):
     def unit(self) -> str:
         return {"seconds_per_sample": "· 10⁻⁴ s", "similarity": ""}.get(self.metric, "%")
 
+    def moment_of(self, headline: str) -> str:
+        """When clients are evaluated: at a `pfl.engine.method.Moment`.
 
-def reported(row: Row, evaluation: Evaluation) -> float:
-    """What ``evaluation`` asks for of one simulation.
-
-    Raises:
-        InvalidInput: a moment, a group or clients of which the simulation has no number.
-    """
-    if evaluation.metric == "seconds_per_sample":
-        return 1e4 / float(row["measured"]["samples_per_second"])
-    if evaluation.metric == "similarity":
-        one, other = evaluation.pair
-        return float(row["metrics"]["similarities"][evaluation.measure][one][other])
-    if evaluation.clients:
-        return _over_clients(row["metrics"]["per_client"], evaluation)
-    metrics = _of_group(row["metrics"], evaluation)
-    at = moment(row["metrics"], evaluation)
-    if at not in metrics["moments"]:
-        raise unknown_name("evaluation.moment", at, metrics["moments"])
-    return float(metrics["moments"][at][evaluation.metric][evaluation.which])
-
-
-def curve(row: Row, evaluation: Evaluation) -> list[tuple[int, float]]:
-    """(round, accuracy) at every evaluation that has the moment; empty where there is no such curve."""
-    if not evaluation.is_accuracy or evaluation.clients:
-        return []
-    at = moment(row["metrics"], evaluation)
-    return [
-        (entry["round"], float(_of_group(entry, evaluation)[at][evaluation.metric]))
-        for entry in row["metrics"]["rounds"]
-        if at in entry
-    ]
-
-
-def curves(rows: Sequence[Row], evaluation: Evaluation) -> list[tuple[int, list[float]]]:
-    """Round and the accuracy of each of ``rows``, at the evaluations that all of them have."""
-    found = [dict(curve(row, evaluation)) for row in rows]
-    shared = [number for number in found[0] if all(number in one for one in found)] if found else []
-    return [(number, [one[number] for one in found]) for number in shared]
-
-
-def lacks(row: Row, moments: Collection[str]) -> bool:
-    """Whether some evaluation before the last one is without some of ``moments``: the simulation was run for
-    a table that does not read them."""
-    metrics = row["metrics"]
-    had = [name for name in moments if name in metrics["moments"]]
-    return any(name not in entry for entry in metrics["rounds"] for name in had)
-
-
-def evaluated(row: Row) -> frozenset[str]:
-    """The moments that every evaluation of a simulation has."""
-    return frozenset(name for name in row["metrics"]["moments"] if not lacks(row, [name]))
-
-
-def moment(metrics: Mapping[str, Any], evaluation: Evaluation) -> str:
-    """When clients are evaluated: at a `pfl.engine.method.Moment`; "headline" is the method's own."""
-    return str(metrics["headline"]) if evaluation.moment == "headline" else evaluation.moment
-
-
-def _of_group(metrics: Mapping[str, Any], evaluation: Evaluation) -> Mapping[str, Any]:
-    if not evaluation.group:
-        return metrics
-    groups: Mapping[str, Any] = metrics.get("groups", {})
-    if evaluation.group not in groups:
-        raise unknown_name("evaluation.group", evaluation.group, groups)
-    return groups[evaluation.group]
-
-
-def _over_clients(per_client: Sequence[Mapping[str, Any]], evaluation: Evaluation) -> float:
-    assert evaluation.clients is not None
-    first, last = evaluation.clients
-    counted = [c for c in per_client if first <= c["client"] <= last and c["accuracy"] is not None]
-    if not counted:
-        raise InvalidInput("evaluation.clients", [first, last], "clients of which one has test samples")
-    weigh = {"pooled": "test", "client_mean_weighted": "train"}.get(evaluation.metric)
-    weights = [c[weigh] if weigh else 1 for c in counted]
-    return statistics.fmean((c["accuracy"] for c in counted), weights)
+        Args:
+            headline: the moment that the method reports.
+        """
+        return headline if self.moment == "headline" else self.moment

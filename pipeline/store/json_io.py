@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pfl.data.partition import Division, Partition, follows_run
 from pfl.errors import InvalidInput
-from pipeline.spec.table import Table, manifest_file, partition_file
+from pipeline.spec.table import manifest_file, partition_file
 
 
 def stored(path: Path) -> dict[str, Any] | None:
@@ -53,23 +52,3 @@ def load_division(table: str, name: str, spec: str, seeds: Iterable[int]) -> Div
     if follows_run(spec):
         return {seed: Partition.load(partition_file(table, name, seed)) for seed in seeds}
     return Partition.load(partition_file(table, name))
-
-
-def load_results(table: str, root: Path) -> dict[str, Any]:
-    """The content of a table's ``results.json``.
-
-    Args:
-        root: the project's root folder.
-
-    Raises:
-        InvalidInput: the table has no results, or the file is damaged or of another version.
-    """
-    path = root / "results" / table / "results.json"
-    if not path.exists():
-        raise InvalidInput("table", table, "a table with results; run its sweep first")
-    found = stored(path) or {}
-    with suppress(ValueError):
-        Table.model_validate(found.get("config"))
-        if {"table", "subset", "cells"} <= found.keys():
-            return found
-    raise InvalidInput("results", str(path), "a file that a sweep of this version wrote; run it again")

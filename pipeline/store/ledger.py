@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pfl.errors import InvalidInput, unknown_name
 from pfl.files import append_lines, read_lines
-from pfl.trials import trial_key
-from pipeline.spec.evaluation import evaluated, lacks
+from pfl.trials import Record, Sources
 from pipeline.spec.table import table_names
-from pipeline.store.workspace import SCRATCH, Sources
+from pipeline.store.workspace import SCRATCH, current_sources
 
 LOCAL = SCRATCH / "ledger"
 PUBLISHED = Path("results/ledger")
 
-Row = dict[str, Any]
-
 
 class Ledger:
-    """The rows of all tables.
+    """The records of all tables, which are the rows of its files.
 
     Args:
         sources: the code that rows which are appended are of.
@@ -38,64 +35,64 @@ class Ledger:
     def __init__(self, sources: Sources):
         self.damaged: list[str] = []
         self._sources = sources
-        self._rows: dict[str, list[Row]] = {}
-        self._failed: dict[str, Row] = {}
+        self._successes: dict[str, list[Record]] = {}
+        self._failed: dict[str, Record] = {}
         for path in (*sorted(PUBLISHED.glob("*.jsonl")), *sorted(LOCAL.glob("*.jsonl"))):
-            for row in _read(path, self.damaged):
-                self._take(row)
+            for record in _read(path, self.damaged):
+                self._take(record)
 
-    def get(self, key: str, moments: Collection[str] = ()) -> Row | None:
+    def get(self, key: str, moments: Collection[str] = ()) -> Record | None:
         """The result with this key that has ``moments`` at every evaluation; never a failure."""
-        return _first(self._rows, key, moments)
+        return _first(self._successes, key, moments)
 
-    def has(self, row: Row) -> bool:
-        """Whether ``row`` would add nothing."""
-        return self.get(row["key"], evaluated(row)) is not None
+    def has(self, record: Record) -> bool:
+        """Whether ``record``, which is a success, would add nothing."""
+        return self.get(record.key, record.metrics.always) is not None
 
     def speed(self, model: str) -> float | None:
-        """Most training samples a second of any simulation of a network; None: there are none.
+        """Most training samples per second of any simulation of a network; None without any.
 
         The most, since what else a machine had to do only slows it down.
         """
-        rows = [row for same in self._rows.values() for row in same if row["config"]["model"] == model]
-        return max((row["measured"]["samples_per_second"] for row in rows), default=None)
+        found = [record for record in self.successes if record.config["model"] == model]
+        return max((record.measured.samples_per_second for record in found), default=None)
 
     @property
-    def rows(self) -> list[Row]:
-        """All results, of whichever code."""
-        return [row for same in self._rows.values() for row in same]
+    def successes(self) -> list[Record]:
+        """All that hold numbers, of whichever code."""
+        return [record for same in self._successes.values() for record in same]
 
-    def find(self, key: str) -> Row | None:
+    def find(self, key: str) -> Record | None:
         """Whatever there is: the result, or else the last failure."""
         return self.get(key) or self._failed.get(key)
 
-    def append(self, row: Row) -> Row:
-        """Add a row, on disk before this returns, and give it back stamped with the sources."""
-        row = self._sources.stamp(row)
-        append_lines(LOCAL / f"{row['table']}.jsonl", [row], wait=True)
-        self._take(row)
-        return row
+    def append(self, record: Record) -> Record:
+        """Add a record as one of the ledger's sources, on disk before this returns, and give that back."""
+        record = replace(record, sources=self._sources)
+        append_lines(LOCAL / f"{record.table}.jsonl", [record.to_json()], wait=True)
+        self._take(record)
+        return record
 
-    def _take(self, row: Row) -> None:
-        if "error" in row:
-            self._failed[row["key"]] = row
+    def _take(self, record: Record) -> None:
+        if record.failed:
+            self._failed[record.key] = record
         else:
-            self._rows.setdefault(row["key"], []).append(row)
+            self._successes.setdefault(record.key, []).append(record)
 
 
 def publish(table: str) -> None:
     """Copy a table's results to the file that git keeps, except those of an edited tree."""
     published = PUBLISHED / f"{table}.jsonl"
-    known = {_identity(row) for row in _read(published)}
+    known = {_identity(record) for record in _read(published) if not record.failed}
     fresh = {}
-    for row in _read(LOCAL / f"{table}.jsonl"):
-        if not row["dirty"] and "error" not in row and _identity(row) not in known:
-            fresh[_identity(row)] = row
+    for record in _read(LOCAL / f"{table}.jsonl"):
+        if not record.sources.dirty and not record.failed and _identity(record) not in known:
+            fresh[_identity(record)] = record
     if fresh:
-        append_lines(published, fresh.values())
+        append_lines(published, [record.to_json() for record in fresh.values()])
 
 
-def import_rows(file: Path, sources_of: Callable[[str], Sources] = Sources.current) -> int:
+def import_rows(file: Path, sources_of: Callable[[str], Sources] = current_sources) -> int:
     """Add rows that another machine computed; the number of rows that were new.
 
     Args:
@@ -108,53 +105,53 @@ def import_rows(file: Path, sources_of: Callable[[str], Sources] = Sources.curre
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         raise InvalidInput("file", str(file), "a file of rows, as `pfl run --trials` writes it") from None
-    rows = [_checked(line, f"{file}:{number}") for number, line in enumerate(lines, start=1)]
-    sources = {table: sources_of(table) for table in {row["table"] for row in rows}}
-    ledger = Ledger(Sources.current())
-    fresh = {_identity(row): row for row in rows if not ledger.has(row)}
-    for table in sorted({row["table"] for row in fresh.values()}):
-        own = [row for row in fresh.values() if row["table"] == table]
-        append_lines(LOCAL / f"{table}.jsonl", [_of_a_copy(row, sources[table]) for row in own])
+    records = [_checked(line, f"{file}:{number}") for number, line in enumerate(lines, start=1)]
+    sources = {table: sources_of(table) for table in {record.table for record in records}}
+    ledger = Ledger(current_sources())
+    fresh = {_identity(record): record for record in records if not ledger.has(record)}
+    for table in sorted({record.table for record in fresh.values()}):
+        own = [_of_a_copy(record, sources[table]) for record in fresh.values() if record.table == table]
+        append_lines(LOCAL / f"{table}.jsonl", [record.to_json() for record in own])
         publish(table)
     return len(fresh)
 
 
-def _of_a_copy(row: Row, here: Sources) -> Row:
-    """``row``, stamped with the sources here if it is of a copy of them that git does not know."""
-    return here.stamp(row) if row["dirty"] and row["sources"] == here.sources else row
+def _of_a_copy(record: Record, here: Sources) -> Record:
+    """``record``, as one of the sources here if it is of a copy of them that git does not know."""
+    copy = record.sources.dirty and record.sources.sources == here.sources
+    return replace(record, sources=here) if copy else record
 
 
-def _checked(line: str, where: str) -> Row:
-    """The row in ``line``."""
+def _checked(line: str, where: str) -> Record:
+    """The record in ``line``."""
+    refused = InvalidInput(where, "the line", "a row of a ledger with its metrics")
     try:
-        row = json.loads(line)
-        key = trial_key(
-            row["config"], row["data_checksum"], row["partition_checksum"], row["seed"], row["behaviour"]
-        )
-        given, table = row["key"], str(row["table"])
-        row["dirty"], row["sources"], row["commit"]
-        row["metrics"]["moments"], row["metrics"]["rounds"], row["measured"]["samples_per_second"]
+        record = Record.from_json(json.loads(line))
+        expected = record.expected_key()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise InvalidInput(where, "the line", "a row of a ledger with its metrics") from None
-    if given != key:
-        raise InvalidInput(f"{where}: key", given, f"{key}, which follows from the row's content")
-    if table not in table_names():
-        raise unknown_name(f"{where}: table", table, table_names())
-    return row
+        raise refused from None
+    if expected is None or record.failed:
+        raise refused
+    if record.key != expected:
+        raise InvalidInput(f"{where}: key", record.key, f"{expected}, which follows from the row's content")
+    if record.table not in table_names():
+        raise unknown_name(f"{where}: table", str(record.table), table_names())
+    return record
 
 
-def _identity(row: Row) -> tuple[object, ...]:
+def _identity(record: Record) -> tuple[object, ...]:
     """What two results differ in: a key may have a result and one with further moments."""
-    return row["key"], evaluated(row)
+    return record.key, record.metrics.always
 
 
-def _first(rows: dict[str, list[Row]], key: str, moments: Collection[str]) -> Row | None:
-    return next((row for row in rows.get(key, ()) if not lacks(row, moments)), None)
+def _first(records: dict[str, list[Record]], key: str, moments: Collection[str]) -> Record | None:
+    return next((record for record in records.get(key, ()) if not record.metrics.lacks(moments)), None)
 
 
-def _read(path: Path, damaged: list[str] | None = None) -> Iterator[Row]:
+def _read(path: Path, damaged: list[str] | None = None) -> Iterator[Record]:
     for row in read_lines(path, damaged):
-        if {"dirty", "sources"} <= row.keys() and ("error" in row or isinstance(row.get("metrics"), dict)):
-            yield row
-        elif damaged is not None:
-            damaged.append(f"{path}: key {row['key']}")
+        try:
+            yield Record.from_json(row)
+        except ValueError:
+            if damaged is not None:
+                damaged.append(f"{path}: key {row['key']}")

@@ -1,4 +1,4 @@
-"""A row of the ledger in MLflow's terms."""
+"""A record in MLflow's terms."""
 
 from __future__ import annotations
 
@@ -6,108 +6,108 @@ import csv
 import io
 from datetime import datetime
 
-from pipeline.report.summary import failure
-from pipeline.spec.evaluation import Row, evaluated
+from pfl.trials import Record, Success
 
 Measure = tuple[str, float | None, int]
 """Name, value, round; the round is 0 where there is none."""
 
 
-def tags(table: str, cell: str, row: Row) -> dict[str, str]:
+def tags(table: str, cell: str, record: Record) -> dict[str, str]:
     """The tags that a cell's run and its trials' share, so that one filter finds both."""
     setting, _, label = cell.partition("/")
-    hardware = row.get("hardware", {})  # a trial that failed does not say
+    # A trial that failed does not say.
+    hardware = vars(record.outcome.hardware) if isinstance(record.outcome, Success) else {}
     return {
         "table": table,
         "cell": cell,
         "setting": setting,
         "row": label,
-        "method": row["method"],
-        "dataset": row["dataset"],
-        "partition": row["partition"],
-        "git_commit": row["commit"] + ("-dirty" if row["dirty"] else ""),
-        "mlflow.source.git.commit": row["commit"],
+        "method": record.method,
+        "dataset": record.dataset,
+        "partition": record.partition,
+        "git_commit": record.sources.commit + ("-dirty" if record.sources.dirty else ""),
+        "mlflow.source.git.commit": record.sources.commit,
         "mlflow.source.name": "train-sweep",
-        "data_checksum": row["data_checksum"],
+        "data_checksum": record.data_checksum,
         "hardware": ", ".join(str(value) for value in hardware.values() if value is not None),
     }
 
 
-def trial_tags(row: Row, trial_number: int | None, from_ledger: bool) -> dict[str, str]:
+def trial_tags(record: Record, trial_number: int | None, from_ledger: bool) -> dict[str, str]:
     """The tags of a trial's run alone."""
     found = {
-        "seed": str(row["seed"]),
-        "phase": row["phase"],
-        "key": row["key"],
+        "seed": str(record.seed),
+        "phase": record.phase,
+        "key": record.key,
         "from_ledger": str(from_ledger).lower(),
     }
     if trial_number is not None:
         found["trial"] = str(trial_number)
-    if "error" in row:
-        found["error"] = row["error"]
+    if record.failed:
+        found["error"] = str(record.failure)
     return found
 
 
-def status(row: Row) -> str:
-    return "FAILED" if failure(row) else "FINISHED"
+def status(record: Record) -> str:
+    return "FAILED" if record.failure else "FINISHED"
 
 
-def span(row: Row) -> tuple[int, int]:
-    """When a row's simulation began and ended, in milliseconds since 1970."""
-    finished = datetime.fromisoformat(row["finished"]).timestamp()
-    return round(1000 * (finished - row.get("measured", {}).get("wall_seconds", 0))), round(1000 * finished)
+def span(record: Record) -> tuple[int, int]:
+    """When a record's simulation began and ended, in milliseconds since 1970."""
+    finished = datetime.fromisoformat(record.finished).timestamp()
+    seconds = 0.0 if record.failed else record.measured.wall_seconds
+    return round(1000 * (finished - seconds)), round(1000 * finished)
 
 
-def run_name(row: Row, trial_number: int | None) -> str:
-    if row["phase"] == "search":
+def run_name(record: Record, trial_number: int | None) -> str:
+    if record.phase == "search":
         return f"search {trial_number}"
     origin = f", from search {trial_number}" if trial_number else ""
-    return f"seed {row['seed']}{origin}"
+    return f"seed {record.seed}{origin}"
 
 
-def parameters(row: Row) -> dict[str, str]:
+def parameters(record: Record) -> dict[str, str]:
     """The configuration; a method's own hyperparameters carry its name."""
-    config = dict(row["config"])
+    config = dict(record.config)
     own = config.pop("hyperparameters")
     return {name: str(value) for name, value in config.items()} | {
-        f"{row['method']}.{name}": str(value) for name, value in own.items()
+        f"{record.method}.{name}": str(value) for name, value in own.items()
     }
 
 
-def measures(row: Row) -> list[Measure]:
-    """The numbers of a row; few names, since MLflow's pages slow down with every further one.
+def measures(record: Record) -> list[Measure]:
+    """The numbers of a record; few names, since MLflow's pages slow down with every further one.
 
     The accuracies are the headline's where every evaluation has it, and else those that the table reads.
     """
-    measured = row.get("measured", {})
+    if record.failed:
+        return []
+    metrics, measured = record.metrics, record.measured
+    always = metrics.always
+    shown = metrics.headline if metrics.headline in always else min(always)
     found: list[Measure] = [
-        ("wall_seconds", measured.get("wall_seconds"), 0),
-        ("samples_per_second", measured.get("samples_per_second"), 0),
-        ("peak_memory_bytes", measured.get("peak_memory_bytes"), 0),
+        ("wall_seconds", measured.wall_seconds, 0),
+        ("samples_per_second", measured.samples_per_second, 0),
+        ("peak_memory_bytes", measured.peak_memory_bytes, 0),
+        ("accuracy_best", metrics.reached("pooled", shown).best, 0),
     ]
-    if "metrics" not in row:
-        return found
-    metrics = row["metrics"]
-    whole = evaluated(row)
-    shown = metrics["headline"] if metrics["headline"] in whole else min(whole)
-    found.append(("accuracy_best", metrics["moments"][shown]["pooled"]["best"], 0))
-    for entry in metrics["rounds"]:
-        at = entry["round"]
+    for entry in metrics.rounds:
+        accuracy = entry.moments[shown]
         found += [
-            ("accuracy", entry[shown]["pooled"], at),
-            ("accuracy_client_mean", entry[shown]["client_mean"], at),
-            ("loss", entry[shown]["loss"], at),
-            ("train_loss", entry["train_loss"], at),
-            ("bytes_up", entry["bytes_up"], at),
-            ("bytes_down", entry["bytes_down"], at),
+            ("accuracy", accuracy.pooled, entry.round),
+            ("accuracy_client_mean", accuracy.client_mean, entry.round),
+            ("loss", accuracy.loss, entry.round),
+            ("train_loss", entry.train_loss, entry.round),
+            ("bytes_up", entry.bytes_up, entry.round),
+            ("bytes_down", entry.bytes_down, entry.round),
         ]
     return found
 
 
-def per_client(row: Row) -> str:
+def per_client(record: Record) -> str:
     """Each client's number of samples and accuracy, as CSV."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, ("client", "train", "test", "accuracy"), extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(row["metrics"]["per_client"])
+    writer = csv.writer(text)
+    writer.writerow(("client", "train", "test", "accuracy"))
+    writer.writerows((one.client, one.train, one.test, one.accuracy) for one in record.metrics.per_client)
     return text.getvalue()

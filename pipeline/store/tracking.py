@@ -21,12 +21,13 @@ from urllib.parse import urlsplit
 
 from pfl.errors import InvalidInput
 from pfl.files import write_json
-from pipeline.report.summary import score
+from pfl.trials import Record
 from pipeline.spec.evaluation import Evaluation
-from pipeline.spec.table import Table, cells
+from pipeline.spec.table import cells
 from pipeline.store import mlflow_mapping as entries
-from pipeline.store.json_io import load_results
-from pipeline.store.mlflow_mapping import Measure, Row
+from pipeline.store.mlflow_mapping import Measure
+from pipeline.store.results import CellResult, load_results
+from pipeline.store.scores import score
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -66,8 +67,8 @@ class Tracker:
         lost: why the store takes no entries; None while it does.
 
     >>> tracker = Tracker(root, "digits")
-    >>> tracker.trial("dir-0.1/fedprox", row, trial_number=3, from_ledger=False)
-    >>> tracker.cell(entry, evaluation)
+    >>> tracker.trial("dir-0.1/fedprox", record, trial_number=3, from_ledger=False)
+    >>> tracker.cell(result, evaluation)
     >>> tracker.save()
     """
 
@@ -87,77 +88,77 @@ class Tracker:
         self._unsettled: dict[tuple[str, str], str] = {}  # likewise, of runs to be entered again
 
     @_entry
-    def trial(self, cell: str, row: Row, trial_number: int | None = None, from_ledger: bool = False) -> None:
-        """Enter one ledger row as a child run of its cell.
+    def trial(
+        self, cell: str, record: Record, trial_number: int | None = None, from_ledger: bool = False
+    ) -> None:
+        """Enter one record as a child run of its cell.
 
         Args:
-            cell: "<setting>/<row>" in this table; the row itself may come from another table's ledger.
-            row: the ledger row.
+            cell: "<setting>/<row>" in this table; the record itself may come from another table's ledger.
             trial_number: the search trial that the configuration comes from, 0 being the pinned one; None
                 where the cell was not searched.
-            from_ledger: the row was found there rather than computed now.
+            from_ledger: the record was found there rather than computed now.
         """
-        found = (cell, row["key"])
+        found = (cell, record.key)
         client = self._connect()
         if found in self._trials:
             return
         if found in self._unsettled:
             client.delete_run(self._unsettled.pop(found))
-        parent = self._parent(client, cell, row)
-        started, finished = entries.span(row)
+        parent = self._parent(client, cell, record)
+        started, finished = entries.span(record)
         run = client.create_run(
             self._experiment,
             start_time=started,
-            run_name=entries.run_name(row, trial_number),
+            run_name=entries.run_name(record, trial_number),
             tags={
-                **entries.tags(self.table, cell, row),
-                **entries.trial_tags(row, trial_number, from_ledger),
+                **entries.tags(self.table, cell, record),
+                **entries.trial_tags(record, trial_number, from_ledger),
                 "mlflow.parentRunId": parent,
             },
         ).info.run_id
         status = "KILLED"  # until everything is in
         try:
-            _log(client, run, entries.measures(row), finished, entries.parameters(row))
-            if row["phase"] == "final" and "metrics" in row:
-                client.log_text(run, entries.per_client(row), "per_client.csv")
-            status = entries.status(row)
+            _log(client, run, entries.measures(record), finished, entries.parameters(record))
+            if record.phase == "final" and not record.failed:
+                client.log_text(run, entries.per_client(record), "per_client.csv")
+            status = entries.status(record)
         finally:
             client.set_terminated(run, status, finished)
-        (self._unsettled if "error" in row else self._trials)[found] = run
+        (self._unsettled if record.failed else self._trials)[found] = run
 
     @_entry
-    def cell(self, entry: Mapping[str, Any], evaluation: Evaluation) -> None:
+    def cell(self, result: CellResult, evaluation: Evaluation) -> None:
         """Conclude a cell: its scores over the seeds onto the parent run.
 
         Args:
-            entry: the cell as ``results.json`` has it.
             evaluation: what is reported of the cell.
         """
         client = self._connect()
-        parent = self._parents.get(entry["cell"])
+        parent = self._parents.get(result.cell)
         if parent is None:  # no row of it was entered: nothing has been run
             return
         measures: list[Measure] = []
-        rows: list[Row] = []
-        for prefix, configuration in (("", entry["pinned"]), ("selected_", entry["selected"])):
+        records: list[Record] = []
+        for prefix, configuration in (("", result.pinned), ("selected_", result.selected)):
             if configuration:
-                rows += configuration["rows"]
-                reached = score(configuration["rows"], evaluation)
+                records += configuration.rows
+                reached = score(configuration.rows, evaluation)
                 if reached:
                     name = prefix + ("accuracy" if evaluation.is_accuracy else evaluation.metric)
                     measures += [(name, reached.mean, 0), (f"{name}_std", reached.std, 0)]
-        measures.append(("wall_seconds", math.fsum(row["measured"]["wall_seconds"] for row in rows), 0))
-        tags = entries.tags(self.table, entry["cell"], rows[0]) if rows else {}
-        tags["seeds"] = ",".join(map(str, sorted({row["seed"] for row in rows})))
-        tags["status"] = entry["status"]
+        measures.append(("wall_seconds", math.fsum(record.measured.wall_seconds for record in records), 0))
+        tags = entries.tags(self.table, result.cell, records[0]) if records else {}
+        tags["seeds"] = ",".join(map(str, sorted({record.seed for record in records})))
+        tags["status"] = result.status
         # Of several values MLflow shows the one with the latest time, and the rows may be older than those
         # of a configuration that was tried in between.
         _log(client, parent, measures, round(1000 * time.time()), tags=tags)
-        plot = self._root / "data" / "partitions" / self.table / f"{entry['setting']}.svg"
+        plot = self._root / "data" / "partitions" / self.table / f"{result.setting}.svg"
         if plot.exists():
             client.log_artifact(parent, str(plot))
-        finished = max((entries.span(row)[1] for row in rows), default=None)
-        client.set_terminated(parent, "FAILED" if entry["status"] == "failed" else "FINISHED", finished)
+        finished = max((entries.span(record)[1] for record in records), default=None)
+        client.set_terminated(parent, "FAILED" if result.status == "failed" else "FINISHED", finished)
 
     def catch_up(self) -> None:
         """Enter what waits for the store, in order."""
@@ -244,10 +245,10 @@ class Tracker:
             client.restore_experiment(experiment.experiment_id)
         return experiment.experiment_id
 
-    def _parent(self, client: MlflowClient, cell: str, row: Row) -> str:
+    def _parent(self, client: MlflowClient, cell: str, record: Record) -> str:
         if cell not in self._parents:
-            started, _ = entries.span(row)
-            tags = entries.tags(self.table, cell, row)
+            started, _ = entries.span(record)
+            tags = entries.tags(self.table, cell, record)
             run = client.create_run(self._experiment, started, tags, cell).info.run_id
             # Not RUNNING: a killed sweep would leave it so for ever. `cell` concludes it.
             client.update_run(run, status="SCHEDULED")
@@ -255,24 +256,24 @@ class Tracker:
         return self._parents[cell]
 
 
-def rebuild(root: Path, table: str, find: Callable[[str], Row | None]) -> int:
+def rebuild(root: Path, table: str, find: Callable[[str], Record | None]) -> int:
     """Enter everything that a table's last sweep used; how many trials that is.
 
     Args:
-        find: the ledger's row with a key, be it a failure.
+        find: the ledger's record with a key, be it a failure.
 
     Raises:
         InvalidInput: the table has no results yet, or none that can be read, or the store cannot be written.
     """
     results = load_results(table, root)
-    evaluations = {cell.id: cell.evaluation for cell in cells(table, Table.model_validate(results["config"]))}
+    evaluations = {cell.id: cell.evaluation for cell in cells(table, results.config)}
     tracker = Tracker(root, table)
     entered = 0
-    for entry in results["cells"]:
-        for row, trial_number in _rows_of(entry, find):
-            tracker.trial(entry["cell"], row, trial_number, from_ledger=True)
+    for result in results.cells:
+        for record, trial_number in _records_of(result, find):
+            tracker.trial(result.cell, record, trial_number, from_ledger=True)
             entered += 1
-        tracker.cell(entry, evaluations[entry["cell"]])
+        tracker.cell(result, evaluations[result.cell])
     tracker.catch_up()
     if tracker.lost:
         raise InvalidInput(
@@ -282,17 +283,17 @@ def rebuild(root: Path, table: str, find: Callable[[str], Row | None]) -> int:
     return entered
 
 
-def _rows_of(entry: Mapping[str, Any], find: Callable[[str], Row | None]) -> Iterator[tuple[Row, int | None]]:
-    """The rows behind a cell, each with the number of the search trial that its configuration comes from."""
-    for searched in entry["search"]:
-        row = find(searched["key"])
-        if row:
-            yield row, searched["trial"]
-    for name in ("pinned", "selected"):
-        configuration = entry[name]
+def _records_of(
+    result: CellResult, find: Callable[[str], Record | None]
+) -> Iterator[tuple[Record, int | None]]:
+    """The records behind a cell, each with the number of the search trial that its configuration is of."""
+    for searched in result.search:
+        if record := find(searched.key):
+            yield record, searched.trial
+    for configuration in (result.pinned, result.selected):
         if configuration:
-            failed = filter(None, map(find, configuration["failed"]))
-            yield from ((row, configuration["trial"]) for row in (*configuration["rows"], *failed))
+            failed = filter(None, map(find, configuration.failed))
+            yield from ((record, configuration.trial) for record in (*configuration.rows, *failed))
 
 
 def _quieten() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from pfl.trials import Trial, commit, edits, folder_of
+from pfl.trials import Sources, Trial, commit, edits, folder_of
 from pipeline.spec.table import table_file
 
 SCRATCH = Path(".sweeps")
@@ -31,21 +30,8 @@ def models_file(key: str) -> Path:
     return MODELS / f"{key}.pt"
 
 
-@dataclass(frozen=True)
-class Sources:
-    """The code whose numbers a row holds, as in `pfl.trials.commit`; an edited table is an edit, too."""
-
-    commit: str
-    dirty: bool
-    sources: str
-
-    @classmethod
-    def current(cls, table: str | None = None) -> Sources:
-        """The code, and, if one is given, the file of the table or figure whose rows it makes."""
-        code = cls(**commit())
-        edited = table is not None and bool(edits(Path(), str(table_file(table))))
-        return replace(code, dirty=code.dirty or edited)
-
-    def stamp(self, row: dict[str, Any]) -> dict[str, Any]:
-        """``row``, said to be of these sources."""
-        return {**row, **asdict(self)}
+def current_sources(table: str | None = None) -> Sources:
+    """The code that is running; ``dirty`` as well where the file of ``table``, or of a figure, is edited."""
+    code = commit()
+    edited = table is not None and bool(edits(Path(), str(table_file(table))))
+    return replace(code, dirty=code.dirty or edited)

@@ -10,11 +10,10 @@ from pfl.behaviour import behaviour_of
 from pfl.config import Config
 from pfl.data.partition import of_seed, parse_spec
 from pfl.methods import METHODS
-from pfl.trials import Trial
-from pipeline.report.summary import failure
-from pipeline.spec.evaluation import lacks, moment, reported
+from pfl.trials import Record, Trial
 from pipeline.spec.table import Cell, Table
-from pipeline.store.ledger import Row
+from pipeline.store.results import CellResult, ConfigurationResult, SearchResult
+from pipeline.store.scores import reported
 from pipeline.sweep.search import WORST, Study, configured
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class CellScheduler:
         partition: of all seeds, or of the first.
         searched: the search trials so far, the pinned configuration first.
         selected: what the search chose, which may be `pinned` itself; None before its end and without one.
-        seen: the keys of the rows that the cell has received.
+        seen: the keys of the records that the cell has received.
         moment: the one that the cell reads.
         curves: the moments that the cell reads of every evaluation, and not only of the last.
     """
@@ -65,7 +64,7 @@ class CellScheduler:
     ):
         self.cell = cell
         self._images = images
-        self.moment = moment({"headline": METHODS[cell.config.method].headline}, cell.evaluation)
+        self.moment = cell.evaluation.moment_of(METHODS[cell.config.method].headline)
         curves = curves or cell.evaluation.which == "best"
         self.curves = (self.moment,) if curves else ()
         self.partition = partition = of_seed(division, table.seeds[0])
@@ -74,8 +73,9 @@ class CellScheduler:
         self._base = Trial(
             table=cell.table,
             cell=cell.id,
-            setting=cell.partition_name,
+            setting=cell.setting,
             row=cell.row,
+            partition_name=cell.partition_name,
             phase="final",
             config=cell.config.to_dict(),
             seeds=tuple(table.seeds),
@@ -132,11 +132,11 @@ class CellScheduler:
             key in self.seen for candidate in self.candidates for key in candidate.keys
         )
 
-    def accepts(self, row: Row) -> bool:
-        """Whether ``row``, which may be another cell's, has all that this cell reads."""
-        return "error" in row or not lacks(row, self.curves)
+    def accepts(self, record: Record) -> bool:
+        """Whether ``record``, which may be another cell's, has all that this cell reads."""
+        return record.failed or not record.metrics.lacks(self.curves)
 
-    def advance(self, outcomes: Mapping[str, Row]) -> bool:
+    def advance(self, outcomes: Mapping[str, Record]) -> bool:
         """Tell the search of a batch that is settled, and ask for the next; whether anything is new."""
         if self._study is None or self._study.complete:
             return False
@@ -161,32 +161,35 @@ class CellScheduler:
             self.searched.append(self._attempt("search", validated, self._table.seeds[:1], number))
         return True
 
-    def result(self, outcomes: Mapping[str, Row]) -> dict[str, Any]:
+    def result(self, outcomes: Mapping[str, Record]) -> CellResult:
         """The cell as `results.json` has it."""
         pinned = self._configuration(self.pinned, outcomes)
         selected = self._configuration(self.selected, outcomes) if self.selected else None
         done = [
-            len(part["rows"]) == len(self._table.seeds) if part else not self._study
+            len(part.rows) == len(self._table.seeds) if part else not self._study
             for part in (pinned, selected)
         ]
-        rows = [outcomes[key] for candidate in self.candidates for key in candidate.keys if key in outcomes]
-        return {
-            "cell": self.cell.id,
-            "setting": self.cell.setting,
-            "row": self.cell.row,
-            "method": self.cell.config.method,
-            "status": "done" if all(done) else "partial" if pinned["rows"] else "failed",
-            "pinned": pinned,
-            "selected": selected,
-            "search": [
-                self._search_trial(candidate, outcomes[candidate.keys[0]])
-                for candidate in self.searched
+        keys = [key for candidate in self.candidates for key in candidate.keys]
+        records = [outcomes[key] for key in keys if key in outcomes]
+        return CellResult(
+            cell=self.cell.id,
+            setting=self.cell.setting,
+            row=self.cell.row,
+            method=self.cell.config.method,
+            status="done" if all(done) else "partial" if pinned.rows else "failed",
+            pinned=pinned,
+            selected=selected,
+            search=tuple(
+                self._search_result(number, candidate, outcomes[candidate.keys[0]])
+                for number, candidate in enumerate(self.searched)
                 if candidate.keys[0] in outcomes
-            ],
-            "errors": [
-                f"{row['phase']}, seed {row['seed']}: {cause}" for row in rows if (cause := failure(row))
-            ],
-        }
+            ),
+            errors=tuple(
+                f"{record.phase}, seed {record.seed}: {record.failure}"
+                for record in records
+                if record.failure
+            ),
+        )
 
     def _attempt(
         self, phase: Literal["search", "final"], config: Config, seeds: Sequence[int], number: int | None
@@ -203,31 +206,28 @@ class CellScheduler:
     def _behaviour(self, config: Config) -> str:
         return behaviour_of(config, tuple(self._images["shape"]), self._images["classes"]).name
 
-    def _objective(self, row: Row) -> float | None:
-        if "error" in row:
+    def _objective(self, record: Record) -> float | None:
+        if record.failed:
             return None
-        if failure(row):
-            return WORST
-        return reported(row, self.cell.evaluation)
+        return WORST if record.failure else reported(record, self.cell.evaluation)
 
-    def _search_trial(self, candidate: Candidate, row: Row) -> dict[str, Any]:
+    def _search_result(self, number: int, candidate: Candidate, record: Record) -> SearchResult:
         config = candidate.trial.config
-        error = {"error": failure(row)} if failure(row) else {}
-        return {
-            "trial": candidate.number,
-            "params": {**config["hyperparameters"], "lr": config["lr"]},
-            "value": None if error else self._objective(row),
-            "key": candidate.keys[0],
-            **error,
-        }
+        return SearchResult(
+            trial=number,
+            params={**config["hyperparameters"], "lr": config["lr"]},
+            value=None if record.failure else self._objective(record),
+            key=record.key,
+            error=record.failure,
+        )
 
-    def _configuration(self, candidate: Candidate, outcomes: Mapping[str, Row]) -> dict[str, Any]:
+    def _configuration(self, candidate: Candidate, outcomes: Mapping[str, Record]) -> ConfigurationResult:
         config = candidate.trial.config
-        rows = [outcomes[key] for key in candidate.keys if key in outcomes]
-        return {
-            "trial": candidate.number,
-            "params": dict(config["hyperparameters"]),
-            "lr": config["lr"],
-            "rows": [row for row in rows if failure(row) is None],
-            "failed": [row["key"] for row in rows if failure(row)],
-        }
+        records = [outcomes[key] for key in candidate.keys if key in outcomes]
+        return ConfigurationResult(
+            trial=candidate.number,
+            params=dict(config["hyperparameters"]),
+            lr=config["lr"],
+            rows=tuple(record for record in records if not record.failure),
+            failed=tuple(record.key for record in records if record.failure),
+        )

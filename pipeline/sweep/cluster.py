@@ -74,7 +74,7 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
         job = {
             "root": str(Path.cwd()),
             "source": os.environ.get("DATA_SOURCE"),
-            "sources": commit()["sources"],
+            "sources": commit().sources,
             "keep_models": scheduler.keeps_models,
             "execution": {"device": "cuda" if gpus else "cpu", "threads": resources.cpus},
         }

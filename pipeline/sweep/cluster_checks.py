@@ -75,7 +75,7 @@ def check_nodes(nodes: Iterable[Mapping[str, Any]]) -> None:
                 node["NodeManagerAddress"],
                 ask.options(
                     scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                ).remote(mark, commit()["sources"]),
+                ).remote(mark, commit().sources),
             )
             for node in nodes
         ]
@@ -99,6 +99,6 @@ def lacking(mark: Path, sources: str) -> str | None:
     """
     if not mark.exists():
         return f"the folder {mark.parent.parent} of the sweep, on storage that all nodes share"
-    if commit()["sources"] != sources:
+    if commit().sources != sources:
         return "the sources of the sweep"
     return None

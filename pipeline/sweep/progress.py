@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from pfl.trials import Trial
 from pipeline.report.formats import duration
-from pipeline.report.summary import failure, score
 from pipeline.store.heartbeat import reached
+from pipeline.store.scores import score
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -140,8 +140,8 @@ class Progress:
 
     def _score(self, cell: CellScheduler, candidate: Candidate) -> str:
         outcomes, evaluation = self._agenda.outcomes, cell.cell.evaluation
-        rows = [outcomes[key] for key in candidate.keys if key in outcomes]
-        found = score([row for row in rows if failure(row) is None], evaluation)
+        records = [outcomes[key] for key in candidate.keys if key in outcomes]
+        found = score([record for record in records if not record.failure], evaluation)
         if found is None:
             return "failed"
         spread = "" if found.std is None else f" ± {found.std:.2f}"

@@ -16,7 +16,7 @@ from ray import tune
 from ray.tune.search import Searcher
 
 from pfl.config import Execution
-from pfl.trials import Trial, cause_of, commit, run_together, run_trial
+from pfl.trials import Record, Trial, cause_of, commit, run_together, run_trial
 from pipeline.store import heartbeat as rounds
 from pipeline.store.workspace import MODELS, checkpoint_folder
 
@@ -73,7 +73,7 @@ class SchedulerSearcher(Searcher):
                 if "error" in end:
                     self._agenda.fail(trial, end["error"])
                 else:
-                    self._agenda.record(trial, end["rows"])
+                    self._agenda.record(trial, [Record.from_json(row) for row in end["rows"]])
             shutil.rmtree(checkpoint_folder(*trials), ignore_errors=True)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class Worker(tune.Trainable):
 
     def _outcome(self) -> dict[str, Any]:
         os.chdir(self._job["root"])
-        if commit()["sources"] != self._job["sources"]:  # a process that was started late
+        if commit().sources != self._job["sources"]:  # a process that was started late
             return {"edited": True}
         trials = [Trial.from_dict(trial) for trial in self._job["trials"]]
         return {"ends": json.dumps(self._ends(trials))}
@@ -135,11 +135,13 @@ class Worker(tune.Trainable):
         )
         try:
             dataset = _dataset(first.dataset, self._job["source"])
-            partition = _division(first.table, first.setting, first.partition, first.seeds)
+            partition = _division(first.table, first.partition_name, first.partition, first.seeds)
             tell = rounds.heartbeat_writer(trials)
             if len(trials) == 1:
-                return [{"rows": run_trial(first, dataset, partition, execution, tell)}]
-            return [{"rows": rows} for rows in run_together(trials, dataset, partition, execution, tell)]
+                ends = [run_trial(first, dataset, partition, execution, tell)]
+            else:
+                ends = run_together(trials, dataset, partition, execution, tell)
+            return [{"rows": [record.to_json() for record in records]} for records in ends]
         except Exception as error:
             if len(trials) == 1:
                 return [{"error": cause_of(error)}]

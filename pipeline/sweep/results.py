@@ -6,14 +6,15 @@ import csv
 import io
 import statistics
 from pathlib import Path
-from typing import Any
 
 from pfl.files import write_json, write_text
-from pipeline.report.summary import score
-from pipeline.spec.evaluation import curves as curves_of
+from pfl.trials import Sources
 from pipeline.spec.table import Subset, Table
 from pipeline.store.json_io import load_manifest
-from pipeline.store.workspace import Sources, models_file
+from pipeline.store.results import Results
+from pipeline.store.scores import curves as curves_of
+from pipeline.store.scores import score
+from pipeline.store.workspace import models_file
 from pipeline.sweep.scheduler import Scheduler
 
 FOLDER = Path("results")
@@ -21,7 +22,7 @@ FOLDER = Path("results")
 
 def write(
     name: str, table: Table, subset: Subset, scheduler: Scheduler, sources: Sources, seconds: float
-) -> dict[str, Any]:
+) -> Results:
     """Write `results/<table>/` and return the content of its `results.json`.
 
     Args:
@@ -32,26 +33,22 @@ def write(
     Raises:
         InvalidInput: a file cannot be written; what was there before is still whole.
     """
-    cells = [cell.result(scheduler.outcomes) for cell in scheduler.cells]
-    results = {
-        "table": name,
-        "title": table.title,
-        "config": table.model_dump(by_alias=True),
-        "subset": subset.model_dump(),
-        "manifest": load_manifest(name),
-        "cells": cells,
-        "wall_seconds": seconds,
-        "trials_run": scheduler.ran,
-        "trials_from_ledger": scheduler.served,
-        "commit": sources.commit,
-        "dirty": sources.dirty,
-        "sources": sources.sources,
-    }
+    results = Results(
+        table=name,
+        config=table,
+        subset=subset,
+        manifest=load_manifest(name),
+        cells=tuple(cell.result(scheduler.outcomes) for cell in scheduler.cells),
+        wall_seconds=seconds,
+        trials_run=scheduler.ran,
+        trials_from_ledger=scheduler.served,
+        sources=sources,
+    )
     pinned = [
-        (cell.cell, found["pinned"]["rows"]) for cell, found in zip(scheduler.cells, cells, strict=True)
+        (cell.cell, found.pinned.rows) for cell, found in zip(scheduler.cells, results.cells, strict=True)
     ]
     folder = FOLDER / name
-    write_json(folder / "results.json", results)
+    write_json(folder / "results.json", results.to_json())
     for setting in table.part(subset).settings:
         found = {cell.row: score(rows, cell.evaluation) for cell, rows in pinned if cell.setting == setting}
         means = {row: round(s.mean, 2) for row, s in found.items() if s}

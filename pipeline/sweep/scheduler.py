@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pfl.config import Config, stackable
-from pfl.trials import Trial
+from pfl.trials import Failure, Record, Trial
 from pipeline.spec.table import Cell, Table
-from pipeline.store.ledger import Ledger, Row
+from pipeline.store.ledger import Ledger
 from pipeline.store.workspace import models_file
 from pipeline.sweep.cell_scheduler import Candidate, CellScheduler
 
@@ -23,15 +22,15 @@ class Scheduler:
 
     Args:
         datasets: shape and number of classes of each, as in the manifest.
-        on_row: told of every row that a cell receives, and whether it came out of the ledger.
+        on_record: told of every record that a cell receives, and whether it came out of the ledger.
         on_cell: told of every cell that is finished.
-        curves: accuracies by round are wanted of every row, whatever the table reads.
+        curves: accuracies by round are wanted of every record, whatever the table reads.
 
     Attributes:
-        keeps_models: the table wants the models of final trials, not their rows alone.
+        keeps_models: the table wants the models of final trials, not their records alone.
         stacks: hand out what can share a stack together, for a device that is the faster for it.
         ran: how many simulations were run.
-        outcomes: the row of every key that is settled.
+        outcomes: the record of every key that is settled.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class Scheduler:
         partitions: Mapping[str, Division],
         datasets: Mapping[str, Any],
         ledger: Ledger,
-        on_row: Callable[[CellScheduler, Candidate, Row, bool], None] = lambda *_: None,
+        on_record: Callable[[CellScheduler, Candidate, Record, bool], None] = lambda *_: None,
         on_cell: Callable[[CellScheduler], None] = lambda _: None,
         curves: bool = False,
     ):
@@ -49,12 +48,12 @@ class Scheduler:
             CellScheduler(cell, table, partitions[cell.partition_name], datasets[cell.dataset], curves)
             for cell in cells
         ]
-        self.outcomes: dict[str, Row] = {}
+        self.outcomes: dict[str, Record] = {}
         self.ran = 0
         self.keeps_models = table.keep == "models"
         self._ledger = ledger
         self.stacks = False
-        self._on_row = on_row
+        self._on_record = on_record
         self._on_cell = on_cell
         self._served: set[str] = set()
         self._out: set[str] = set()
@@ -119,43 +118,22 @@ class Scheduler:
                 found.append(other)
         return found
 
-    def record(self, trial: Trial, rows: Sequence[Row]) -> None:
-        """Take the rows of a trial that has ended."""
-        if {row["key"] for row in rows} != set(trial.keys()):
+    def record(self, trial: Trial, records: Sequence[Record]) -> None:
+        """Take the records of a trial that has ended."""
+        if {record.key for record in records} != set(trial.keys()):
             self.fail(trial, "the worker's rows have other keys: it runs other sources")
             return
-        for row in rows:
-            # A trial that was run again for its models alone has its row.
-            known = self._ledger.get(row["key"], trial.moments)
-            self.outcomes[row["key"]] = known or self._ledger.append(row)
-        self.ran += len(rows)
+        for record in records:
+            # A trial that was run again for its models alone has its record.
+            known = self._ledger.get(record.key, trial.moments)
+            self.outcomes[record.key] = known or self._ledger.append(record)
+        self.ran += len(records)
         self._out.difference_update(trial.keys())
         self._catch_up()
 
     def fail(self, trial: Trial, cause: str) -> None:
         """Take note that a trial has ended without a result."""
-        place = {
-            name: getattr(trial, name) for name in ("table", "cell", "setting", "row", "method", "phase")
-        }
-        self.record(
-            trial,
-            [
-                {
-                    "key": key,
-                    **place,
-                    "seed": seed,
-                    "config": dict(trial.config),
-                    "dataset": trial.dataset,
-                    "partition": trial.partition,
-                    "data_checksum": trial.data_checksum,
-                    "partition_checksum": trial.partition_of(seed),
-                    "behaviour": trial.behaviour,
-                    "error": cause,
-                    "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-                }
-                for seed, key in zip(trial.seeds, trial.keys(), strict=True)
-            ],
-        )
+        self.record(trial, [Record.of(trial, seed, Failure(cause)) for seed in trial.seeds])
 
     def _catch_up(self) -> None:
         """Serve what the ledger has, and let the searches go on as far as it leads."""
@@ -177,12 +155,10 @@ class Scheduler:
                 if key in cell.seen:
                     continue
                 if key not in self.outcomes or not cell.accepts(self.outcomes[key]):
-                    row = self._ledger.get(key, cell.curves)
-                    if self._lacks_models(candidate, key):
-                        row = None
-                    if row is None:
+                    record = self._ledger.get(key, cell.curves)
+                    if record is None or self._lacks_models(candidate, key):
                         continue
-                    self.outcomes[key] = row
+                    self.outcomes[key] = record
                     self._served.add(key)
                 cell.seen.add(key)
-                self._on_row(cell, candidate, self.outcomes[key], key in self._served)
+                self._on_record(cell, candidate, self.outcomes[key], key in self._served)

@@ -19,13 +19,14 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from pfl.errors import InvalidInput
+from pfl.trials import Record
 from pipeline.spec.check import check_precisions
 from pipeline.spec.params import selected_subset
 from pipeline.spec.table import Resources, Table, cells, load_table
 from pipeline.store.json_io import load_division, load_manifest
-from pipeline.store.ledger import Ledger, Row, publish
+from pipeline.store.ledger import Ledger, publish
 from pipeline.store.tracking import Tracker
-from pipeline.store.workspace import MODELS, SCRATCH, Sources, checkpoints_of
+from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
 from pipeline.sweep import results
 from pipeline.sweep.cell_scheduler import Candidate, CellScheduler
 from pipeline.sweep.estimate import Estimate
@@ -49,7 +50,7 @@ def sweep(name: str) -> None:
     whole, subset = load_table(name), selected_subset()
     table = whole.part(subset)
     with alone(name), stoppable(name):
-        sources = Sources.current(name)
+        sources = current_sources(name)
         ledger = Ledger(sources)
         for place in ledger.damaged:
             print(f"ledger: {place} is no row and is passed over; its trial is run again")
@@ -61,12 +62,13 @@ def sweep(name: str) -> None:
             publish(name)
         found = results.write(name, whole, subset, scheduler, sources, time.monotonic() - began)
     print(f"{name}: {scheduler.ran} trials run, {scheduler.served} out of the ledger; see results/{name}/")
-    for cell in found["cells"]:
-        if cell["errors"]:
-            print(f"{cell['cell']}: {cell['status']} ({'; '.join(cell['errors'])})")
+    for cell in found.cells:
+        if cell.errors:
+            print(f"{cell.cell}: {cell.status} ({'; '.join(cell.errors)})")
     if table.keep:
         print(f"{name}: the final models are in {MODELS}/; results/{name}/models.csv says which are whose")
-    if any("error" in row for row in scheduler.outcomes.values()):  # a trial that diverged would do so again
+    # A trial that diverged would do so again.
+    if any(record.failed for record in scheduler.outcomes.values()):
         print(f"To try trials again that failed: dvc repro --force --single-item train-sweep@{name}")
     elif table == whole:  # of what was under way when the table was another one
         shutil.rmtree(checkpoints_of(name), ignore_errors=True)
@@ -83,7 +85,7 @@ def scheduler_of(name: str, table: Table, ledger: Ledger, writer: Writer | None 
         division: load_division(name, division, cell.partition, table.seeds)
         for division, cell in {cell.partition_name: cell for cell in wanted}.items()
     }
-    callbacks = (writer.row, writer.cell) if writer else ()
+    callbacks = (writer.record, writer.cell) if writer else ()
     return Scheduler(wanted, table, partitions, datasets, ledger, *callbacks)
 
 
@@ -120,11 +122,11 @@ class Writer:
         self._tracker = Tracker(Path.cwd(), name)
         self._entries = SimpleQueue[Callable[[], None] | None]()
         self._thread = Thread(target=self._enter, daemon=True)
-        self._outcomes: dict[str, Row] = {}
+        self._outcomes: dict[str, Record] = {}
 
-    def row(self, cell: CellScheduler, candidate: Candidate, row: Row, from_ledger: bool) -> None:
-        self._outcomes[row["key"]] = row
-        self._entries.put(partial(self._tracker.trial, cell.cell.id, row, candidate.number, from_ledger))
+    def record(self, cell: CellScheduler, candidate: Candidate, record: Record, from_ledger: bool) -> None:
+        self._outcomes[record.key] = record
+        self._entries.put(partial(self._tracker.trial, cell.cell.id, record, candidate.number, from_ledger))
 
     def cell(self, cell: CellScheduler) -> None:
         result = cell.result(self._outcomes)

@@ -9,8 +9,8 @@ from typing import Any
 
 from pfl.config import non_defaults
 from pfl.errors import InvalidInput
-from pfl.trials import Trial, edits, git, plugins
-from pipeline.store.ledger import Ledger, Row
+from pfl.trials import Record, Trial, edits, git, plugins
+from pipeline.store.ledger import Ledger
 from pipeline.sweep.cell_scheduler import Candidate
 from pipeline.sweep.scheduler import Scheduler
 
@@ -38,40 +38,41 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
     return lines + ([f"{coming} trials of searches depend on these"] if coming else [])
 
 
-def _reason(candidate: Candidate, seed: int, key: str, outcomes: Mapping[str, Row], ledger: Ledger) -> str:
+def _reason(candidate: Candidate, seed: int, key: str, outcomes: Mapping[str, Record], ledger: Ledger) -> str:
     if key in outcomes:
         return "in the ledger"
     if failed := ledger.find(key):
-        return f"failed ({failed['error']})" if "error" in failed else "in the ledger, without its models"
-    row = _nearest(candidate.trial, seed, ledger.rows)
-    if row is None:
+        return f"failed ({failed.failure})" if failed.failed else "in the ledger, without its models"
+    record = _nearest(candidate.trial, seed, ledger.successes)
+    if record is None:
         return "never run"
-    return "stale: " + "; ".join(_differences(candidate.trial, row))
+    return "stale: " + "; ".join(_differences(candidate.trial, record))
 
 
-def _nearest(trial: Trial, seed: int, rows: Sequence[Row]) -> Row | None:
-    """The row, of the same cell or else of the same method and setting, that differs in the least."""
-    alike = [row for row in rows if row["phase"] == trial.phase and row["seed"] == seed]
-    own = [row for row in alike if (row["table"], row["cell"]) == (trial.table, trial.cell)]
-    others = [row for row in alike if (row["method"], row["setting"]) == (trial.method, trial.setting)]
-    return min(own or others, key=lambda row: len(list(_differences(trial, row))), default=None)
+def _nearest(trial: Trial, seed: int, records: Sequence[Record]) -> Record | None:
+    """The record, of the same cell or else of the same method and setting, that differs in the least."""
+    alike = [record for record in records if (record.phase, record.seed) == (trial.phase, seed)]
+    own = [record for record in alike if (record.table, record.cell) == (trial.table, trial.cell)]
+    place = (trial.method, trial.setting)
+    others = [record for record in alike if (record.method, record.setting) == place]
+    return min(own or others, key=lambda record: len(list(_differences(trial, record))), default=None)
 
 
-def _differences(trial: Trial, row: Row) -> Iterator[str]:
-    """What the row's key had otherwise than the trial's, each in a few words."""
-    yield from _options(trial.config, row["config"])
-    if row["data_checksum"] != trial.data_checksum:
-        changed = _from_to(row["data_checksum"], trial.data_checksum)
-        yield f"other images of {row['dataset']}, or in another order ({changed})"
-    if row["partition_checksum"] != (divided := trial.partition_of(row["seed"])):
-        same = row["partition"] == trial.partition
-        specs = "" if same else f"{row['partition']} is now {trial.partition}, "
-        yield f"another partition ({specs}{_from_to(row['partition_checksum'], divided)})"
-    if "behaviour" not in row:
+def _differences(trial: Trial, record: Record) -> Iterator[str]:
+    """What the record's key had otherwise than the trial's, each in a few words."""
+    yield from _options(trial.config, record.config)
+    if record.data_checksum != trial.data_checksum:
+        changed = _from_to(record.data_checksum, trial.data_checksum)
+        yield f"other images of {record.dataset}, or in another order ({changed})"
+    if record.partition_checksum != (divided := trial.partition_of(record.seed)):
+        same = record.partition == trial.partition
+        specs = "" if same else f"{record.partition} is now {trial.partition}, "
+        yield f"another partition ({specs}{_from_to(record.partition_checksum, divided)})"
+    if record.behaviour is None:
         yield "the key is of an older form, which did not say what the code does"
-    elif row["behaviour"] != trial.behaviour:
-        changed = "; ".join(_edited(row, trial)) or "no file that is known here has"
-        yield f"the code does something else ({row['behaviour']} is now {trial.behaviour}): {changed}"
+    elif record.behaviour != trial.behaviour:
+        changed = "; ".join(_edited(record, trial)) or "no file that is known here has"
+        yield f"the code does something else ({record.behaviour} is now {trial.behaviour}): {changed}"
 
 
 def _options(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[str]:
@@ -95,15 +96,16 @@ def _from_to(before: str, now: str) -> str:
     return f"{before[:12]} is now {now[:12]}"
 
 
-def _edited(row: Row, trial: Trial) -> Iterator[str]:
-    """The files and the plugins that are not what they were for ``row``."""
-    if files := _changed_since(row["commit"]):
-        since = f"since commit {row['commit'][:12]}" + (", which was edited" if row["dirty"] else "")
+def _edited(record: Record, trial: Trial) -> Iterator[str]:
+    """The files and the plugins that are not what they were for ``record``."""
+    if files := _changed_since(record.sources.commit):
+        edited = ", which was edited" if record.sources.dirty else ""
+        since = f"since commit {record.sources.commit[:12]}{edited}"
         yield f"changed {since}: {_listed(files)}"
-    now = {plugin["name"]: plugin for plugin in plugins(trial.config)}
-    for plugin in row["plugins"]:
-        if plugin != now.get(plugin["name"], plugin):
-            yield f"the files of plugin {plugin['name']} {plugin['version']} have changed"
+    now = {plugin.name: plugin for plugin in plugins(trial.config)}
+    for plugin in record.plugins:
+        if plugin != now.get(plugin.name, plugin):
+            yield f"the files of plugin {plugin.name} {plugin.version} have changed"
 
 
 @cache

@@ -27,7 +27,7 @@ def scaled(images: torch.Tensor) -> torch.Tensor:
 def rounds(config: Config, data=None, clients=None, execution: Execution = Execution()):
     data = data or make_dataset()
     clients = clients or make_clients(data, sizes=[20, 9, 14, 5, 16, 12])
-    return simulate(config, data, clients, (0,), execution)[0].metrics["rounds"]
+    return simulate(config, data, clients, (0,), execution)[0].metrics.to_json()["rounds"]
 
 
 # ---- images --------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_augmentation_goes_on_bit_identically(dataset, partition, checkpointed):
     whole = simulate(AUGMENTED, dataset, partition, (0, 1))
     interrupt(2, AUGMENTED, dataset, partition, (0, 1), checkpointed)
     resumed = simulate(AUGMENTED, dataset, partition, (0, 1), checkpointed)
-    assert [run.metrics for run in resumed] == [run.metrics for run in whole]
+    assert [run.metrics.to_json() for run in resumed] == [run.metrics.to_json() for run in whole]
 
 
 def test_training_sees_augmented_images_and_evaluation_does_not():

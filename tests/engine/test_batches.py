@@ -95,7 +95,9 @@ def test_only_the_rounds_own_training_moves_a_class_stream(dataset, partition):
 def test_a_class_stream_of_whole_epochs_in_one_batch_is_no_other_order(dataset, partition):
     config = dataclasses.replace(CONFIG, model="lenet5", batch_size=64)
     streamed = dataclasses.replace(config, batch_order="class_stream")
-    first, second = (simulate(c, dataset, partition, (0,))[0].metrics["rounds"] for c in (config, streamed))
+    first, second = (
+        simulate(c, dataset, partition, (0,))[0].metrics.to_json()["rounds"] for c in (config, streamed)
+    )
     for ours, theirs in zip(first, second, strict=True):
         assert ours["post_aggregation"] == pytest.approx(theirs["post_aggregation"], abs=1e-9)
 
@@ -105,12 +107,12 @@ def test_an_interrupted_class_stream_goes_on_bit_identically(dataset, partition,
 
     interrupt(3, STREAM, dataset, partition, (0, 1), checkpointed)
     resumed = simulate(STREAM, dataset, partition, (0, 1), checkpointed)
-    assert [run.metrics for run in resumed] == [run.metrics for run in whole]
+    assert [run.metrics.to_json() for run in resumed] == [run.metrics.to_json() for run in whole]
 
 
 def test_both_backends_draw_the_same_class_stream(dataset, partition):
     loop, stacked = (
-        simulate(STREAM, dataset, partition, (0,), Execution(backend=backend))[0].metrics["rounds"]
+        simulate(STREAM, dataset, partition, (0,), Execution(backend=backend))[0].metrics.to_json()["rounds"]
         for backend in ("loop", "stacked")
     )
     for ours, theirs in zip(loop, stacked, strict=True):
@@ -158,7 +160,7 @@ def test_fixed_minibatches_keep_the_stored_order_of_what_a_method_does_not_hold_
 
 def test_both_backends_draw_the_same_fixed_minibatches(dataset, partition):
     loop, stacked = (
-        simulate(FIXED, dataset, partition, (0,), Execution(backend=backend))[0].metrics["rounds"]
+        simulate(FIXED, dataset, partition, (0,), Execution(backend=backend))[0].metrics.to_json()["rounds"]
         for backend in ("loop", "stacked")
     )
     for ours, theirs in zip(loop, stacked, strict=True):
@@ -170,7 +172,10 @@ def test_an_interrupted_simulation_of_fixed_minibatches_goes_on_bit_identically(
 ):
     whole = simulate(FIXED, dataset, partition, (0,))
     interrupt(2, FIXED, dataset, partition, (0,), checkpointed)
-    assert simulate(FIXED, dataset, partition, (0,), checkpointed)[0].metrics == whole[0].metrics
+    assert (
+        simulate(FIXED, dataset, partition, (0,), checkpointed)[0].metrics.to_json()
+        == whole[0].metrics.to_json()
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,9 +213,11 @@ def test_images_are_scaled_from_one_number_to_another(scale, lowest, highest, da
 def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset, partition):
     plain = dataclasses.replace(dataset, mean=(0.0,), std=(1 / 255,))
     config = dataclasses.replace(CONFIG, lr=1e-6, rounds=1)
-    raw = simulate(dataclasses.replace(config, input_scale="raw255"), dataset, partition, (0,))[0].metrics
+    raw = simulate(dataclasses.replace(config, input_scale="raw255"), dataset, partition, (0,))[
+        0
+    ].metrics.to_json()
     assert raw["rounds"][0]["post_local"] == pytest.approx(
-        simulate(config, plain, partition, (0,))[0].metrics["rounds"][0]["post_local"], abs=1e-9
+        simulate(config, plain, partition, (0,))[0].metrics.to_json()["rounds"][0]["post_local"], abs=1e-9
     )
 
 

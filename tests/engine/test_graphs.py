@@ -29,7 +29,7 @@ def losses(*arguments) -> list[float]:
     found = simulation(*arguments)
     for _ in range(3):
         found.advance()
-    return [run.history[-1]["train_loss"] for run in found.runs]
+    return [run.history[-1].train_loss for run in found.runs]
 
 
 @pytest.mark.parametrize(("method", "number"), [("fedprox", "mu"), ("pfedme", "lam")])

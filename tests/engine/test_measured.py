@@ -32,4 +32,4 @@ def test_train_seconds_are_those_of_all_that_clients_compute_for_the_method(data
     measured = simulate(config, dataset, partition)[0].measured
     assert validations[0] > 0
     assert measured["train_seconds"] == validations[0]
-    assert measured["wall_seconds"] > EVALUATION
+    assert measured.wall_seconds > EVALUATION

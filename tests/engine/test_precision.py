@@ -35,7 +35,7 @@ supported = pytest.mark.usefixtures("instructions")
 def losses(config, dataset, partition, backend: str = "loop") -> list[float]:
     """The training loss of every round."""
     (result,) = simulate(config, dataset, partition, (0,), Execution(backend=backend))
-    return [entry["train_loss"] for entry in result.metrics["rounds"]]
+    return [entry["train_loss"] for entry in result.metrics.to_json()["rounds"]]
 
 
 # ---- what is in bfloat16, and what is not ----------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_resume_is_bit_identical_in_bfloat16(backend, dataset, partition, checkp
     whole = simulate(config, dataset, partition, (0, 1), Execution(backend=backend))
     interrupt(3, config, dataset, partition, (0, 1), execution)
     resumed = simulate(config, dataset, partition, (0, 1), execution)
-    assert [run.metrics for run in resumed] == [run.metrics for run in whole]
+    assert [run.metrics.to_json() for run in resumed] == [run.metrics.to_json() for run in whole]
 
 
 @supported
@@ -121,7 +121,7 @@ def test_bfloat16_steps_are_recorded_and_replayed_on_a_device(dataset, partition
         simulation = Simulation([BF16.validated()], federation, (0, 1), StackedBackend(captures))
         for _ in range(2):
             simulation.advance()
-        return [entry["train_loss"] for run in simulation.runs for entry in run.history]
+        return [entry.train_loss for run in simulation.runs for entry in run.history]
 
     with emulated() as device:
         found = trained(DEVICE, lambda: device.capture)

@@ -50,7 +50,7 @@ def test_unequal_clients_and_ragged_batches_agree_with_the_loop(model, dataset, 
         dtype="float64",
     )
     loop, stacked = (
-        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics
+        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics.to_json()
         for backend in ("loop", "stacked")
     )
     for ours, theirs in zip(loop["rounds"], stacked["rounds"], strict=True):

@@ -30,7 +30,7 @@ def main() -> None:
         limit = now + int(sys.argv[1]) * 2**20
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     result = simulate(config, data, make_clients(data, sizes=[32] * 40), (0,), EXECUTION)[0]
-    print(json.dumps(result.metrics["rounds"]))
+    print(json.dumps(result.metrics.to_json()["rounds"]))
 
 
 if __name__ == "__main__":

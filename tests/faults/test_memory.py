@@ -53,7 +53,9 @@ def test_a_smaller_stack_gives_the_same_numbers(method, dataset, partition, requ
     request.getfixturevalue("scarce")
     chunked = simulate(config, dataset, partition, (0, 1), STACKED)
     for ours, theirs in zip(whole, chunked, strict=True):
-        for one, other in zip(ours.metrics["rounds"], theirs.metrics["rounds"], strict=True):
+        for one, other in zip(
+            ours.metrics.to_json()["rounds"], theirs.metrics.to_json()["rounds"], strict=True
+        ):
             assert one["post_local"] == pytest.approx(other["post_local"], abs=1e-9)
             assert one["post_aggregation"] == pytest.approx(other["post_aggregation"], abs=1e-9)
             assert one["train_loss"] == pytest.approx(other["train_loss"], abs=1e-9)
@@ -106,5 +108,5 @@ def test_seeds_that_do_not_fit_together_run_one_after_another(dataset, partition
     monkeypatch.setattr("pfl.engine.simulation.simulate_together", too_many)
     execution = Execution(checkpoint_dir=str(tmp_path / "trial"))
     alone = run_trial(trial, dataset, partition, execution)
-    assert [row["key"] for row in alone] == trial.keys()
-    assert [row["metrics"] for row in alone] == [row["metrics"] for row in together]
+    assert [row.key for row in alone] == trial.keys()
+    assert [row.metrics for row in alone] == [row.metrics for row in together]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pfl.trials import Record
 from pipeline.store.tracking import Tracker
 from tests.faults.recovery import file_system
 from tests.pipeline.fake_results import ledger_row
@@ -22,8 +23,10 @@ OPEN = """
 import sys
 from pathlib import Path
 from pipeline.store.tracking import Tracker
+from pfl.trials import Record
 from tests.pipeline.fake_results import ledger_row
-Tracker(Path(sys.argv[1]), "fake").trial("cifar10-0.1/fedavg", ledger_row("cifar10-0.1/fedavg"))
+record = Record.from_json(ledger_row("cifar10-0.1/fedavg"))
+Tracker(Path(sys.argv[1]), "fake").trial(record.cell, record)
 """
 
 
@@ -40,7 +43,7 @@ def test_a_store_whose_making_was_killed_is_made_again(root):
     process.wait()
     assert not (root / "mlflow.db").exists()
     tracker = Tracker(root, "fake")
-    tracker.trial(CELL, ledger_row(CELL))
+    tracker.trial(CELL, Record.from_json(ledger_row(CELL)))
     assert tracker.lost is None
     assert [file.name for file in root.glob("mlflow.db*")] == ["mlflow.db"]
 
@@ -51,7 +54,7 @@ def test_a_store_for_which_there_was_no_space_is_made_when_there_is(tmp_path, mo
         with file_system(tmp_path / "root", megabytes=8):
             (tmp_path / "root/filler").write_bytes(bytes(2**23 - 2**18))
             tracker = Tracker(tmp_path / "root", "fake")
-            tracker.trial(CELL, ledger_row(CELL))
+            tracker.trial(CELL, Record.from_json(ledger_row(CELL)))
             assert tracker.lost == "(sqlite3.OperationalError) database or disk is full"
             (tmp_path / "root/filler").unlink()
             tracker.catch_up()
@@ -62,10 +65,10 @@ def test_a_store_for_which_there_was_no_space_is_made_when_there_is(tmp_path, mo
 
 def test_a_store_that_another_process_has_locked_receives_everything_afterwards(root, caplog):
     tracker = Tracker(root, "fake")
-    tracker.trial(CELL, ledger_row(CELL, seed=0))
+    tracker.trial(CELL, Record.from_json(ledger_row(CELL, seed=0)))
     lock = sqlite3.connect(root / "mlflow.db")
     lock.execute("BEGIN EXCLUSIVE")
-    tracker.trial(CELL, ledger_row(CELL, seed=1))
+    tracker.trial(CELL, Record.from_json(ledger_row(CELL, seed=1)))
     assert tracker.lost == "(sqlite3.OperationalError) database is locked"
     lock.close()
     tracker.save()

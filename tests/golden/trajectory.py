@@ -22,7 +22,7 @@ def trajectory(method: str) -> dict[str, Any]:
     """Defaults, and losses and accuracies of three rounds."""
     data = make_dataset()
     config = dataclasses.replace(CONFIG, method=method)
-    metrics = simulate(config, data, make_clients(data, sizes=[20, 9, 14, 5, 16, 12]), (0,))[0].metrics
+    (result,) = simulate(config, data, make_clients(data, sizes=[20, 9, 14, 5, 16, 12]), (0,))
     return {
         "defaults": Config(method=method).validated().to_dict(),
         "rounds": [
@@ -33,7 +33,7 @@ def trajectory(method: str) -> dict[str, Any]:
                 "bytes_up": entry["bytes_up"],
                 "bytes_down": entry["bytes_down"],
             }
-            for entry in metrics["rounds"]
+            for entry in result.metrics.to_json()["rounds"]
         ],
     }
 

@@ -23,7 +23,7 @@ def accuracy(method: str, hyperparameters: dict[str, Any]) -> float:
         lr=0.1,
         eval_every=20,
     )
-    return simulate(config, data, split, (0,))[0].metrics["accuracy"]["pooled"]["last"]
+    return simulate(config, data, split, (0,))[0].metrics.to_json()["accuracy"]["pooled"]["last"]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ every_method = pytest.mark.parametrize("method", list(METHODS))
 
 def run(method, dataset, partition, execution=Execution(), **changes):
     config = dataclasses.replace(CONFIG, method=method, **changes)
-    return simulate(config, dataset, partition, (0,), execution)[0].metrics
+    return simulate(config, dataset, partition, (0,), execution)[0].metrics.to_json()
 
 
 def assert_close(first, second):
@@ -58,12 +58,12 @@ def test_an_option_gives_the_same_numbers_in_both_backends_and_after_an_interrup
 ):
     config = dataclasses.replace(CONFIG, method=method, hyperparameters=hyperparameters, rounds=4)
     loop, stacked = (
-        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics
+        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics.to_json()
         for backend in ("loop", "stacked")
     )
     assert_close(loop, stacked)
     interrupt(3, config, dataset, partition, (0,), checkpointed)
-    assert simulate(config, dataset, partition, (0,), checkpointed)[0].metrics == loop
+    assert simulate(config, dataset, partition, (0,), checkpointed)[0].metrics.to_json() == loop
 
 
 @every_method
@@ -81,7 +81,7 @@ def test_configurations_in_one_stack_agree_with_each_alone(method, dataset, part
     for one, results in zip(configs, together, strict=True):
         alone = simulate(one, dataset, partition, seeds, Execution(backend="loop"))
         for ours, theirs in zip(results, alone, strict=True):
-            assert_close(ours.metrics, theirs.metrics)
+            assert_close(ours.metrics.to_json(), theirs.metrics.to_json())
 
 
 def other(method, name, value):
@@ -121,7 +121,7 @@ def test_resume_is_bit_identical(method, dataset, partition, checkpointed):
     whole = run(method, dataset, partition, dtype="float32", rounds=4)
     config = dataclasses.replace(CONFIG, method=method, dtype="float32", rounds=4)
     interrupt(3, config, dataset, partition, (0,), checkpointed)
-    resumed = simulate(config, dataset, partition, (0,), checkpointed)[0].metrics
+    resumed = simulate(config, dataset, partition, (0,), checkpointed)[0].metrics.to_json()
     assert resumed == whole
 
 

@@ -146,18 +146,18 @@ def test_a_transformer_s_gradient_is_scaled_by_its_rate(mixed):
 
 def test_accuracies_by_kind_make_up_the_whole(mixed):
     simulation, server = mixed
-    scores, per_client = evaluate(server, simulation.program.method, {})
-    assert set(scores["groups"]) == set(MIXED)
+    scores, groups, per_client = evaluate(server, simulation.program.method, {})
+    assert set(groups) == set(MIXED)
     kinds = server.client_state["kind"]
     for number, kind in enumerate(MIXED):
-        theirs = scores["groups"][kind]["post_aggregation"]
-        assert theirs["client_mean"] == pytest.approx(per_client[kinds[:, number] > 0].mean().item())
+        theirs = groups[kind]["post_aggregation"]
+        assert theirs.client_mean == pytest.approx(per_client[kinds[:, number] > 0].mean().item())
     # All clients have as many test samples.
     whole = sum(
-        scores["groups"][kind]["post_aggregation"]["pooled"] * kinds[:, number].sum().item()
+        groups[kind]["post_aggregation"].pooled * kinds[:, number].sum().item()
         for number, kind in enumerate(MIXED)
     )
-    assert whole / 6 == pytest.approx(scores["post_aggregation"]["pooled"])
+    assert whole / 6 == pytest.approx(scores["post_aggregation"].pooled)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_the_backends_agree_on_every_variant(variant, dataset, partition):
         dtype="float64",
     )
     loop, stacked = (
-        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics
+        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics.to_json()
         for backend in ("loop", "stacked")
     )
     assert loop["accuracy"] == stacked["accuracy"]

@@ -18,7 +18,7 @@ from tests.conftest import CONFIG, make_clients
 
 def losses(dataset, partition, method, hyperparameters=None, **changes):
     config = dataclasses.replace(CONFIG, method=method, hyperparameters=hyperparameters or {}, **changes)
-    rounds = simulate(config, dataset, partition, (0,))[0].metrics["rounds"]
+    rounds = simulate(config, dataset, partition, (0,))[0].metrics.to_json()["rounds"]
     return [(entry["post_aggregation"]["loss"], entry["train_loss"]) for entry in rounds]
 
 

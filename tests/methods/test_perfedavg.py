@@ -86,7 +86,7 @@ def test_running_statistics_do_not_see_the_perturbed_models(dataset, partition):
 def test_the_variants_agree_on_both_backends(variant, dataset, partition):
     config = dataclasses.replace(CONFIG, hyperparameters={"variant": variant, "alpha": 0.05})
     loop, stacked = (
-        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics
+        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics.to_json()
         for backend in ("loop", "stacked")
     )
     for ours, theirs in zip(loop["rounds"], stacked["rounds"], strict=True):
@@ -99,7 +99,9 @@ def test_spfl_s_variant_takes_two_steps_on_each_batch(dataset, partition):
         config = dataclasses.replace(
             CONFIG, method=method, hyperparameters=hyper, epochs=epochs, batch_size=20
         )
-        return simulate(config, dataset, partition, (0,))[0].metrics["rounds"][-1]["post_aggregation"]
+        return simulate(config, dataset, partition, (0,))[0].metrics.to_json()["rounds"][-1][
+            "post_aggregation"
+        ]
 
     assert last("perfedavg", 1, variant="p2") == pytest.approx(last("fedupdate", 2, steps=0), abs=1e-9)
 

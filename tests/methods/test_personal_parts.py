@@ -89,5 +89,5 @@ def test_fedupdate_evaluates_the_average_when_it_takes_no_step(dataset, partitio
     simulation, _, _ = after_rounds(
         "fedupdate", dataset, partition, 2, eval_every=1, hyperparameters={"steps": 0}
     )
-    entry = simulation.runs[0].history[-1]
-    assert entry["adapted"] == entry["post_aggregation"]
+    accuracies = simulation.runs[0].history[-1].moments
+    assert accuracies["adapted"] == accuracies["post_aggregation"]

@@ -203,7 +203,7 @@ def test_without_teachers_it_reports_what_fedper_reports_at_every_moment(dataset
     ours, theirs = (
         simulate(dataclasses.replace(CONFIG, method=method, hyperparameters=hyper), dataset, partition)[
             0
-        ].metrics
+        ].metrics.to_json()
         for method, hyper in (("pfedcs", {"select": "none"}), ("fedper", {}))
     )
     assert ours["headline"] == theirs["headline"] == "post_aggregation"

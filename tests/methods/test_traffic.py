@@ -30,5 +30,5 @@ def test_a_participant_receives_a_model_and_sends_one(method):
     config = dataclasses.replace(CONFIG, method=method, rounds=2, participation=1.0, bn_stats="mixed")
     (fedavg,) = simulate(dataclasses.replace(config, method="fedavg"), data, clients, (0,))
     (result,) = simulate(config, data, clients, (0,))
-    assert result.metrics["bytes_down"] == fedavg.metrics["bytes_down"] > CLIENTS * 2 * BYTES_PER_SCALAR
-    assert result.metrics["bytes_up"] == fedavg.metrics["bytes_up"]
+    assert result.metrics.bytes_down == fedavg.metrics.bytes_down > CLIENTS * 2 * BYTES_PER_SCALAR
+    assert result.metrics.bytes_up == fedavg.metrics.bytes_up

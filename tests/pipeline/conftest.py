@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from pfl.data.partition import Partition
-from pfl.trials import Trial
+from pfl.engine.metrics import Accuracy, ClientResult, Evaluated, Measured, Metrics
+from pfl.trials import Hardware, Record, Sources, Success, Trial, Versions
 from pipeline.spec.table import cells, load_table
 from pipeline.store.ledger import Ledger
-from pipeline.store.workspace import Sources
 from pipeline.sweep import stages
 from pipeline.sweep.scheduler import Scheduler
 from tests.pipeline.running import BIN
@@ -39,7 +39,11 @@ search: {trials: 4, batch: 2}
 
 SOURCES = Sources(commit="0" * 40, dirty=False, sources="1" * 64)
 
-Run = Callable[[Trial], list[dict[str, Any]]]
+MEASURED = Measured(0.5, 0.4, 1000.0, 1e8)
+HARDWARE = Hardware("a CPU", 2, 1, None, "cpu", "loop")
+VERSIONS = Versions("3.11.9", "2.15.0", None, "0.1.0")
+
+Run = Callable[[Trial], list[Record]]
 
 
 @pytest.fixture
@@ -118,34 +122,22 @@ def scheduler_of(ledger: Ledger, **callbacks: Any) -> Scheduler:
     return Scheduler(cells("small", table), table, partitions, images, ledger, **callbacks)
 
 
-def fake_run(trial: Trial) -> list[dict[str, Any]]:
-    """Rows whose accuracy depends on the configuration alone: best at a learning rate of 0.1."""
+def fake_run(trial: Trial) -> list[Record]:
+    """Records whose accuracy depends on the configuration alone: best at a learning rate of 0.1."""
     distance = abs(np.log10(trial.config["lr"] / 0.1))
     return [row_of(trial, seed, 90 - 10 * distance + 0.1 * seed) for seed in trial.seeds]
 
 
-def row_of(trial: Trial, seed: int, accuracy: float, **more: Any) -> dict[str, Any]:
-    reached = {"pooled": {"last": accuracy, "best": accuracy, "best_round": 2}}
-    entry = {"round": 2, "post_aggregation": {"pooled": accuracy}, "post_local": {"pooled": accuracy}}
-    (key,) = Trial.from_dict({**trial.to_dict(), "seeds": [seed]}).keys()
-    return {
-        "key": key,
-        **{name: getattr(trial, name) for name in ("table", "cell", "setting", "row", "method", "phase")},
-        **{name: getattr(trial, name) for name in ("dataset", "partition", "clients")},
-        **{name: getattr(trial, name) for name in ("data_checksum", "partition_checksum", "behaviour")},
-        "plugins": [],
-        "seed": seed,
-        "config": dict(trial.config),
-        "metrics": {
-            "accuracy": reached,
-            "moments": {"post_aggregation": reached, "post_local": reached},
-            "headline": "post_aggregation",
-            "rounds": [entry],
-            **more,
-        },
-        "measured": {"wall_seconds": 0.5, "samples_per_second": 1000.0},
-        "finished": "2026-11-20T10:00:00+00:00",
-    }
+def row_of(trial: Trial, seed: int, accuracy: float, diverged_at: int | None = None) -> Record:
+    """The record of a simulation that reached ``accuracy`` in its last round, the second."""
+    return Record.of(trial, seed, Success(metrics_of(accuracy, diverged_at), MEASURED, HARDWARE, VERSIONS))
+
+
+def metrics_of(accuracy: float, diverged_at: int | None = None) -> Metrics:
+    reached = Accuracy(accuracy, accuracy, accuracy, loss=1.0)
+    entry = Evaluated(2, {"post_aggregation": reached, "post_local": reached}, 1.0, 0, 0)
+    client = ClientResult(0, train=8, test=8, accuracy=accuracy)
+    return Metrics("post_aggregation", (entry,), (client,), 0, 0, diverged_at=diverged_at)
 
 
 def finish(

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.report.summary import Summary, summarise
+from pipeline.store.results import Results
+
 METHODS = {
     "local": "Local",
     "fedavg": "FedAvg",
@@ -49,7 +52,7 @@ HARDWARE = {
     "device": "cpu",
     "backend": "loop",
 }
-VERSIONS = {"python": "3.11.9", "torch": "2.15.0", "pfl": "0.1.0"}
+VERSIONS = {"python": "3.11.9", "torch": "2.15.0", "compiler": None, "pfl": "0.1.0"}
 DIGITS = {
     "checksum": "5f70bf18a0860070" * 4,
     "content": "c0ffee1234567890" * 4,
@@ -276,6 +279,10 @@ def fake_results(
         "dirty": False,
         "sources": "5" * 64,
     }
+
+
+def summary_of(results: dict[str, Any]) -> Summary:
+    return summarise(Results.from_json(results))
 
 
 def cell_of(results: dict[str, Any], cell: str) -> dict[str, Any]:

@@ -18,10 +18,10 @@ def measure(runs: Runs) -> Numbers:
     points = []
     for cell, rows in runs.rows().items():
         setting, _, row = cell.partition("/")
-        for together in zip(*(run["metrics"]["per_client"] for run in rows), strict=True):
-            values = [client["accuracy"] for client in together if client["accuracy"] is not None]
+        for together in zip(*(run.metrics.per_client for run in rows), strict=True):
+            values = [client.accuracy for client in together if client.accuracy is not None]
             if values:
-                points.append(averaged(setting, row, together[0]["client"] + 1, values))
+                points.append(averaged(setting, row, together[0].client + 1, values))
     return Numbers(points)
 
 

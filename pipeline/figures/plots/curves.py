@@ -8,7 +8,7 @@ from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Drawing, averaged, grid, labels, lines
 from pipeline.figures.numbers import Numbers
 from pipeline.figures.runs import Runs
-from pipeline.spec.evaluation import curves as curves_of
+from pipeline.store.scores import curves as curves_of
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl

@@ -9,8 +9,8 @@ from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Drawing, averaged, grid, labels, lines
 from pipeline.figures.numbers import Numbers
 from pipeline.figures.runs import Runs
-from pipeline.spec.evaluation import reported
 from pipeline.spec.table import Cell
+from pipeline.store.scores import reported
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl

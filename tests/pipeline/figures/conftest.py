@@ -30,7 +30,7 @@ def run_here(scheduler, _resources, watch) -> None:
     from pipeline.spec.table import partition_file
 
     while trial := scheduler.next():
-        partition = Partition.load(partition_file(trial.table, trial.setting))
+        partition = Partition.load(partition_file(trial.table, trial.partition_name))
         try:
             scheduler.record(trial, run_trial(trial, load(trial.dataset), partition))
         except ValueError as error:

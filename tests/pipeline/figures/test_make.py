@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,7 +142,8 @@ def test_a_seed_that_diverges_is_left_out_and_said(monkeypatch):
     failing = {1}
 
     def diverged(row):
-        return {**row, "metrics": {**row["metrics"], "diverged_at": 1}} if row["seed"] in failing else row
+        metrics = replace(row.metrics, diverged_at=1 if row.seed in failing else None)
+        return replace(row, outcome=replace(row.success, metrics=metrics))
 
     real = trials.run_trial
     monkeypatch.setattr(trials, "run_trial", lambda *args: [diverged(row) for row in real(*args)])

@@ -9,11 +9,10 @@ from xml.etree import ElementTree
 import pytest
 
 from pipeline.report.ablation import Effect, Explanation, Gap, explain, findings
-from pipeline.report.summary import summarise
 from pipeline.report.table_report import write_report
 from pipeline.spec.published import FOLDER
 from pipeline.spec.table import Table
-from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
+from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, summary_of, write_results
 
 COMBINATIONS = ("cifar10-0.1", "cifar10-0.5", "cifar100-0.1", "cifar100-0.5")
 OURS = {"local": (75.0, 83.0, 75.0, 83.5), "fedavg": (45.0, 42.0, 29.0, 26.0)}
@@ -41,7 +40,7 @@ def results() -> dict:
 
 
 def test_effects_add_up_in_whichever_order_the_choices_are_made():
-    explanation = explain(summarise(results()))
+    explanation = explain(summary_of(results()))
     assert explanation is not None
     assert explanation.choices == ("sizes capped", "local")
     local, fedavg = explanation.gaps
@@ -56,7 +55,7 @@ def test_effects_add_up_in_whichever_order_the_choices_are_made():
 
 
 def test_what_is_explained_is_the_share_of_the_distance_that_is_gone():
-    local, fedavg = explain(summarise(results())).gaps
+    local, fedavg = explain(summary_of(results())).gaps
     assert fedavg.explained == pytest.approx(1 - (26.0 - 24.77) / (45.0 - 24.77))
     assert local.explained == pytest.approx(1 - (84.30 - 83.5) / (84.30 - 75.0))
     assert Gap("near", 50.0, 51.9, 50.0, local.effects).explained is None
@@ -92,15 +91,15 @@ def test_choices_that_lead_away_from_the_printed_number_are_said_to():
 def test_a_method_without_all_its_runs_is_named_and_left_out():
     made = results()
     made["cells"].remove(cell_of(made, f"{COMBINATIONS[1]}/local"))
-    explanation = explain(summarise(made))
+    explanation = explain(summary_of(made))
     assert [gap.label for gap in explanation.gaps] == ["FedAvg"]
     assert explanation.missing == ("Local",)
     made["cells"].clear()
-    assert explain(summarise(made)) is None
+    assert explain(summary_of(made)) is None
 
 
 def test_a_table_without_choices_asks_for_no_explanation():
-    assert explain(summarise(fake_results())) is None
+    assert explain(summary_of(fake_results())) is None
 
 
 def test_the_report_explains(tmp_path: Path):

@@ -9,13 +9,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from pipeline.report.plots import clients, convergence, draw, inline, looks, megabytes, svg_text
-from pipeline.report.summary import summarise
-from tests.pipeline.fake_results import cell_of, fake_results
+from tests.pipeline.fake_results import cell_of, fake_results, summary_of
 
 
 @pytest.fixture(scope="module")
 def drawn() -> dict[str, str]:
-    return draw(summarise(fake_results(seeds=2, search=3)))
+    return draw(summary_of(fake_results(seeds=2, search=3)))
 
 
 def test_results_of_a_search_give_every_plot(drawn):
@@ -23,13 +22,13 @@ def test_results_of_a_search_give_every_plot(drawn):
 
 
 def test_without_a_search_none_is_drawn():
-    assert "search" not in draw(summarise(fake_results(settings=1, seeds=1)))
+    assert "search" not in draw(summary_of(fake_results(settings=1, seeds=1)))
 
 
 def test_without_results_nothing_is_drawn():
     results = fake_results(settings=1, seeds=1)
     results["cells"] = []
-    assert draw(summarise(results)) == {}
+    assert draw(summary_of(results)) == {}
 
 
 def test_where_all_pinned_runs_failed_nothing_is_drawn():
@@ -38,19 +37,19 @@ def test_where_all_pinned_runs_failed_nothing_is_drawn():
         cell["pinned"]["rows"] = []
         for trial in cell["search"]:
             trial["value"] = None
-    assert draw(summarise(results)) == {}
+    assert draw(summary_of(results)) == {}
 
 
 def test_twelve_methods_look_different_and_do_so_in_every_plot(drawn):
-    lines = summarise(fake_results(methods=12, seeds=1)).pinned
+    lines = summary_of(fake_results(methods=12, seeds=1)).pinned
     assert len(set(looks(lines).values())) == 12
-    three = looks(summarise(fake_results(methods=3, seeds=1)).pinned)
+    three = looks(summary_of(fake_results(methods=3, seeds=1)).pinned)
     for look in three.values():
         assert all(look.colour in svg for svg in drawn.values())
 
 
 def test_methods_beyond_the_palette_are_told_apart_by_their_dashes():
-    lines = summarise(fake_results(methods=12, seeds=1)).pinned
+    lines = summary_of(fake_results(methods=12, seeds=1)).pinned
     twice = [*lines, *(line.__class__(f"{line.row}2", "", "", "pinned", {}) for line in lines)]
     assert len(set(looks(twice).values())) == 24
 
@@ -58,7 +57,7 @@ def test_methods_beyond_the_palette_are_told_apart_by_their_dashes():
 def test_a_curve_is_the_mean_over_the_seeds():
     results = fake_results(methods=2, settings=1, seeds=3)
     rows = cell_of(results, "cifar10-0.1/local")["pinned"]["rows"]
-    (axes,) = convergence(summarise(results)).axes
+    (axes,) = convergence(summary_of(results)).axes
     expected = np.mean(
         [[r["post_aggregation"]["pooled"] for r in row["metrics"]["rounds"]] for row in rows], axis=0
     )
@@ -69,7 +68,7 @@ def test_a_curve_is_the_mean_over_the_seeds():
 def test_a_method_that_has_not_run_is_in_no_legend():
     results = fake_results(methods=2, settings=1, seeds=1)
     results["cells"] = [cell_of(results, "cifar10-0.1/local")]
-    (legend,) = convergence(summarise(results)).legends
+    (legend,) = convergence(summary_of(results)).legends
     assert [text.get_text() for text in legend.get_texts()] == ["Local"]
 
 
@@ -77,25 +76,25 @@ def test_clients_without_test_samples_are_left_out():
     results = fake_results(methods=2, settings=1, seeds=2, clients=6)
     for row in cell_of(results, "cifar10-0.1/local")["pinned"]["rows"]:
         row["metrics"]["per_client"][0]["accuracy"] = None
-    (axes,) = clients(summarise(results)).axes
+    (axes,) = clients(summary_of(results)).axes
     ticks = np.unique(axes.lines[0].get_xdata())
     assert len(ticks) == 5
 
 
 def test_megabytes_count_both_directions():
-    entry = summarise(fake_results(methods=3, seeds=2)).pinned[1].entries["cifar10-0.1"]
+    entry = summary_of(fake_results(methods=3, seeds=2)).pinned[1].entries["cifar10-0.1"]
     assert megabytes(entry) == pytest.approx((0.5, 15.0))
 
 
 def test_a_setting_without_results_says_so():
     results = fake_results(methods=2, settings=2, seeds=1)
     results["cells"] = [cell for cell in results["cells"] if cell["setting"] == "cifar10-0.1"]
-    _, empty = convergence(summarise(results)).axes
+    _, empty = convergence(summary_of(results)).axes
     assert [text.get_text() for text in empty.texts] == ["no results"]
 
 
 def test_the_same_results_give_the_same_bytes(drawn):
-    assert draw(summarise(fake_results(seeds=2, search=3))) == drawn
+    assert draw(summary_of(fake_results(seeds=2, search=3))) == drawn
 
 
 def test_in_a_page_the_text_takes_the_page_s_colours(drawn):

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.report.summary import Entry, Score, failure, score, summarise
+from pfl.trials import Record
+from pipeline.report.summary import Entry
 from pipeline.spec.evaluation import Evaluation
-from tests.pipeline.fake_results import cell_of, fake_results, ledger_row
+from pipeline.store.scores import Score, score
+from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, summary_of
 
 EVALUATION = Evaluation(metric="pooled", which="last", moment="headline")
 
 
 def entry_of(results: dict, cell: str, configuration: str = "pinned") -> Entry:
     setting, _, row = cell.partition("/")
-    summary = summarise(results)
+    summary = summary_of(results)
     lines = summary.pinned if configuration == "pinned" else summary.selected
     return next(line.entries[setting] for line in lines if line.row == row)
+
+
+def record(**values) -> Record:
+    return Record.from_json(ledger_row(**values))
 
 
 def reach(results: dict, cell: str, *accuracies: float) -> None:
@@ -25,12 +31,12 @@ def reach(results: dict, cell: str, *accuracies: float) -> None:
 
 
 def test_a_score_is_the_mean_and_the_sample_deviation_over_the_seeds():
-    rows = [ledger_row(seed=seed, accuracy=value) for seed, value in enumerate((50.0, 52.0, 57.0))]
-    assert score(rows, EVALUATION) == Score(mean=53.0, std=pytest.approx(13**0.5), seeds=3)
+    records = [record(seed=seed, accuracy=value) for seed, value in enumerate((50.0, 52.0, 57.0))]
+    assert score(records, EVALUATION) == Score(mean=53.0, std=pytest.approx(13**0.5), seeds=3)
 
 
 def test_one_seed_has_no_deviation():
-    assert score([ledger_row(accuracy=50.0)], EVALUATION) == Score(50.0, None, 1)
+    assert score([record(accuracy=50.0)], EVALUATION) == Score(50.0, None, 1)
 
 
 def test_no_rows_have_no_score():
@@ -38,10 +44,10 @@ def test_no_rows_have_no_score():
 
 
 def test_the_protocol_chooses_average_moment_and_round():
-    metrics = ledger_row(accuracy=50.0)["metrics"]
-    metrics["moments"]["post_local"]["client_mean"]["best"] = 71.0
+    row = ledger_row(accuracy=50.0)
+    row["metrics"]["rounds"][2]["post_local"]["client_mean"] = 71.0
     protocol = Evaluation(metric="client_mean", which="best", moment="post_local")
-    assert score([{"metrics": metrics}], protocol) == Score(71.0, None, 1)
+    assert score([Record.from_json(row)], protocol) == Score(71.0, None, 1)
 
 
 def test_an_average_is_that_of_a_row_whose_cells_are_all_done():
@@ -50,7 +56,7 @@ def test_an_average_is_that_of_a_row_whose_cells_are_all_done():
     for setting, value in {"cifar10-0.1": 60.0, "cifar10-0.5": 40.0}.items():
         reach(results, f"{setting}/fedavg", value, value, value)
     reach(results, "cifar10-0.5/local", 50.0)
-    summary = summarise(results)
+    summary = summary_of(results)
     assert list(summary.columns.values())[-1] == "Mean"
     assert entry_of(results, "average/fedavg").score == Score(50.0, None, 3)
     assert entry_of(results, "average/local").score is None
@@ -59,23 +65,23 @@ def test_an_average_is_that_of_a_row_whose_cells_are_all_done():
 def test_a_time_has_no_rank():
     results = fake_results(methods=3, settings=1)
     results["config"]["evaluation"]["metric"] = "seconds_per_sample"
-    entries = [line.entries["cifar10-0.1"] for line in summarise(results).pinned]
+    entries = [line.entries["cifar10-0.1"] for line in summary_of(results).pinned]
     assert all(entry.score for entry in entries)
     assert {entry.rank for entry in entries} == {None}
 
 
 def test_a_diverged_simulation_is_a_failure():
     row = ledger_row()
-    assert failure(row) is None
+    assert Record.from_json(row).failure is None
     row["metrics"]["diverged_at"] = 12
-    assert failure(row) == "diverged in round 12"
+    assert Record.from_json(row).failure == "diverged in round 12"
 
 
 def test_best_and_second_of_a_column_are_ranked():
     results = fake_results(methods=3, settings=1)
     for method, accuracy in {"local": 60.0, "fedavg": 40.0, "pfedsim": 70.0}.items():
         reach(results, f"cifar10-0.1/{method}", accuracy, accuracy, accuracy)
-    ranks = [line.entries["cifar10-0.1"].rank for line in summarise(results).pinned]
+    ranks = [line.entries["cifar10-0.1"].rank for line in summary_of(results).pinned]
     assert ranks == [2, None, 1]
 
 
@@ -83,7 +89,7 @@ def test_numbers_that_print_the_same_share_a_rank():
     results = fake_results(methods=3, settings=1)
     for method, accuracy in {"local": 60.001, "fedavg": 59.999, "pfedsim": 50.0}.items():
         reach(results, f"cifar10-0.1/{method}", accuracy, accuracy, accuracy)
-    ranks = [line.entries["cifar10-0.1"].rank for line in summarise(results).pinned]
+    ranks = [line.entries["cifar10-0.1"].rank for line in summary_of(results).pinned]
     assert ranks == [1, 1, 2]
 
 
@@ -126,13 +132,13 @@ def test_without_a_selection_the_search_says_why():
 
 
 def test_without_a_search_nothing_is_selected():
-    assert summarise(fake_results(search=0)).selected == ()
+    assert summary_of(fake_results(search=0)).selected == ()
 
 
 def test_a_selected_configuration_is_a_line_even_where_it_is_worse():
     results = fake_results(search=3)
     for row in cell_of(results, "cifar10-0.1/fedavg")["selected"]["rows"]:
-        row["metrics"]["moments"]["post_aggregation"]["pooled"]["last"] = 1.0
+        row["metrics"]["rounds"][-1]["post_aggregation"]["pooled"] = 1.0
     pinned = entry_of(results, "cifar10-0.1/fedavg").score
     selected = entry_of(results, "cifar10-0.1/fedavg", "selected").score
     assert pinned is not None
@@ -157,6 +163,6 @@ def test_the_published_number_is_held_against_the_pinned_configuration_only():
 
 
 def test_rows_and_columns_keep_the_order_of_the_table():
-    summary = summarise(fake_results(methods=12, settings=9, seeds=1))
+    summary = summary_of(fake_results(methods=12, settings=9, seeds=1))
     assert list(summary.columns)[:2] == ["cifar10-0.1", "cifar10-0.5"]
     assert [line.label for line in summary.pinned][-2:] == ["FedAP", "pFedSim"]

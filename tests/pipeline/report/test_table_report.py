@@ -13,11 +13,10 @@ import pytest
 
 from pfl.errors import InvalidInput
 from pipeline.report.agreement import Tally, answer
-from pipeline.report.summary import summarise
 from pipeline.report.table_report import write_report
 from pipeline.spec.published import FOLDER
 from pipeline.spec.table import TABLES
-from tests.pipeline.fake_results import DIGITS, cell_of, fake_results, ledger_row, write_results
+from tests.pipeline.fake_results import DIGITS, cell_of, fake_results, ledger_row, summary_of, write_results
 
 PUBLISHED = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
 
@@ -183,7 +182,7 @@ def test_without_a_paper_the_answer_names_the_methods_with_the_highest_accuracy(
 
 
 def test_quantities_without_a_verdict_are_counted_as_ratios():
-    summary = summarise(realistic())
+    summary = summary_of(realistic())
     counted = Tally({"ratio": 20}, provisional=0)
     assert answer(summary, counted, [], []) == "20 numbers are shown as ratios to the published ones."
 

@@ -64,4 +64,4 @@ def test_every_row_trains_two_rounds_with_its_network(table):
     for (_, shape, classes), config in runs.items():
         data = make_dataset(shape, classes, CLIENTS * (TRAIN + TEST))
         (result,) = simulate(config, data, partition)
-        assert [entry["round"] for entry in result.metrics["rounds"]] == [2]
+        assert [entry["round"] for entry in result.metrics.to_json()["rounds"]] == [2]

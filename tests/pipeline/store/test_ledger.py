@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pfl.engine.metrics import Metrics
 from pfl.errors import InvalidInput
+from pfl.trials import Failure, Record, Sources
 from pipeline.store.ledger import Ledger, import_rows, publish
-from pipeline.store.workspace import Sources
 from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
 
 LOCAL = Path(".sweeps/ledger/small.jsonl")
@@ -20,8 +21,8 @@ EDITED = dataclasses.replace(SOURCES, dirty=True)
 
 
 @pytest.fixture
-def row(ledger) -> dict:
-    """A row as a worker returns it."""
+def row(ledger) -> Record:
+    """A record as a worker returns it."""
     return fake_run(scheduler_of(ledger).next())[0]
 
 
@@ -30,29 +31,48 @@ def here(_: str) -> Sources:
     return SOURCES
 
 
+def stamped(row: Record) -> Record:
+    return dataclasses.replace(row, sources=SOURCES)
+
+
+def with_metrics(row: Record, metrics: Metrics) -> Record:
+    return dataclasses.replace(row, outcome=dataclasses.replace(row.success, metrics=metrics))
+
+
 def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_a_row_is_on_disk_as_soon_as_it_is_appended(ledger, row):
     ledger.append(row)
-    assert lines(LOCAL) == [SOURCES.stamp(row)]
-    assert Ledger(SOURCES).get(row["key"])["metrics"] == row["metrics"]
+    assert lines(LOCAL) == [stamped(row).to_json()]
+    assert Ledger(SOURCES).get(row.key) == stamped(row)
 
 
 def test_a_row_is_found_in_the_file_of_any_table_and_in_either_folder(ledger, row):
-    ledger.append({**row, "table": "another"})
+    ledger.append(dataclasses.replace(row, table="another"))
     publish("another")
     Path(".sweeps/ledger/another.jsonl").unlink()
-    assert Ledger(SOURCES).get(row["key"])["table"] == "another"
+    assert Ledger(SOURCES).get(row.key).table == "another"
 
 
 def test_a_row_with_an_error_is_kept_but_never_served(ledger, row):
-    failed = {name: value for name, value in row.items() if name != "metrics"} | {"error": "ValueError: no"}
-    ledger.append(failed)
-    assert ledger.get(row["key"]) is None
-    assert Ledger(SOURCES).get(row["key"]) is None
+    ledger.append(dataclasses.replace(row, outcome=Failure("ValueError: no")))
+    assert ledger.get(row.key) is None
+    assert Ledger(SOURCES).get(row.key) is None
     assert lines(LOCAL)[0]["error"] == "ValueError: no"
+
+
+@pytest.mark.parametrize(
+    "damage", [{"metrics": []}, {"metrics": {}}, {"measured": None}, {"commit": None, "versions": 5}]
+)
+def test_a_line_of_another_form_is_told_and_passed_over(ledger, row, damage):
+    ledger.append(row)
+    with LOCAL.open("a") as file:
+        file.write(json.dumps({**row.to_json(), "key": "f" * 64, **damage}) + "\n")
+    reopened = Ledger(SOURCES)
+    assert reopened.damaged == [f"{LOCAL}: key {'f' * 64}"]
+    assert [record.key for record in reopened.successes] == [row.key]
 
 
 def test_a_line_that_was_cut_off_is_told_and_costs_only_itself(ledger, row):
@@ -61,48 +81,54 @@ def test_a_line_that_was_cut_off_is_told_and_costs_only_itself(ledger, row):
         file.write('{"key": "abc", "metr')
     reopened = Ledger(SOURCES)
     assert reopened.damaged == [f"{LOCAL}:2"]
-    other = {**row, "key": "0" * 64}
+    other = dataclasses.replace(row, key="0" * 64)
     reopened.append(other)
     again = Ledger(SOURCES)
-    assert again.get(row["key"])
-    assert again.get(other["key"])
+    assert again.get(row.key)
+    assert again.get(other.key)
     assert again.damaged == [f"{LOCAL}:2"]
 
 
 def test_a_key_can_have_a_row_with_further_moments(ledger, row):
-    first = {**row["metrics"]["rounds"][0], "round": 1}
-    short = {name: value for name, value in first.items() if name != "post_local"}
+    (last,) = row.metrics.rounds
+    short = {"post_aggregation": last.moments["post_aggregation"]}
     partial, whole = (
-        {**row, "metrics": {**row["metrics"], "rounds": [entry, *row["metrics"]["rounds"]]}}
-        for entry in (short, first)
+        with_metrics(row, dataclasses.replace(row.metrics, rounds=(first, last)))
+        for first in (
+            dataclasses.replace(last, round=1, moments=short),
+            dataclasses.replace(last, round=1),
+        )
     )
     ledger.append(partial)
-    assert ledger.get(row["key"], ["post_aggregation"])["metrics"] == partial["metrics"]
-    assert ledger.get(row["key"], ["post_local"]) is None
+    assert ledger.get(row.key, ["post_aggregation"]).metrics == partial.metrics
+    assert ledger.get(row.key, ["post_local"]) is None
     assert not ledger.has(whole)
     ledger.append(whole)
-    assert ledger.get(row["key"], ["post_local"])["metrics"] == whole["metrics"]
+    assert ledger.get(row.key, ["post_local"]).metrics == whole.metrics
     assert ledger.has(partial)
     publish("small")
-    assert [found["metrics"] for found in lines(PUBLISHED)] == [partial["metrics"], whole["metrics"]]
+    assert [found["metrics"] for found in lines(PUBLISHED)] == [
+        partial.metrics.to_json(),
+        whole.metrics.to_json(),
+    ]
 
 
 def test_publishing_adds_what_is_missing_and_removes_nothing(ledger, row):
     PUBLISHED.parent.mkdir(parents=True)
-    PUBLISHED.write_text(json.dumps(SOURCES.stamp({**row, "key": "e" * 64})) + "\n")
+    PUBLISHED.write_text(json.dumps(dataclasses.replace(stamped(row), key="e" * 64).to_json()) + "\n")
     ledger.append(row)
     publish("small")
     publish("small")
-    assert [found["key"] for found in lines(PUBLISHED)] == ["e" * 64, row["key"]]
+    assert [found["key"] for found in lines(PUBLISHED)] == ["e" * 64, row.key]
 
 
 def test_a_published_file_that_a_checkout_has_shortened_loses_no_row(ledger, row):
     ledger.append(row)
     publish("small")
     PUBLISHED.unlink()
-    assert Ledger(SOURCES).get(row["key"])
+    assert Ledger(SOURCES).get(row.key)
     publish("small")
-    assert [found["key"] for found in lines(PUBLISHED)] == [row["key"]]
+    assert [found["key"] for found in lines(PUBLISHED)] == [row.key]
 
 
 def test_a_row_of_an_edited_tree_says_so_and_is_not_published(row):
@@ -115,16 +141,16 @@ def test_a_row_of_an_edited_tree_says_so_and_is_not_published(row):
 def test_a_row_counts_for_all_code_that_does_the_same(row):
     # What the code does is in its key, whatever the files say.
     Ledger(EDITED).append(row)
-    assert Ledger(dataclasses.replace(SOURCES, sources="2" * 64)).get(row["key"])
+    assert Ledger(dataclasses.replace(SOURCES, sources="2" * 64)).get(row.key)
 
 
 @pytest.fixture
-def rows_file(project: Path, row: dict):
+def rows_file(project: Path, row: Record):
     """Writes rows as another machine would, with changes, to a file."""
 
     def write(**changes) -> Path:
         file = project / "rows.jsonl"
-        file.write_text(json.dumps({**SOURCES.stamp(row), **changes}) + "\n")
+        file.write_text(json.dumps({**stamped(row).to_json(), **changes}) + "\n")
         return file
 
     return write
@@ -132,19 +158,19 @@ def rows_file(project: Path, row: dict):
 
 def test_imported_rows_are_found_and_published_once(rows_file, row):
     assert import_rows(rows_file(), here) == 1
-    assert Ledger(SOURCES).get(row["key"])
-    assert [found["key"] for found in lines(PUBLISHED)] == [row["key"]]
+    assert Ledger(SOURCES).get(row.key)
+    assert [found["key"] for found in lines(PUBLISHED)] == [row.key]
     assert import_rows(rows_file(), here) == 0
 
 
 def test_rows_from_a_plain_copy_of_these_sources_count_as_theirs(rows_file, row):
     assert import_rows(rows_file(commit="unknown", dirty=True), here) == 1
-    assert Ledger(SOURCES).get(row["key"])["commit"] == SOURCES.commit
+    assert Ledger(SOURCES).get(row.key).sources.commit == SOURCES.commit
 
 
 def test_rows_of_other_files_that_are_in_no_commit_count_but_are_not_published(rows_file, row):
     assert import_rows(rows_file(dirty=True, sources="2" * 64), here) == 1
-    assert Ledger(SOURCES).get(row["key"])
+    assert Ledger(SOURCES).get(row.key)
     assert not PUBLISHED.exists()
 
 

@@ -46,5 +46,5 @@ def test_a_wrong_token_and_nodes_without_the_folder_are_told(start, tmp_path_fac
 
 def test_a_node_with_other_sources_is_told(tmp_path):
     (tmp_path / "mark").touch()
-    assert lacking(tmp_path / "mark", commit()["sources"]) is None
+    assert lacking(tmp_path / "mark", commit().sources) is None
     assert lacking(tmp_path / "mark", "0" * 64) == "the sources of the sweep"

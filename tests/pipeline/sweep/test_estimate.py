@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -13,7 +14,7 @@ from pipeline.report.formats import duration
 from pipeline.spec.table import cells, load_table
 from pipeline.sweep.calibration import Calibration, Sizes, Speed
 from pipeline.sweep.estimate import Amount, Estimate, Extent
-from tests.pipeline.conftest import scheduler_of
+from tests.pipeline.conftest import fake_run, scheduler_of
 
 
 @pytest.fixture(autouse=True)
@@ -164,10 +165,12 @@ def test_where_nothing_is_known_a_larger_network_takes_longer(ledger, edit):
 
 
 def test_a_busy_machine_does_not_make_later_estimates_longer(ledger):
-    row = {"dirty": False, "sources": "", "metrics": {}, "config": {"model": "lenet5"}}
+    (record, *_) = fake_run(scheduler_of(ledger).next())
     for speed in (1200.0, 4500.0, 1300.0):
-        ledger._take(row | {"key": str(speed), "measured": {"samples_per_second": speed}})
-    assert ledger.speed("lenet5") == 4500.0
+        measured = dataclasses.replace(record.measured, samples_per_second=speed)
+        outcome = dataclasses.replace(record.success, measured=measured)
+        ledger.append(dataclasses.replace(record, key=str(speed), outcome=outcome))
+    assert ledger.speed("cnn_digits") == 4500.0
 
 
 def test_what_was_measured_on_another_machine_is_not_taken(monkeypatch, project):

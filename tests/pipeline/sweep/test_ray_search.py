@@ -22,7 +22,7 @@ def job(dataset, partition, tmp_path, monkeypatch):
     monkeypatch.setattr(tune, "_division", lambda *_: partition)
     trial = make_trial(dataclasses.replace(CONFIG, rounds=1), dataset, partition, phase="search")
     execution = {"device": "cpu", "backend": "stacked", "threads": 1}
-    told = {"root": str(tmp_path), "source": None, "sources": commit()["sources"], "keep_models": False}
+    told = {"root": str(tmp_path), "source": None, "sources": commit().sources, "keep_models": False}
     return lambda *changes: {
         **told,
         "execution": execution,
@@ -61,7 +61,7 @@ def test_the_sweep_takes_note_of_every_trial_of_a_stack(ledger):
     stacks = []
     while (told := search.suggest(str(len(stacks)))) != search.FINISHED:
         trials = [Trial.from_dict(trial) for trial in json.loads(told["job"])["trials"]]
-        ends = json.dumps([{"rows": fake_run(trial)} for trial in trials])
+        ends = json.dumps([{"rows": [row.to_json() for row in fake_run(trial)]} for trial in trials])
         search.on_trial_complete(str(len(stacks)), {"ends": ends})
         stacks.append(len(trials))
     assert scheduler.finished

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from pfl.config import Config, stackable
@@ -15,9 +17,7 @@ def keys(trials) -> list[str]:
 
 
 def searched(scheduler) -> list[list[dict]]:
-    return [
-        [item["params"] for item in cell.result(scheduler.outcomes)["search"]] for cell in scheduler.cells
-    ]
+    return [[item.params for item in cell.result(scheduler.outcomes).search] for cell in scheduler.cells]
 
 
 def test_every_cell_runs_its_search_and_both_configurations_with_all_seeds(ledger):
@@ -29,7 +29,7 @@ def test_every_cell_runs_its_search_and_both_configurations_with_all_seeds(ledge
 def test_without_a_search_only_the_pinned_configuration_runs(ledger, edit):
     edit("trials: 4", "trials: 0")
     assert len(finish(scheduler := scheduler_of(ledger))) == 4 * 2
-    assert [cell.result(scheduler.outcomes)["selected"] for cell in scheduler.cells] == [None] * 4
+    assert [cell.result(scheduler.outcomes).selected for cell in scheduler.cells] == [None] * 4
 
 
 def test_search_trials_see_validation_data_and_final_trials_do_not(ledger):
@@ -77,17 +77,17 @@ def test_the_selected_configuration_is_the_best_on_validation_data(ledger):
     finish(scheduler := scheduler_of(ledger))
     for cell in scheduler.cells:
         result = cell.result(scheduler.outcomes)
-        best = max(result["search"], key=lambda item: item["value"])
-        assert result["selected"]["trial"] == best["trial"]
-        assert result["selected"]["lr"] == best["params"]["lr"]
-        assert {row["phase"] for row in result["selected"]["rows"]} == {"final"}
+        best = max(result.search, key=lambda item: item.value)
+        assert result.selected.trial == best.trial
+        assert result.selected.lr == best.params["lr"]
+        assert {row.phase for row in result.selected.rows} == {"final"}
 
 
 def test_a_search_that_chooses_the_pinned_configuration_runs_it_once(ledger, edit):
     edit("lr: 0.05", "lr: 0.1")
     finish(scheduler := scheduler_of(ledger))
     fedavg = scheduler.cells[0].result(scheduler.outcomes)
-    assert fedavg["selected"] == fedavg["pinned"]
+    assert fedavg.selected == fedavg.pinned
     assert scheduler.cells[0].total == 4 + 2
 
 
@@ -96,7 +96,7 @@ def test_cells_with_one_configuration_in_two_rows_are_run_once(ledger, edit):
     trials = finish(scheduler := scheduler_of(ledger))
     assert len(keys(trials)) == len(set(keys(trials))) == 32
     first, second = (cell.result(scheduler.outcomes) for cell in scheduler.cells[:2])
-    assert first["pinned"] == second["pinned"]
+    assert first.pinned == second.pinned
 
 
 def test_seeds_are_handed_out_together_where_a_device_runs_them_side_by_side(ledger):
@@ -135,14 +135,14 @@ def test_a_trial_that_fails_fails_its_cell_and_nothing_else(ledger):
             scheduler.fail(trial, "ValueError: no")
         else:
             scheduler.record(trial, fake_run(trial))
-    status = {cell.cell.id: cell.result(scheduler.outcomes)["status"] for cell in scheduler.cells}
+    status = {cell.cell.id: cell.result(scheduler.outcomes).status for cell in scheduler.cells}
     assert status == {
         "dir/fedavg": "done",
         "dir/fedprox": "failed",
         "two/fedavg": "done",
         "two/fedprox": "done",
     }
-    assert "final, seed 1: ValueError: no" in scheduler.cells[1].result(scheduler.outcomes)["errors"]
+    assert "final, seed 1: ValueError: no" in scheduler.cells[1].result(scheduler.outcomes).errors
 
 
 def test_a_failed_trial_is_tried_again_by_the_next_sweep(ledger):
@@ -161,32 +161,32 @@ def test_a_trial_that_diverged_is_a_result_and_the_worst_one(ledger):
     finish(scheduler := scheduler_of(ledger), diverging)
     for cell in scheduler.cells:
         result = cell.result(scheduler.outcomes)
-        failed = [item for item in result["search"] if "error" in item]
-        assert all(item["value"] is None for item in failed)
-        assert result["selected"]["lr"] <= 0.06
+        failed = [item for item in result.search if item.error]
+        assert all(item.value is None for item in failed)
+        assert result.selected.lr <= 0.06
     assert scheduler_of(Ledger(SOURCES)).finished
 
 
 def test_rows_of_other_sources_than_the_drivers_are_refused(ledger):
     scheduler = scheduler_of(ledger)
     trial = scheduler.next()
-    scheduler.record(trial, [{**fake_run(trial)[0], "key": "0" * 64}])
-    assert "other sources" in scheduler.outcomes[trial.keys()[0]]["error"]
+    scheduler.record(trial, [dataclasses.replace(fake_run(trial)[0], key="0" * 64)])
+    assert "other sources" in scheduler.outcomes[trial.keys()[0]].failure
 
 
 def test_rows_and_cells_are_announced_once_each(ledger):
     rows, ended = [], []
 
-    def on_row(cell, _attempt, row, from_ledger):
-        rows.append((cell.cell.id, row["key"], from_ledger))
+    def on_record(cell, _candidate, record, from_ledger):
+        rows.append((cell.cell.id, record.key, from_ledger))
 
     def on_cell(cell):
         ended.append(cell.cell.id)
 
-    finish(scheduler_of(ledger, on_row=on_row, on_cell=on_cell))
+    finish(scheduler_of(ledger, on_record=on_record, on_cell=on_cell))
     assert len(rows) == len(set(rows)) == 32
     assert sorted(ended) == ["dir/fedavg", "dir/fedprox", "two/fedavg", "two/fedprox"]
-    scheduler_of(Ledger(SOURCES), on_row=on_row, on_cell=on_cell)
+    scheduler_of(Ledger(SOURCES), on_record=on_record, on_cell=on_cell)
     assert [from_ledger for _, _, from_ledger in rows] == [False] * 32 + [True] * 32
 
 
@@ -200,11 +200,15 @@ def test_rows_that_share_a_simulation_count_it_once(ledger, edit):
 
 def run_at_its_moments(trial: Trial) -> list[dict]:
     """Rows as a simulation gives them: before the last evaluation, only the trial's moments."""
-    rows = fake_run(trial)
-    for row in rows:
-        (last,) = row["metrics"]["rounds"]
-        row["metrics"]["rounds"].insert(0, {"round": 1, **{moment: last[moment] for moment in trial.moments}})
-    return rows
+    return [with_a_first_round(record, trial.moments) for record in fake_run(trial)]
+
+
+def with_a_first_round(record, moments):
+    """``record`` with an evaluation of round 1, at ``moments`` alone."""
+    (last,) = record.metrics.rounds
+    first = dataclasses.replace(last, round=1, moments={name: last.moments[name] for name in moments})
+    metrics = dataclasses.replace(record.metrics, rounds=(first, last))
+    return dataclasses.replace(record, outcome=dataclasses.replace(record.success, metrics=metrics))
 
 
 def test_the_best_of_a_moment_that_was_evaluated_in_the_end_only_is_run_again(ledger, edit):

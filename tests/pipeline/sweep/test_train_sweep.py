@@ -13,7 +13,6 @@ import pytest
 from pfl.errors import InvalidInput
 from pipeline.spec.table import Resources, Subset, load_table
 from pipeline.store.ledger import Ledger
-from pipeline.store.workspace import Sources
 from pipeline.sweep.cluster import Watch
 from pipeline.sweep.results import write
 from pipeline.sweep.scheduler import Scheduler
@@ -45,7 +44,7 @@ def ready(project: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Pat
     manifest = {"table": "small", "datasets": {"digits": {"shape": [1, 8, 8], "classes": 10}}}
     Path("data/manifests").mkdir(parents=True)
     Path("data/manifests/small.json").write_text(json.dumps(manifest))
-    monkeypatch.setattr(Sources, "current", lambda: SOURCES)
+    monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: SOURCES)
     monkeypatch.setattr("pipeline.sweep.train_sweep.Tracker", Quiet)
     run_with(monkeypatch, lambda scheduler, *_: finish(scheduler))
     return project
@@ -85,7 +84,6 @@ def test_a_sweep_of_a_finished_table_does_not_start_ray(monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("ready")
-@pytest.mark.usefixtures("ready")
 def test_a_sweep_refuses_a_precision_that_this_machine_has_not_before_a_trial_runs(edit, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: False)
@@ -95,6 +93,7 @@ def test_a_sweep_refuses_a_precision_that_this_machine_has_not_before_a_trial_ru
         sweep("small")
 
 
+@pytest.mark.usefixtures("ready")
 def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
     sweep("small")
     first = capsys.readouterr().out.splitlines()[0]

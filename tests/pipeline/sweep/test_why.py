@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pfl.sources import Plugin
 from pipeline.store.ledger import Ledger
 from pipeline.sweep.why import why
 from tests.pipeline.conftest import SOURCES, finish, scheduler_of
@@ -94,7 +95,7 @@ def test_code_that_does_something_else_is_named_with_the_files_that_changed(monk
 def test_a_plugin_whose_files_changed_is_named(monkeypatch):
     before, now = ({"name": "mine", "version": "1.0", "digest": digest} for digest in ("1", "2"))
     rewrite(behaviour="fedavg-0", commit="unknown", plugins=[before])
-    monkeypatch.setattr("pipeline.sweep.why.plugins", lambda _: [now])
+    monkeypatch.setattr("pipeline.sweep.why.plugins", lambda _: (Plugin(**now),))
     assert all(line.endswith("the files of plugin mine 1.0 have changed") for line in reasons())
 
 

@@ -8,6 +8,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from pipeline.spec.evaluation import Evaluation
+from pipeline.store.results import Results
 from pipeline.store.tracking import Tracker
 
 CELL = "cifar10-0.1/fedavg"
@@ -35,11 +36,11 @@ def parent_of(root: Path) -> Run:
 def enter(results: dict, root: Path) -> Tracker:
     """What the driver of a sweep does."""
     tracker = Tracker(root, "fake")
-    for entry in results["cells"]:
-        for configuration in filter(None, (entry["pinned"], entry["selected"])):
-            for row in configuration["rows"]:
-                tracker.trial(entry["cell"], row, configuration["trial"])
-        tracker.cell(entry, Evaluation())
+    for cell in Results.from_json(results).cells:
+        for configuration in filter(None, (cell.pinned, cell.selected)):
+            for record in configuration.rows:
+                tracker.trial(cell.cell, record, configuration.trial)
+        tracker.cell(cell, Evaluation())
     tracker.save()
     return tracker
 

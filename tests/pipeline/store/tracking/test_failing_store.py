@@ -9,6 +9,7 @@ import shutil
 from mlflow import MlflowClient
 
 from pipeline.spec.evaluation import Evaluation
+from pipeline.store.results import Results
 from pipeline.store.tracking import Tracker
 from tests.pipeline.fake_results import fake_results
 from tests.pipeline.store.tracking.entering import enter, no_space_left, parent_of, runs_of, trials_of
@@ -28,15 +29,15 @@ def test_a_store_that_fails_costs_two_lines_and_no_result(root, monkeypatch, cap
 
 
 def test_a_store_that_answers_again_receives_what_has_waited(root, monkeypatch, caplog):
-    results = fake_results(methods=2, settings=1, seeds=2)
+    cell = Results.from_json(fake_results(methods=2, settings=1, seeds=2)).cells[0]
     with monkeypatch.context() as patch:
         patch.setattr(MlflowClient, "log_text", no_space_left)
         patch.setattr(MlflowClient, "set_terminated", no_space_left)
         tracker = Tracker(root, "fake")
-        for row in results["cells"][0]["pinned"]["rows"]:
-            tracker.trial(results["cells"][0]["cell"], row)
+        for record in cell.pinned.rows:
+            tracker.trial(cell.cell, record)
     assert [run.info.status for run in trials_of(root)] == ["RUNNING"]
-    tracker.cell(results["cells"][0], Evaluation())
+    tracker.cell(cell, Evaluation())
     tracker.save()
     assert [run.info.status for run in trials_of(root)] == ["FINISHED"] * 2
     assert parent_of(root).info.status == "FINISHED"

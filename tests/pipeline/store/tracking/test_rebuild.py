@@ -6,6 +6,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pfl.errors import InvalidInput
+from pfl.trials import Record
 from pipeline.store.tracking import rebuild
 from tests.pipeline.fake_results import failed_row, fake_results, ledger_row, write_results
 from tests.pipeline.store.tracking.entering import no_space_left, runs_of, trials_of
@@ -23,7 +24,7 @@ def test_rebuilding_enters_what_the_last_sweep_used(root):
         for configuration in (entry["pinned"], entry["selected"])
         for row in configuration["rows"]
     } | set(ledger)
-    rebuild(root, "fake", ledger.get)
+    rebuild(root, "fake", {key: Record.from_json(row) for key, row in ledger.items()}.get)
     assert {run.data.tags["key"] for run in trials_of(root)} == expected
     assert {run.data.tags["from_ledger"] for run in trials_of(root)} == {"true"}
     assert {run.info.status for run in runs_of(root)} == {"FINISHED"}
@@ -36,7 +37,7 @@ def test_rebuilding_enters_failures_with_their_causes(root):
     failed = failed_row(pinned["rows"].pop(), "out of memory")
     pinned["failed"] = [failed["key"]]
     write_results(results, root)
-    rebuild(root, "fake", {failed["key"]: failed}.get)
+    rebuild(root, "fake", {failed["key"]: Record.from_json(failed)}.get)
     assert sorted(run.info.status for run in trials_of(root)) == ["FAILED", "FINISHED"]
     assert "out of memory" in [run.data.tags.get("error") for run in trials_of(root)]
 

@@ -1,0 +1,29 @@
+"""Trials: simulations with a key, run anywhere, and their records."""
+
+from pfl.engine.metrics import json_ready
+from pfl.trials.provenance import Hardware, Sources, Versions, commit, edits, git, hardware, plugins, versions
+from pfl.trials.record import Failure, Record, Success
+from pfl.trials.running import cause_of, run_together, run_trial
+from pfl.trials.trial import Trial, folder_of, trial_key
+
+__all__ = [
+    "Failure",
+    "Hardware",
+    "Record",
+    "Sources",
+    "Success",
+    "Trial",
+    "Versions",
+    "cause_of",
+    "commit",
+    "edits",
+    "folder_of",
+    "git",
+    "hardware",
+    "json_ready",
+    "plugins",
+    "run_together",
+    "run_trial",
+    "trial_key",
+    "versions",
+]

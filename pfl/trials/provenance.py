@@ -1,0 +1,132 @@
+"""Where a result comes from: commit, versions, hardware, plugins."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pfl
+from pfl import kernels, sources
+from pfl.config import Execution
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The code that computed a result.
+
+    Attributes:
+        commit: "unknown" outside a checkout.
+        dirty: what decides numbers is in no commit.
+        sources: the SHA-256 of the simulator's files.
+    """
+
+    commit: str
+    dirty: bool
+    sources: str
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Of what ran.
+
+    Attributes:
+        compiler: of the CPU kernels; None without one.
+    """
+
+    python: str
+    torch: str
+    compiler: str | None
+    pfl: str
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a trial ran on.
+
+    Attributes:
+        threads: of one trial.
+        gpu: its name; None on a CPU.
+    """
+
+    cpu: str
+    cores: int | None
+    threads: int
+    gpu: str | None
+    device: str
+    backend: str
+
+
+def hardware(execution: Execution, device: Any) -> Hardware:
+    """What a trial runs on that is executed like this."""
+    import torch
+
+    from pfl.engine.device import resolve_backend
+
+    return Hardware(
+        cpu=_cpu_name(),
+        cores=os.cpu_count(),
+        threads=execution.threads,
+        gpu=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        device=device.type,
+        backend=resolve_backend(execution.backend, device),
+    )
+
+
+def plugins(config: Mapping[str, Any]) -> tuple[sources.Plugin, ...]:
+    """Packages of somebody else's that the method or the network of a configuration comes from."""
+    return sources.plugins_of(config["method"], config["model"])
+
+
+def versions() -> Versions:
+    """The versions of what ran."""
+    import torch
+
+    return Versions(
+        python=platform.python_version(),
+        torch=torch.__version__,
+        compiler=kernels.compiler_version(),
+        pfl=pfl.__version__,
+    )
+
+
+@cache
+def commit() -> Sources:
+    """The code that is running."""
+    root = sources.ROOT.parent
+    head = git(root, "rev-parse", "HEAD")
+    return Sources(
+        commit=head or "unknown",
+        dirty=head is None or bool(edits(root, "pfl", "requirements.lock")),
+        sources=sources.digest(),
+    )
+
+
+def edits(root: Path, *paths: str) -> list[str]:
+    """What below ``paths`` is not as the newest commit has it, untracked files included."""
+    said = git(root, "status", "--porcelain", "--untracked-files=all", "--", *paths)
+    return (said or "").splitlines()
+
+
+def git(root: Path, *arguments: str) -> str | None:
+    """What git says in the checkout ``root``; None where that is no checkout, or git not there."""
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+@cache
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,210 @@
+"""The record of a simulation: a row of the ledger, read and written here alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pfl.engine.metrics import Measured, Metrics, json_ready
+from pfl.sources import Plugin
+from pfl.trials.provenance import Hardware, Sources, Versions, commit, plugins
+from pfl.trials.trial import Phase, Trial, trial_key
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class Success:
+    """A simulation that ended.
+
+    Attributes:
+        observations: what an observer answered, round after round; None without one.
+    """
+
+    metrics: Metrics
+    measured: Measured
+    hardware: Hardware
+    versions: Versions
+    observations: list[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A simulation that gave no numbers, and why, in one line."""
+
+    error: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """One simulation: a trial with one seed, and its outcome.
+
+    Attributes:
+        key: the identity of the result (`pfl.trials.trial_key`).
+        behaviour: None in rows of an older form, whose key no trial has.
+        sources: the code that computed it.
+        finished: when, as an ISO 8601 time.
+    """
+
+    key: str
+    table: str
+    cell: str
+    setting: str
+    row: str
+    method: str
+    seed: int
+    phase: Phase
+    config: Mapping[str, Any]
+    dataset: str
+    partition: str
+    clients: int | None
+    data_checksum: str
+    partition_checksum: str
+    behaviour: str | None
+    plugins: tuple[Plugin, ...]
+    outcome: Success | Failure
+    sources: Sources
+    finished: str
+
+    @classmethod
+    def of(cls, trial: Trial, seed: int, outcome: Success | Failure) -> Record:
+        """The record of one seed of ``trial``, computed now by the code that is running."""
+        return cls(
+            key=dataclasses.replace(trial, seeds=(seed,)).keys()[0],
+            table=trial.table,
+            cell=trial.cell,
+            setting=trial.setting,
+            row=trial.row,
+            method=trial.method,
+            seed=seed,
+            phase=trial.phase,
+            config=dict(trial.config),
+            dataset=trial.dataset,
+            partition=trial.partition,
+            clients=trial.clients,
+            data_checksum=trial.data_checksum,
+            partition_checksum=trial.partition_of(seed),
+            behaviour=trial.behaviour,
+            plugins=plugins(trial.config),
+            outcome=outcome,
+            sources=commit(),
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+    @property
+    def failed(self) -> bool:
+        """Whether there are no numbers; a simulation that diverged has some, and would diverge again."""
+        return isinstance(self.outcome, Failure)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the record holds no valid result, in a few words; None where it holds one."""
+        if isinstance(self.outcome, Failure):
+            return self.outcome.error
+        diverged = self.outcome.metrics.diverged_at
+        return None if diverged is None else f"diverged in round {diverged}"
+
+    @property
+    def success(self) -> Success:
+        """The outcome.
+
+        Raises:
+            ValueError: the trial failed.
+        """
+        if isinstance(self.outcome, Failure):
+            raise ValueError(f"{self.cell}, seed {self.seed}: failed ({self.outcome.error})")
+        return self.outcome
+
+    @property
+    def metrics(self) -> Metrics:
+        """Of the `success`."""
+        return self.success.metrics
+
+    @property
+    def measured(self) -> Measured:
+        """Of the `success`."""
+        return self.success.measured
+
+    def expected_key(self) -> str | None:
+        """The key that follows from the content; None in rows of an older form."""
+        if self.behaviour is None:
+            return None
+        return trial_key(self.config, self.data_checksum, self.partition_checksum, self.seed, self.behaviour)
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as a JSON object; numbers that are not finite are null."""
+        values = {name: getattr(self, name) for name in _PLACE}
+        values["plugins"] = [dataclasses.asdict(plugin) for plugin in self.plugins]
+        if isinstance(self.outcome, Failure):
+            values["error"] = self.outcome.error
+        else:
+            values["metrics"] = self.outcome.metrics.to_json()
+            if self.outcome.observations is not None:
+                values["observations"] = self.outcome.observations
+            values["measured"] = dataclasses.asdict(self.outcome.measured)
+            values["hardware"] = dataclasses.asdict(self.outcome.hardware)
+            values["versions"] = dataclasses.asdict(self.outcome.versions)
+        values |= dataclasses.asdict(self.sources)
+        values["finished"] = self.finished
+        ready: dict[str, Any] = json_ready(values)
+        return ready
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Record:
+        """The record that `to_json` wrote.
+
+        Raises:
+            ValueError: ``values`` are no record of this form.
+        """
+        try:
+            outcome: Success | Failure
+            if "error" in values:
+                outcome = Failure(values["error"])
+            else:
+                versions = values["versions"]
+                outcome = Success(
+                    metrics=Metrics.from_json(values["metrics"]),
+                    measured=Measured(**values["measured"]),
+                    hardware=Hardware(**values["hardware"]),
+                    versions=Versions(
+                        versions["python"], versions["torch"], versions.get("compiler"), versions["pfl"]
+                    ),
+                    observations=values.get("observations"),
+                )
+            place: dict[str, Any] = {name: values[name] for name in _PLACE if name not in _OPTIONAL}
+            return cls(
+                **place,
+                clients=values.get("clients"),
+                behaviour=values.get("behaviour"),
+                plugins=tuple(Plugin(**plugin) for plugin in values.get("plugins", ())),
+                outcome=outcome,
+                sources=Sources(values["commit"], values["dirty"], values["sources"]),
+                finished=values["finished"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no record ({error!r})") from None
+
+
+_PLACE = (
+    "key",
+    "table",
+    "cell",
+    "setting",
+    "row",
+    "method",
+    "seed",
+    "phase",
+    "config",
+    "dataset",
+    "partition",
+    "clients",
+    "data_checksum",
+    "partition_checksum",
+    "behaviour",
+)
+_OPTIONAL = ("clients", "behaviour")
+"""Rows of an older form lack them."""

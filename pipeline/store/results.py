@@ -1,0 +1,177 @@
+"""A sweep's `results.json`: everything that a report needs, read and written here alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pfl.errors import InvalidInput
+from pfl.trials import Record, Sources
+from pipeline.spec.table import Subset, Table
+from pipeline.store.json_io import stored
+
+
+@dataclass(frozen=True)
+class ConfigurationResult:
+    """One configuration with all seeds.
+
+    Attributes:
+        trial: the search trial that it comes from, 0 being the pinned one; None without a search.
+        params: the hyperparameters.
+        rows: the records of the seeds that gave a result.
+        failed: the keys of the others.
+    """
+
+    trial: int | None
+    params: Mapping[str, Any]
+    lr: float
+    rows: tuple[Record, ...]
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """One trial of a search.
+
+    Attributes:
+        params: hyperparameters and learning rate.
+        value: what the search maximises; None where the trial failed, and why in ``error``.
+    """
+
+    trial: int
+    params: Mapping[str, Any]
+    value: float | None
+    key: str
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """One cell of the table.
+
+    Attributes:
+        errors: what failed, and why, a line each.
+    """
+
+    cell: str
+    setting: str
+    row: str
+    method: str
+    status: Literal["done", "partial", "failed"]
+    pinned: ConfigurationResult
+    selected: ConfigurationResult | None
+    search: tuple[SearchResult, ...]
+    errors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Results:
+    """A sweep's outcome.
+
+    Attributes:
+        config: the whole table.
+        subset: the part of it that ``cells`` are.
+        manifest: what the download stage found.
+        wall_seconds: of the sweep.
+    """
+
+    table: str
+    config: Table
+    subset: Subset
+    manifest: Mapping[str, Any]
+    cells: tuple[CellResult, ...]
+    wall_seconds: float
+    trials_run: int
+    trials_from_ledger: int
+    sources: Sources
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "title": self.config.title,
+            "config": self.config.model_dump(by_alias=True),
+            "subset": self.subset.model_dump(),
+            "manifest": self.manifest,
+            "cells": [
+                {
+                    **_fields(cell),
+                    "pinned": _configuration_to_json(cell.pinned),
+                    "selected": _configuration_to_json(cell.selected) if cell.selected else None,
+                    "search": [dataclasses.asdict(trial) for trial in cell.search],
+                }
+                for cell in self.cells
+            ],
+            "wall_seconds": self.wall_seconds,
+            "trials_run": self.trials_run,
+            "trials_from_ledger": self.trials_from_ledger,
+            **dataclasses.asdict(self.sources),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Results:
+        """Results that `to_json` wrote.
+
+        Raises:
+            ValueError: they are of another form.
+        """
+        try:
+            return cls(
+                table=values["table"],
+                config=Table.model_validate(values["config"]),
+                subset=Subset.model_validate(values["subset"]),
+                manifest=values["manifest"],
+                cells=tuple(map(_cell, values["cells"])),
+                wall_seconds=values["wall_seconds"],
+                trials_run=values["trials_run"],
+                trials_from_ledger=values["trials_from_ledger"],
+                sources=Sources(values["commit"], values["dirty"], values["sources"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no results ({error!r})") from None
+
+
+def load_results(table: str, root: Path) -> Results:
+    """The content of a table's ``results.json``.
+
+    Args:
+        root: the project's root folder.
+
+    Raises:
+        InvalidInput: the table has no results, or the file is damaged or of another version.
+    """
+    path = root / "results" / table / "results.json"
+    if not path.exists():
+        raise InvalidInput("table", table, "a table with results; run its sweep first")
+    try:
+        return Results.from_json(stored(path) or {})
+    except ValueError:
+        accepted = "a file that a sweep of this version wrote; run it again"
+        raise InvalidInput("results", str(path), accepted) from None
+
+
+def _fields(values: Any) -> dict[str, Any]:
+    return {field.name: getattr(values, field.name) for field in dataclasses.fields(values)}
+
+
+def _configuration_to_json(configuration: ConfigurationResult) -> dict[str, Any]:
+    return {**_fields(configuration), "rows": [record.to_json() for record in configuration.rows]}
+
+
+def _cell(values: Mapping[str, Any]) -> CellResult:
+    return CellResult(
+        **{
+            **values,
+            "pinned": _configuration(values["pinned"]),
+            "selected": _configuration(values["selected"]) if values["selected"] else None,
+            "search": tuple(SearchResult(**trial) for trial in values["search"]),
+            "errors": tuple(values["errors"]),
+        }
+    )
+
+
+def _configuration(values: Mapping[str, Any]) -> ConfigurationResult:
+    rows = tuple(map(Record.from_json, values["rows"]))
+    return ConfigurationResult(**{**values, "rows": rows, "failed": tuple(values["failed"])})

@@ -1,0 +1,101 @@
+"""The numbers that an evaluation asks for, out of records."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pfl.engine.metrics import ClientResult
+from pfl.errors import InvalidInput, unknown_name
+from pfl.trials import Record
+from pipeline.spec.evaluation import Evaluation
+
+
+@dataclass(frozen=True)
+class Score:
+    """What is reported of one configuration, over its seeds.
+
+    Attributes:
+        mean: percent, or in the unit of another metric.
+        std: sample standard deviation (n - 1); None for one seed.
+        seeds: n.
+    """
+
+    mean: float
+    std: float | None
+    seeds: int
+
+
+def score(records: Sequence[Record], evaluation: Evaluation) -> Score | None:
+    """The score of one configuration's valid records, one per seed; None without any."""
+    values = [reported(record, evaluation) for record in records]
+    if not values:
+        return None
+    return Score(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
+
+def reported(record: Record, evaluation: Evaluation) -> float:
+    """What ``evaluation`` asks for of one simulation.
+
+    Raises:
+        InvalidInput: a moment, a group or clients of which the simulation has no number.
+    """
+    metrics = record.metrics
+    if evaluation.metric == "seconds_per_sample":
+        return 1e4 / record.measured.samples_per_second
+    if evaluation.metric == "similarity":
+        one, other = evaluation.pair
+        similarities = metrics.similarities or {}
+        if evaluation.measure not in similarities:
+            raise unknown_name("evaluation.measure", evaluation.measure, similarities)
+        return similarities[evaluation.measure][one][other]
+    if evaluation.clients:
+        return _over_clients(metrics.per_client, evaluation)
+    _check_group(metrics.groups, evaluation)
+    moment = evaluation.moment_of(metrics.headline)
+    if moment not in metrics.moments:
+        raise unknown_name("evaluation.moment", moment, metrics.moments)
+    return metrics.reached(evaluation.metric, moment, evaluation.group).value(evaluation.which)
+
+
+def curve(record: Record, evaluation: Evaluation) -> list[tuple[int, float]]:
+    """(round, accuracy) at every evaluation that has the moment; empty where there is no such curve."""
+    average = evaluation.metric
+    if average == "seconds_per_sample" or average == "similarity" or evaluation.clients:  # noqa: PLR1714
+        return []
+    metrics = record.metrics
+    _check_group(metrics.groups, evaluation)
+    moment = evaluation.moment_of(metrics.headline)
+    return [
+        (entry.round, entry.of(evaluation.group)[moment].average(average))
+        for entry in metrics.rounds
+        if moment in entry.moments
+    ]
+
+
+def curves(records: Sequence[Record], evaluation: Evaluation) -> list[tuple[int, list[float]]]:
+    """Round and the accuracy of each of ``records``, at the evaluations that all of them have."""
+    found = [dict(curve(record, evaluation)) for record in records]
+    shared = [number for number in found[0] if all(number in one for one in found)] if found else []
+    return [(number, [one[number] for one in found]) for number in shared]
+
+
+def _check_group(groups: Sequence[str], evaluation: Evaluation) -> None:
+    if evaluation.group and evaluation.group not in groups:
+        raise unknown_name("evaluation.group", evaluation.group, groups)
+
+
+def _over_clients(per_client: Sequence[ClientResult], evaluation: Evaluation) -> float:
+    assert evaluation.clients is not None
+    first, last = evaluation.clients
+    counted = [
+        (client, client.accuracy)
+        for client in per_client
+        if first <= client.client <= last and client.accuracy is not None
+    ]
+    if not counted:
+        raise InvalidInput("evaluation.clients", [first, last], "clients of which one has test samples")
+    weigh = {"pooled": "test", "client_mean_weighted": "train"}.get(evaluation.metric)
+    weights = [getattr(client, weigh) if weigh else 1 for client, _ in counted]
+    return statistics.fmean((accuracy for _, accuracy in counted), weights)
