@@ -109,8 +109,8 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def _reached(modules: Sequence[str]) -> list[Path]:
-    """The files of ``modules`` and of all that these import, anywhere in them, without installed libraries; of
-    a plugin's package all files."""
+    """The files of ``modules`` and of all that these import, anywhere in them, without installed libraries;
+    of a plugin's package all files."""
     packages = {_top(name) for name in modules}
     pending, known, files = list(modules), set(modules), set[Path]()
     for package in packages - {"pfl"}:
