@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pfl.config import Config, Execution
-from pfl.data.cache import content_checksum
+from pfl.data.cache import ordered_checksum
 from pfl.engine import checkpoint
 from pfl.engine.simulation import simulate
 from pfl.models.mobilenet_v2 import weights_file
@@ -181,7 +181,7 @@ def test_two_orders_of_the_same_images_have_two_keys():
     config = Config().validated().to_dict()
     images, labels = np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2), np.array([0, 1])
     keys = {
-        trial_key(config, content_checksum(images[order], labels[order], ("a", "b"), 2), "p", 0, "b")
+        trial_key(config, ordered_checksum(images[order], labels[order], ("a", "b"), 2), "p", 0, "b")
         for order in ([0, 1], [1, 0])
     }
     assert len(keys) == 2
