@@ -1,12 +1,14 @@
-"""A block of convolution, batch norm, ReLU and 2x2 max pooling as one operation on a CPU.
+"""A block of convolution, batch norm, sum, ReLU and max pooling as one operation on a CPU.
 
-On one thread, torch spends a third of a small network's step in pooling and batch norm, and its convolutions
-reach a third of the core's peak where there are few channels: `conv_block.cpp` does better at both.
+On one thread, torch spends a third of a network's step in pooling and batch norm, and its convolutions reach
+a half to three quarters of the core's peak; `conv_block.cpp` does better at both (``benchmarks.kernels``).
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,49 +18,117 @@ from torch.autograd.function import once_differentiable
 from pfl.kernels import compiled
 from pfl.models._layers import BatchNorm2d
 
-MOST_CHANNELS = 10
-"""Input channels up to which our convolution is the faster one: at 10 it is, at 12 torch's is level."""
-
-SLACK = 128
-"""Numbers behind the convolution that the kernel may read: two vectors, at most."""
+INSTRUCTIONS = ("AVX2", "AVX512")
+"""Of CPUs on which our kernels are the faster ones: without them, torch's are."""
 
 _REAL = {torch.float32: "float", torch.float64: "double"}
 
 
-def conv_block(x: Tensor, conv: Any, norm: Any = None) -> Tensor | None:
-    """``max_pool2d(relu(norm(conv(x))), 2)`` for images (B, C, H, W), or None where torch should do it.
+@dataclass(frozen=True)
+class Pooling:
+    """Max pooling of a block, as in `torch.nn.MaxPool2d`."""
+
+    kernel: int
+    stride: int
+    padding: int = 0
+
+
+@dataclass(frozen=True)
+class Bundles:
+    """Images in the layout of the kernels: the same pixel of a few images side by side.
+
+    Attributes:
+        data: (bundles, channels, pixels of a plane, images of a bundle).
+        shape: (B, C, H, W) of the images.
+    """
+
+    data: Tensor
+    shape: tuple[int, int, int, int]
+
+    def images(self) -> Tensor:
+        """(B, C, H, W)."""
+        return _Unpack.apply(self.data, self.shape)
+
+
+def usable(x: Tensor, modules: Iterable[nn.Module]) -> bool:
+    """Whether a network of ``modules`` takes its images ``x`` through `conv_block`, and not torch's operations.
+
+    Its modules must not be watched, as hooks would see neither inputs nor outputs.
+    """
+    return (
+        x.device.type == "cpu"
+        and x.dtype in _REAL
+        and torch.get_num_threads() == 1
+        and not torch.is_autocast_enabled("cpu")
+        and torch.backends.cpu.get_cpu_capability() in INSTRUCTIONS
+        and not any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+        and _library(x.dtype) is not None
+    )
+
+
+def conv_block(
+    x: Tensor | Bundles,
+    conv: Any,
+    norm: BatchNorm2d | None = None,
+    relu: bool = True,
+    pooling: Pooling | None = None,
+    residual: Bundles | None = None,
+) -> Bundles:
+    """``max_pool2d(relu(norm(conv(x)) + residual))`` for images that are `usable`.
 
     Args:
-        conv: a `torch.nn.Conv2d` of stride 1, without padding, with a bias.
-        norm: a `BatchNorm2d`, or None where there is none.
+        x: images (B, C, H, W), or what another block returns.
+        conv: a `torch.nn.Conv2d` of a square kernel, one stride and one padding, neither dilated nor grouped.
     """
-    kernel = _kernel(x, conv, norm)
-    if kernel is None:
-        return None
-    gamma, beta = (norm.weight, norm.bias) if norm else (None, None)
-    return _ConvBlock.apply(x, conv.weight, conv.bias, gamma, beta, norm, kernel)
-
-
-def _kernel(x: Tensor, conv: nn.Conv2d, norm: BatchNorm2d | None) -> ctypes.CDLL | None:
-    (_, channels, height, width), size = x.shape, conv.kernel_size[0]
-    if (
-        channels > MOST_CHANNELS
-        or x.device.type != "cpu"
-        or x.dtype not in _REAL
-        or min(height, width) <= size
-        or torch.get_num_threads() > 1
-    ):
-        return None
-    return compiled(
-        "conv_block",
-        REAL=_REAL[x.dtype],
-        C=channels,
-        H=height,
-        W=width,
-        O=conv.out_channels,
-        K=size,
-        NORM=int(norm is not None),
+    block = _Block(
+        tuple(x.shape),
+        (conv.out_channels, conv.kernel_size[0], conv.stride[0], conv.padding[0]),
+        norm,
+        relu,
+        pooling,
+        isinstance(x, Tensor),
     )
+    gamma, beta = (norm.weight, norm.bias) if norm else (None, None)
+    inputs = (x.data if isinstance(x, Bundles) else x), conv.weight, conv.bias, gamma, beta
+    out = _ConvBlock.apply(*inputs, residual.data if residual else None, block)
+    return Bundles(out, block.result)
+
+
+class _Block:
+    """What a block computes, and its sizes.
+
+    Attributes:
+        images: the input is images, and no bundles yet.
+        convolved, result: (B, C, H, W) after the convolution, and of what is returned.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        convolution: tuple[int, int, int, int],
+        norm: BatchNorm2d | None,
+        relu: bool,
+        pooling: Pooling | None,
+        images: bool,
+    ):
+        batch, channels, height, width = shape
+        outputs, kernel, stride, padding = convolution
+        pool = (pooling.kernel, pooling.stride, pooling.padding) if pooling else (0, 1, 0)
+        self.shape, self.norm, self.images = (batch, channels, height, width), norm, images
+        self.convolved = (batch, outputs, *_sides((height, width), kernel, stride, padding))
+        self.result = (batch, outputs, *(_sides(self.convolved[2:], *pool) if pooling else self.convolved[2:]))
+        self.c_shape = (ctypes.c_int * 12)(
+            channels, height, width, *convolution, norm is not None, relu, *pool
+        )
+
+
+def _sides(sides: tuple[int, ...], kernel: int, stride: int, padding: int) -> tuple[int, int]:
+    height, width = ((side + 2 * padding - kernel) // stride + 1 for side in sides)
+    return height, width
+
+
+def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
+    return compiled("conv_block", REAL=_REAL[dtype])
 
 
 class _ConvBlock(torch.autograd.Function):
@@ -69,50 +139,90 @@ class _ConvBlock(torch.autograd.Function):
         ctx: Any,
         x: Tensor,
         weight: Tensor,
-        bias: Tensor,
+        bias: Tensor | None,
         gamma: Tensor | None,
         beta: Tensor | None,
-        norm: BatchNorm2d | None,
-        kernel: ctypes.CDLL,
+        residual: Tensor | None,
+        block: _Block,
     ) -> Tensor:
-        n, _, height, width = x.shape
-        outputs, size = len(bias), weight.shape[-1]
-        x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
-        # Its rows are as long as the input's.
-        convolved = x.new_empty(n * outputs * (height - size + 1) * width + SLACK)
-        moments = x.new_empty((2, outputs))
-        out = x.new_empty((n, outputs, (height - size + 1) // 2, (width - size + 1) // 2))
+        kernel, norm = _library(x.dtype), block.norm
+        assert kernel is not None
+        x = _packed(kernel, x, block.shape) if block.images else x
+        weight = weight.contiguous()
+        convolved = _bundles(kernel, x, block.convolved)
+        moments = x.new_empty((3, len(weight)))
+        out = _bundles(kernel, x, block.result)
         training = norm is not None and norm.training
         kernel.forward(
-            *map(_pointer, (x, weight, bias, gamma, beta)),
+            block.c_shape,
+            *map(_pointer, (x, weight, bias, gamma, beta, residual)),
             *map(_pointer, (norm.running_mean, norm.running_var) if norm else (None, None)),
             ctypes.c_double(norm.momentum if norm else 0),
             ctypes.c_double(norm.eps if norm else 0),
             ctypes.c_int(training),
             *map(_pointer, (convolved, moments, out)),
-            ctypes.c_int(n),
+            ctypes.c_int(block.shape[0]),
         )
-        ctx.save_for_backward(x, weight, bias, gamma, beta, convolved, moments, out)
-        ctx.training, ctx.kernel = training, kernel
+        ctx.save_for_backward(x, weight, gamma, convolved, moments, out)
+        ctx.training, ctx.block = training, block
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        x, weight, bias, gamma, beta, convolved, moments, out = ctx.saved_tensors
-        gradients = [
-            None if tensor is None else torch.empty_like(tensor) for tensor in (x, weight, bias, gamma, beta)
-        ]
-        if not ctx.needs_input_grad[0]:
-            gradients[0] = None  # the images: the most expensive one, and not needed
-        gradient = gradient.contiguous()
-        ctx.kernel.backward(
-            *map(_pointer, (gradient, x, weight, gamma, convolved, moments, out)),
+        x, weight, gamma, convolved, moments, out = ctx.saved_tensors
+        of_x, _, of_bias, of_gamma, _, of_residual, _ = ctx.needs_input_grad
+        kernel, block = _library(x.dtype), ctx.block
+        assert kernel is not None
+        # The images' is the most expensive one, and not needed.
+        dx = torch.empty_like(x) if of_x else None
+        dw = torch.empty_like(weight)
+        dbias = moments.new_empty(len(weight)) if of_bias else None
+        dgamma, dbeta = (torch.empty_like(gamma), torch.empty_like(gamma)) if block.norm else (None, None)
+        dresidual = torch.empty_like(convolved) if of_residual else None
+        kernel.backward(
+            block.c_shape,
+            *map(_pointer, (gradient.contiguous(), x, weight, gamma, convolved, moments, out)),
             ctypes.c_int(ctx.training),
-            *map(_pointer, gradients),
-            ctypes.c_int(len(x)),
+            *map(_pointer, (dx, dw, dbias, dgamma, dbeta, dresidual)),
+            ctypes.c_int(block.shape[0]),
         )
-        return (*gradients, None, None)
+        if dx is not None and block.images:
+            dx = _unpacked(kernel, dx, block.shape)
+        return dx, dw, dbias, dgamma, dbeta, dresidual, None
+
+
+class _Unpack(torch.autograd.Function):
+    """See `Bundles.images`."""
+
+    @staticmethod
+    def forward(ctx: Any, bundles: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
+        ctx.shape = shape
+        return _unpacked(_library(bundles.dtype), bundles, shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return _packed(_library(gradient.dtype), gradient, ctx.shape), None
+
+
+def _bundles(kernel: Any, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Room for images of ``shape``; planes have an odd number of pixels."""
+    batch, channels, height, width = shape
+    lanes = kernel.lanes()
+    return like.new_empty((-(-batch // lanes), channels, height * width | 1, lanes))
+
+
+def _packed(kernel: Any, images: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
+    bundles = _bundles(kernel, images, shape)
+    kernel.pack(_pointer(images.contiguous()), _pointer(bundles), *shape)
+    return bundles
+
+
+def _unpacked(kernel: Any, bundles: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
+    images = bundles.new_empty(shape)
+    kernel.unpack(_pointer(bundles), _pointer(images), *shape)
+    return images
 
 
 def _pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pfl.errors import InvalidInput
-from pfl.kernels.conv_block import conv_block
+from pfl.kernels.conv_block import Pooling, conv_block, usable
 from pfl.models import Shape
 from pfl.models._layers import BatchNorm2d, channels_last
 from pfl.models._network import Network
@@ -104,23 +104,20 @@ class Layers(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         if not self.alone:
             return super().forward(x)
-        for block in self._blocks:
-            fused = None if any(map(_watched, block)) else conv_block(x, *block[:-2])
-            if fused is None:
+        if usable(x, self):
+            bundles: Any = x
+            for block in self._blocks:
+                bundles = conv_block(bundles, *block[:-2], pooling=Pooling(2, 2))
+            x = bundles.images()
+        else:
+            for block in self._blocks:
                 if block[0].out_channels > WIDE:
                     x = channels_last(x)
                 for layer in block:
                     x = layer(x)
-            else:
-                x = fused
         for layer in self._rest:
             x = layer(x)
         return x
-
-
-def _watched(layer: nn.Module) -> bool:
-    """Whether somebody wants to see what goes in or comes out."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks)
 
 
 class ConvNet(Network):

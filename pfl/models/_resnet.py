@@ -8,8 +8,9 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pfl.kernels.conv_block import Bundles, Pooling, conv_block, usable
 from pfl.models import Shape
-from pfl.models._layers import BatchNorm2d, ChannelsLast
+from pfl.models._layers import BatchNorm2d, channels_last
 from pfl.models._network import Network
 
 
@@ -24,7 +25,6 @@ def resnet(
     """
     small = stem == "cifar"
     layers: OrderedDict[str, nn.Module] = OrderedDict(
-        layout=ChannelsLast(),
         conv1=_conv(shape[0], 64, 3, 1) if small else _conv(shape[0], 64, 7, 2),
         bn1=BatchNorm2d(64),
         relu=nn.ReLU(),
@@ -40,7 +40,30 @@ def resnet(
         before = after
     layers["avgpool"] = nn.AdaptiveAvgPool2d(1)
     layers["flatten"] = nn.Flatten()
-    return Network(nn.Sequential(layers), nn.Linear(before, classes))
+    return Network(ResidualLayers(layers), nn.Linear(before, classes))
+
+
+class ResidualLayers(nn.Sequential):
+    """The layers of an extractor: stem, layers of basic blocks, average.
+
+    Attributes:
+        alone: the tensors are those of one client, not of a stack: a block may be a few operations.
+    """
+
+    alone: bool = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.alone:
+            return super().forward(x)
+        if not usable(x, self.modules()):
+            return super().forward(channels_last(x))
+        conv, norm, _, pool, *layers, average, flatten = self
+        pooling = None if isinstance(pool, nn.Identity) else Pooling(3, 2, 1)
+        y = conv_block(x, conv, norm, pooling=pooling)
+        for layer in layers:
+            for block in layer:
+                y = block.fused(y)
+        return flatten(average(y.images()))
 
 
 class _BasicBlock(nn.Module):
@@ -60,6 +83,11 @@ class _BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
         return F.relu(y + self.downsample(x))
+
+    def fused(self, x: Bundles) -> Bundles:
+        """The same by `conv_block`."""
+        kept = x if isinstance(self.downsample, nn.Identity) else conv_block(x, *self.downsample, relu=False)
+        return conv_block(conv_block(x, self.conv1, self.bn1), self.conv2, self.bn2, residual=kept)
 
 
 def _conv(before: int, after: int, kernel: int, stride: int) -> nn.Conv2d:
