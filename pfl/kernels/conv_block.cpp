@@ -97,6 +97,12 @@ inline Span backward_span(const Shape& s, int at, int length) {
 // Planes of results at once: as many as there are registers for the sums of a bundle each.
 constexpr int MOST_ROWS = (REGISTERS - REGISTERS / 4) / 2;
 
+// How many of ``all`` the tile ``number`` has, where a tile has at most ``most`` and all have as many as can be.
+inline int of_tile(int all, int most, int number) {
+    const int tiles = (all + most - 1) / most;
+    return number < tiles ? all / tiles + (number < all % tiles) : 0;
+}
+
 struct Correlation {
     const real *from, *w;  // of the bundle; weights (planes, kernel, kernel, ROWS)
     int planes, width, kernel, step;
@@ -153,9 +159,7 @@ inline void correlate_all(const Sizes& s, int bundles, const real* from, int pla
     std::vector<Span> ys, xs;
     for (int y = 0; y < to_height; y++) ys.push_back(span(y, height));
     for (int x = 0; x < to_width; x++) xs.push_back(span(x, width));
-    const int tiles = (rows + MOST_ROWS - 1) / MOST_ROWS;  // of sizes as equal as can be
-    for (int tile = 0, row = 0; tile < tiles; tile++) {
-        const int count = rows / tiles + (tile < rows % tiles);
+    for (int tile = 0, row = 0, count; (count = of_tile(rows, MOST_ROWS, tile)); tile++) {
         with_constant<MOST_ROWS>(count, [&]<int ROWS>() {
             for (int i = 0; i < planes; i++)
                 for (int r = 0; r < ROWS; r++)
@@ -254,8 +258,7 @@ inline void weight_gradients(const Sizes& s, int outputs, const real* x, const r
     vec* totals = reinterpret_cast<vec*>(scratch.data());
     const int together = s.pixels <= LANES ? TOGETHER : 1;
     with_constant<MOST_OUTPUTS>(outputs, [&]<int ROWS>() {
-        for (int c = 0, count; c < s.channels; c += count) {
-            count = std::min(MOST_CHANNELS, s.channels - c);
+        for (int tile = 0, c = 0, count; (count = of_tile(s.channels, MOST_CHANNELS, tile)); tile++, c += count) {
             std::fill(scratch.begin(), scratch.end(), real(0));
             with_constant<MOST_CHANNELS>(count, [&]<int COLUMNS>() {
                 for (int bundle = 0; bundle < bundles; bundle += together)
@@ -280,19 +283,24 @@ struct Total {
 
 inline vec greater(vec x, vec y) { return (x > y) | (x != x) ? x : y; }  // NaN wins, as in torch
 
-// ``work(result's pixel, window's first row, last, column, last)``
-template <class Work>
+// ``work(result's pixel, window's first row, last, column, last)``; with SIDE, of windows that are never cut off.
+template <int SIDE, class Work>
 inline void each_window(const Sizes& s, Work work) {
     for (int y = 0, p = 0; y < s.pooled_rows; y++) {
         const int y0 = y * s.pool_stride - s.pool_padding, y1 = std::min(s.rows, y0 + s.pool);
         for (int x = 0; x < s.pooled_columns; x++, p++) {
             const int x0 = x * s.pool_stride - s.pool_padding, x1 = std::min(s.columns, x0 + s.pool);
-            work(p, std::max(0, y0), y1, std::max(0, x0), x1);
+            if constexpr (SIDE > 0)
+                work(p, y0, y0 + SIDE, x0, x0 + SIDE);
+            else
+                work(p, std::max(0, y0), y1, std::max(0, x0), x1);
         }
     }
 }
+inline bool is_2x2(const Sizes& s) { return s.pool == 2 && s.pool_stride == 2 && s.pool_padding == 0; }
 
 // out = the largest of each window of relu(z * scale + shift + residual)
+template <int SIDE>
 inline void finish(const Sizes& s, const real* z, real scale, real shift, const real* residual, real* out) {
     const vec least = all(s.relu ? 0 : -std::numeric_limits<real>::infinity());
     const auto rectified = [&](vec value) { return value < least ? least : value; };
@@ -301,11 +309,11 @@ inline void finish(const Sizes& s, const real* z, real scale, real shift, const 
             const vec value = load(z + at) * scale + shift;
             store(out + at, rectified(residual ? value + load(residual + at) : value));
         });
-    each_window(s, [&](int p, int y0, int y1, int x0, int x1) {
-        for (int v = 0; v < LANES; v += V) {
+    each_window<SIDE>(s, [&](int p, int y0, int y1, int x0, int x1) {
+        UNROLLED for (int v = 0; v < LANES; v += V) {
             vec best = all(-std::numeric_limits<real>::infinity());
-            for (int y = y0; y < y1; y++)
-                for (int x = x0; x < x1; x++)
+            UNROLLED for (int y = y0; y < y1; y++)
+                UNROLLED for (int x = x0; x < x1; x++)
                     best = greater(load(z + size(y * s.columns + x) * LANES + v) * scale + shift, best);
             store(out + size(p) * LANES + v, rectified(best));
         }
@@ -313,6 +321,7 @@ inline void finish(const Sizes& s, const real* z, real scale, real shift, const 
 }
 
 // Gradients g of what `finish` rectifies, given those of ``out``; adds up g and g * (z - mean).
+template <int SIDE>
 inline void begin_backward(const Sizes& s, const real* dout, const real* z, real scale, real shift, real mean,
                            const real* out, real* g, Total& total, Total& product) {
     const vec least = all(s.relu ? 0 : -std::numeric_limits<real>::infinity());
@@ -323,18 +332,19 @@ inline void begin_backward(const Sizes& s, const real* dout, const real* z, real
             total.v[half] += gradient;
             product.v[half] += gradient * (load(z + at) - mean);
         });
-    std::memset(g, 0, s.pixels * LANES * sizeof(real));
-    each_window(s, [&](int p, int y0, int y1, int x0, int x1) {
-        for (int half = 0; half < 2; half++) {
+    // Windows of 2x2 leave at most an edge.
+    if (SIDE == 0 || s.rows % 2 || s.columns % 2) std::memset(g, 0, s.pixels * LANES * sizeof(real));
+    each_window<SIDE>(s, [&](int p, int y0, int y1, int x0, int x1) {
+        UNROLLED for (int half = 0; half < 2; half++) {
             const vec best = load(out + size(p) * LANES + half * V);
             vec left = best > least ? load(dout + size(p) * LANES + half * V) : vec{};
             total.v[half] += left;
-            for (int y = y0; y < y1; y++)
-                for (int x = x0; x < x1; x++) {
+            UNROLLED for (int y = y0; y < y1; y++)
+                UNROLLED for (int x = x0; x < x1; x++) {
                     const size at = size(y * s.columns + x) * LANES + half * V;
                     const vec value = load(z + at), taken = value * scale + shift == best ? left : vec{};
                     left -= taken;  // the first of equals takes the gradient, as in torch
-                    store(g + at, load(g + at) + taken);
+                    store(g + at, SIDE ? taken : load(g + at) + taken);
                     product.v[half] += taken * (value - mean);
                 }
         }
@@ -416,7 +426,7 @@ void forward(const Shape& shape, const real* x, const real* w, const real* bias,
             moments[2 * s.outputs + o] = shift;
         }
         for (int bundle = 0; bundle < bundles; bundle++)
-            finish(s, z + plane_of(bundle, o) * s.out, scale, shift,
+            (is_2x2(s) ? finish<2> : finish<0>)(s, z + plane_of(bundle, o) * s.out, scale, shift,
                    residual ? residual + plane_of(bundle, o) * s.out : nullptr, out + plane_of(bundle, o) * s.pooled);
     };
     const auto weight = [&](int o, int c) { return w + (size(o) * s.channels + c) * s.taps; };
@@ -445,7 +455,7 @@ void backward(const Shape& shape, const real* dout, const real* x, const real* w
         for (int bundle = 0; bundle < bundles; bundle++) {
             const size at = (size(bundle) * s.outputs + o) * s.pooled;
             Total totals, products;
-            begin_backward(s, dout + at, from(bundle), scale, shift, mean, out + at, to(bundle), totals, products);
+            (is_2x2(s) ? begin_backward<2> : begin_backward<0>)(s, dout + at, from(bundle), scale, shift, mean, out + at, to(bundle), totals, products);
             if (dresidual) std::memcpy(dresidual + at, to(bundle), s.out * sizeof(real));
             total += totals.of(n - bundle * LANES);
             product += products.of(n - bundle * LANES);
@@ -474,8 +484,7 @@ void backward(const Shape& shape, const real* dout, const real* x, const real* w
         }
         if (dbias) dbias[o] = total;
     };
-    for (int o = 0, count; o < s.outputs; o += count) {
-        count = std::min(MOST_OUTPUTS, s.outputs - o);
+    for (int tile = 0, o = 0, count; (count = of_tile(s.outputs, MOST_OUTPUTS, tile)); tile++, o += count) {
         const int row = dx ? o : 0;
         for (int r = 0; r < count; r++) gradient_of_plane(o + r, row + r);
         weight_gradients(s, count, x, dz + row * s.out, kept * s.out, dw + size(o) * s.channels * s.taps, bundles);

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -80,17 +81,11 @@ def conv_block(
         x: images (B, C, H, W), or what another block returns.
         conv: a `torch.nn.Conv2d` of a square kernel, one stride and one padding, neither dilated nor grouped.
     """
-    block = _Block(
-        tuple(x.shape),
-        (conv.out_channels, conv.kernel_size[0], conv.stride[0], conv.padding[0]),
-        norm,
-        relu,
-        pooling,
-        isinstance(x, Tensor),
-    )
-    gamma, beta = (norm.weight, norm.bias) if norm else (None, None)
-    inputs = (x.data if isinstance(x, Bundles) else x), conv.weight, conv.bias, gamma, beta
-    out = _ConvBlock.apply(*inputs, residual.data if residual else None, block)
+    convolution = (conv.out_channels, conv.kernel_size[0], conv.stride[0], conv.padding[0])
+    block = _block(tuple(x.shape), convolution, norm is not None, relu, pooling)
+    inputs = (x.data if isinstance(x, Bundles) else x), conv.weight, conv.bias
+    affine = (norm.weight, norm.bias) if norm else (None, None)
+    out = _ConvBlock.apply(*inputs, *affine, residual.data if residual else None, block, norm)
     return Bundles(out, block.result)
 
 
@@ -98,36 +93,39 @@ class _Block:
     """What a block computes, and its sizes.
 
     Attributes:
-        images: the input is images, and no bundles yet.
-        convolved, result: (B, C, H, W) after the convolution, and of what is returned.
+        shape, convolved, result: (B, C, H, W) of the input, after the convolution, and of what is returned.
+        c_shape: the kernel's ``Shape``.
     """
 
     def __init__(
         self,
-        shape: tuple[int, ...],
+        shape: tuple[int, int, int, int],
         convolution: tuple[int, int, int, int],
-        norm: BatchNorm2d | None,
+        norm: bool,
         relu: bool,
         pooling: Pooling | None,
-        images: bool,
     ):
         batch, channels, height, width = shape
         outputs, kernel, stride, padding = convolution
+        sides = _sides((height, width), kernel, stride, padding)
         pool = (pooling.kernel, pooling.stride, pooling.padding) if pooling else (0, 1, 0)
-        self.shape, self.norm, self.images = (batch, channels, height, width), norm, images
-        self.convolved = (batch, outputs, *_sides((height, width), kernel, stride, padding))
-        self.result = (batch, outputs, *(_sides(self.convolved[2:], *pool) if pooling else self.convolved[2:]))
-        self.c_shape = (ctypes.c_int * 12)(
-            channels, height, width, *convolution, norm is not None, relu, *pool
-        )
+        self.shape = shape
+        self.convolved = (batch, outputs, *sides)
+        self.result = (batch, outputs, *(_sides(sides, *pool) if pooling else sides))
+        self.c_shape = (ctypes.c_int * 12)(channels, height, width, *convolution, norm, relu, *pool)
 
 
-def _sides(sides: tuple[int, ...], kernel: int, stride: int, padding: int) -> tuple[int, int]:
+_block = lru_cache(maxsize=1024)(_Block)
+
+
+def _sides(sides: tuple[int, int], kernel: int, stride: int, padding: int) -> tuple[int, int]:
     height, width = ((side + 2 * padding - kernel) // stride + 1 for side in sides)
     return height, width
 
 
-def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
+@cache
+def _library(dtype: torch.dtype) -> Any:
+    """The kernels; None where there are none."""
     return compiled("conv_block", REAL=_REAL[dtype])
 
 
@@ -144,10 +142,12 @@ class _ConvBlock(torch.autograd.Function):
         beta: Tensor | None,
         residual: Tensor | None,
         block: _Block,
+        norm: BatchNorm2d | None,
     ) -> Tensor:
-        kernel, norm = _library(x.dtype), block.norm
-        assert kernel is not None
-        x = _packed(kernel, x, block.shape) if block.images else x
+        kernel = _library(x.dtype)
+        # Images have the shape of the block, bundles another one, of as many dimensions.
+        ctx.images = tuple(x.shape) == block.shape
+        x = _packed(kernel, x, block.shape) if ctx.images else x
         weight = weight.contiguous()
         convolved = _bundles(kernel, x, block.convolved)
         moments = x.new_empty((3, len(weight)))
@@ -171,14 +171,13 @@ class _ConvBlock(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, weight, gamma, convolved, moments, out = ctx.saved_tensors
-        of_x, _, of_bias, of_gamma, _, of_residual, _ = ctx.needs_input_grad
+        of_x, _, of_bias, _, _, of_residual, *_ = ctx.needs_input_grad
         kernel, block = _library(x.dtype), ctx.block
-        assert kernel is not None
         # The images' is the most expensive one, and not needed.
         dx = torch.empty_like(x) if of_x else None
         dw = torch.empty_like(weight)
         dbias = moments.new_empty(len(weight)) if of_bias else None
-        dgamma, dbeta = (torch.empty_like(gamma), torch.empty_like(gamma)) if block.norm else (None, None)
+        dgamma, dbeta = (torch.empty_like(gamma), torch.empty_like(gamma)) if gamma is not None else (None, None)
         dresidual = torch.empty_like(convolved) if of_residual else None
         kernel.backward(
             block.c_shape,
@@ -187,9 +186,9 @@ class _ConvBlock(torch.autograd.Function):
             *map(_pointer, (dx, dw, dbias, dgamma, dbeta, dresidual)),
             ctypes.c_int(block.shape[0]),
         )
-        if dx is not None and block.images:
+        if dx is not None and ctx.images:
             dx = _unpacked(kernel, dx, block.shape)
-        return dx, dw, dbias, dgamma, dbeta, dresidual, None
+        return dx, dw, dbias, dgamma, dbeta, dresidual, None, None
 
 
 class _Unpack(torch.autograd.Function):
