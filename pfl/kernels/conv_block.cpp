@@ -109,11 +109,12 @@ struct Correlation {
     size from_plane, to_plane;
 };
 
-// A pixel of ROWS planes of results: sums over planes and taps.
-template <int ROWS>
+// A pixel of ROWS planes of results: sums over planes and taps, for all of a bundle's images or the first half.
+template <int ROWS, int HALVES>
 OWN_REGISTERS void correlate(const Correlation& c, Span ys, Span xs, const real* bias, real* to) {
-    vec total[ROWS][2];
-    UNROLLED for (int r = 0; r < ROWS; r++) total[r][0] = total[r][1] = all(bias ? bias[r] : 0);
+    vec total[ROWS][HALVES];
+    UNROLLED for (int r = 0; r < ROWS; r++)
+        UNROLLED for (int h = 0; h < HALVES; h++) total[r][h] = all(bias ? bias[r] : 0);
     const real* from = c.from + size(ys.source * c.width + xs.source) * LANES;
     const real* w = c.w + (ys.tap * c.kernel + xs.tap) * ROWS;
     const size from_row = c.width * LANES, w_row = c.step * c.kernel * ROWS, w_plane = c.kernel * c.kernel * ROWS;
@@ -122,18 +123,16 @@ OWN_REGISTERS void correlate(const Correlation& c, Span ys, Span xs, const real*
         for (int y = 0; y < ys.count; y++) {
             const real *x = from + y * from_row, *end = x + xs.count * LANES, *tap = w + y * w_row;
             for (; x < end; x += LANES, tap += w_tap) {
-                const vec low = held(load(x)), high = held(load(x + V));
+                vec value[HALVES];
+                UNROLLED for (int h = 0; h < HALVES; h++) value[h] = held(load(x + h * V));
                 UNROLLED for (int r = 0; r < ROWS; r++) {
                     const vec weight = held(all(tap[r]));
-                    total[r][0] += low * weight;
-                    total[r][1] += high * weight;
+                    UNROLLED for (int h = 0; h < HALVES; h++) total[r][h] += value[h] * weight;
                 }
             }
         }
-    UNROLLED for (int r = 0; r < ROWS; r++) {
-        store(to + r * c.to_plane, total[r][0]);
-        store(to + r * c.to_plane + V, total[r][1]);
-    }
+    UNROLLED for (int r = 0; r < ROWS; r++)
+        UNROLLED for (int h = 0; h < HALVES; h++) store(to + r * c.to_plane + h * V, total[r][h]);
 }
 
 // ``work.template operator()<n>()`` for an n that is known at run time, of 1 to MOST.
@@ -147,10 +146,10 @@ inline void with_constant(int n, Work work) {
     }
 }
 
-// The product of ``weight(row, plane)``, which points at a kernel's taps, and ``from``, for all bundles: planes of
+// The product of ``weight(row, plane)``, which points at a kernel's taps, and ``from``, for n images: planes of
 // results (bundles, rows, to_height, to_width). ``finish(row)`` follows on each, while it is in the cache.
 template <class Weight, class Spans, class Finish>
-inline void correlate_all(const Sizes& s, int bundles, const real* from, int planes, int height, int width, Weight weight,
+inline void correlate_all(const Sizes& s, int n, const real* from, int planes, int height, int width, Weight weight,
                           Spans span, int step, const real* bias, real* to, int rows, int to_height, int to_width,
                           Finish finish) {
     static thread_local std::vector<real> packed;
@@ -165,12 +164,13 @@ inline void correlate_all(const Sizes& s, int bundles, const real* from, int pla
                 for (int r = 0; r < ROWS; r++)
                     for (int tap = 0; tap < s.taps; tap++)
                         packed[(size(i) * s.taps + tap) * ROWS + r] = weight(row + r, i)[tap];
-            for (int bundle = 0; bundle < bundles; bundle++) {
+            for (int bundle = 0; bundle * LANES < n; bundle++) {
+                const auto at = n - bundle * LANES > V ? correlate<ROWS, 2> : correlate<ROWS, 1>;
                 c.from = from + bundle * planes * c.from_plane;
                 real* pixel = to + (size(bundle) * rows + row) * c.to_plane;
                 for (const Span& y : ys)
                     for (const Span& x : xs) {
-                        correlate<ROWS>(c, y, x, bias ? bias + row : nullptr, pixel);
+                        at(c, y, x, bias ? bias + row : nullptr, pixel);
                         pixel += LANES;
                     }
             }
@@ -206,7 +206,7 @@ constexpr int FIRST_LEVEL = 24 << 10;               // bytes of cache that a chu
 constexpr int TOGETHER = 4;                         // bundles at once of small planes
 
 // Adds to ``totals`` (ROWS, COLUMNS, kernel, kernel) the products of ROWS planes of dz and COLUMNS planes of x.
-template <int ROWS, int COLUMNS>
+template <int ROWS, int COLUMNS, int HALVES>
 OWN_REGISTERS void weight_gradient(const Sizes& s, const real* x, const real* dz, size dz_bundle, vec* totals,
                                    int bundles) {
     const size in = s.in, out = s.out, step = s.stride * LANES;
@@ -235,7 +235,7 @@ OWN_REGISTERS void weight_gradient(const Sizes& s, const real* x, const real* dz
                                            size((y * s.stride + ky - s.padding) * s.width + x0 * s.stride + kx - s.padding) *
                                                LANES;
                         for (; g < end; g += LANES, from += step)
-                            UNROLLED for (int v = 0; v < LANES; v += V) {
+                            UNROLLED for (int v = 0; v < HALVES * V; v += V) {
                                 vec value[COLUMNS];
                                 UNROLLED for (int c = 0; c < COLUMNS; c++) value[c] = held(load(from + c * in + v));
                                 UNROLLED for (int r = 0; r < ROWS; r++) {
@@ -252,18 +252,22 @@ OWN_REGISTERS void weight_gradient(const Sizes& s, const real* x, const real* dz
 
 // dw of ``outputs`` planes, at most MOST_OUTPUTS.
 inline void weight_gradients(const Sizes& s, int outputs, const real* x, const real* dz, size dz_bundle, real* dw,
-                             int bundles) {
+                             int n) {
     static thread_local std::vector<real> scratch;
     scratch.resize(MOST_OUTPUTS * MOST_CHANNELS * s.taps * V);
     vec* totals = reinterpret_cast<vec*>(scratch.data());
+    const int whole = n / LANES + (n % LANES > V);  // bundles with images in both halves
     const int together = s.pixels <= LANES ? TOGETHER : 1;
     with_constant<MOST_OUTPUTS>(outputs, [&]<int ROWS>() {
         for (int tile = 0, c = 0, count; (count = of_tile(s.channels, MOST_CHANNELS, tile)); tile++, c += count) {
             std::fill(scratch.begin(), scratch.end(), real(0));
             with_constant<MOST_CHANNELS>(count, [&]<int COLUMNS>() {
-                for (int bundle = 0; bundle < bundles; bundle += together)
-                    weight_gradient<ROWS, COLUMNS>(s, x + (size(bundle) * s.channels + c) * s.in, dz + bundle * dz_bundle,
-                                                   dz_bundle, totals, std::min(together, bundles - bundle));
+                const auto from = [&](int bundle) { return x + (size(bundle) * s.channels + c) * s.in; };
+                for (int bundle = 0; bundle < whole; bundle += together)
+                    weight_gradient<ROWS, COLUMNS, 2>(s, from(bundle), dz + bundle * dz_bundle, dz_bundle, totals,
+                                                      std::min(together, whole - bundle));
+                if (n > whole * LANES)
+                    weight_gradient<ROWS, COLUMNS, 1>(s, from(whole), dz + whole * dz_bundle, dz_bundle, totals, 1);
             });
             for (int r = 0; r < ROWS; r++)
                 sums(totals + r * count * s.taps, count * s.taps, dw + (size(r) * s.channels + c) * s.taps);
@@ -431,7 +435,7 @@ void forward(const Shape& shape, const real* x, const real* w, const real* bias,
     };
     const auto weight = [&](int o, int c) { return w + (size(o) * s.channels + c) * s.taps; };
     const auto span = [&](int at, int length) { return forward_span(s, at, length); };
-    correlate_all(s, bundles, x, s.channels, s.height, s.width, weight, span, 1, bias, z, s.outputs, s.rows, s.columns,
+    correlate_all(s, n, x, s.channels, s.height, s.width, weight, span, 1, bias, z, s.outputs, s.rows, s.columns,
                   finish_plane);
 }
 
@@ -487,12 +491,12 @@ void backward(const Shape& shape, const real* dout, const real* x, const real* w
     for (int tile = 0, o = 0, count; (count = of_tile(s.outputs, MOST_OUTPUTS, tile)); tile++, o += count) {
         const int row = dx ? o : 0;
         for (int r = 0; r < count; r++) gradient_of_plane(o + r, row + r);
-        weight_gradients(s, count, x, dz + row * s.out, kept * s.out, dw + size(o) * s.channels * s.taps, bundles);
+        weight_gradients(s, count, x, dz + row * s.out, kept * s.out, dw + size(o) * s.channels * s.taps, n);
     }
     if (!dx) return;
     const auto weight = [&](int c, int o) { return w + (size(o) * s.channels + c) * s.taps; };
     const auto span = [&](int at, int length) { return backward_span(s, at, length); };
-    correlate_all(s, bundles, dz, s.outputs, s.rows, s.columns, weight, span, -s.stride, nullptr, dx, s.channels, s.height,
+    correlate_all(s, n, dz, s.outputs, s.rows, s.columns, weight, span, -s.stride, nullptr, dx, s.channels, s.height,
                   s.width, [](int) {});
 }
 }
