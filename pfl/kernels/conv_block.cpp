@@ -103,10 +103,13 @@ inline int of_tile(int all, int most, int number) {
     return number < tiles ? all / tiles + (number < all % tiles) : 0;
 }
 
+constexpr int FIRST_LEVEL = 24 << 10;  // bytes of the nearest cache that data to be used again may take
+
 struct Correlation {
     const real *from, *w;  // of the bundle; weights (planes, kernel, kernel, ROWS)
     int planes, width, kernel, step;
     size from_plane, to_plane;
+    bool begun;  // the results hold the sums over planes before
 };
 
 // A pixel of ROWS planes of results: sums over planes and taps, for all of a bundle's images or the first half.
@@ -114,7 +117,8 @@ template <int ROWS, int HALVES>
 OWN_REGISTERS void correlate(const Correlation& c, Span ys, Span xs, const real* bias, real* to) {
     vec total[ROWS][HALVES];
     UNROLLED for (int r = 0; r < ROWS; r++)
-        UNROLLED for (int h = 0; h < HALVES; h++) total[r][h] = all(bias ? bias[r] : 0);
+        UNROLLED for (int h = 0; h < HALVES; h++)
+            total[r][h] = c.begun ? load(to + r * c.to_plane + h * V) : all(bias ? bias[r] : 0);
     const real* from = c.from + size(ys.source * c.width + xs.source) * LANES;
     const real* w = c.w + (ys.tap * c.kernel + xs.tap) * ROWS;
     const size from_row = c.width * LANES, w_row = c.step * c.kernel * ROWS, w_plane = c.kernel * c.kernel * ROWS;
@@ -154,7 +158,8 @@ inline void correlate_all(const Sizes& s, int n, const real* from, int planes, i
                           Finish finish) {
     static thread_local std::vector<real> packed;
     packed.resize(size(planes) * s.taps * MOST_ROWS);
-    Correlation c{nullptr, packed.data(), planes, width, s.kernel, step, plane(height, width), plane(to_height, to_width)};
+    Correlation c{nullptr, packed.data(), planes, width, s.kernel, step, plane(height, width), plane(to_height, to_width), false};
+    const int most = std::max(1, FIRST_LEVEL / (s.taps * LANES * int(sizeof(real))));
     std::vector<Span> ys, xs;
     for (int y = 0; y < to_height; y++) ys.push_back(span(y, height));
     for (int x = 0; x < to_width; x++) xs.push_back(span(x, width));
@@ -166,13 +171,18 @@ inline void correlate_all(const Sizes& s, int n, const real* from, int planes, i
                         packed[(size(i) * s.taps + tap) * ROWS + r] = weight(row + r, i)[tap];
             for (int bundle = 0; bundle * LANES < n; bundle++) {
                 const auto at = n - bundle * LANES > V ? correlate<ROWS, 2> : correlate<ROWS, 1>;
-                c.from = from + bundle * planes * c.from_plane;
-                real* pixel = to + (size(bundle) * rows + row) * c.to_plane;
-                for (const Span& y : ys)
-                    for (const Span& x : xs) {
-                        at(c, y, x, bias ? bias + row : nullptr, pixel);
-                        pixel += LANES;
-                    }
+                // What a pixel depends on of so many planes stays in the first cache until the next pixel.
+                for (int part = 0, first = 0; (c.planes = of_tile(planes, most, part)); part++, first += c.planes) {
+                    c.begun = part > 0;
+                    c.from = from + (size(bundle) * planes + first) * c.from_plane;
+                    c.w = packed.data() + size(first) * s.taps * ROWS;
+                    real* pixel = to + (size(bundle) * rows + row) * c.to_plane;
+                    for (const Span& y : ys)
+                        for (const Span& x : xs) {
+                            at(c, y, x, bias ? bias + row : nullptr, pixel);
+                            pixel += LANES;
+                        }
+                }
             }
         });
         for (int r = 0; r < count; r++) finish(row++);
@@ -202,8 +212,7 @@ inline void sums(const vec* from, int count, real* to) {
 }
 
 constexpr int MOST_OUTPUTS = 4, MOST_CHANNELS = 3;  // of weight gradients at once: their sums fill the registers
-constexpr int FIRST_LEVEL = 24 << 10;               // bytes of cache that a chunk of rows may take
-constexpr int TOGETHER = 4;                         // bundles at once of small planes
+constexpr int TOGETHER = 4;  // bundles at once of small planes
 
 // Adds to ``totals`` (ROWS, COLUMNS, kernel, kernel) the products of ROWS planes of dz and COLUMNS planes of x.
 template <int ROWS, int COLUMNS, int HALVES>
@@ -483,7 +492,7 @@ void backward(const Shape& shape, const real* dout, const real* x, const real* w
                     store(g + at, gradient);
                     totals.v[half] += gradient;
                 });
-                total += totals.of(LANES);
+                total += totals.of(n - bundle * LANES);
             }
         }
         if (dbias) dbias[o] = total;

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,11 @@ from pfl.kernels import compiled
 from pfl.models._layers import BatchNorm2d
 
 INSTRUCTIONS = ("AVX2", "AVX512")
-"""Of CPUs on which our kernels are the faster ones: without them, torch's are."""
+"""Of CPUs on which our kernels are the faster ones. Measured on AVX2 (``benchmarks.kernels``)."""
+
+FEWEST = {"narrow": 4, "wide": 12}
+"""Images of a batch from which on they are, for networks of at most 16 channels and of more: a few images leave
+lanes idle, and weights must be laid out anew in every step. Measured by the same."""
 
 _REAL = {torch.float32: "float", torch.float64: "double"}
 
@@ -51,13 +55,14 @@ class Bundles:
         return _Unpack.apply(self.data, self.shape)
 
 
-def usable(x: Tensor, modules: Iterable[nn.Module]) -> bool:
+def usable(x: Tensor, modules: Iterable[nn.Module], width: Literal["narrow", "wide"]) -> bool:
     """Whether a network of ``modules`` takes its images ``x`` through `conv_block`, and not torch's operations.
 
     Its modules must not be watched, as hooks would see neither inputs nor outputs.
     """
     return (
-        x.device.type == "cpu"
+        len(x) >= FEWEST[width]
+        and x.device.type == "cpu"
         and x.dtype in _REAL
         and torch.get_num_threads() == 1
         and not torch.is_autocast_enabled("cpu")

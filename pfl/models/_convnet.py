@@ -100,11 +100,12 @@ class Layers(nn.Sequential):
             if isinstance(layer, nn.MaxPool2d):
                 self._blocks.append(self._rest)
                 self._rest = []
+        self._wide = any(block[0].out_channels > WIDE for block in self._blocks)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.alone:
             return super().forward(x)
-        if usable(x, self):
+        if usable(x, self, "wide" if self._wide else "narrow"):
             bundles: Any = x
             for block in self._blocks:
                 bundles = conv_block(bundles, *block[:-2], pooling=Pooling(2, 2))

@@ -13,6 +13,8 @@ from pfl.models import Shape
 from pfl.models._layers import BatchNorm2d, channels_last
 from pfl.models._network import Network
 
+MANY = 32  # images from which on torch is the faster one with channels last
+
 
 def resnet(
     shape: Shape, classes: int, blocks: tuple[int, ...], stem: Literal["imagenet", "cifar"] = "imagenet"
@@ -55,11 +57,11 @@ class ResidualLayers(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         if not self.alone:
             return super().forward(x)
-        if not usable(x, self.modules()):
-            return super().forward(channels_last(x))
         conv, norm, _, pool, *layers, average, flatten = self
-        pooling = None if isinstance(pool, nn.Identity) else Pooling(3, 2, 1)
-        y = conv_block(x, conv, norm, pooling=pooling)
+        # Planes that nothing pools exceed the second cache, where torch is the faster one.
+        if isinstance(pool, nn.Identity) or not usable(x, self.modules(), "wide"):
+            return super().forward(channels_last(x) if len(x) >= MANY else x)
+        y = conv_block(x, conv, norm, pooling=Pooling(3, 2, 1))
         for layer in layers:
             for block in layer:
                 y = block.fused(y)
