@@ -40,4 +40,4 @@ docs: .venv
 
 # New golden trajectories, to go with a new numerics version.
 golden: .venv
-	$(ACTIVATE) && OMP_NUM_THREADS=1 python -m tests.golden.trajectory
+	$(ACTIVATE) && export OMP_NUM_THREADS=1 && python -m tests.golden.trajectory && python -m tests.golden.networks

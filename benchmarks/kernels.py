@@ -1,8 +1,9 @@
 """Our kernels beside torch's operations on one thread: a training step of each network, by batch size.
 
-``python -m benchmarks.kernels``. The rule in `pfl.kernels.conv_block.usable` and ``FEWEST_IMAGES`` there come from
-this. Steps of the textbook network (default layout), of torch's operations with channels last and of the kernels
-take turns; figures are medians of the thread's CPU time, so that other work on the machine falls on all alike.
+``python -m benchmarks.kernels``. It made the rules of `pfl.kernels.conv_block.usable` and ``FEWEST``, and which
+networks of `pfl.models._resnet` take the kernels. Steps of the textbook network (default layout), of torch's
+operations as a client alone takes them without the kernels, and of the kernels take turns; figures are medians
+of the thread's CPU time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 from unittest.mock import patch
 
 import torch
@@ -36,7 +37,7 @@ def main(
     """Print milliseconds of a step, and how many times as fast as the textbook network it is."""
     torch.set_num_threads(1)
     found: dict[str, dict[int, dict[str, float]]] = {}
-    for name in model or ("lenet5_bn", "lenet4", "spfl_cnn", "cnn4", "resnet8", "resnet10"):
+    for name in model or ("lenet5_bn", "lenet4", "spfl_cnn", "cnn4", "resnet8", "resnet8_cifar", "resnet10"):
         for size in batch_size or (2, 4, 8, 10, 16, 20, 32, 50, 64):
             found.setdefault(name, {})[size] = times = measure(name, size, seconds)
             textbook = times["textbook"]
@@ -53,7 +54,7 @@ def measure(name: str, size: int, seconds: float) -> dict[str, float]:
     x, y = torch.randn(size, *shape), torch.randint(10, (size,))
     steps = {
         "textbook": _step(network, x, y, alone=False),
-        "channels last": _without_kernels(_step(network, x, y, alone=True)),
+        "torch alone": _without_kernels(_step(network, x, y, alone=True)),
         "kernels": _step(network, x, y, alone=True),
     }
     times: dict[str, list[float]] = {kind: [] for kind in steps}
@@ -83,7 +84,7 @@ def _step(network: nn.Module, x: torch.Tensor, y: torch.Tensor, alone: bool) -> 
 
 
 def _without_kernels(step: Callable[[], None]) -> Callable[[], None]:
-    def without() -> Any:
+    def without() -> None:
         with patch.object(conv_block, "INSTRUCTIONS", ()):
             step()
 

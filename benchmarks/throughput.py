@@ -1,8 +1,8 @@
 """Training samples a second of one trial, ours beside the naive loop.
 
 ``python -m benchmarks.throughput --help``. Both run in one process, a new one for each network, round after
-round in turn with the same participants, so that whatever else the machine does falls on both alike. The share
-of the core's peak is that of local training: FLOP of the plain network by those of a large matrix product.
+round in turn with the same participants, so that whatever else the machine does falls on both alike. The
+share of the core's peak is that of local training: FLOP of the plain network by those of a matrix product.
 """
 
 from __future__ import annotations

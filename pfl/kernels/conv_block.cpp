@@ -48,7 +48,7 @@ inline vec held(vec v) {
 // Numbers of a plane: an odd count of pixels, as planes a power of two apart compete for the same cache lines.
 inline size plane(int height, int width) { return size(height * width | 1) * LANES; }
 
-// Two lanes at a time of a pixel: ``work(first number)`` of both vectors of each of ``pixels``.
+// ``work(first number, half)`` of both halves of a bundle, for each of ``pixels``.
 template <class Work>
 inline void each_vector(int pixels, Work work) {
     for (size at = 0; at < size(pixels) * LANES; at += LANES) {
@@ -189,18 +189,19 @@ inline void correlate_all(const Sizes& s, int n, const real* from, int planes, i
     }
 }
 
-// Each vector's sum over its lanes, always in the same order.
-typedef decltype(vec{} > vec{}) lanes_of_two;
+// Adds neighbouring lanes of COUNT vectors until one vector is left, of the sum of each.
+typedef decltype(vec{} > vec{}) lane_numbers;
 template <int COUNT>
 inline void add_neighbours(vec* v) {
     if constexpr (COUNT > 1) {
-        lanes_of_two even;
+        lane_numbers even;
         UNROLLED for (int i = 0; i < V; i++) even[i] = 2 * i;
         UNROLLED for (int i = 0; i < COUNT / 2; i++)
             v[i] = __builtin_shuffle(v[2 * i], v[2 * i + 1], even) + __builtin_shuffle(v[2 * i], v[2 * i + 1], even + 1);
         add_neighbours<COUNT / 2>(v);
     }
 }
+// Each vector's sum over its lanes, always in the same order.
 inline void sums(const vec* from, int count, real* to) {
     for (int i = 0; i < count; i += V) {
         const int some = std::min(V, count - i);

@@ -23,8 +23,8 @@ INSTRUCTIONS = ("AVX2", "AVX512")
 """Of CPUs on which our kernels are the faster ones. Measured on AVX2 (``benchmarks.kernels``)."""
 
 FEWEST = {"narrow": 4, "wide": 12}
-"""Images of a batch from which on they are, for networks of at most 16 channels and of more: a few images leave
-lanes idle, and weights must be laid out anew in every step. Measured by the same."""
+"""Images of a batch from which on they are, for networks of at most 16 channels and of more: fewer leave lanes
+idle, and weights must be laid out anew in every step. Measured by the same."""
 
 _REAL = {torch.float32: "float", torch.float64: "double"}
 
@@ -56,7 +56,7 @@ class Bundles:
 
 
 def usable(x: Tensor, modules: Iterable[nn.Module], width: Literal["narrow", "wide"]) -> bool:
-    """Whether a network of ``modules`` takes its images ``x`` through `conv_block`, and not torch's operations.
+    """Whether a network of ``modules`` takes its images ``x`` through `conv_block`, or torch's operations.
 
     Its modules must not be watched, as hooks would see neither inputs nor outputs.
     """
@@ -182,7 +182,9 @@ class _ConvBlock(torch.autograd.Function):
         dx = torch.empty_like(x) if of_x else None
         dw = torch.empty_like(weight)
         dbias = moments.new_empty(len(weight)) if of_bias else None
-        dgamma, dbeta = (torch.empty_like(gamma), torch.empty_like(gamma)) if gamma is not None else (None, None)
+        dgamma, dbeta = (
+            (torch.empty_like(gamma), torch.empty_like(gamma)) if gamma is not None else (None, None)
+        )
         dresidual = torch.empty_like(convolved) if of_residual else None
         kernel.backward(
             block.c_shape,
