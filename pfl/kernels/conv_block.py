@@ -76,6 +76,7 @@ def conv_block(
     x: Tensor | Bundles,
     conv: Any,
     norm: BatchNorm2d | None = None,
+    *,
     relu: bool = True,
     pooling: Pooling | None = None,
     residual: Bundles | None = None,
