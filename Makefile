@@ -41,7 +41,7 @@ docs: .venv
 
 # New golden trajectories, after an edit that was to move them.
 golden: .venv
-	$(ACTIVATE) && OMP_NUM_THREADS=1 python -m tests.golden.trajectory
+	$(ACTIVATE) && export OMP_NUM_THREADS=1 && python -m tests.golden.trajectory && python -m tests.golden.networks
 
 # Names for what the code does now, in pfl/behaviours.json; to be committed with an edit that moves numbers.
 behaviours: .venv

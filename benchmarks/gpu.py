@@ -23,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.breakdown import flop
 from benchmarks.naive import NaiveFedAvg
 from benchmarks.throughput import naive_round
-from benchmarks.workload import RANDOM, Device, JsonFile, Repeats, Workload, run, timed, write
+from benchmarks.workload import MADE_UP, Device, JsonFile, Repeats, Workload, run, timed, write
 from pfl.config import Execution, Precision
 from pfl.engine.device import computes_in, numerics, peak_memory, resolve_device
 from pfl.engine.simulation import Simulation, simulate
@@ -31,9 +31,9 @@ from pfl.engine.stacked import StackedBackend
 from pfl.models import MODELS
 
 WORK = {
-    "lenet5_bn": Workload(dataset=RANDOM),
+    "lenet5_bn": Workload(dataset=MADE_UP),
     "resnet8, 40 clients": Workload(
-        dataset=RANDOM,
+        dataset=MADE_UP,
         model="resnet8",
         clients=40,
         participation=1.0,

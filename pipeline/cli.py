@@ -147,7 +147,7 @@ def import_(
 
 
 def why_(table: TableName) -> None:
-    """Say of a table's trials whether they have run, and what made rows stale."""
+    """Say which trials of a table have no row, and why."""
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import Sources
@@ -163,7 +163,7 @@ def behaviours(
         list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all tables and figures.")
     ] = None,
 ) -> None:
-    """Record what the code does now, so that it has one name everywhere."""
+    """Give names to what the code does now."""
     from pipeline.figures.config import figure_names, load_figure
     from pipeline.spec.behaviours import record
     from pipeline.spec.table import load_table, table_names

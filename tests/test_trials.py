@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from pfl.config import Config, Execution
+from pfl.data.cache import ordered_checksum
 from pfl.engine import checkpoint
 from pfl.engine.simulation import simulate
 from pfl.models.mobilenet_v2 import weights_file
-from pfl.trials import Trial, commit, run_together, run_trial, trial_key
+from pfl.trials import Trial, commit, edits, git, run_together, run_trial, trial_key
 from tests.conftest import make_trial
 
 CONFIG = Config(
@@ -173,3 +175,32 @@ def test_the_models_of_each_seed_are_in_a_file_of_its_key(trial, dataset, partit
         )
         assert together.keys() == by_itself.keys() == {seed}
         assert all(torch.equal(tensor, by_itself[seed][name]) for name, tensor in together[seed].items())
+
+
+def test_two_orders_of_the_same_images_have_two_keys():
+    config = Config().validated().to_dict()
+    images, labels = np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2), np.array([0, 1])
+    keys = {
+        trial_key(config, ordered_checksum(images[order], labels[order], ("a", "b"), 2), "p", 0, "b")
+        for order in ([0, 1], [1, 0])
+    }
+    assert len(keys) == 2
+
+
+def test_what_is_not_committed_below_a_path_counts_as_an_edit_and_nothing_else(tmp_path):
+    for name in ("pfl/method.py", "tables/old.yaml", "pipeline/report.py"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    person = ("-c", "user.name=Tests", "-c", "user.email=tests@example.org")
+    for command in (["init"], ["add", "--all"], [*person, "commit", "--message", "state"]):
+        assert git(tmp_path, *command) is not None
+    (tmp_path / "pipeline/report.py").write_text("# edited\n")
+    assert not edits(tmp_path, "pfl", "tables/old.yaml")
+    (tmp_path / "tables/new.yaml").touch()
+    assert edits(tmp_path, "tables/new.yaml")
+    (tmp_path / "pfl/new.py").touch()
+    assert edits(tmp_path, "pfl")
+
+
+def test_outside_of_a_checkout_git_says_nothing(tmp_path):
+    assert git(tmp_path, "rev-parse", "HEAD") is None

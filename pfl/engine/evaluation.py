@@ -18,7 +18,7 @@ from pfl.engine.server import Server
 AVERAGES = ("pooled", "client_mean", "client_mean_weighted")
 """Over all test samples; over clients; over clients by their training sizes."""
 
-PART_BYTES = 64 << 20  # of the models that are evaluated at once; bounds the memory of an evaluation
+PART_BYTES = 16 << 20  # of the models that are evaluated at once; bounds the memory of an evaluation
 
 
 def moments(method: Method, server: Server) -> tuple[Moment, ...]:

@@ -19,8 +19,7 @@ from pfl.engine.augmentation import draw
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import Groups
 from pfl.engine.method import Method, Phase
-from pfl.models._convnet import Layers
-from pfl.models._layers import BatchNorm2d, ChannelsLast, Dropout
+from pfl.models._layers import BatchNorm2d, Dropout, FasterAlone
 from pfl.models._network import Network
 from pfl.rng import generator, integer_seed
 
@@ -49,7 +48,7 @@ class Program:
     def alone(self) -> None:
         """Tell ``net`` that it will compute one client at a time."""
         for module in self.net.modules():
-            if isinstance(module, Layers | ChannelsLast | BatchNorm2d):
+            if isinstance(module, FasterAlone):
                 module.alone = True
 
     @cached_property

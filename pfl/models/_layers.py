@@ -7,7 +7,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class BatchNorm2d(nn.BatchNorm2d):
+class FasterAlone(nn.Module):
+    """Computes one client's tensors in a faster way than a stack's, to rounding the same.
+
+    Attributes:
+        alone: the tensors are one client's.
+    """
+
+    alone: bool = False
+
+
+class BatchNorm2d(nn.BatchNorm2d, FasterAlone):
     """Batch norm (Ioffe and Szegedy, 2015) over the real rows of a padded batch.
 
     Differs from `torch.nn.BatchNorm2d` in two ways: there is no batch counter, which could not be averaged,
@@ -21,7 +31,6 @@ class BatchNorm2d(nn.BatchNorm2d):
             does not under vmap.
     """
 
-    alone: bool = False
     rows: Tensor | None = None
     running_mean: Tensor
     running_var: Tensor
@@ -62,14 +71,8 @@ def channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
 
 
-class ChannelsLast(nn.Module):
-    """`channels_last`, for a network whose convolutions are all wide.
-
-    Attributes:
-        alone: the images are one client's, not those of a stack, which is laid out in another way.
-    """
-
-    alone: bool = False
+class ChannelsLast(FasterAlone):
+    """`channels_last`, for a network whose convolutions are all wide."""
 
     def forward(self, x: Tensor) -> Tensor:
         return channels_last(x) if self.alone else x

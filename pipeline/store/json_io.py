@@ -70,6 +70,6 @@ def load_results(table: str, root: Path) -> dict[str, Any]:
     found = stored(path) or {}
     with suppress(ValueError):
         Table.model_validate(found.get("config"))
-        if {"table", "subset", "cells"} <= found.keys():
+        if {"table", "subset", "cells", "sources"} <= found.keys():
             return found
     raise InvalidInput("results", str(path), "a file that a sweep of this version wrote; run it again")

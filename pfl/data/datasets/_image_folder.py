@@ -54,7 +54,7 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
 def _numbered(images: list[Labelled]) -> list[Labelled]:
     """The images of a split by their files' numbers if these are consecutive, else as they are."""
     stems = [PurePosixPath(image.name).stem for image in images]
-    if not all(stem.isdecimal() for stem in stems):
+    if not stems or not all(stem.isdecimal() for stem in stems):
         return images
     by_number = dict(sorted(zip(map(int, stems), images, strict=True)))
     consecutive = len(by_number) == len(images) == max(by_number) - min(by_number) + 1

@@ -45,7 +45,7 @@ def ready(project: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Pat
     manifest = {"table": "small", "datasets": {"digits": {"shape": [1, 8, 8], "classes": 10}}}
     Path("data/manifests").mkdir(parents=True)
     Path("data/manifests/small.json").write_text(json.dumps(manifest))
-    monkeypatch.setattr(Sources, "current", lambda: SOURCES)
+    monkeypatch.setattr(Sources, "current", lambda _=None: SOURCES)
     monkeypatch.setattr("pipeline.sweep.train_sweep.Tracker", Quiet)
     run_with(monkeypatch, lambda scheduler, *_: finish(scheduler))
     return project
