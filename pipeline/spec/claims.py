@@ -127,7 +127,7 @@ class Margin(_Claim):
     at_least: float | None = None
     """Points; where the paper names a range, its lower end."""
     at_most: float | None = None
-    """Points. Beside `at_least` it refutes nothing: a gain above the range is a gain of at least the range."""
+    """Points. Beside `at_least` it refutes nothing: a gain above a range is at least the range."""
 
     def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
         settings = self.settings or list(columns)
@@ -193,7 +193,7 @@ class Closeness(_Claim):
 
 
 class Trend(_Claim):
-    """A row's accuracy, or its margin over the best of the others, is higher in one column than in another."""
+    """A row's accuracy, or its margin over the best of the others, is higher in one column than another."""
 
     kind: Literal["trend"]
     """Selects this kind."""

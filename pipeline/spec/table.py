@@ -187,7 +187,9 @@ class Resources(Strict):
 
     cpus: int = Field(default=1, ge=1)
     """CPU cores, and threads of torch."""
-    gpus: Annotated[float | Literal["auto"], PlainValidator(_gpus, json_schema_input_type=Share | Literal["auto"])] = "auto"
+    gpus: Annotated[
+        float | Literal["auto"], PlainValidator(_gpus, json_schema_input_type=Share | Literal["auto"])
+    ] = "auto"
     """GPUs; a fraction lets several trials share one. `auto`: a quarter of a GPU where there is one."""
 
 
