@@ -33,11 +33,15 @@ lock: .venv
 	.venv/bin/uv pip compile pyproject.toml --all-extras --upgrade --no-annotate \
 	    --python-version 3.11 --python-platform x86_64-manylinux_2_28 -o requirements.lock
 
-# The table of methods, from the code, and the picture of a report, from the latest `make repro`.
+# The documentation site in site/, with the pages and the schema that are made from the code, and the picture of a
+# report, from the latest `make repro`.
 docs: .venv
 	$(ACTIVATE) && { printf '# Methods\n\nPrinted by `pfl methods --markdown` (`make docs`): what a method mixes, keeps and sends is '; \
 	    printf 'observed in\na few rounds with its defaults.\n\n'; pfl methods --markdown; } > docs/methods.md
+	$(ACTIVATE) && python -m pipeline.spec.reference
 	@sh docs/report.sh
+	$(ACTIVATE) && NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	@echo 'docs: site/index.html'
 
 # New golden trajectories, after an edit that was to move them.
 golden: .venv

@@ -16,7 +16,13 @@ from pfl.errors import InvalidInput, unknown_name
 class Strict(BaseModel):
     """A mapping that accepts its own keys and types and no others."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_by_alias=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        validate_by_alias=True,
+        use_attribute_docstrings=True,  # they are the reference and the schema for editors
+    )
 
     @model_validator(mode="before")
     @classmethod
