@@ -1,6 +1,6 @@
 """The report on data: every partition rule drawn, the papers' figures beside ours, and loading times.
 
-``python -m benchmarks.data``. Reads the data sets that are present and writes ``reports/data/``.
+``python -m benchmarks.data``. Reads the data sets that are present and writes ``reports/engineering/data/``.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ NEEDS = {
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="Folder that is written.")] = Path("reports/data"),
+    out: Annotated[Path, typer.Option(help="Folder that is written.")] = Path("reports/engineering/data"),
 ) -> None:
     """Draw the partition rules on CIFAR-10, compare them with the papers' figures, and measure loading."""
     write_data_report(out)
