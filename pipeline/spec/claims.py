@@ -33,25 +33,35 @@ class Finding:
     shown: str
 
 
-class _Claim(Strict):
-    """Base of the claims.
+class Stated(Strict):
+    """Base of all claims, about tables and about figures.
 
     Attributes:
         says: the paper's words.
-        place: where it says so.
+    """
+
+    says: str
+
+    def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
+        """Raise `InvalidInput` where the claim names a setting or a row that the table does not have."""
+
+
+class _Claim(Stated):
+    """Base of the claims about a table.
+
+    Attributes:
+        place: where the paper says so.
         row: the row that the claim is about.
         among: the rows that it is compared with; empty: all others.
         settings: the columns that the claim is about; empty: all.
     """
 
-    says: str
     place: str
     row: str
     among: list[str] = []
     settings: list[str] = []
 
     def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
-        """Raise `InvalidInput` where the claim names a setting or a row that the table does not have."""
         for name in self.settings:
             if name not in settings:
                 raise unknown_name("claims.settings", name, settings)

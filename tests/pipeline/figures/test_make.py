@@ -55,7 +55,7 @@ def test_each_family(project, name, changes):
     picture = (OUT / f"{name}.svg").read_text()
     assert "With changes" in picture and "digits" in picture
     assert content["changes"]
-    assert all(said["verdict"] for said in content["says"])
+    assert all(claim["answer"] for claim in content["claims"])
     rows = (OUT / f"{name}.csv").read_text().splitlines()
     assert rows[0] == "panel,series,x,value,std" and len(rows) > 2
     overview = (OUT / "README.md").read_text()
