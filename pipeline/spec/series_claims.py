@@ -1,7 +1,7 @@
 """What a paper says about a figure of its own, held against the series that we draw.
 
-As in `pipeline.spec.claims`, a claim is declared with the paper's words and has one of three answers. Each panel
-is tested by itself. The kinds:
+As in `pipeline.spec.claims`, a claim is declared with the paper's words and has one of three answers. Each
+panel is tested by itself. The kinds:
 
 * ``highest``: a series has the highest value of its panel;
 * ``order``: the means of the series come in an order;
