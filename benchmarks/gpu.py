@@ -54,7 +54,7 @@ def main(
     repeats: Repeats = 5,
     device: Device = "cuda",
     log: Annotated[Path, typer.Option(help="What is printed is also written here.")] = Path(
-        "reports/speed/gpu.log"
+        "reports/engineering/speed/gpu.log"
     ),
     json_file: JsonFile = None,
 ) -> None:

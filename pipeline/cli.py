@@ -21,7 +21,6 @@ def add_commands(app: typer.Typer) -> None:
     app.command()(tables)
     app.command()(trials)
     app.command()(track)
-    app.command()(data_report)
     app.command()(overview)
     app.command()(figures)
     app.command()(figure)
@@ -183,19 +182,6 @@ def track(table: TableName) -> None:
     from pipeline.store.workspace import Sources
 
     print(f"{rebuild(Path.cwd(), table, Ledger(Sources.current()).find)} trials entered")
-
-
-def data_report(
-    out: Annotated[Path, typer.Option(help="Folder that is written.")] = Path("reports/data"),
-) -> None:
-    """Draw the partition rules on CIFAR-10.
-
-    They are held against the papers' figures, and what loading takes is measured.
-    """
-    from pipeline.data_report import write_data_report
-
-    write_data_report(out)
-    print(f"report: {out}/README.md and index.html")
 
 
 def overview() -> None:

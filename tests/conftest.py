@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,10 @@ CONFIG = Config(
     dtype="float64",
 )
 """Three rounds in float64, evaluated after each, on a network with batch norm."""
+
+
+SAMPLE = ("fedavg", "fesem", "pfedsim", "spfl")
+"""Methods that `sampled` keeps in the fast suite: of averages, of clusters, of layers, of phases."""
 
 
 def make_dataset(shape: tuple[int, int, int] = (1, 16, 16), classes: int = 4, samples: int = 240) -> Dataset:
@@ -65,6 +70,11 @@ def make_clients(dataset: Dataset, sizes: list[int], tests: int = 8) -> Partitio
     return Partition(
         spec="file:tests.json", train=tuple(train), test=tuple(test), data_checksum=dataset.checksum
     )
+
+
+def sampled(methods: Iterable[str]) -> list[Any]:
+    """Parameters of a test for each method: `SAMPLE` in the fast suite, all others in the slow one."""
+    return [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.slow) for name in methods]
 
 
 def interrupt(round: int, config: Config, dataset: Dataset, partition: Partition, *more: Any) -> None:

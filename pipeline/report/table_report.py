@@ -41,7 +41,7 @@ CAPTIONS = {
     "partitions": "Samples by client and class: the area of a bubble is the number of samples.",
     "communication": "Accuracy against the bytes that all clients together sent and received.",
     "costs": "Of one simulation; ranges are over the settings. The wall time is measured while other "
-    "simulations share the machine, so it compares no methods: reports/speed does.",
+    "simulations share the machine, so it compares no methods: reports/engineering/speed does.",
     "search": "Validation accuracy of the search: a marker per trial, a line for the best so far. "
     "Trial 0 is the pinned configuration.",
 }

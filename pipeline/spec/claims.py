@@ -33,11 +33,19 @@ class Finding:
     shown: str
 
 
-class _Claim(Strict):
-    """Base of the claims."""
+class Stated(Strict):
+    """Base of all claims, about tables and about figures."""
 
     says: str
     """The paper's words."""
+
+    def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
+        """Raise `InvalidInput` where the claim names a setting or a row that the table does not have."""
+
+
+class _Claim(Stated):
+    """Base of the claims about a table."""
+
     place: str
     """Where it says so."""
     row: str
@@ -48,7 +56,6 @@ class _Claim(Strict):
     """The columns that the claim is about; empty means all."""
 
     def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
-        """Raise `InvalidInput` where the claim names a setting or a row that the table does not have."""
         for name in self.settings:
             if name not in settings:
                 raise unknown_name("claims.settings", name, settings)

@@ -16,7 +16,7 @@ from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.trials import trial_key
-from tests.conftest import CONFIG, interrupt
+from tests.conftest import CONFIG, interrupt, sampled
 from tests.device import DEVICE, emulated
 
 BF16 = dataclasses.replace(CONFIG, dtype="float32", precision="bf16", rounds=2, epochs=1)
@@ -78,7 +78,7 @@ def test_weights_statistics_and_state_stay_in_float32(backend, dataset, partitio
     assert {tensor.dtype for tensor in kept if tensor.is_floating_point()} == {torch.float32}
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", sampled(METHODS))
 @supported
 def test_the_backends_agree_in_bfloat16_as_far_as_its_rounding_allows(method, dataset, partition):
     config = dataclasses.replace(BF16, method=method)

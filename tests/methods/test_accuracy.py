@@ -9,6 +9,8 @@ from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.engine.simulation import simulate
 
+pytestmark = pytest.mark.slow  # 20 rounds of 20 clients for each method
+
 
 def accuracy(method: str, hyperparameters: dict[str, Any]) -> float:
     data = load("digits")
