@@ -26,9 +26,10 @@ from benchmarks.throughput import naive_round
 from benchmarks.workload import RANDOM, Device, JsonFile, Repeats, Workload, run, timed, write
 from pfl.config import Execution, Precision
 from pfl.engine.device import computes_in, numerics, peak_memory, resolve_device
-from pfl.engine.simulation import Simulation, simulate
+from pfl.engine.simulation import Simulation
 from pfl.engine.stacked import StackedBackend
 from pfl.models import MODELS
+from pfl.simulation import simulate
 
 WORK = {
     "lenet5_bn": Workload(dataset=RANDOM),

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pfl.data.augmentation import Moves, augmented
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
-from pfl.engine.augmentation import Moves, augmented
 
 SCALES = {"symmetric": ((0.5,), (0.5,)), "unit": ((0.0,), (1.0,)), "raw255": ((0.0,), (1 / 255,))}
 """Input scale to what is subtracted and divided by; "normalised" takes the data set's mean and deviation."""

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pfl.config import Config
+from pfl.data.augmentation import draw
 from pfl.data.federation import Federation
-from pfl.engine.augmentation import draw
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import Groups
 from pfl.engine.method import Method, Phase

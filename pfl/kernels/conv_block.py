@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from pfl.kernels import compiled
-from pfl.models._layers import BatchNorm2d
 
 MOST_CHANNELS = 10
 """Input channels up to which our convolution is the faster one: at 10 it is, at 12 torch's is level."""
@@ -32,7 +31,7 @@ def conv_block(x: Tensor, conv: Any, norm: Any = None) -> Tensor | None:
 
     Args:
         conv: a `torch.nn.Conv2d` of stride 1, without padding, with a bias.
-        norm: a `BatchNorm2d`, or None where there is none.
+        norm: a `torch.nn.BatchNorm2d`, or None where there is none.
     """
     evaluated = not torch.is_grad_enabled() and not (norm and norm.training)
     kernel = _kernel("conv_inference" if evaluated else "conv_block", x, conv, norm)
@@ -44,7 +43,7 @@ def conv_block(x: Tensor, conv: Any, norm: Any = None) -> Tensor | None:
     return _ConvBlock.apply(x, conv.weight, conv.bias, gamma, beta, norm, kernel)
 
 
-def _kernel(name: str, x: Tensor, conv: nn.Conv2d, norm: BatchNorm2d | None) -> ctypes.CDLL | None:
+def _kernel(name: str, x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d | None) -> ctypes.CDLL | None:
     (_, channels, height, width), size = x.shape, conv.kernel_size[0]
     if (
         channels > MOST_CHANNELS
@@ -67,7 +66,7 @@ def _kernel(name: str, x: Tensor, conv: nn.Conv2d, norm: BatchNorm2d | None) -> 
     )
 
 
-def _inferred(x: Tensor, conv: nn.Conv2d, norm: BatchNorm2d | None, kernel: ctypes.CDLL) -> Tensor:
+def _inferred(x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d | None, kernel: ctypes.CDLL) -> Tensor:
     assert conv.bias is not None
     n, _, height, width = x.shape
     size = conv.kernel_size[0]
@@ -96,7 +95,7 @@ class _ConvBlock(torch.autograd.Function):
         bias: Tensor,
         gamma: Tensor | None,
         beta: Tensor | None,
-        norm: BatchNorm2d | None,
+        norm: nn.BatchNorm2d | None,
         kernel: ctypes.CDLL,
     ) -> Tensor:
         n, _, height, width = x.shape
@@ -110,7 +109,7 @@ class _ConvBlock(torch.autograd.Function):
         kernel.forward(
             *map(_pointer, (x, weight, bias, gamma, beta)),
             *map(_pointer, (norm.running_mean, norm.running_var) if norm else (None, None)),
-            ctypes.c_double(norm.momentum if norm else 0),
+            ctypes.c_double(norm.momentum or 0 if norm else 0),
             ctypes.c_double(norm.eps if norm else 0),
             ctypes.c_int(training),
             *map(_pointer, (convolved, moments, out)),

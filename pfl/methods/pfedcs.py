@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.analysis.similarity import squared_distances
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, Mixing, mixed
 from pfl.hyper import hyper
 from pfl.lazy import torch
-from pfl.methods._similarity import squared_distances
 from pfl.rng import generator
 from pfl.rounding import whole_part
 

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pfl.rng import hash32
+
 
 class BatchNorm2d(nn.BatchNorm2d):
     """Batch norm (Ioffe and Szegedy, 2015) over the real rows of a padded batch.
@@ -95,13 +97,5 @@ class Dropout(nn.Module):
         if self.key is None or not self.training:
             return F.dropout(x, self.p, self.training)
         position = torch.arange(x.numel(), device=x.device).view(x.shape)
-        noise = _hash(_hash(position) ^ self.key)
+        noise = hash32(hash32(position) ^ self.key)
         return x * (noise >= self.p * 2**32) / (1 - self.p)
-
-
-def _hash(x: Tensor) -> Tensor:
-    """A bijection of 32-bit numbers without visible pattern (Wellons' lowbias32), on int64."""
-    x = x & 0xFFFFFFFF
-    x = (x ^ (x >> 16)) * 0x7FEB352D & 0xFFFFFFFF
-    x = (x ^ (x >> 15)) * 0x846CA68B & 0xFFFFFFFF
-    return x ^ (x >> 16)
