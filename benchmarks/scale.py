@@ -27,7 +27,8 @@ from pfl.engine.checkpoint import FILE
 from pfl.models import MODELS
 from pfl.rng import generator
 from pfl.simulation import simulate
-from pipeline.report.plots import COLOURS, STYLE, WIDTH, svg_text
+from pipeline.report.plots import COLOURS, STYLE, WIDTH
+from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

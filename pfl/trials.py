@@ -72,7 +72,7 @@ class Trial:
 
     @property
     def method(self) -> str:
-        return self.config["method"]
+        return str(self.config["method"])
 
     def keys(self) -> list[str]:
         """The key of each seed's row."""

@@ -18,10 +18,11 @@ from pfl.data.partitions import PARTITIONS
 from pfl.errors import InvalidInput
 from pipeline.comparisons import DEVIATIONS, SPREAD, Comparison, our_name, pfedsim_table4, spfl_table5
 from pipeline.loading import measure
-from pipeline.report.plots import STYLE, svg_text
+from pipeline.report.plots import STYLE
 from pipeline.report.provenance import copies, data_facts, statistics_columns, value_range
 from pipeline.report.table_report import environment, write_files
 from pipeline.spec.published import Published, published_cells
+from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset

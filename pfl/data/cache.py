@@ -16,13 +16,13 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
-from pfl.data.definition import Content
 from pfl.errors import InvalidInput
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,23 @@ _DAMAGED = (FileNotFoundError, EOFError, ValueError, KeyError, TypeError)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CHUNK = 4096
 """Images that a pass over a data set holds at a time."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a reader returns about the images that it has appended.
+
+    Attributes:
+        classes: the classes' names; a label is an index into them.
+        n_train: how many images, counted from the first, are the official training set; None: all.
+        domains: the domains' names, if the images came with a domain.
+        formats: endings of the image files, "jpg"; empty where the images were no files of their own.
+    """
+
+    classes: tuple[str, ...]
+    n_train: int | None = None
+    domains: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
 
 
 class ArrayWriter:

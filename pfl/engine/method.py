@@ -142,7 +142,8 @@ class Method:
 
     def logits(self, client: Client, x: Tensor) -> Tensor:
         """Logits (B, classes) of images (B, C, H, W), in training and in evaluation."""
-        return client.net(x)
+        logits: Tensor = client.net(x)
+        return logits
 
     def update(self, server: Server) -> None:
         """The server's computation between upload and aggregation."""

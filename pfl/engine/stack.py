@@ -146,7 +146,13 @@ class Part:
         stack.losses[:active] += values
 
     def _gradient(
-        self, weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list, numbers: Stacks
+        self,
+        weights: Stacks,
+        others: Stacks,
+        start: Stacks,
+        state: Stacks,
+        batches: list[Any],
+        numbers: Stacks,
     ) -> Any:
         """One client's gradient of the phase's loss, or what the phase has in its place, and the loss."""
         program, phase, _ = self._of(numbers)
@@ -157,7 +163,13 @@ class Part:
         return dict(direction), value
 
     def _custom(
-        self, weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list, numbers: Stacks
+        self,
+        weights: Stacks,
+        others: Stacks,
+        start: Stacks,
+        state: Stacks,
+        batches: list[Any],
+        numbers: Stacks,
     ) -> Any:
         """One client's new parameters and state after the phase's own step, and the loss."""
         program, phase, lr = self._of(numbers)

@@ -40,7 +40,8 @@ def conv_block(x: Tensor, conv: Any, norm: Any = None) -> Tensor | None:
     if evaluated:
         return _inferred(x, conv, norm, kernel)
     gamma, beta = (norm.weight, norm.bias) if norm else (None, None)
-    return _ConvBlock.apply(x, conv.weight, conv.bias, gamma, beta, norm, kernel)
+    out: Tensor = _ConvBlock.apply(x, conv.weight, conv.bias, gamma, beta, norm, kernel)
+    return out
 
 
 def _kernel(name: str, x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d | None) -> ctypes.CDLL | None:
@@ -121,7 +122,7 @@ class _ConvBlock(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, gamma, beta, convolved, moments, out = ctx.saved_tensors
         gradients = [
             None if tensor is None else torch.empty_like(tensor) for tensor in (x, weight, bias, gamma, beta)

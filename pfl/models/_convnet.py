@@ -103,7 +103,8 @@ class Layers(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.alone:
-            return super().forward(x)
+            y: Tensor = super().forward(x)  # type: ignore[no-untyped-call]  # torch's is not annotated
+            return y
         for block in self._blocks:
             fused = None if any(map(_watched, block)) else conv_block(x, *block[:-2])
             if fused is None:

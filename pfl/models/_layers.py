@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,7 +35,7 @@ class BatchNorm2d(nn.BatchNorm2d):
         super().__init__(num_features, eps, momentum)
         self.num_batches_tracked = None
 
-    def _load_from_state_dict(self, *args) -> None:
+    def _load_from_state_dict(self, *args: Any) -> None:
         # The parent would take the missing counter for an older version's state and add one.
         nn.Module._load_from_state_dict(self, *args)
 

@@ -32,7 +32,7 @@ def _short_form(key: str) -> BeforeValidator:
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
-def _gpus(value: Any) -> float | str:
+def _gpus(value: Any) -> Any:
     if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
         return value
     raise InvalidInput("a share of a GPU", value, "auto or a number of at least 0")
