@@ -131,7 +131,7 @@ def measure(
     """
     plain = workload.simulation(str(device), "loop")
     naive = NaiveFedAvg(copy.deepcopy(plain.program.net), workload.data, workload.split, workload.batch_size)
-    participants = plain.runs[0].server.drawn().tolist()
+    participants = plain.runs[0].server.sample_clients().tolist()
     rates = [naive_round(naive, participants, workload)["training"] for _ in range(repeats + 1)][1:]
     usual = statistics.median(rates)
     say(f"{name}, naive: {usual:,.0f} samples/s")

@@ -87,4 +87,4 @@ def restore_server(server: Server, state: dict[str, Any]) -> None:
     server.local.restore(state["local"], server.federation.device)
     server.state = state["state"]
     server.client_state = state["client_state"]
-    server.settle()
+    server.to_device()

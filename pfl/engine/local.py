@@ -46,11 +46,11 @@ class Program:
     def norms(self) -> tuple[BatchNorm2d, ...]:
         return tuple(module for module in self.net.modules() if isinstance(module, BatchNorm2d))
 
-    def alone(self) -> None:
-        """Tell ``net`` that it will compute one client at a time."""
+    def single_client(self) -> None:
+        """Put ``net`` in the mode in which it computes one client at a time."""
         for module in self.net.modules():
             if isinstance(module, Layers | ChannelsLast | BatchNorm2d):
-                module.alone = True
+                module.single_client = True
 
     @cached_property
     def dropouts(self) -> tuple[Dropout, ...]:
@@ -189,7 +189,7 @@ class Task:
         """For each client and phase, its steps."""
         return [list(self._plans(k)) for k in range(len(self.clients))]
 
-    def drawn(self) -> list[int]:
+    def batches_consumed(self) -> list[int]:
         """How many minibatches each client draws."""
         return [
             sum(minibatch_count(phase, program.config, len(samples)) for phase in phases)

@@ -18,7 +18,7 @@ from pfl.data.federation import Federation
 from pfl.engine import checkpoint
 from pfl.engine.device import peak_memory
 from pfl.engine.evaluation import Known, evaluate, moments, summarise
-from pfl.engine.local import Backend, Program, Task, Trained
+from pfl.engine.local import Backend, Task, Trained
 from pfl.engine.method import Method
 from pfl.engine.server import Server
 from pfl.errors import InvalidInput
@@ -61,7 +61,6 @@ class _Run:
 
     method: Method
     server: Server
-    program: Program
     history: list[dict[str, Any]] = field(default_factory=list)
     per_client: torch.Tensor | None = None
     bytes_down: int = 0
@@ -119,23 +118,20 @@ class Simulation:
         self.runs: list[_Run] = []
         for config, method in zip(configs, methods, strict=True):
             self.runs += [self._start(config, method, *of) for of in zip(federations, seeds, strict=True)]
-        self.program = self.runs[0].program
+        self.program = self.runs[0].server.program
         self.seconds = 0.0
         self.training_seconds = 0.0
         self.samples = 0
         self.stopped_at: int | None = None
 
     def _start(self, config: Config, method: Method, federation: Federation, seed: int) -> _Run:
-        server = Server(config, federation, seed)
-        net = self._build(method, server)
-        server.hold(net)
-        method.initialise(server)
-        server.settle()
         # One template serves all runs: backends bind each client's own tensors to it.
-        template = self.runs[0].program.net if self.runs else net
-        program = Program(method, template, server.groups, config, federation)
-        server.connect(program, self.backend)
-        return _Run(method, server, program)
+        template = self.runs[0].server.program.net if self.runs else None
+
+        def build(server: Server) -> Network:
+            return self._build(method, server)
+
+        return _Run(method, Server(config, federation, seed, method, build, self.backend, template))
 
     def _build(self, method: Method, server: Server) -> Network:
         with torch.random.fork_rng(devices=[]):

@@ -86,10 +86,10 @@ class Layers(nn.Sequential):
     """The layers of an extractor, blocks of convolution, perhaps batch norm, ReLU and pooling first.
 
     Attributes:
-        alone: the tensors are those of one client, not of a stack: a block may be one operation.
+        single_client: the tensors are those of one client, not of a stack: a block may be one operation.
     """
 
-    alone: bool = False
+    single_client: bool = False
 
     def __init__(self, layers: OrderedDict[str, nn.Module]):
         super().__init__(layers)
@@ -102,7 +102,7 @@ class Layers(nn.Sequential):
                 self._rest = []
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.alone:
+        if not self.single_client:
             y: Tensor = super().forward(x)  # type: ignore[no-untyped-call]  # torch's is not annotated
             return y
         for block in self._blocks:

@@ -21,11 +21,11 @@ class BatchNorm2d(nn.BatchNorm2d):
 
     Attributes:
         rows: (B,), 1 for a real row and 0 for padding, in the weights' dtype; `None` if every row is real.
-        alone: the images are one client's: torch takes them in a lower precision than the weights, which it
-            does not under vmap.
+        single_client: the images are one client's: torch accepts them in a lower precision than the weights,
+            which it does not under vmap.
     """
 
-    alone: bool = False
+    single_client: bool = False
     rows: Tensor | None = None
     running_mean: Tensor
     running_var: Tensor
@@ -43,7 +43,7 @@ class BatchNorm2d(nn.BatchNorm2d):
         """(B, C, H, W) to the same shape. Under vmap each client's running statistics move in place."""
         if self.rows is None or not self.training:
             statistics = (self.running_mean, self.running_var)
-            images = x if self.alone else x.to(self.weight.dtype)
+            images = x if self.single_client else x.to(self.weight.dtype)
             return F.batch_norm(
                 images, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps
             ).to(x.dtype)
@@ -70,13 +70,13 @@ class ChannelsLast(nn.Module):
     """`channels_last`, for a network whose convolutions are all wide.
 
     Attributes:
-        alone: the images are one client's, not those of a stack, which is laid out in another way.
+        single_client: the images are one client's, not those of a stack, which is laid out in another way.
     """
 
-    alone: bool = False
+    single_client: bool = False
 
     def forward(self, x: Tensor) -> Tensor:
-        return channels_last(x) if self.alone else x
+        return channels_last(x) if self.single_client else x
 
 
 class Dropout(nn.Module):

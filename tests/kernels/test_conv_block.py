@@ -137,14 +137,14 @@ def test_without_a_compiler_torch_does_it():
     net = MODELS["lenet5_bn"]((3, 32, 32), 10)
     images = torch.randn(4, 3, 32, 32)
     expected = net.eval()(images)
-    net.extractor.alone = True
+    net.extractor.single_client = True
     assert torch.equal(net(images), expected)
 
 
 @needs_compiler
 def test_a_layer_that_is_watched_is_computed_by_itself():
     net = MODELS["lenet5_bn"]((3, 32, 32), 10).eval()
-    net.extractor.alone = True
+    net.extractor.single_client = True
     seen = []
     net.extractor.conv2.register_forward_hook(lambda *call: seen.append(call[2].shape))
     net(torch.randn(4, 3, 32, 32))

@@ -54,7 +54,7 @@ def test_everybody_may_train_while_only_those_drawn_are_averaged():
     simulation.advance()
     server = simulation.runs[0].server
     assert server.participants.tolist() == [0, 1, 2, 3]
-    drawn = server.drawn().tolist()
+    drawn = server.sample_clients().tolist()
     assert len(drawn) == 2
     assert models(simulation) == pytest.approx([sum(drawn) / 2] * 4)
     model = 4 * server.scalars("all")
