@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from pipeline.report.plots import COLOURS, STYLE, WIDTH, svg_text
+from pipeline.report.plots import COLOURS, STYLE, WIDTH
+from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,10 +24,11 @@ from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.partition import make_partition
 from pfl.engine.checkpoint import FILE
-from pfl.engine.simulation import simulate
 from pfl.models import MODELS
 from pfl.rng import generator
-from pipeline.report.plots import COLOURS, STYLE, WIDTH, svg_text
+from pfl.simulation import simulate
+from pipeline.report.plots import COLOURS, STYLE, WIDTH
+from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

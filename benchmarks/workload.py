@@ -28,7 +28,9 @@ from pfl.data.partition import Partition, make_partition
 from pfl.engine.device import backend_for, resolve_device
 from pfl.engine.simulation import Simulation
 from pfl.errors import InvalidInput
+from pfl.simulation import make_simulation
 from pfl.trials import commit, hardware, versions
+from pfl.validation import validated
 
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures here.")]
 Threads = Annotated[int, typer.Option(help="Threads on a CPU.")]
@@ -76,7 +78,7 @@ class Workload:
     def config(self) -> Config:
         names = ("model", "method", "participation", "rounds", "epochs", "batch_size", "lr", "eval_every")
         values = {name: getattr(self, name) for name in (*names, "precision")}
-        return Config(**values).validated()
+        return validated(Config(**values))
 
     def simulation(
         self,
@@ -94,7 +96,7 @@ class Workload:
         place = resolve_device(device)
         federation = Federation(self.data, self.split, place, torch.float32)
         configs = [replace(self.config, lr=self.lr / 2**number) for number in range(trials)]
-        return Simulation(configs, federation, seeds, backend_for(backend, place), moments=moments)
+        return make_simulation(configs, federation, seeds, backend_for(backend, place), moments=moments)
 
 
 @cache

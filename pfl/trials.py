@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import pfl
 from pfl import kernels, memory, sources
 from pfl.behaviour import behaviour_of
-from pfl.config import Config, Execution, non_defaults
+from pfl.config import Config, Execution
 from pfl.errors import InvalidInput
 from pfl.models import weights_of
+from pfl.validation import non_defaults
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -71,7 +72,7 @@ class Trial:
 
     @property
     def method(self) -> str:
-        return self.config["method"]
+        return str(self.config["method"])
 
     def keys(self) -> list[str]:
         """The key of each seed's row."""
@@ -175,7 +176,7 @@ def run_together(
     execution: Execution = Execution(),
     on_round: OnRound | None = None,
 ) -> list[list[dict[str, Any]]]:
-    """Run trials of the same seeds, whose configurations are `pfl.config.stackable`, in one stack.
+    """Run trials of the same seeds, whose configurations are `pfl.validation.stackable`, in one stack.
 
     They run to their ends, whatever their bars, at the moments of the first, and their models are not saved.
 
@@ -264,8 +265,8 @@ def _simulate(
     on_round: OnRound | None,
     observe: Observe | None,
 ) -> list[list[Result]]:
-    """`pfl.engine.simulation.simulate_together`; one seed after another where memory does not suffice."""
-    from pfl.engine.simulation import simulate, simulate_together
+    """`pfl.simulation.simulate_together`; one seed after another where memory does not suffice."""
+    from pfl.simulation import simulate, simulate_together
 
     models = Path(execution.save) if execution.save else None
     seeds = trials[0].seeds

@@ -47,8 +47,8 @@ def check(
     """Check tables, before anything is run."""
     from pfl.files import write_text
     from pipeline.spec.behaviours import write_behaviours
-    from pipeline.spec.check import check_tables
     from pipeline.spec.params import load_part, selected_tables
+    from pipeline.sweep.check import check_tables
 
     lines = check_tables(names)
     print("\n".join(lines))

@@ -16,9 +16,10 @@ from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 from pfl.engine import checkpoint
-from pfl.engine.simulation import simulate
 from pfl.rng import generator
+from pfl.simulation import simulate
 from pfl.trials import Trial
+from pfl.validation import validated
 
 CONFIG = Config(
     model="lenet5_bn",
@@ -103,14 +104,14 @@ def make_trial(
         setting="setting",
         row=config.method,
         phase=phase,
-        config=config.validated().to_dict(),
+        config=validated(config).to_dict(),
         seeds=seeds,
         dataset=dataset.name,
         partition=partition.spec,
         clients=clients,
         data_checksum=dataset.checksum,
         partition_checksum=partition.checksum,
-        behaviour=behaviour_of(config.validated(), dataset.shape, len(dataset.classes)).name,
+        behaviour=behaviour_of(validated(config), dataset.shape, len(dataset.classes)).name,
     )
 
 

@@ -17,6 +17,7 @@ from pfl.behaviour import Behaviour, agree, behaviour_of, name_of, probe, questi
 from pfl.config import Config
 from pfl.engine.method import Method
 from pfl.methods import METHODS
+from pfl.validation import validated
 from tests.test_registry import install
 
 ROOT = Path(__file__).parents[1]
@@ -38,7 +39,7 @@ print(json.dumps(names))
 
 
 def config(method: str = "fedavg", **changes: object) -> Config:
-    return Config(method=method, **changes).validated()  # type: ignore[arg-type]
+    return validated(Config(method=method, **changes))  # type: ignore[arg-type]
 
 
 def names(pairs: Sequence[str], cache: Path, *path: Path) -> dict[str, str]:

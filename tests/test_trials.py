@@ -12,14 +12,15 @@ import torch
 from pfl.config import Config, Execution
 from pfl.data.cache import ordered_checksum
 from pfl.engine import checkpoint
-from pfl.engine.simulation import simulate
 from pfl.models.mobilenet_v2 import weights_file
+from pfl.simulation import simulate
 from pfl.trials import Trial, commit, edits, git, run_together, run_trial, trial_key
+from pfl.validation import validated
 from tests.conftest import make_trial
 
-CONFIG = Config(
-    method="fedprox", model="lenet5_bn", rounds=2, epochs=1, batch_size=8, eval_every=1
-).validated()
+CONFIG = validated(
+    Config(method="fedprox", model="lenet5_bn", rounds=2, epochs=1, batch_size=8, eval_every=1)
+)
 
 
 @pytest.fixture
@@ -81,13 +82,13 @@ def test_other_data_than_the_trials_is_refused(trial, dataset, partition):
 
 
 def test_defaults_written_out_and_left_out_have_one_key():
-    short = Config(method="fedprox").validated()
-    long = Config(method="fedprox", hyperparameters={"mu": 1}, lr=0.05).validated()
+    short = validated(Config(method="fedprox"))
+    long = validated(Config(method="fedprox", hyperparameters={"mu": 1}, lr=0.05))
     assert trial_key(short.to_dict(), "d", "p", 0, "b") == trial_key(long.to_dict(), "d", "p", 0, "b")
 
 
 def test_a_new_option_at_its_default_makes_no_result_stale():
-    config = Config(method="fedprox", lr=0.1).validated().to_dict()
+    config = validated(Config(method="fedprox", lr=0.1)).to_dict()
     before = {**config, "hyperparameters": {}}
     del before["bn_stats"]
     assert trial_key(before, "d", "p", 0, "b") == trial_key(config, "d", "p", 0, "b")
@@ -96,7 +97,7 @@ def test_a_new_option_at_its_default_makes_no_result_stale():
 @pytest.mark.parametrize(
     "changed",
     [
-        {"config": Config(method="fedprox", hyperparameters={"mu": 0.5}).validated().to_dict()},
+        {"config": validated(Config(method="fedprox", hyperparameters={"mu": 0.5})).to_dict()},
         {"data_checksum": "other"},
         {"partition_checksum": "other"},
         {"seed": 1},
@@ -104,7 +105,7 @@ def test_a_new_option_at_its_default_makes_no_result_stale():
     ],
 )
 def test_whatever_decides_a_number_is_in_the_key(changed):
-    same = {"config": Config(method="fedprox").validated().to_dict(), "data_checksum": "d"}
+    same = {"config": validated(Config(method="fedprox")).to_dict(), "data_checksum": "d"}
     same |= {"partition_checksum": "p", "seed": 0, "behaviour": "b"}
     assert trial_key(**same) != trial_key(**{**same, **changed})
 
@@ -156,7 +157,7 @@ def test_the_time_of_a_resumed_trial_is_that_of_all_its_segments(trial, dataset,
 
 
 def test_pretrained_weights_that_are_at_hand_are_in_the_key(tmp_path, monkeypatch):
-    config = Config(model="mobilenet_v2").validated().to_dict()
+    config = validated(Config(model="mobilenet_v2")).to_dict()
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     scratch = trial_key(config, "d", "p", 0, "b")
     weights_file().parent.mkdir(parents=True)

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pfl.data.augmentation import Moves, augmented
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
-from pfl.engine.augmentation import Moves, augmented
 from pfl.kernels.read_rows import read_rows
 
 SCALES = {"symmetric": ((0.5,), (0.5,)), "unit": ((0.0,), (1.0,)), "raw255": ((0.0,), (1 / 255,))}

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from pfl.kernels import compiled
-from pfl.models._layers import BatchNorm2d
 
 INSTRUCTIONS = ("AVX2", "AVX512")
 """Of CPUs on which our kernels are the faster ones. Measured on AVX2 (``benchmarks.kernels``)."""
@@ -52,7 +51,8 @@ class Bundles:
 
     def images(self) -> Tensor:
         """(B, C, H, W)."""
-        return _Unpack.apply(self.data, self.shape)
+        unpacked: Tensor = _Unpack.apply(self.data, self.shape)
+        return unpacked
 
 
 def usable(x: Tensor, modules: Iterable[nn.Module], width: Literal["narrow", "wide"]) -> bool:
@@ -75,7 +75,7 @@ def usable(x: Tensor, modules: Iterable[nn.Module], width: Literal["narrow", "wi
 def conv_block(
     x: Tensor | Bundles,
     conv: Any,
-    norm: BatchNorm2d | None = None,
+    norm: nn.BatchNorm2d | None = None,
     *,
     relu: bool = True,
     pooling: Pooling | None = None,
@@ -148,7 +148,7 @@ class _ConvBlock(torch.autograd.Function):
         beta: Tensor | None,
         residual: Tensor | None,
         block: _Block,
-        norm: BatchNorm2d | None,
+        norm: nn.BatchNorm2d | None,
     ) -> Tensor:
         kernel = _library(x.dtype)
         # Images have the shape of the block, bundles another one, of as many dimensions.
@@ -163,7 +163,7 @@ class _ConvBlock(torch.autograd.Function):
             block.c_shape,
             *map(_pointer, (x, weight, bias, gamma, beta, residual)),
             *map(_pointer, (norm.running_mean, norm.running_var) if norm else (None, None)),
-            ctypes.c_double(norm.momentum if norm else 0),
+            ctypes.c_double(norm.momentum or 0 if norm else 0),
             ctypes.c_double(norm.eps if norm else 0),
             ctypes.c_int(training),
             *map(_pointer, (convolved, moments, out)),
@@ -175,7 +175,7 @@ class _ConvBlock(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, gamma, convolved, moments, out = ctx.saved_tensors
         of_x, _, of_bias, _, _, of_residual, *_ = ctx.needs_input_grad
         kernel, block = _library(x.dtype), ctx.block
@@ -209,7 +209,7 @@ class _Unpack(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return _packed(_library(gradient.dtype), gradient, ctx.shape), None
 
 

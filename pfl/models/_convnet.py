@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pfl.errors import InvalidInput
 from pfl.kernels.conv_block import Pooling, conv_block, usable
 from pfl.models import Shape
-from pfl.models._layers import BatchNorm2d, FasterAlone, channels_last
+from pfl.models._layers import BatchNorm2d, SingleClientMode, channels_last
 from pfl.models._network import Network
 
 WIDE = 16  # channels of a convolution's output, beyond which torch is faster with channels last
@@ -82,7 +82,7 @@ class Plan:
         return min(plans, key=lambda plan: abs(plan.parameters - share * self.parameters))
 
 
-class Layers(nn.Sequential, FasterAlone):
+class Layers(nn.Sequential, SingleClientMode):
     """The layers of an extractor, blocks of convolution, perhaps batch norm, ReLU and pooling first."""
 
     def __init__(self, layers: OrderedDict[str, nn.Module]):
@@ -97,8 +97,9 @@ class Layers(nn.Sequential, FasterAlone):
         self._wide = any(block[0].out_channels > WIDE for block in self._blocks)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.alone:
-            return super().forward(x)
+        if not self.single_client:
+            y: Tensor = super().forward(x)  # type: ignore[no-untyped-call]  # torch's is not annotated
+            return y
         if usable(x, self, "wide" if self._wide else "narrow"):
             bundles: Any = x
             for conv, *norm, _, _ in self._blocks:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pfl.kernels.conv_block import Bundles, Pooling, conv_block, usable
 from pfl.models import Shape
-from pfl.models._layers import BatchNorm2d, FasterAlone, channels_last
+from pfl.models._layers import BatchNorm2d, SingleClientMode, channels_last
 from pfl.models._network import Network
 
 MANY = 32  # images from which on torch is the faster one with channels last
@@ -45,22 +45,25 @@ def resnet(
     return Network(ResidualLayers(layers), nn.Linear(before, classes))
 
 
-class ResidualLayers(nn.Sequential, FasterAlone):
+class ResidualLayers(nn.Sequential, SingleClientMode):
     """The layers of an extractor: stem, layers of basic blocks, average."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.alone:
-            return super().forward(x)
         parts: list[Any] = list(self)
         conv, norm, _, pool, *layers, average, flatten = parts
         # Planes that nothing pools exceed the second cache, where torch is the faster one.
-        if isinstance(pool, nn.Identity) or not usable(x, self.modules(), "wide"):
-            return super().forward(channels_last(x) if len(x) >= MANY else x)
+        fused = self.single_client and not isinstance(pool, nn.Identity) and usable(x, self.modules(), "wide")
+        if not fused:
+            x = channels_last(x) if self.single_client and len(x) >= MANY else x
+            for part in parts:
+                x = part(x)
+            return x
         y = conv_block(x, conv, norm, pooling=Pooling(3, 2, 1))
         for layer in layers:
             for block in layer:
                 y = block.fused(y)
-        return flatten(average(y.images()))
+        features: Tensor = flatten(average(y.images()))
+        return features
 
 
 class _BasicBlock(nn.Module):

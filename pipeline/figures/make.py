@@ -20,8 +20,8 @@ from pipeline.figures.plots import DRAWINGS
 from pipeline.figures.runs import Runs
 from pipeline.report.provenance import OFFICIAL, copies, data_facts, machine
 from pipeline.report.table_report import environment, write_files
-from pipeline.spec.check import check_runs
 from pipeline.store.json_io import stored
+from pipeline.sweep.check import check_runs
 from pipeline.sweep.train_sweep import alone, stoppable
 
 FOLDER = Path("reports/figures")
@@ -66,7 +66,8 @@ def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list
 def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) -> dict[str, Any]:
     from matplotlib import rc_context
 
-    from pipeline.report.plots import MUTED, STYLE, svg_text
+    from pipeline.report.plots import MUTED, STYLE
+    from pipeline.svg import svg_text
 
     drawing = DRAWINGS[figure.draw]
     runs = Runs(name, figure)

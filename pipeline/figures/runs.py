@@ -17,10 +17,10 @@ from pfl.config import Execution
 from pfl.errors import InvalidInput
 from pfl.files import write_text
 from pipeline.figures.config import Figure
-from pipeline.report.summary import failure
 from pipeline.spec.table import Cell, cells
 from pipeline.store.json_io import save_division, stored
 from pipeline.store.ledger import Ledger, Row, publish
+from pipeline.store.score import failure
 from pipeline.store.workspace import SCRATCH, Sources
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from pipeline.report.verdicts import RANKING_RULE, rule
 from pipeline.spec.published import FOLDER
 from pipeline.spec.table import TABLES
 from pipeline.store.json_io import load_results
+from pipeline.text import count, parameters, points, signed
 
 CAPTIONS = {
     "side_by_side": "For each method, the published number (a bar; for accuracies in a band of ± 2 points) "
@@ -141,10 +142,10 @@ def environment() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     templates.filters |= {
-        "points": lambda value: "" if value is None else formats.points(value),
-        "signed": formats.signed,
-        "count": formats.count,
-        "parameters": formats.parameters,
+        "points": lambda value: "" if value is None else points(value),
+        "signed": signed,
+        "count": count,
+        "parameters": parameters,
         "plain": formats.plain,
         "markdown": formats.markdown,
         "inline": plots.inline,

@@ -153,7 +153,7 @@ def moment(metrics: Mapping[str, Any], evaluation: Evaluation) -> str:
 def _of_group(metrics: Mapping[str, Any], evaluation: Evaluation) -> Mapping[str, Any]:
     if not evaluation.group:
         return metrics
-    groups: Mapping[str, Any] = metrics.get("groups", {})
+    groups: Mapping[str, Mapping[str, Any]] = metrics.get("groups", {})
     if evaluation.group not in groups:
         raise unknown_name("evaluation.group", evaluation.group, groups)
     return groups[evaluation.group]

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
 from pfl.config import Augmentation, BatchOrder, BNStats, Config, InputScale, Observed, Precision
 from pfl.errors import InvalidInput, unknown_name
+from pfl.validation import validated
 from pipeline.spec.claims import Claim
 from pipeline.spec.evaluation import Evaluation, EvaluationOverride
 from pipeline.spec.published import PublishedCell
@@ -33,7 +34,7 @@ def _short_form(key: str, model: type[Strict]) -> BeforeValidator:
     )
 
 
-def _gpus(value: Any) -> float | str:
+def _gpus(value: Any) -> Any:
     if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
         return value
     raise InvalidInput("a share of a GPU", value, "auto or a number of at least 0")
@@ -387,13 +388,15 @@ def _cell(name: str, table: Table, setting_name: str, setting: Setting, row: Row
     for part in (table.schedule, setting.schedule, row.schedule, departure.schedule):
         schedule |= part.model_dump(exclude_none=True)
     with located(f"{table_file(name)}: cell {setting_name}/{row.id}"):
-        config = Config(
-            method=row.method,
-            hyperparameters=row.params | departure.params,
-            model=setting.model or table.model,
-            eval_every=table.evaluation.every,
-            **schedule,
-        ).validated()
+        config = validated(
+            Config(
+                method=row.method,
+                hyperparameters=row.params | departure.params,
+                model=setting.model or table.model,
+                eval_every=table.evaluation.every,
+                **schedule,
+            )
+        )
         evaluation = table.evaluation.override(setting.evaluation, row.evaluation)
     return Cell(
         table=name,

@@ -56,7 +56,8 @@ def parse(file: str | Path) -> Any:
     Raises:
         InvalidInput: there is no such file, or it is no YAML.
     """
-    from ruamel.yaml import YAML, YAMLError
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
 
     path = Path(file)
     if not path.is_file():

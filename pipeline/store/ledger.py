@@ -135,7 +135,7 @@ def _of_a_copy(row: Row, here: Sources) -> Row:
 def _checked(line: str, where: str) -> Row:
     """The row in ``line``."""
     try:
-        row = json.loads(line)
+        row: Row = json.loads(line)
         key = trial_key(
             row["config"], row["data_checksum"], row["partition_checksum"], row["seed"], row["behaviour"]
         )

@@ -6,8 +6,8 @@ import csv
 import io
 from datetime import datetime
 
-from pipeline.report.summary import failure
 from pipeline.spec.evaluation import Row, evaluated
+from pipeline.store.score import failure
 
 Measure = tuple[str, float | None, int]
 """Name, value, round; the round is 0 where there is none."""

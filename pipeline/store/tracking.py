@@ -21,12 +21,12 @@ from urllib.parse import urlsplit
 
 from pfl.errors import InvalidInput
 from pfl.files import write_json
-from pipeline.report.summary import score
-from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.evaluation import Evaluation, Row
 from pipeline.spec.table import Table, cells
 from pipeline.store import mlflow_mapping as entries
 from pipeline.store.json_io import load_results
-from pipeline.store.mlflow_mapping import Measure, Row
+from pipeline.store.mlflow_mapping import Measure
+from pipeline.store.score import score
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -40,11 +40,13 @@ SECONDS_BETWEEN_TRIES = 30  # at a store that has failed
 METRICS_A_REQUEST = 900  # MLflow takes 1000 metrics, parameters and tags together
 
 
-def _entry(method: Callable[Concatenate[Tracker, P], None]) -> Callable[Concatenate[Tracker, P], None]:
+def _entry(
+    method: Callable[Concatenate[Tracker, P], None],
+) -> Callable[Concatenate[Tracker, P], None]:
     """Make ``method`` one that is carried out now or, where the store fails, once it answers again."""
 
     @functools.wraps(method)
-    def entered(self: Tracker, *args: P.args, **kwargs: P.kwargs) -> None:
+    def entered(self: Tracker, /, *args: P.args, **kwargs: P.kwargs) -> None:
         self._waiting.append(functools.partial(method, self, *args, **kwargs))
         if time.monotonic() >= self._next_try:
             self.catch_up()

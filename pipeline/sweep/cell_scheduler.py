@@ -12,10 +12,10 @@ from pfl.config import Config
 from pfl.data.partition import of_seed, parse_spec
 from pfl.methods import METHODS
 from pfl.trials import Trial
-from pipeline.report.summary import failure
 from pipeline.spec.evaluation import lacks, moment, reported
 from pipeline.spec.table import Cell, Table
 from pipeline.store.ledger import Row
+from pipeline.store.score import failure
 from pipeline.sweep.search import WORST, Stopped, Study, configured
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pfl.files import write_json, write_text
-from pipeline.report.summary import score
 from pipeline.spec.evaluation import curves as curves_of
 from pipeline.spec.table import Subset, Table
 from pipeline.store.json_io import load_manifest
+from pipeline.store.score import score
 from pipeline.store.workspace import Sources, models_file
 from pipeline.sweep.scheduler import Scheduler
 

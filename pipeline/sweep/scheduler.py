@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pfl.config import Config, stackable
+from pfl.config import Config
 from pfl.trials import Trial
+from pfl.validation import stackable
 from pipeline.spec.table import Cell, Table
 from pipeline.store.ledger import Ledger, Row
 from pipeline.store.workspace import models_file

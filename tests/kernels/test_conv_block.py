@@ -156,7 +156,7 @@ def test_gradients_of_a_network_are_torchs(name, images):
 
     def gradient(dtype: torch.dtype, alone: bool) -> Tensor:
         mine = copy.deepcopy(net).to(dtype)
-        mine.extractor.alone = alone
+        mine.extractor.single_client = alone
         gradients = torch.autograd.grad(F.cross_entropy(mine(x.to(dtype)), y), list(mine.parameters()))
         return torch.cat([each.double().flatten() for each in gradients])
 
@@ -170,7 +170,7 @@ def test_gradients_of_a_network_are_torchs(name, images):
 @needs_kernels
 def test_a_step_is_bit_identical_when_it_comes_again():
     net = MODELS["resnet8"]((3, 32, 32), 10)
-    net.extractor.alone = True
+    net.extractor.single_client = True
     x, y = torch.randn(21, 3, 32, 32), torch.randint(10, (21,))
 
     def gradients():
@@ -185,7 +185,7 @@ def test_a_step_is_bit_identical_when_it_comes_again():
 @needs_kernels
 def test_two_batches_before_their_gradients_do_not_mix():
     net = MODELS["lenet5_bn"]((3, 32, 32), 10)
-    net.extractor.alone = True
+    net.extractor.single_client = True
     batches = [torch.randn(n, 3, 32, 32) for n in (32, 20)]
 
     def gradients(outputs):
@@ -226,7 +226,7 @@ def takes_kernels(net: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch) ->
     taken = []
     images = Bundles.images
     monkeypatch.setattr(Bundles, "images", lambda bundles: taken.append(1) or images(bundles))
-    net.extractor.alone = True
+    net.extractor.single_client = True
     net(x)
     return bool(taken)
 
@@ -302,14 +302,14 @@ def test_without_a_compiler_torch_does_it(name):
     images = torch.randn(16, 3, 32, 32)
     assert not usable(images, net.modules(), "wide")
     expected = net(images)
-    net.extractor.alone = True
+    net.extractor.single_client = True
     torch.testing.assert_close(net(images), expected)
 
 
 @needs_kernels
 def test_a_layer_that_is_watched_is_computed_by_itself():
     net = MODELS["lenet5_bn"]((3, 32, 32), 10).eval()
-    net.extractor.alone = True
+    net.extractor.single_client = True
     seen = []
     net.extractor.conv2.register_forward_hook(lambda *call: seen.append(call[2].shape))
     net(torch.randn(4, 3, 32, 32))

@@ -11,9 +11,10 @@ import torch
 from pfl.config import Execution
 from pfl.data.partition import Partition
 from pfl.engine.method import FIELDS
-from pfl.engine.simulation import simulate, simulate_together
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
+from pfl.simulation import simulate, simulate_together
+from pfl.validation import validated
 from tests.conftest import CONFIG, interrupt, make_clients, sampled
 from tests.device import DEVICE, emulated
 from tests.methods.toy import after_rounds
@@ -74,7 +75,7 @@ def test_an_option_gives_the_same_numbers_in_both_backends_and_after_an_interrup
 
 @sampled_methods
 def test_configurations_in_one_stack_agree_with_each_alone(method, dataset, partition):
-    config = dataclasses.replace(CONFIG, method=method).validated()
+    config = validated(dataclasses.replace(CONFIG, method=method))
     own = METHODS[method].from_dict(config.hyperparameters)
     nearby = {name: other(own, name, value) for name, value in own.numbers().items()}
     configs = [

@@ -124,8 +124,8 @@ def test_stacked_clients_equal_the_loop(name):
 def compute_alone(net: nn.Module) -> None:
     """Tell the layers of ``net``, as the loop does, that its tensors are one client's."""
     for module in net.modules():
-        if hasattr(module, "alone"):
-            module.alone = True
+        if hasattr(module, "single_client"):
+            module.single_client = True
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pfl.data.archive import Tree, open_tree
-from pfl.data.cache import ArrayWriter
-from pfl.data.definition import Content
+from pfl.data.cache import ArrayWriter, Content
 from pfl.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pfl.errors import InvalidInput
 from pipeline.cli import add_commands
 from pipeline.figures.config import Changes, changed, figure_names, load_figure, parts_of
 from pipeline.figures.plots import DRAWINGS
-from pipeline.spec.check import check_runs
 from pipeline.spec.table import Subset
+from pipeline.sweep.check import check_runs
 
 FIGURES = {
     "fedsimsup": (

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pipeline.report.plots import clients, convergence, draw, inline, looks, megabytes, svg_text
+from pipeline.report.plots import clients, convergence, draw, inline, looks, megabytes
 from pipeline.report.summary import summarise
+from pipeline.svg import svg_text
 from tests.pipeline.fake_results import cell_of, fake_results
 
 

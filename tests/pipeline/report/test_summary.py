@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.report.summary import Entry, Score, failure, score, summarise
+from pipeline.report.summary import Entry, summarise
 from pipeline.spec.evaluation import Evaluation
+from pipeline.store.score import Score, failure, score
 from tests.pipeline.fake_results import cell_of, fake_results, ledger_row
 
 EVALUATION = Evaluation(metric="pooled", which="last", moment="headline")
