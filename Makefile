@@ -19,7 +19,7 @@ test-slow: .venv
 	$(PYTEST) -m "slow and not gpu"
 
 lint: .venv
-	$(ACTIVATE) && ruff check && ruff format --check && mypy
+	$(ACTIVATE) && ruff check && ruff format --check && mypy && lint-imports
 
 .venv: requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -33,15 +33,19 @@ lock: .venv
 	.venv/bin/uv pip compile pyproject.toml --all-extras --upgrade --no-annotate \
 	    --python-version 3.11 --python-platform x86_64-manylinux_2_28 -o requirements.lock
 
-# The table of methods, from the code, and the picture of a report, from the latest `make repro`.
+# The documentation site in site/, with the pages and the schema that are made from the code, and the picture of a
+# report, from the latest `make repro`.
 docs: .venv
 	$(ACTIVATE) && { printf '# Methods\n\nPrinted by `pfl methods --markdown` (`make docs`): what a method mixes, keeps and sends is '; \
 	    printf 'observed in\na few rounds with its defaults.\n\n'; pfl methods --markdown; } > docs/methods.md
+	$(ACTIVATE) && python -m pipeline.spec.reference
 	@sh docs/report.sh
+	$(ACTIVATE) && NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	@echo 'docs: site/index.html'
 
 # New golden trajectories, after an edit that was to move them.
 golden: .venv
-	$(ACTIVATE) && OMP_NUM_THREADS=1 python -m tests.golden.trajectory
+	$(ACTIVATE) && export OMP_NUM_THREADS=1 && python -m tests.golden.trajectory && python -m tests.golden.networks
 
 # Names for what the code does now, in pfl/behaviours.json; to be committed with an edit that moves numbers.
 behaviours: .venv

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measure everything, one benchmark after another, and draw ``reports/speed/``.
+"""``python -m benchmarks``: run all benchmarks in turn, and draw ``reports/engineering/speed/``.
 
 Nothing else should run on the machine. Each benchmark is a process of its own on its usual work.
 """

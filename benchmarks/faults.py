@@ -1,7 +1,7 @@
 """What a sweep loses, and how soon it goes on, when it is killed, cut off and obstructed.
 
 ``python -m benchmarks.faults``. Each fault that the tests inject (`tests/faults/faults.py`) hits a sweep;
-what that has in the end is compared with one that nobody harmed. Writes ``reports/faults/``.
+what that has in the end is compared with one that nobody harmed. Writes ``reports/engineering/faults/``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.faults.checkout import TABLE, Checkout
 from tests.faults.faults import FAULTS, Fault
 from tests.faults.recovery import file_system, suffer
 
-FOLDER = Path("reports/faults")
+FOLDER = Path("reports/engineering/faults")
 
 
 def main() -> None:

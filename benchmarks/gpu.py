@@ -23,17 +23,18 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.breakdown import flop
 from benchmarks.naive import NaiveFedAvg
 from benchmarks.throughput import naive_round
-from benchmarks.workload import RANDOM, Device, JsonFile, Repeats, Workload, run, timed, write
+from benchmarks.workload import MADE_UP, Device, JsonFile, Repeats, Workload, run, timed, write
 from pfl.config import Execution, Precision
 from pfl.engine.device import computes_in, numerics, peak_memory, resolve_device
-from pfl.engine.simulation import Simulation, simulate
+from pfl.engine.simulation import Simulation
 from pfl.engine.stacked import StackedBackend
 from pfl.models import MODELS
+from pfl.simulation import simulate
 
 WORK = {
-    "lenet5_bn": Workload(dataset=RANDOM),
+    "lenet5_bn": Workload(dataset=MADE_UP),
     "resnet8, 40 clients": Workload(
-        dataset=RANDOM,
+        dataset=MADE_UP,
         model="resnet8",
         clients=40,
         participation=1.0,
@@ -54,7 +55,7 @@ def main(
     repeats: Repeats = 5,
     device: Device = "cuda",
     log: Annotated[Path, typer.Option(help="What is printed is also written here.")] = Path(
-        "reports/speed/gpu.log"
+        "reports/engineering/speed/gpu.log"
     ),
     json_file: JsonFile = None,
 ) -> None:
@@ -130,7 +131,7 @@ def measure(
     """
     plain = workload.simulation(str(device), "loop")
     naive = NaiveFedAvg(copy.deepcopy(plain.program.net), workload.data, workload.split, workload.batch_size)
-    participants = plain.runs[0].server.drawn().tolist()
+    participants = plain.runs[0].server.sample_clients().tolist()
     rates = [naive_round(naive, participants, workload)["training"] for _ in range(repeats + 1)][1:]
     usual = statistics.median(rates)
     say(f"{name}, naive: {usual:,.0f} samples/s")

@@ -1,4 +1,4 @@
-"""The speed report, drawn from the figures in ``reports/speed/*.json`` alone.
+"""The speed report, drawn from the figures in ``reports/engineering/speed/*.json`` alone.
 
 ``python -m benchmarks.report``. What has not been measured is left out, with its section.
 """
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from pipeline.report.plots import COLOURS, STYLE, WIDTH, svg_text
+from pipeline.report.plots import COLOURS, STYLE, WIDTH
+from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FOLDER = Path("reports/speed")
+FOLDER = Path("reports/engineering/speed")
 ROOM = 1.1  # of an axis, by its highest point
 NAIVE, OURS, THIRD = COLOURS[:3]
 CURVES = {
@@ -34,7 +35,7 @@ Figures = dict[str, Any]
 
 
 def main() -> None:
-    """Write ``reports/speed/README.md`` and its plots."""
+    """Write ``reports/engineering/speed/README.md`` and its plots."""
     from jinja2 import Environment, FileSystemLoader
 
     speed = {

@@ -1,7 +1,7 @@
 """Seconds a round and peak memory against the number of clients, with 100 of them in every round.
 
 ``python -m benchmarks.scale``. Synthetic data, a process for every federation, checkpoints as in a sweep; one
-federation has the size of FEMNIST. Writes ``reports/scale/``.
+federation has the size of FEMNIST. Writes ``reports/engineering/scale/``.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.partition import make_partition
 from pfl.engine.checkpoint import FILE
-from pfl.engine.simulation import simulate
 from pfl.models import MODELS
 from pfl.rng import generator
-from pipeline.report.plots import COLOURS, STYLE, WIDTH, svg_text
+from pfl.simulation import simulate
+from pipeline.report.plots import COLOURS, STYLE, WIDTH
+from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FOLDER = Path("reports/scale")
+FOLDER = Path("reports/engineering/scale")
 PARTICIPANTS = 100
 SPREAD = 0.4  # standard deviation of the clients' sizes over their mean, as in LEAF's FEMNIST
 BLOCK = 50_000  # images that are made at once

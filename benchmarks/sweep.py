@@ -31,6 +31,16 @@ from pipeline.sweep.search import Study
 ROOT = Path(__file__).parents[1]
 SEARCHED = 20  # trials of a cell's search, for what Optuna takes
 SECONDS_OF_PRODUCTS = 10.0
+SHORT = Workload(
+    dataset="digits",
+    partition="dirichlet:0.5",
+    clients=20,
+    model="cnn_digits",
+    rounds=1,
+    epochs=1,
+    eval_every=1,
+)
+SHORT_TRIALS = 40
 WAITING = "cores that wait for the longest trial"  # what further trials would fill
 
 TABLE = """\
@@ -73,6 +83,8 @@ def main(
     figures |= {"efficiency": efficiency, "core_seconds": parts, "around": around}
     figures["fixed_seconds"] = sweep["seconds"] - max(sweep["trial_seconds"])
     figures["machine"] = of_products(cores)
+    figures["short_trial_seconds"] = short_trial(cores)
+    print(f"a trial of one round takes {figures['short_trial_seconds']:.2f} s in a process that has run one")
     print(f"(matrix products in {cores} processes: {figures['machine']:.0%} of {cores} times one)")
     write(json_file, workload, figures)
 
@@ -115,14 +127,20 @@ def _search(workload: Workload) -> None:
         study.tell([50.0 for _ in study.ask()])
 
 
-def whole_pipeline(workload: Workload, cores: int) -> dict[str, Any]:
-    """Run ``dvc repro`` in a clone; seconds of the whole and of its sweep, and of every trial."""
+def short_trial(cores: int) -> float:
+    """Seconds that a sweep takes longer for every further trial of one round, times the cores."""
+    few, many = (whole_pipeline(SHORT, trials)["sweep_seconds"] for trials in (cores, cores + SHORT_TRIALS))
+    return cores * (many - few) / SHORT_TRIALS
+
+
+def whole_pipeline(workload: Workload, seeds: int) -> dict[str, Any]:
+    """Run ``dvc repro`` in a clone, a trial per seed; seconds of the whole, its sweep and every trial."""
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder)
         subprocess.run(["git", "clone", "--quiet", str(ROOT), folder], check=True)
         names = ("dataset", "model", "clients", "participation", "rounds", "epochs", "batch_size", "lr")
         values = {name: getattr(workload, name) for name in (*names, "partition", "method", "eval_every")}
-        (clone / "tables/measured.yaml").write_text(TABLE.format(**values, seeds=list(range(cores))))
+        (clone / "tables/measured.yaml").write_text(TABLE.format(**values, seeds=list(range(seeds))))
         params = clone / "params.yaml"
         params.write_text(params.read_text().replace("- digits", "- measured"))
         began = time.perf_counter()

@@ -1,7 +1,8 @@
 """Training samples a second of one trial, ours beside the naive loop.
 
 ``python -m benchmarks.throughput --help``. Both run in one process, a new one for each network, round after
-round in turn with the same participants, so that whatever else the machine does falls on both alike.
+round in turn with the same participants, so that whatever else the machine does falls on both alike. The
+share of the core's peak is that of local training: FLOP of the plain network by those of a matrix product.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from benchmarks.breakdown import flop, peak_rate
 from benchmarks.naive import NaiveFedAvg
 from benchmarks.workload import Device, JsonFile, Repeats, Threads, Workload, alone, ratio, run, timed, write
 from pfl.config import Precision
@@ -54,21 +56,27 @@ def main(
         trial = dataclasses.replace(workload, model=name, precision=precision)
         models[title] = alone(measure, trial, repeats, backend, device, threads)
         print(f"{title}, {threads} thread{'s' * (threads > 1)}, {device}")
-        for part, figures in models[title].items():
+        for part in ("training", "round"):
+            figures = models[title][part]
             print(
                 f"  {part:<12} naive {statistics.median(figures['naive']):>9,.0f} samples/s, "
                 f"ours {statistics.median(figures['engine']):>9,.0f}, ratio {figures['ratio']:.2f}"
             )
+        if device == "cpu" and threads == 1:
+            share, peak = models[title]["share_of_peak"], models[title]["peak_flop_per_second"]
+            print(f"  {'of the peak':<12} {share:.0%} of {peak / 1e9:.0f} GFLOP/s in a matrix product")
 
-    for name in model or ("lenet5_bn", "cnn4", "resnet8"):
+    names = model or ["lenet5_bn", "lenet4", "spfl_cnn", "cnn4", "resnet8"]
+    for name in names:
         take(name, name)
         if computes_in("bf16", resolve_device(device)):
             take(name, f"{name}, bf16", "bf16")
         else:
             print(f"{name}, bf16: not supported here")
-    if compiler() and "lenet5_bn" in models:
+    if compiler():
         os.environ["CXX"] = ""  # and so there is no compiler for the processes to come
-        take("lenet5_bn", "lenet5_bn, no compiler")
+        for name in names:
+            take(name, f"{name}, no compiler")
     write(json_file, workload, {"threads": threads, "device": device, "models": models}, threads)
 
 
@@ -77,7 +85,8 @@ def measure(workload: Workload, repeats: int, backend: str, device: str, threads
 
     Returns:
         For ``training`` (local training alone) and ``round`` (aggregation and an evaluation of every client
-        included): lists ``naive`` and ``engine``, and the median ``ratio``.
+        included): lists ``naive`` and ``engine``, and the median ``ratio``. On a CPU also
+        ``peak_flop_per_second`` of the core, and ``share_of_peak``, that of the engine's local training.
     """
     torch.set_num_threads(threads)
     simulation = workload.simulation(device, backend)
@@ -99,7 +108,11 @@ def measure(workload: Workload, repeats: int, backend: str, device: str, threads
                 rates[part]["naive"].append(rate)
     for figures in rates.values():
         figures["ratio"] = ratio(figures["engine"], figures["naive"])
-    return rates
+    if resolve_device(device).type != "cpu":
+        return rates
+    peak = peak_rate()
+    share = flop(workload) * statistics.median(rates["training"]["engine"]) / peak
+    return {**rates, "peak_flop_per_second": peak, "share_of_peak": share}
 
 
 def naive_round(naive: NaiveFedAvg, participants: list[int], workload: Workload) -> dict[str, float]:

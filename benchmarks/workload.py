@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -26,7 +28,9 @@ from pfl.data.partition import Partition, make_partition
 from pfl.engine.device import backend_for, resolve_device
 from pfl.engine.simulation import Simulation
 from pfl.errors import InvalidInput
+from pfl.simulation import make_simulation
 from pfl.trials import commit, hardware, versions
+from pfl.validation import validated
 
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures here.")]
 Threads = Annotated[int, typer.Option(help="Threads on a CPU.")]
@@ -34,8 +38,8 @@ Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Repeats = Annotated[int, typer.Option(help="Measured repeats, interleaved; one more before them warms up.")]
 
 
-RANDOM = "random"
-"""A data set that needs no file: as many random images as CIFAR-10 has."""
+MADE_UP = "made-up"
+"""60,000 noisy images of the size of CIFAR-10's: for what does not depend on what they show."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Workload:
     """A simulation to measure; by default pFedSim's on CIFAR-10 in 100 clients.
 
     Attributes:
+        dataset: a name of `pfl datasets`, or `MADE_UP`.
         method: with its default hyperparameters.
         rounds: more than are measured, so that a method whose rounds differ is what it is in long runs.
         eval_every: rounds between evaluations.
@@ -73,35 +78,50 @@ class Workload:
     def config(self) -> Config:
         names = ("model", "method", "participation", "rounds", "epochs", "batch_size", "lr", "eval_every")
         values = {name: getattr(self, name) for name in (*names, "precision")}
-        return Config(**values).validated()
+        return validated(Config(**values))
 
     def simulation(
-        self, device: str = "cpu", backend: str = "auto", seeds: Sequence[int] = (0,), trials: int = 1
+        self,
+        device: str = "cpu",
+        backend: str = "auto",
+        seeds: Sequence[int] = (0,),
+        trials: int = 1,
+        moments: Sequence[str] = (),
     ) -> Simulation:
-        """A simulation before its first round; ``trials`` of them, each of another learning rate, in one."""
+        """A simulation before its first round; ``trials`` of them, each of another learning rate, in one.
+
+        Args:
+            moments: as in `pfl.config.Execution`.
+        """
         place = resolve_device(device)
         federation = Federation(self.data, self.split, place, torch.float32)
         configs = [replace(self.config, lr=self.lr / 2**number) for number in range(trials)]
-        return Simulation(configs, federation, seeds, backend_for(backend, place))
+        return make_simulation(configs, federation, seeds, backend_for(backend, place), moments=moments)
 
 
 @cache
 def _data(name: str) -> Dataset:
-    return _random_images() if name == RANDOM else load(name)
+    return _made_up() if name == MADE_UP else load(name)
 
 
-def _random_images(samples: int = 60_000, classes: int = 10) -> Dataset:
-    """What costs the same time as CIFAR-10."""
-    random = np.random.default_rng(0)
+def _made_up(images: int = 60_000, shape: tuple[int, int, int] = (3, 32, 32), classes: int = 10) -> Dataset:
+    stream = np.random.default_rng(0)
+    patterns = stream.integers(0, 120, (classes, *shape), np.uint8)
+    labels = stream.integers(0, classes, images)
+    file = Path(tempfile.mkstemp(prefix="pfl-benchmark-")[1])
+    atexit.register(file.unlink)
+    with file.open("wb") as out:
+        for block in np.array_split(labels, 20):
+            (patterns[block] + stream.integers(0, 136, (len(block), *shape), np.uint8)).tofile(out)
     return Dataset(
-        name=RANDOM,
-        images=random.integers(0, 256, (samples, 3, 32, 32), np.uint8),
-        labels=np.arange(samples) % classes,
+        name=MADE_UP,
+        images=np.memmap(file, np.uint8, "c", shape=(images, *shape)),  # mapped, as real ones are
+        labels=labels,
         classes=tuple(map(str, range(classes))),
-        n_train=samples * 5 // 6,
-        checksum="",
-        mean=(0.5,) * 3,
-        std=(0.25,) * 3,
+        n_train=images * 5 // 6,
+        checksum=MADE_UP,
+        mean=(0.5,) * shape[0],
+        std=(0.25,) * shape[0],
         source={},
     )
 

@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl.config import Config, Execution
-from pfl.data.cache import cache_root
+from pfl.files import cache_root
 from pfl.methods import METHODS
 from pfl.models import MODELS, weights_of
 from pfl.sources import code_of
+from pfl.validation import validated
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -110,7 +111,7 @@ def behaviour_of(config: Config, shape: Shape, classes: int) -> Behaviour:
 def question_of(config: Config, shape: Shape, classes: int) -> str:
     """What a probe depends on, in words. What is at its default is left out, so that a new option leaves all
     questions as they are."""
-    usual = Config(method=config.method).validated()
+    usual = validated(Config(method=config.method))
     parts = [config.method, config.model, "x".join(map(str, shape)), f"{classes} classes"]
     if weights := weights_of(config.model):
         parts.append(weights)
@@ -235,13 +236,13 @@ def _some(declared: Hyperparameter, default: float) -> float:
 
 def _defaults(method: str) -> dict[str, float]:
     """The numbers that a trial's key leaves out."""
-    config = Config(method=method).validated()
+    config = validated(Config(method=method))
     fields = {**vars(config), **config.hyperparameters}
     return {name: value for name, value in fields.items() if type(value) in (int, float)}
 
 
 def _simulated(config: Config, scale: Scale, shape: Shape, classes: int) -> Values:
-    from pfl.engine.simulation import simulate
+    from pfl.simulation import simulate
 
     last: dict[str, float] = {}
 

@@ -39,6 +39,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def cache_root() -> Path:
+    """The folder PFL_CACHE, by default ~/.cache/pfl-repro."""
+    return Path(os.environ.get("PFL_CACHE", "~/.cache/pfl-repro")).expanduser()
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace the content of ``path``, all or nothing.
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pfl.config import LARGEST
 from pfl.errors import InvalidInput
+
+LARGEST = {float: 1e18, int: 10**9}
+"""Largest accepted float and int: the product of two fits into float32, and into int64."""
 
 
 @dataclass(frozen=True)

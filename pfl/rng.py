@@ -7,8 +7,12 @@ the order of clients and an interruption change nothing.
 from __future__ import annotations
 
 import zlib
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def _key(seed: int, purpose: str, round: int, client: int) -> np.random.SeedSequence:
@@ -27,3 +31,11 @@ def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.ra
 def integer_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
     """A 63-bit seed of one stream, for generators that are not NumPy's."""
     return int(_key(seed, purpose, round, client).generate_state(1, np.uint64)[0] >> 1)
+
+
+def hash32(x: Tensor) -> Tensor:
+    """A bijection of 32-bit numbers without visible pattern (Wellons' lowbias32), on int64."""
+    x = x & 0xFFFFFFFF
+    x = (x ^ (x >> 16)) * 0x7FEB352D & 0xFFFFFFFF
+    x = (x ^ (x >> 15)) * 0x846CA68B & 0xFFFFFFFF
+    return x ^ (x >> 16)

@@ -31,7 +31,7 @@ class Plugin:
 
     Attributes:
         name, version: of the distribution.
-        digest: SHA-256 of the files of ``name``'s package and of what it imports from outside of the
+        digest: SHA-256 of the files of its package, and of those that it imports, without pfl's and without
             installed libraries.
     """
 
@@ -74,14 +74,15 @@ def code_of(method: str, model: str) -> Code:
 @cache
 def plugins_of(method: str, model: str) -> tuple[Plugin, ...]:
     """Those that a method with a network comes from; none where both are built in."""
-    found = {}
-    for registry, name in ((METHODS, method), (MODELS, model)):
-        if point := registry.plugin(name):
-            distribution = point.dist.name if point.dist else point.module.partition(".")[0]
-            version = point.dist.version if point.dist else "unknown"
-            files = [path for path in _reached([point.module]) if not path.is_relative_to(ROOT)]
-            found[distribution] = Plugin(distribution, version, _digest_of(files))
-    return tuple(found.values())
+    points = [point for point in (METHODS.plugin(method), MODELS.plugin(model)) if point]
+    modules: dict[tuple[str, str], list[str]] = {}
+    for point in points:
+        known = (point.dist.name, point.dist.version) if point.dist else (_top(point.module), "unknown")
+        modules.setdefault(known, []).append(point.module)
+    return tuple(
+        Plugin(*known, _digest_of([path for path in _reached(of) if not path.is_relative_to(ROOT)]))
+        for known, of in modules.items()
+    )
 
 
 def _digest_of(files: Sequence[Path]) -> str:

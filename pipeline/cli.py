@@ -21,7 +21,6 @@ def add_commands(app: typer.Typer) -> None:
     app.command()(tables)
     app.command()(trials)
     app.command()(track)
-    app.command()(data_report)
     app.command()(overview)
     app.command()(figures)
     app.command()(figure)
@@ -48,8 +47,8 @@ def check(
     """Check tables, before anything is run."""
     from pfl.files import write_text
     from pipeline.spec.behaviours import write_behaviours
-    from pipeline.spec.check import check_tables
     from pipeline.spec.params import load_part, selected_tables
+    from pipeline.sweep.check import check_tables
 
     lines = check_tables(names)
     print("\n".join(lines))
@@ -147,7 +146,7 @@ def import_(
 
 
 def why_(table: TableName) -> None:
-    """Say of a table's trials whether they have run, and what made rows stale."""
+    """Say which trials of a table have no row, and why."""
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
@@ -163,7 +162,7 @@ def behaviours(
         list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all tables and figures.")
     ] = None,
 ) -> None:
-    """Record what the code does now, so that it has one name everywhere."""
+    """Give names to what the code does now."""
     from pipeline.figures.config import figure_names, load_figure
     from pipeline.spec.behaviours import record
     from pipeline.spec.table import load_table, table_names
@@ -183,19 +182,6 @@ def track(table: TableName) -> None:
     from pipeline.store.workspace import current_sources
 
     print(f"{rebuild(Path.cwd(), table, Ledger(current_sources()).find)} trials entered")
-
-
-def data_report(
-    out: Annotated[Path, typer.Option(help="Folder that is written.")] = Path("reports/data"),
-) -> None:
-    """Draw the partition rules on CIFAR-10.
-
-    They are held against the papers' figures, and what loading takes is measured.
-    """
-    from pipeline.data_report import write_data_report
-
-    write_data_report(out)
-    print(f"report: {out}/README.md and index.html")
 
 
 def overview() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +16,10 @@ from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 from pfl.engine import checkpoint
-from pfl.engine.simulation import simulate
 from pfl.rng import generator
+from pfl.simulation import simulate
 from pfl.trials import Trial
+from pfl.validation import validated
 
 CONFIG = Config(
     model="lenet5_bn",
@@ -30,6 +32,10 @@ CONFIG = Config(
     dtype="float64",
 )
 """Three rounds in float64, evaluated after each, on a network with batch norm."""
+
+
+SAMPLE = ("fedavg", "fesem", "pfedsim", "spfl")
+"""Methods that `sampled` keeps in the fast suite: of averages, of clusters, of layers, of phases."""
 
 
 def make_dataset(shape: tuple[int, int, int] = (1, 16, 16), classes: int = 4, samples: int = 240) -> Dataset:
@@ -67,6 +73,11 @@ def make_clients(dataset: Dataset, sizes: list[int], tests: int = 8) -> Partitio
     )
 
 
+def sampled(methods: Iterable[str]) -> list[Any]:
+    """Parameters of a test for each method: `SAMPLE` in the fast suite, all others in the slow one."""
+    return [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.slow) for name in methods]
+
+
 def interrupt(round: int, config: Config, dataset: Dataset, partition: Partition, *more: Any) -> None:
     """`simulate` with these arguments, ended by Ctrl-C after ``round``."""
 
@@ -94,14 +105,14 @@ def make_trial(
         row=config.method,
         partition_name="setting",
         phase=phase,
-        config=config.validated().to_dict(),
+        config=validated(config).to_dict(),
         seeds=seeds,
         dataset=dataset.name,
         partition=partition.spec,
         clients=clients,
         data_checksum=dataset.checksum,
         partition_checksum=partition.checksum,
-        behaviour=behaviour_of(config.validated(), dataset.shape, len(dataset.classes)).name,
+        behaviour=behaviour_of(validated(config), dataset.shape, len(dataset.classes)).name,
     )
 
 

@@ -17,6 +17,7 @@ from pfl.behaviour import Behaviour, agree, behaviour_of, name_of, probe, questi
 from pfl.config import Config
 from pfl.engine.method import Method
 from pfl.methods import METHODS
+from pfl.validation import validated
 from tests.test_registry import install
 
 ROOT = Path(__file__).parents[1]
@@ -27,18 +28,19 @@ NAMES = """
 import json, sys
 from pfl.behaviour import behaviour_of
 from pfl.config import Config
+from pfl.validation import validated
 shown = {"cnn_digits": (1, 8, 8)}
 names = {}
 for pair in sys.argv[1:]:
     method, model = pair.split("/")
-    config = Config(method=method, model=model).validated()
+    config = validated(Config(method=method, model=model))
     names[pair] = behaviour_of(config, shown.get(model, (1, 16, 16)), 10).name
 print(json.dumps(names))
 """
 
 
 def config(method: str = "fedavg", **changes: object) -> Config:
-    return Config(method=method, **changes).validated()  # type: ignore[arg-type]
+    return validated(Config(method=method, **changes))  # type: ignore[arg-type]
 
 
 def names(pairs: Sequence[str], cache: Path, *path: Path) -> dict[str, str]:

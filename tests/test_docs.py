@@ -1,11 +1,164 @@
-"""What `make docs` makes beside the table of methods."""
+"""The documents say what the code does: commands parse, examples run, generated files are current."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import re
+import shlex
 import subprocess
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-SCRIPT = Path(__file__).parents[1] / "docs/report.sh"
+import pytest
+from ruamel.yaml import YAML
+
+import pfl
+from pipeline.spec import reference
+from pipeline.spec.table import Table, cells
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "docs/report.sh"
+GENERATED = {"methods.md", "table-keys.md"}
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in GENERATED),
+]
+ENVIRONMENT = re.compile(r"^([A-Z_]+=\S+ +)*")
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def commands(*programs: str) -> list[Any]:
+    """Every command line of ``programs`` in the documents."""
+    found = []
+    for document in DOCUMENTS:
+        lines = "".join(blocks(document, "sh")).splitlines()
+        parts = [part.strip() for line in lines for part in line.partition(" #")[0].split("&&")]
+        bare = [ENVIRONMENT.sub("", part) for part in parts]
+        said = [line for line in bare if line.startswith(tuple(f"{program} " for program in programs))]
+        found += [pytest.param(line, id=f"{document.name}: {line}") for line in said]
+    return found
+
+
+@cache
+def command_line() -> Any:
+    """The group of all commands of ``pfl``, those of the pipeline included."""
+    import typer
+
+    from pfl.cli import app
+    from pipeline.cli import add_commands
+
+    add_commands(app)
+    return typer.main.get_command(app)
+
+
+@pytest.mark.parametrize("line", commands("pfl", "python -m pfl"))
+def test_every_pfl_command_of_the_documents_parses(line):
+    words = shlex.split(line.removeprefix("python -m "))[1:]
+    command = command_line()
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    command.make_context(command.name, words)
+
+
+def test_a_command_with_an_unknown_option_does_not_parse():
+    with pytest.raises(Exception, match="No such option: --speed"):
+        command_line().commands["run"].make_context("run", ["--speed", "1"])
+
+
+@pytest.mark.parametrize("line", commands("make"))
+def test_every_make_target_of_the_documents_exists(line):
+    rules = re.findall(r"^(\S+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    assert set(line.split()[1:]) <= set(rules)
+
+
+def test_every_module_that_a_document_runs_exists():
+    text = "".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
+    modules = set(re.findall(r"python -m ([a-z][a-z_.]*[a-z])", text))
+    assert "benchmarks.throughput" in modules
+    assert [name for name in modules if importlib.util.find_spec(name) is None] == []
+
+
+def test_every_file_that_the_internals_name_exists():
+    text = "".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
+    files = set(re.findall(r"`((?:pfl|pipeline|tests|tables)/[\w/.]+)`", text))
+    assert "pipeline/spec/table.py" in files
+    assert [name for name in files if not (ROOT / name).exists() and name != "tables/mine.yaml"] == []
+
+
+@pytest.mark.parametrize("document", ["python.md", "data.md"])
+def test_the_examples_in_python_run(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for code in blocks(ROOT / "docs" / document, "python"):
+        exec(code, names)
+
+
+def test_the_table_of_the_tutorial_is_one():
+    (text,) = blocks(ROOT / "docs/tutorial.md", "yaml")
+    table = Table.model_validate(YAML(typ="safe", pure=True).load(text))
+    assert len(cells("mine", table)) == 6
+
+
+@pytest.mark.parametrize(
+    "document", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name
+)
+def test_links_of_the_documents_outside_the_site_lead_to_files(document):
+    links = re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8"))
+    assert [link for link in links if not link.startswith("http") and not (ROOT / link).exists()] == []
+
+
+def test_the_readme_has_at_most_80_lines():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 80
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_no_document_names_a_path_of_some_machine(document):
+    assert (
+        re.findall(r"(?<![\w.$~])/(?:work|home|root|tmp|Users)/", document.read_text(encoding="utf-8")) == []
+    )
+
+
+def test_schema_and_page_of_the_keys_are_current():
+    stale = "run `python -m pipeline.spec.reference`"
+    assert json.loads((ROOT / reference.SCHEMA).read_text(encoding="utf-8")) == reference.schema(), stale
+    assert (ROOT / reference.PAGE).read_text(encoding="utf-8") == reference.page(), stale
+
+
+def test_every_key_of_a_table_is_described():
+    schema = reference.schema()
+    models = {"Table": schema, **schema["$defs"]}
+    fields = [
+        (name, key, field) for name, model in models.items() for key, field in model["properties"].items()
+    ]
+    assert [(name, key) for name, key, field in fields if not field.get("description")] == []
+
+
+def test_the_schema_accepts_the_pinned_tables_and_refuses_an_unknown_key():
+    validator = pytest.importorskip("jsonschema").Draft202012Validator(reference.schema())
+    contents = {
+        path.name: YAML(typ="safe", pure=True).load(path) for path in sorted((ROOT / "tables").glob("*.yaml"))
+    }
+    assert {
+        name: str(next(validator.iter_errors(c))) for name, c in contents.items() if not validator.is_valid(c)
+    } == {}
+    assert not validator.is_valid({**contents["digits.yaml"], "sedes": [0]})
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
+def test_the_files_for_github_are_yaml_with_a_name(file):
+    assert YAML(typ="safe", pure=True).load(file)["name"]
+
+
+def test_the_citation_names_the_version_of_the_package():
+    citation = YAML(typ="safe", pure=True).load(ROOT / "CITATION.cff")
+    assert citation["version"] == pfl.__version__
 
 
 def drawn(folder: Path, *programs: str) -> str:

@@ -12,9 +12,10 @@ from pfl.config import Config, Execution
 from pfl.data.federation import Federation
 from pfl.engine.device import computes_in, numerics
 from pfl.engine.graphs import CudaGraphs
-from pfl.engine.simulation import Simulation, simulate
 from pfl.engine.stacked import StackedBackend
 from pfl.methods import METHODS
+from pfl.simulation import make_simulation, simulate
+from pfl.validation import validated
 from tests.conftest import CONFIG, interrupt, make_clients, make_dataset
 
 pytestmark = pytest.mark.gpu
@@ -57,7 +58,7 @@ def test_the_gpu_agrees_with_the_cpu_in_both_backends(method, dataset, partition
 
 @pytest.mark.parametrize("method", ["fedavg", "pfedsim", "pfedme", "fedrep", "spfl"])
 def test_steps_replayed_as_cuda_graphs_are_the_steps(method, dataset, partition):
-    config = dataclasses.replace(CONFIG, method=method, momentum=0.5).validated()
+    config = validated(dataclasses.replace(CONFIG, method=method, momentum=0.5))
     replays = []
 
     class Counted(CudaGraphs):
@@ -68,7 +69,7 @@ def test_steps_replayed_as_cuda_graphs_are_the_steps(method, dataset, partition)
     def trained(captures) -> list[float]:
         federation = Federation(dataset, partition, CUDA, torch.float64)
         with numerics("fp32"):
-            simulation = Simulation([config], federation, (0, 1), StackedBackend(captures))
+            simulation = make_simulation([config], federation, (0, 1), StackedBackend(captures))
             for _ in range(config.rounds):
                 simulation.advance()
         return [entry.train_loss for run in simulation.runs for entry in run.history]

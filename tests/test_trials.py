@@ -5,19 +5,22 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from pfl.config import Config, Execution
+from pfl.data.cache import ordered_checksum
 from pfl.engine import checkpoint
-from pfl.engine.simulation import simulate
 from pfl.models.mobilenet_v2 import weights_file
-from pfl.trials import Record, Trial, commit, run_together, run_trial, trial_key
+from pfl.simulation import simulate
+from pfl.trials import Record, Trial, commit, edits, git, run_together, run_trial, trial_key
+from pfl.validation import validated
 from tests.conftest import make_trial
 
-CONFIG = Config(
-    method="fedprox", model="lenet5_bn", rounds=2, epochs=1, batch_size=8, eval_every=1
-).validated()
+CONFIG = validated(
+    Config(method="fedprox", model="lenet5_bn", rounds=2, epochs=1, batch_size=8, eval_every=1)
+)
 
 
 @pytest.fixture
@@ -80,13 +83,13 @@ def test_other_data_than_the_trials_is_refused(trial, dataset, partition):
 
 
 def test_defaults_written_out_and_left_out_have_one_key():
-    short = Config(method="fedprox").validated()
-    long = Config(method="fedprox", hyperparameters={"mu": 1}, lr=0.05).validated()
+    short = validated(Config(method="fedprox"))
+    long = validated(Config(method="fedprox", hyperparameters={"mu": 1}, lr=0.05))
     assert trial_key(short.to_dict(), "d", "p", 0, "b") == trial_key(long.to_dict(), "d", "p", 0, "b")
 
 
 def test_a_new_option_at_its_default_makes_no_result_stale():
-    config = Config(method="fedprox", lr=0.1).validated().to_dict()
+    config = validated(Config(method="fedprox", lr=0.1)).to_dict()
     before = {**config, "hyperparameters": {}}
     del before["bn_stats"]
     assert trial_key(before, "d", "p", 0, "b") == trial_key(config, "d", "p", 0, "b")
@@ -95,7 +98,7 @@ def test_a_new_option_at_its_default_makes_no_result_stale():
 @pytest.mark.parametrize(
     "changed",
     [
-        {"config": Config(method="fedprox", hyperparameters={"mu": 0.5}).validated().to_dict()},
+        {"config": validated(Config(method="fedprox", hyperparameters={"mu": 0.5})).to_dict()},
         {"data_checksum": "other"},
         {"partition_checksum": "other"},
         {"seed": 1},
@@ -103,7 +106,7 @@ def test_a_new_option_at_its_default_makes_no_result_stale():
     ],
 )
 def test_whatever_decides_a_number_is_in_the_key(changed):
-    same = {"config": Config(method="fedprox").validated().to_dict(), "data_checksum": "d"}
+    same = {"config": validated(Config(method="fedprox")).to_dict(), "data_checksum": "d"}
     same |= {"partition_checksum": "p", "seed": 0, "behaviour": "b"}
     assert trial_key(**same) != trial_key(**{**same, **changed})
 
@@ -142,7 +145,7 @@ def test_the_time_of_a_resumed_trial_is_that_of_all_its_segments(trial, dataset,
 
 
 def test_pretrained_weights_that_are_at_hand_are_in_the_key(tmp_path, monkeypatch):
-    config = Config(model="mobilenet_v2").validated().to_dict()
+    config = validated(Config(model="mobilenet_v2")).to_dict()
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     scratch = trial_key(config, "d", "p", 0, "b")
     weights_file().parent.mkdir(parents=True)
@@ -161,3 +164,32 @@ def test_the_models_of_each_seed_are_in_a_file_of_its_key(trial, dataset, partit
         )
         assert together.keys() == by_itself.keys() == {seed}
         assert all(torch.equal(tensor, by_itself[seed][name]) for name, tensor in together[seed].items())
+
+
+def test_two_orders_of_the_same_images_have_two_keys():
+    config = validated(Config()).to_dict()
+    images, labels = np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2), np.array([0, 1])
+    keys = {
+        trial_key(config, ordered_checksum(images[order], labels[order], ("a", "b"), 2), "p", 0, "b")
+        for order in ([0, 1], [1, 0])
+    }
+    assert len(keys) == 2
+
+
+def test_what_is_not_committed_below_a_path_counts_as_an_edit_and_nothing_else(tmp_path):
+    for name in ("pfl/method.py", "tables/old.yaml", "pipeline/report.py"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    person = ("-c", "user.name=Tests", "-c", "user.email=tests@example.org")
+    for command in (["init"], ["add", "--all"], [*person, "commit", "--message", "state"]):
+        assert git(tmp_path, *command) is not None
+    (tmp_path / "pipeline/report.py").write_text("# edited\n")
+    assert not edits(tmp_path, "pfl", "tables/old.yaml")
+    (tmp_path / "tables/new.yaml").touch()
+    assert edits(tmp_path, "tables/new.yaml")
+    (tmp_path / "pfl/new.py").touch()
+    assert edits(tmp_path, "pfl")
+
+
+def test_outside_of_a_checkout_git_says_nothing(tmp_path):
+    assert git(tmp_path, "rev-parse", "HEAD") is None

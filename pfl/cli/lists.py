@@ -47,8 +47,8 @@ def _hyperparameters(name: str) -> list[str]:
 
 def _method_table() -> str:
     """The methods as a Markdown table; what they mix, keep and send is observed, not declared."""
-    from pfl.engine.overview import observe
     from pfl.methods import METHODS
+    from pfl.overview import observe
 
     head = "| method | source | mixed | own state | model sizes down, up | hyperparameters |"
     lines = [head, "| --- | --- | --- | --- | --- | --- |"]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(rounds: int, title: str, moment: str) -> Iterator[OnRound]:
-    """A bar with the pooled accuracy at ``moment``, as what `pfl.engine.simulation.simulate` calls."""
+    """A bar with the pooled accuracy at ``moment``, as what `pfl.simulation.simulate` calls."""
     from tqdm import tqdm
 
     with tqdm(total=rounds, desc=title, unit="round", disable=None) as bar:

@@ -13,9 +13,10 @@ import typer
 from pfl.cli.partition import checked
 from pfl.cli.progress import progress
 from pfl.cli.trials import run_trials
-from pfl.config import Config, Execution, check_seeds
+from pfl.config import Config, Execution
 from pfl.errors import InvalidInput
 from pfl.files import check_writable, write_text
+from pfl.validation import check_execution, check_seeds, validated, warnings_of
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -116,7 +117,7 @@ def run(
         checkpoint_dir=str(checkpoint) if checkpoint else None,
         save=str(save) if save else None,
     )
-    execution.validate()
+    check_execution(execution)
     if trials:
         json_file = json_file or trials.with_suffix(".rows.jsonl")
     models = save / "models.pt" if save and trials else save
@@ -148,7 +149,7 @@ def run(
     )
     if model:
         config = dataclasses.replace(config, model=model)
-    config = config.validated()
+    config = validated(config)
     if config.precision != "fp32":
         from pfl.engine.device import check_precision, resolve_device
 
@@ -160,19 +161,19 @@ def run(
 
     data, clients = checked(dataset, spec, clients)
     if not model:
-        config = dataclasses.replace(config, model=_fitting_model(data)).validated()
+        config = validated(dataclasses.replace(config, model=_fitting_model(data)))
 
     from pfl.behaviour import behaviour_of
     from pfl.data.partition import make_division, of_seed, parse_spec
-    from pfl.engine.simulation import simulate
     from pfl.methods import METHODS
+    from pfl.simulation import simulate
     from pfl.trials import json_ready, versions
 
     split = make_division(spec, data, clients, chosen)
     if checkpoint:
         code = behaviour_of(config, data.shape, len(data.classes)).name
         execution = dataclasses.replace(execution, code=code)
-    for line in config.warnings():
+    for line in warnings_of(config):
         print(f"pfl: warning: {line}", file=sys.stderr)
     if resume and checkpoint and not (checkpoint / CHECKPOINT).exists():
         print(f"pfl: no checkpoint in {checkpoint}; starting from the beginning", file=sys.stderr)

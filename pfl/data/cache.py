@@ -11,19 +11,19 @@ import hashlib
 import json
 import logging
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
-from pfl.data.definition import Content
 from pfl.errors import InvalidInput
+from pfl.files import cache_root
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,23 @@ _DAMAGED = (FileNotFoundError, EOFError, ValueError, KeyError, TypeError)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CHUNK = 4096
 """Images that a pass over a data set holds at a time."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a reader returns about the images that it has appended.
+
+    Attributes:
+        classes: the classes' names; a label is an index into them.
+        n_train: how many images, counted from the first, are the official training set; None: all.
+        domains: the domains' names, if the images came with a domain.
+        formats: endings of the image files, "jpg"; empty where the images were no files of their own.
+    """
+
+    classes: tuple[str, ...]
+    n_train: int | None = None
+    domains: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
 
 
 class ArrayWriter:
@@ -108,11 +125,6 @@ class ArrayWriter:
     def close(self) -> None:
         self._images.close()
         self._bar.close()
-
-
-def cache_root() -> Path:
-    """The folder PFL_CACHE, by default ~/.cache/pfl-repro."""
-    return Path(os.environ.get("PFL_CACHE", "~/.cache/pfl-repro")).expanduser()
 
 
 def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Path], T]) -> T:

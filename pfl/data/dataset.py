@@ -14,8 +14,9 @@ import numpy as np
 
 from pfl.data import cache, checksum
 from pfl.data.archive import check_archive
+from pfl.data.cache import Content
 from pfl.data.datasets import DATASETS
-from pfl.data.definition import Content, Definition
+from pfl.data.definition import Definition
 from pfl.data.locate import Located, download, locate
 from pfl.errors import InvalidInput
 

@@ -5,30 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pfl.data.cache import ArrayWriter
+from pfl.data.cache import ArrayWriter, Content
 
-
-@dataclass(frozen=True)
-class Content:
-    """What a reader tells of the images that it has appended.
-
-    Attributes:
-        classes: the classes' names; a label is an index into them.
-        n_train: how many images, counted from the first, are the official training set; None: all.
-        domains: the domains' names, if the images came with a domain.
-        formats: endings of the image files, "jpg"; empty where the images were no files of their own.
-    """
-
-    classes: tuple[str, ...]
-    n_train: int | None = None
-    domains: tuple[str, ...] = ()
-    formats: tuple[str, ...] = ()
-
-
-Reader = Callable[[Sequence[Path], "ArrayWriter"], Content]
+Reader = Callable[[Sequence[Path], ArrayWriter], Content]
 """Appends a data set's images in their pooled order (training set first), out of its files."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import mmap
-import os
 from functools import cached_property
 from pathlib import Path
 
@@ -13,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pfl.data.augmentation import Moves, augmented
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
-from pfl.engine.augmentation import Moves, augmented
+from pfl.kernels.read_rows import read_rows
 
 SCALES = {"symmetric": ((0.5,), (0.5,)), "unit": ((0.0,), (1.0,)), "raw255": ((0.0,), (1 / 255,))}
 """Input scale to what is subtracted and divided by; "normalised" takes the data set's mean and deviation."""
@@ -99,10 +99,4 @@ class Federation:
         """Images (B, C, H, W), uint8, of pooled indices (B,)."""
         if self._file is None or self.device.type != "cpu":
             return self.images.index_select(0, index)  # copies rows; indexing copies bytes
-        # Read: to map an image takes three times as long, and a mapped page counts as this process's memory.
-        rows = np.empty((len(index), *self.shape), np.uint8)
-        size = math.prod(self.shape)
-        for row, position in zip(rows, index.tolist(), strict=True):
-            if os.preadv(self._file.fileno(), [row.data], position * size) != size:
-                raise OSError(f"{self._file.name} has been cut off")
-        return torch.from_numpy(rows)
+        return read_rows(self._file, index, math.prod(self.shape)).view(-1, *self.shape)

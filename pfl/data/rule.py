@@ -210,7 +210,7 @@ def _kept(samples: np.ndarray, share: float) -> int:
 def apportion(weights: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
     """Whole numbers proportional to ``weights`` that sum to ``total``: largest remainder, ties at random."""
     exact = weights * (total / weights.sum())
-    whole = np.floor(exact + 1e-9).astype(np.int64)
+    whole: np.ndarray = np.floor(exact + 1e-9).astype(np.int64)
     order = np.lexsort((rng.random(len(weights)), -np.round(exact - whole, 9)))
     whole[order[: total - whole.sum()]] += 1
     return whole

@@ -50,7 +50,8 @@ def load(folder: Path) -> dict[str, Any] | None:
         length = path.stat().st_size - DIGEST_BYTES
         if length > 0 and _digest(file, length) == file.read():
             file.seek(0)
-            return torch.load(file, map_location="cpu", weights_only=True)
+            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+            return content
     aside = path.replace(path.with_suffix(".damaged"))
     log.warning("%s: the checkpoint is damaged, now %s; starting from the beginning", folder, aside.name)
     return None
@@ -86,4 +87,4 @@ def restore_server(server: Server, state: dict[str, Any]) -> None:
     server.local.restore(state["local"], server.federation.device)
     server.state = state["state"]
     server.client_state = state["client_state"]
-    server.settle()
+    server.to_device()

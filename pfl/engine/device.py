@@ -63,9 +63,10 @@ def computes_in(precision: Precision, device: torch.device) -> bool:
         return True
     if device.type == "cuda":
         with torch.cuda.device(device):
-            return torch.cuda.is_bf16_supported(including_emulation=False)  # such a GPU has TF32, too
+            # A GPU with bfloat16 has TF32, too.
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     # oneDNN claims bfloat16 for AVX-512 of any kind, and emulates it where these instructions are missing.
-    return precision == "bf16" and torch.cpu._is_avx512_bf16_supported()
+    return precision == "bf16" and bool(torch.cpu._is_avx512_bf16_supported())
 
 
 def check_precision(precision: Precision, device: torch.device) -> None:

@@ -14,7 +14,7 @@ from pfl.engine.method import Method, Moment
 from pfl.engine.metrics import Accuracy, Moments
 from pfl.engine.server import Server
 
-PART_BYTES = 64 << 20  # of the models that are evaluated at once; bounds the memory of an evaluation
+PART_BYTES = 16 << 20  # of the models that are evaluated at once; bounds the memory of an evaluation
 
 
 def moments(method: Method, server: Server) -> tuple[Moment, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
@@ -81,5 +82,5 @@ def bind(net: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         places[name][leaf] = tensor
 
 
-_PLACES: WeakKeyDictionary[nn.Module, dict[str, dict]] = WeakKeyDictionary()
+_PLACES: WeakKeyDictionary[nn.Module, dict[str, dict[str, Any]]] = WeakKeyDictionary()
 """Where a network keeps each of its tensors: finding it takes longer than putting one there."""

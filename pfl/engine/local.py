@@ -14,13 +14,12 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pfl.config import Config
+from pfl.data.augmentation import draw
 from pfl.data.federation import Federation
-from pfl.engine.augmentation import draw
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import Groups
 from pfl.engine.method import Method, Phase
-from pfl.models._convnet import Layers
-from pfl.models._layers import BatchNorm2d, ChannelsLast, Dropout
+from pfl.models._layers import BatchNorm2d, Dropout, SingleClientMode
 from pfl.models._network import Network
 from pfl.rng import generator, integer_seed
 
@@ -46,11 +45,11 @@ class Program:
     def norms(self) -> tuple[BatchNorm2d, ...]:
         return tuple(module for module in self.net.modules() if isinstance(module, BatchNorm2d))
 
-    def alone(self) -> None:
-        """Tell ``net`` that it will compute one client at a time."""
+    def single_client(self) -> None:
+        """Put ``net`` in the mode in which it computes one client at a time."""
         for module in self.net.modules():
-            if isinstance(module, Layers | ChannelsLast | BatchNorm2d):
-                module.alone = True
+            if isinstance(module, SingleClientMode):
+                module.single_client = True
 
     @cached_property
     def dropouts(self) -> tuple[Dropout, ...]:
@@ -189,7 +188,7 @@ class Task:
         """For each client and phase, its steps."""
         return [list(self._plans(k)) for k in range(len(self.clients))]
 
-    def drawn(self) -> list[int]:
+    def batches_consumed(self) -> list[int]:
         """How many minibatches each client draws."""
         return [
             sum(minibatch_count(phase, program.config, len(samples)) for phase in phases)

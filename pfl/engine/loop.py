@@ -26,7 +26,7 @@ class LoopBackend:
         losses = []
         samples = 0
         for k, (program, schedule) in enumerate(zip(task.programs, task.schedules(), strict=True)):
-            program.alone()
+            program.single_client()
             start = {name: stack[k] for name, stack in task.start.items()}
             params = {name: stack[k] for name, stack in tensors.items()}
             rows = {name: stack[k] for name, stack in state.items()}
@@ -47,7 +47,7 @@ class LoopBackend:
         state: Mapping[str, Tensor],
         samples: Sequence[np.ndarray],
     ) -> dict[str, Tensor]:
-        program.alone()
+        program.single_client()
         program.net.eval()
         sums: dict[str, Tensor] = {}
         for k, indices in enumerate(samples):
@@ -64,7 +64,7 @@ class LoopBackend:
         return sums
 
 
-class _Alone(Client):
+class _SingleClient(Client):
     """A client that shares no stack with others: autograd takes half the time of torch.func."""
 
     def gradient(
@@ -116,7 +116,7 @@ def _run_sgd(program: Program, phase: Phase, plans: list[StepBatches], client: C
 def _run_steps(program: Program, phase: Phase, plans: list[StepBatches], client: Client) -> Tensor:
     """The phase's own steps, or SGD along its own gradients, on the client's tensors, in place."""
     trained = program.prepare(phase)
-    client = program.client(client.params, client.start, client.state, trained, _Alone)
+    client = program.client(client.params, client.start, client.state, trained, _SingleClient)
     lr = program.config.lr * phase.lr
     optimiser = SGD(program.config, lr, list(client.weights.values()))
     total = torch.zeros((), dtype=torch.float64, device=program.federation.device)

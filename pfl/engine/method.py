@@ -112,8 +112,8 @@ class Method:
         """Create the method's own tensors in ``server.state`` and ``server.client_state``."""
 
     def participants(self, server: Server) -> Tensor:
-        """(K,) clients of this round; by default those drawn before training, the same for every method."""
-        return server.drawn()
+        """(K,) clients of this round; by default sampled, the same for every method."""
+        return server.sample_clients()
 
     def before_dispatch(self, server: Server) -> None:
         """The server's computation on the stored models, before they are mixed for the participants."""
@@ -142,7 +142,8 @@ class Method:
 
     def logits(self, client: Client, x: Tensor) -> Tensor:
         """Logits (B, classes) of images (B, C, H, W), in training and in evaluation."""
-        return client.net(x)
+        logits: Tensor = client.net(x)
+        return logits
 
     def update(self, server: Server) -> None:
         """The server's computation between upload and aggregation."""

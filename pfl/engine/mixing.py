@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 ROW_SUM_TOLERANCE = 1e-6
 SPARE = 4  # a bank that grows makes room for a quarter more
+RESERVED = 512 << 20
+"""Bytes of host memory that a tensor of a bank may have room for at once: what is not written to costs
+nothing, and a copy into larger memory would need both."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,7 @@ class CopyOnWriteTensor:
     def __init__(self, common: Tensor, clients: int, home: torch.device | None = None):
         self.device = common.device
         self.values = common.unsqueeze(0).to(home or common.device)  # first the common value, then the rows
+        self.room = 0  # rows that the memory behind ``values`` holds, where it is nobody else's
         self.at = torch.zeros(1, dtype=torch.int64, device=self.values.device).expand(clients)
 
     @property
@@ -150,6 +154,14 @@ class CopyOnWriteTensor:
     @property
     def dtype(self) -> torch.dtype:
         return self.values.dtype
+
+    @property
+    def stored(self) -> Tensor:
+        """``values`` without the room behind them, which `torch.save` would write, too."""
+        if not self.room or self.values.device.type != "cpu":
+            return self.values
+        storage = self.values.untyped_storage()[: self.values.nbytes]
+        return self.values.new_empty(0).set_(storage, 0, self.values.shape, self.values.stride())
 
     @property
     def shared(self) -> bool:
@@ -177,16 +189,20 @@ class CopyOnWriteTensor:
     def copy(self) -> CopyOnWriteTensor:
         """The same rows, stored apart."""
         twin = copy.copy(self)
-        twin.values, twin.at = self.values.clone(), self.at.clone()
+        twin.values, twin.room, twin.at = self.values.clone(), 0, self.at.clone()
         return twin
 
     def _hold(self, rows: int) -> None:
-        """Make room for so many rows, and for a few more, so that it is seldom made."""
-        if rows > len(self.values):
-            most = len(self.at) + 1
-            larger = self.values.new_zeros((min(rows + rows // SPARE, most), *self.shape))
+        """Make ``values`` so many rows; where that takes other memory, with room for more of them."""
+        if rows > self.room:
+            room = rows + rows // SPARE
+            if self.values.device.type == "cpu":
+                room = max(room, RESERVED // (self.shape.numel() * self.dtype.itemsize))
+            self.room = min(room, len(self.at) + 1)
+            larger = self.values.new_empty((self.room, *self.shape))
             larger[: len(self.values)] = self.values
             self.values = larger
+        self.values = self.values.as_strided((rows, *self.shape), self.values.stride())
 
 
 class ClientStore:
@@ -216,7 +232,7 @@ class ClientStore:
 
     def state(self) -> dict[str, tuple[Tensor, Tensor]]:
         """All that is stored, for a checkpoint."""
-        return {name: (rows.values, rows.at) for name, rows in self.stacks.items()}
+        return {name: (rows.stored, rows.at) for name, rows in self.stacks.items()}
 
     def restore(self, state: Mapping[str, tuple[Tensor, Tensor]], device: torch.device) -> None:
         """Put back what `state` returned; rows are then read on ``device``."""
@@ -262,8 +278,19 @@ def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked) -> Tensor:
     """The new rows (R, *shape) of ``matrix`` out of ``old`` (n, *shape), of which it reads what it needs."""
     if isinstance(matrix, Masked):
         return torch.where(matrix.mask, mixed(old, matrix.inside), mixed(old, matrix.outside))
-    sources = old[:] if matrix.sources is None else old[matrix.sources]
-    weights = matrix.matrix.to(sources.dtype)
+    weights = matrix.matrix.to(old.dtype)
+    if matrix.sources is not None:
+        sources = old[matrix.sources]
+    elif (
+        isinstance(old, CopyOnWriteTensor)
+        and old.values.device == weights.device
+        and weights.device.type == "cpu"
+    ):
+        # What is stored, without a copy of it for every client.
+        weights = weights.new_zeros(len(weights), len(old.values)).index_add_(1, old.at, weights)
+        sources = old.values
+    else:
+        sources = old[:]
     new = (weights @ sources.flatten(1)).view(len(weights), *sources.shape[1:])
     if matrix.own is not None:
         kept = old[:] if matrix.rows is None else old[matrix.rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -16,7 +16,7 @@ from pfl.data.federation import Federation
 from pfl.data.rule import split
 from pfl.engine.groups import Groups
 from pfl.engine.local import Backend, Program, Statistic, Task, Trained, minibatch_count
-from pfl.engine.method import Phase
+from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import (
     Average,
     ClientStore,
@@ -40,12 +40,19 @@ LARGEST_ON_DEVICE = 2 << 30  # bytes; a bank that could outgrow it lives in host
 class Server:
     """What the server knows and stores. One for each seed.
 
+    Args:
+        build: builds the client's networks, whose tensors are the common initialisation; called with this
+            server while it has configuration, federation and seed only.
+        backend: runs local programs, for `train` and `collect`.
+        template: networks that backends bind tensors to; by default those that ``build`` returns.
+
     Attributes:
+        program: the clients' local program.
         federation: the clients' data.
         samples: n arrays of pooled indices, what each client trains on.
         held_out: n arrays of what `hold_out` took from them.
         positions: (n,) minibatches that each client has drawn from its class stream.
-        client_seconds: what clients have computed lately, besides the rounds' own training.
+        client_seconds: time that clients computed in this round, besides its own training.
         groups: parameter groups of a client's networks.
         bank: the last value of every client's tensors, mixed as the method says.
         local: the tensors that mixing changes, as each client's last local training left them.
@@ -59,7 +66,16 @@ class Server:
         client_state: the method's tensors of all clients, (n, ...) each.
     """
 
-    def __init__(self, config: Config, federation: Federation, seed: int):
+    def __init__(
+        self,
+        config: Config,
+        federation: Federation,
+        seed: int,
+        method: Method,
+        build: Callable[[Server], Network],
+        backend: Backend,
+        template: Network | None = None,
+    ):
         self.config = config
         self.federation = federation
         self.samples: Sequence[np.ndarray] = federation.train
@@ -75,9 +91,7 @@ class Server:
         self.received: dict[str, Tensor] = {}
         self.uploads: dict[str, Tensor] = {}
         self.sent: Mapping[str, Tensor] = {}
-
-    def hold(self, net: Network) -> None:
-        """Fill the bank with the common initialisation, the tensors of ``net``."""
+        net = build(self)
         self.groups = Groups(net)
         tensors = {**dict(net.named_parameters()), **dict(net.named_buffers())}
         initial = {name: tensor.detach().clone().unsqueeze(0) for name, tensor in tensors.items()}
@@ -85,14 +99,13 @@ class Server:
         home = torch.device("cpu") if everybody > LARGEST_ON_DEVICE else None
         self.bank = ClientStore(initial, self.clients, home)
         self.local = ClientStore({}, self.clients, home)
-
-    def connect(self, program: Program, backend: Backend) -> None:
-        """Tell the server who runs local programs, for `train` and `collect`."""
-        self._program = program
+        method.initialise(self)
+        self.to_device()
+        self.program = Program(method, template or net, self.groups, config, federation)
         self._backend = backend
 
-    def settle(self) -> None:
-        """Bring the method's state to the device of the federation."""
+    def to_device(self) -> None:
+        """Move the method's state to the device of the federation."""
         for tensors in (self.state, self.client_state):
             for name, tensor in tensors.items():
                 tensors[name] = tensor.to(self.federation.device)
@@ -168,8 +181,8 @@ class Server:
         stacks = self.bank.stacks | (self.local.stacks if moment == "post_local" else {})
         return {name: rows[clients] for name, rows in stacks.items()}
 
-    def drawn(self) -> Tensor:
-        """(K,) clients drawn for this round from a stream that is the same for every method."""
+    def sample_clients(self) -> Tensor:
+        """(K,) clients sampled for this round from a stream that is the same for every method."""
         count = self.config.participants(self.clients)
         stream = generator(self.seed, "participants", self.round)
         ids = np.sort(stream.choice(self.clients, size=count, replace=False))
@@ -213,7 +226,7 @@ class Server:
         return Task(
             purpose,
             self.round,
-            [self._program] * len(ids),
+            [self.program] * len(ids),
             [phases] * len(ids),
             ids,
             [self.seed] * len(ids),
@@ -252,7 +265,7 @@ class Server:
             samples = [self.samples[client] for client in clients.tolist()]
         rows = {name: stack[clients] for name, stack in self.client_state.items()}
         with self._on_the_clock():
-            return self._backend.collect(self._program, statistic, tensors, rows, samples)
+            return self._backend.collect(self.program, statistic, tensors, rows, samples)
 
     @contextmanager
     def _on_the_clock(self) -> Iterator[None]:
@@ -272,7 +285,7 @@ class Server:
 
     def receive(self, task: Task, trained: Trained) -> None:
         """Take in what the participants trained. Only this moves their class streams on."""
-        self.positions[task.clients] += torch.tensor(task.drawn())
+        self.positions[task.clients] += torch.tensor(task.batches_consumed())
         self.uploads = trained.tensors
         for name, stack in self.client_state.items():
             stack[self.participants] = trained.state[name]

@@ -1,4 +1,4 @@
-"""A whole simulation, from the initialisation to the last evaluation. The main path of the package."""
+"""A whole simulation, from the initialisation to the last evaluation. The main path of the engine."""
 
 from __future__ import annotations
 
@@ -13,30 +13,19 @@ from typing import Any
 
 import torch
 
-from pfl.config import Config, Execution, check_seeds, non_defaults, stackable
-from pfl.data.dataset import Dataset
+from pfl.config import Config, Execution
 from pfl.data.federation import Federation
-from pfl.data.partition import Division, Partition, of_seed
 from pfl.engine import checkpoint
-from pfl.engine.device import (
-    backend_for,
-    check_precision,
-    numerics,
-    peak_memory,
-    resolve_device,
-    threads,
-)
+from pfl.engine.device import peak_memory
 from pfl.engine.evaluation import Known, evaluate
-from pfl.engine.local import Backend, Program, Task, Trained
+from pfl.engine.local import Backend, Task, Trained
 from pfl.engine.method import Method
 from pfl.engine.metrics import ClientResult, Evaluated, Measured, Metrics
 from pfl.engine.server import Server
 from pfl.errors import InvalidInput
-from pfl.methods import METHODS
-from pfl.models import MODELS
+from pfl.models import Shape
 from pfl.models._network import Network
 from pfl.rng import integer_seed
-from pfl.sources import code_of
 
 BYTES_PER_SCALAR = 4
 
@@ -71,7 +60,6 @@ class _Run:
 
     method: Method
     server: Server
-    program: Program
     history: list[Evaluated] = field(default_factory=list)
     per_client: torch.Tensor | None = None
     bytes_down: int = 0
@@ -96,112 +84,25 @@ class _Run:
 _PLAIN = ("per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "observations")
 
 
-def simulate(
-    config: Config,
-    dataset: Dataset,
-    partition: Division,
-    seeds: Sequence[int] = (0,),
-    execution: Execution = Execution(),
-    on_round: OnRound | None = None,
-    observe: Observe | None = None,
-) -> list[Result]:
-    """Simulate a federation once for every seed, all seeds in lockstep.
-
-    The numbers are a function of (configuration, data, partition, seed) alone, interrupted or not, on one
-    machine, backend and number of threads.
-
-    Args:
-        config: what to compute; validated here.
-        partition: which images are whose, for all seeds or by seed; with ``config.validation`` the clients
-            are evaluated on that share of their training samples.
-        seeds: each drives initialisation, participants and batches of one simulation.
-        execution: device, backend, threads, checkpoints.
-        on_round: told of every round.
-        observe: looks at every seed's federation after every round, and moves nothing in it.
-
-    Returns:
-        One result a seed.
-
-    Raises:
-        InvalidInput: the configuration, the seeds, the execution, a device that is not there, or a
-            precision that the device does not have.
-    """
-    (results,) = simulate_together([config], dataset, partition, seeds, execution, on_round, observe)
-    return results
-
-
-def simulate_together(
-    configs: Sequence[Config],
-    dataset: Dataset,
-    partition: Division,
-    seeds: Sequence[int] = (0,),
-    execution: Execution = Execution(),
-    on_round: OnRound | None = None,
-    observe: Observe | None = None,
-) -> list[list[Result]]:
-    """Simulate a federation for every configuration and every seed, all in lockstep.
-
-    The stacked backend trains the clients of all of them at once, as far as their local programs are alike;
-    the numbers are those that each has alone, to rounding.
-
-    Args:
-        configs: alike but for the learning rate and real-valued hyperparameters (`pfl.config.stackable`).
-        execution: its ``save`` is for a single configuration.
-        on_round: told of the first configuration.
-
-    Returns:
-        For each configuration what `simulate` returns.
-
-    Raises:
-        InvalidInput: a configuration, one unlike the others, the seeds, the execution, a device that is not
-            there, or a precision that the device does not have.
-    """
-    execution.validate()
-    check_seeds(seeds)
-    configs = [config.validated() for config in configs]
-    if not configs or not stackable(configs):
-        names = ", ".join(config.method for config in configs) or "none"
-        accepted = "one or more that differ in lr and real-valued hyperparameters only"
-        raise InvalidInput("configurations", names, accepted)
-    if execution.save and len(configs) > 1:
-        raise InvalidInput("save", execution.save, "no file where several configurations run together")
-    config = configs[0]
-    device = resolve_device(execution.device)
-    check_precision(config.precision, device)
-
-    def seen(part: Partition) -> Partition:
-        """What a simulation may see of a partition."""
-        return part.with_validation(config.validation, dataset.labels) if config.validation else part
-
-    with numerics(config.precision), threads(execution.threads):
-        dtype = getattr(torch, config.dtype)
-        first = of_seed(partition, seeds[0])
-        federation = Federation(dataset, seen(first), device, dtype, config.input_scale)
-        federations = [
-            federation if (own := of_seed(partition, seed)) is first else federation.divided(seen(own))
-            for seed in seeds
-        ]
-        backend = backend_for(execution.backend, device)
-        simulation = Simulation(configs, federations, seeds, backend, observe, execution.moments)
-        results = simulation.run(execution, on_round)
-    return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
-
-
 class Simulation:
     """The rounds of a simulation, for all its configurations and seeds.
 
     Args:
-        configs: validated, and `pfl.config.stackable`.
-        federation: the clients' data, for all seeds or of each.
+        configs: validated, and alike but for the learning rate and real-valued hyperparameters.
+        methods: of each configuration, with its hyperparameters.
+        network: builds the network, of images' shape and number of classes.
+        federation: the clients' data, for all seeds or for each.
         seeds: one federation under way for each, in each configuration.
         backend: runs local programs and evaluations.
-        observe: as in `simulate`.
+        observe: called after every round, with the federation of each seed.
         moments: as in `pfl.config.Execution`.
     """
 
     def __init__(
         self,
         configs: Sequence[Config],
+        methods: Sequence[Method],
+        network: Callable[[Shape, int], Network],
         federation: Federation | Sequence[Federation],
         seeds: Sequence[int],
         backend: Backend,
@@ -212,34 +113,31 @@ class Simulation:
         self.moments = moments
         self.configs = configs
         self.config = configs[0]
-        self.observe = observe or _observer(configs[0])
+        self.observe = observe
+        self.network = network
         self.federation = federations[0]
         self.backend = backend
         self.runs: list[_Run] = []
-        for config in configs:
-            method: Method = METHODS[config.method].from_dict(config.hyperparameters)
+        for config, method in zip(configs, methods, strict=True):
             self.runs += [self._start(config, method, *of) for of in zip(federations, seeds, strict=True)]
-        self.program = self.runs[0].program
+        self.program = self.runs[0].server.program
         self.seconds = 0.0
         self.training_seconds = 0.0
         self.samples = 0
 
     def _start(self, config: Config, method: Method, federation: Federation, seed: int) -> _Run:
-        server = Server(config, federation, seed)
-        net = self._build(method, server)
-        server.hold(net)
-        method.initialise(server)
-        server.settle()
         # One template serves all runs: backends bind each client's own tensors to it.
-        template = self.runs[0].program.net if self.runs else net
-        program = Program(method, template, server.groups, config, federation)
-        server.connect(program, self.backend)
-        return _Run(method, server, program)
+        template = self.runs[0].server.program.net if self.runs else None
+
+        def build(server: Server) -> Network:
+            return self._build(method, server)
+
+        return _Run(method, Server(config, federation, seed, method, build, self.backend, template))
 
     def _build(self, method: Method, server: Server) -> Network:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(integer_seed(server.seed, "initialisation"))
-            network = MODELS[self.config.model](self.federation.shape, self.federation.classes)
+            network = self.network(self.federation.shape, self.federation.classes)
             net = method.client_network(network, server)
         for module in net.modules():
             if isinstance(module, Network):  # a method may have given its clients a second one
@@ -250,10 +148,16 @@ class Simulation:
     def round(self) -> int:
         return max(run.server.round for run in self.runs)
 
-    def run(self, execution: Execution, on_round: OnRound | None = None) -> list[Result]:
-        """All rounds that are left, from the checkpoint in ``execution.checkpoint_dir`` if there is one."""
+    def run(
+        self, execution: Execution, on_round: OnRound | None = None, identity: Sequence[Any] = ()
+    ) -> list[Result]:
+        """Run all pending rounds, from the checkpoint in ``execution.checkpoint_dir`` if there is one.
+
+        Args:
+            identity: what names the code and the configurations; a checkpoint with another is refused.
+        """
         folder = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
-        fingerprint = self._fingerprint(execution) if folder else ""
+        fingerprint = self._fingerprint(identity) if folder else ""
         if folder:
             self._resume(folder, fingerprint)
         began, before = time.perf_counter(), self.seconds
@@ -354,20 +258,18 @@ class Simulation:
 
     # ---- checkpoints and results -----------------------------------------------------------------------
 
-    def _fingerprint(self, execution: Execution) -> str:
+    def _fingerprint(self, identity: Sequence[Any]) -> str:
         """What the simulation computes, the code that does, and the moments that its history has; every
         checkpoint carries it."""
-        code = execution.code or code_of(self.config.method, self.config.model).digest
         runs = [
             (
-                non_defaults(server.config.to_dict()),
                 server.seed,
                 server.federation.partition.data_checksum,
                 server.federation.partition.checksum,
             )
             for server in (run.server for run in self.runs)
         ]
-        return json.dumps([code, runs, list(self.moments)], sort_keys=True)
+        return json.dumps([*identity, runs, list(self.moments)], sort_keys=True)
 
     def _state(self, fingerprint: str) -> dict[str, Any]:
         return {
@@ -421,12 +323,3 @@ class Simulation:
             peak_memory_bytes=peak_memory(self.federation.device),
         )
         return Result(server.seed, metrics, measured, run.observations)
-
-
-def _observer(config: Config) -> Observe | None:
-    """What looks at the federation, as the configuration asks for."""
-    if config.observe == "accuracy":
-        return None
-    from pfl.analysis.measures import similarities
-
-    return similarities

@@ -55,14 +55,14 @@ class Stack:
     Attributes:
         params, start, state: name to (K, *shape).
         losses: (K,) the sum over each client's steps, float64.
-        parts: its phases.
+        runners: of its phases.
     """
 
     def __init__(self, task: Task, numbers: Sequence[PerClientHyperparameters], capture: Capture | None):
         device = task.programs[0].federation.device
         self.params, self.start, self.state = map(_room_for, (task.start, task.start, task.state))
         self.losses = torch.zeros(len(task.clients), dtype=torch.float64, device=device)
-        self.parts = [Part(self, own, capture) for own in numbers]
+        self.runners = [PhaseRunner(self, own, capture) for own in numbers]
 
     def load(self, task: Task, order: np.ndarray, numbers: Sequence[PerClientHyperparameters]) -> None:
         """Put the clients of ``task`` into the stack, in the ``order`` (K,) of their steps."""
@@ -70,9 +70,9 @@ class Stack:
         for mine, theirs in ((self.params, task.start), (self.start, task.start), (self.state, task.state)):
             for name, stack in theirs.items():
                 mine[name].copy_(stack[at])
-        for part, new in zip(self.parts, numbers, strict=True):
+        for runner, new in zip(self.runners, numbers, strict=True):
             for name, values in new.own.items():
-                part.numbers.own[name].copy_(values)
+                runner.numbers.own[name].copy_(values)
         self.losses.zero_()
 
     def trained(self, order: np.ndarray, steps: np.ndarray, samples: int) -> Trained:
@@ -93,8 +93,8 @@ def _room_for(stacks: Stacks) -> dict[str, Tensor]:
     }
 
 
-class Part:
-    """A phase that all clients of a stack are in.
+class PhaseRunner:
+    """Runs a phase of all clients of a stack.
 
     Args:
         numbers: of the clients, as they stand in the stack.
@@ -146,7 +146,13 @@ class Part:
         stack.losses[:active] += values
 
     def _gradient(
-        self, weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list, numbers: Stacks
+        self,
+        weights: Stacks,
+        others: Stacks,
+        start: Stacks,
+        state: Stacks,
+        batches: list[Any],
+        numbers: Stacks,
     ) -> Any:
         """One client's gradient of the phase's loss, or what the phase has in its place, and the loss."""
         program, phase, _ = self._of(numbers)
@@ -157,7 +163,13 @@ class Part:
         return dict(direction), value
 
     def _custom(
-        self, weights: Stacks, others: Stacks, start: Stacks, state: Stacks, batches: list, numbers: Stacks
+        self,
+        weights: Stacks,
+        others: Stacks,
+        start: Stacks,
+        state: Stacks,
+        batches: list[Any],
+        numbers: Stacks,
     ) -> Any:
         """One client's new parameters and state after the phase's own step, and the loss."""
         program, phase, lr = self._of(numbers)

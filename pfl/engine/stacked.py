@@ -77,11 +77,11 @@ class StackedBackend:
         stack = self._stack(task, numbers)
         stack.load(task, order, numbers)
         samples = 0
-        for i, part in enumerate(stack.parts):
+        for i, runner in enumerate(stack.runners):
             plans = [schedules[k][i] for k in order]
-            part.run(plans)
+            runner.run(plans)
             seen = sum(len(batch) for mine in plans for plan in mine for batch in plan.batches)
-            samples += part.phase.repeat * seen
+            samples += runner.phase.repeat * seen
         return stack.trained(order, steps, samples)
 
     def _stack(self, task: Task, numbers: Sequence[PerClientHyperparameters]) -> Stack:

@@ -1,4 +1,4 @@
-"""Fused CPU kernels in C++, compiled for a network's shapes when they are first used.
+"""Fused CPU kernels in C++, compiled when they are first used.
 
 They take one thread, as a sweep's trials do. Without a compiler (``CXX``, by default c++, g++ or clang++)
 torch's own operations are used, which agree to rounding.
@@ -16,9 +16,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from pfl.data.cache import cache_root
+from pfl.files import cache_root
 
-FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
+FLAGS = ("-O2", "-march=native", "-std=c++20", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
 
 
 @cache

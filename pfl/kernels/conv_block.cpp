@@ -1,250 +1,430 @@
-// A block of a small convolutional network on one thread: convolution, batch norm, ReLU, 2x2 max pooling.
+// A block of a convolutional network on one thread: convolution, batch norm, sum, ReLU and max pooling.
 //
-// Compiled for one shape (see conv_block.py): REAL, C, H, W (input), O (output channels), K (kernel), NORM.
-// Stride 1, no padding. Planes are walked as if rows had no end: position p = y * W + x, and a tap of the
-// kernel is a constant offset, so that every load is of consecutive numbers. The K - 1 positions at the end of
-// a row that are no result are called its margin.
+// Lanes are images: LANES of them are a bundle, and a pixel of a plane is the numbers of a bundle's images. So no
+// load is out of place and no lane is idle, whatever the shape, and taps that fall beside the image are left out.
+// A last bundle may be filled in part; its other lanes hold zeros in gradients and are read by nobody elsewhere.
+// Compiled for one type of number, REAL.
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <type_traits>
+#include <limits>
 #include <vector>
 
 using real = REAL;
 
-namespace {
+extern "C" {
+// Of a block; pool is 0 where nothing is pooled. As in conv_block.py.
+struct Shape {
+    int channels, height, width, outputs, kernel, stride, padding, norm, relu, pool, pool_stride, pool_padding;
+};
+}
 
-constexpr int HO = H - K + 1, WO = W - K + 1;      // of the convolution
-constexpr int HP = HO / 2, WP = WO / 2;            // after pooling
-constexpr int L = (HO - 1) * W + WO;               // positions from the first result to the last
-constexpr int Z = HO * W;                          // of a plane of results, margins included
-constexpr int FRONT = (K - 1) * (W + 1);           // zeros before a plane of gradients: the largest offset
-constexpr int G = FRONT + H * W;                   // of a plane of gradients
+namespace {
 
 #if defined(__AVX512F__)
 constexpr int NATIVE = 64, REGISTERS = 32;
-#elif defined(__AVX__)
-constexpr int NATIVE = 32, REGISTERS = 16;
 #else
-constexpr int NATIVE = 16, REGISTERS = 16;
+constexpr int NATIVE = 32, REGISTERS = 16;
 #endif
 
-constexpr int lanes_within(int length) {
-    int lanes = NATIVE / sizeof(real);
-    while (lanes > length) lanes /= 2;
-    return lanes;
-}
-constexpr int V = lanes_within(L);
-typedef real vec __attribute__((vector_size(V * sizeof(real)), aligned(alignof(real)), may_alias));
+constexpr int V = NATIVE / sizeof(real), LANES = 2 * V;
+typedef real vec __attribute__((vector_size(NATIVE), aligned(alignof(real)), may_alias));
+typedef std::ptrdiff_t size;
 
 inline vec load(const real* p) { return *reinterpret_cast<const vec*>(p); }
 inline void store(real* p, vec v) { *reinterpret_cast<vec*>(p) = v; }
-inline real sum(vec v) {
-    real total = 0;
-    for (int i = 0; i < V; i++) total += v[i];
-    return total;
+inline vec all(real value) { return value - vec{}; }  // vec{} + value would be a sum: 0 + -0 is 0
+
+// ``v``, in a register: compilers would load it again for every use.
+inline vec held(vec v) {
+    asm volatile("" : "+x"(v));
+    return v;
 }
+#define UNROLLED _Pragma("GCC unroll 16")
+#define OWN_REGISTERS __attribute__((noinline))  // inside a larger function, sums would be spilled
 
-// The vectors that cover ``length`` positions; the last one is moved back to end at the last position.
-constexpr int vectors(int length) { return (length + V - 1) / V; }
-constexpr int position(int vector, int length) { return vector * V < length - V ? vector * V : length - V; }
+// Numbers of a plane: an odd count of pixels, as planes a power of two apart compete for the same cache lines.
+inline size plane(int height, int width) { return size(height * width | 1) * LANES; }
 
-// to[row][p] = bias[row] + sum over planes i and taps of from[i][p + sign * offset] * weight(row, i, tap),
-// for ROWS rows of results and COLUMNS vectors of positions from ``first`` on.
-template <int ROWS, int COLUMNS, int PLANES, int LENGTH, int SIGN>
-inline void correlate(const real* from, std::ptrdiff_t plane, const real* w, std::ptrdiff_t w_row,
-                      std::ptrdiff_t w_plane, const real* bias, real* to, std::ptrdiff_t to_row, int first) {
-    int at[COLUMNS];
-    vec total[ROWS][COLUMNS];
-    for (int j = 0; j < COLUMNS; j++) at[j] = position(first + j, LENGTH);
-    for (int r = 0; r < ROWS; r++)
-        for (int j = 0; j < COLUMNS; j++) total[r][j] = vec{} + (bias ? bias[r] : real(0));
-    for (int i = 0; i < PLANES; i++, from += plane, w += w_plane)
-        for (int ky = 0; ky < K; ky++)
-#pragma GCC unroll 8
-            for (int kx = 0; kx < K; kx++) {
-                const real* tapped = from + SIGN * (ky * W + kx);
-                vec x[COLUMNS];
-#pragma GCC unroll 8
-                for (int j = 0; j < COLUMNS; j++) x[j] = load(tapped + at[j]);
-#pragma GCC unroll 8
-                for (int r = 0; r < ROWS; r++) {
-                    const vec weight = vec{} + w[r * w_row + ky * K + kx];
-#pragma GCC unroll 8
-                    for (int j = 0; j < COLUMNS; j++) total[r][j] += x[j] * weight;
-                }
-            }
-    for (int r = 0; r < ROWS; r++)
-        for (int j = 0; j < COLUMNS; j++) store(to + r * to_row + at[j], total[r][j]);
-}
-
-// As many rows and columns at once as there are registers for their sums.
-constexpr int rows_at_once(int rows) { return rows % 6 == 0 ? 6 : rows % 8 == 0 ? REGISTERS / 4 : std::min(rows, 6); }
-constexpr int columns_at_once(int rows) { return std::max(1, (REGISTERS - REGISTERS / 4) / rows); }
-
-template <int ROWS, int PLANES, int LENGTH, int SIGN>
-inline void correlate_plane(const real* from, std::ptrdiff_t plane, const real* w, std::ptrdiff_t w_row,
-                            std::ptrdiff_t w_plane, const real* bias, real* to, std::ptrdiff_t to_row) {
-    constexpr int COLUMNS = columns_at_once(ROWS), ALL = vectors(LENGTH), REST = ALL % COLUMNS;
-    int j = 0;
-    for (; j + COLUMNS <= ALL; j += COLUMNS)
-        correlate<ROWS, COLUMNS, PLANES, LENGTH, SIGN>(from, plane, w, w_row, w_plane, bias, to, to_row, j);
-    if constexpr (REST > 0)
-        correlate<ROWS, REST, PLANES, LENGTH, SIGN>(from, plane, w, w_row, w_plane, bias, to, to_row, j);
-}
-
-template <int ALL_ROWS, int PLANES, int LENGTH, int SIGN>
-inline void correlate_image(const real* from, std::ptrdiff_t plane, const real* w, std::ptrdiff_t w_row,
-                            std::ptrdiff_t w_plane, const real* bias, real* to, std::ptrdiff_t to_row) {
-    constexpr int ROWS = rows_at_once(ALL_ROWS), REST = ALL_ROWS % ROWS;
-    int r = 0;
-    for (; r + ROWS <= ALL_ROWS; r += ROWS)
-        correlate_plane<ROWS, PLANES, LENGTH, SIGN>(from, plane, w + r * w_row, w_row, w_plane,
-                                                    bias ? bias + r : nullptr, to + r * to_row, to_row);
-    if constexpr (REST > 0)
-        correlate_plane<REST, PLANES, LENGTH, SIGN>(from, plane, w + r * w_row, w_row, w_plane,
-                                                    bias ? bias + r : nullptr, to + r * to_row, to_row);
-}
-
-// Output channels at once: as many as there are registers for the sums of all kx.
-constexpr int rows_of_gradients() {
-    int rows = std::max(1, std::min(O, REGISTERS / K));
-    while (O % rows) rows--;
-    return rows;
-}
-
-// Adds one image's part of dw[o][c][ky][kx], for ROWS output channels and all kx, to ``totals``.
-template <int ROWS>
-inline void weight_gradient(const real* x, const real* dz, vec* totals) {
-    constexpr int ALL = vectors(L), LAST = position(ALL - 1, L), DONE = (ALL - 1) * V - LAST;
-    vec fresh{};  // of the last vector, what the one before has not counted
-    for (int i = 0; i < V; i++) fresh[i] = i >= DONE;
-    vec total[ROWS][K];
-    for (int r = 0; r < ROWS; r++)
-        for (int kx = 0; kx < K; kx++) total[r][kx] = totals[r * K + kx];
-    for (int p = 0; p < (ALL - 1) * V; p += V) {
-        vec g[ROWS];
-#pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++) g[r] = load(dz + r * G + p);
-#pragma GCC unroll 8
-        for (int kx = 0; kx < K; kx++) {
-            const vec value = load(x + p + kx);
-#pragma GCC unroll 8
-            for (int r = 0; r < ROWS; r++) total[r][kx] += value * g[r];
-        }
-    }
-    for (int r = 0; r < ROWS; r++) {
-        const vec g = load(dz + r * G + LAST) * fresh;
-        for (int kx = 0; kx < K; kx++) totals[r * K + kx] = total[r][kx] + load(x + LAST + kx) * g;
+// ``work(first number, half)`` of both halves of a bundle, for each of ``pixels``.
+template <class Work>
+inline void each_vector(int pixels, Work work) {
+    for (size at = 0; at < size(pixels) * LANES; at += LANES) {
+        work(at, 0);
+        work(at + V, 1);
     }
 }
 
-template <int ROWS>
-inline void weight_gradients(const real* x, const real* dz, real* dw, int n) {
-    vec totals[C][K][ROWS * K] = {};
-    for (int image = 0; image < n; image++)
-        for (int c = 0; c < C; c++)
-            for (int ky = 0; ky < K; ky++)
-                weight_gradient<ROWS>(x + (image * C + c) * H * W + ky * W, dz + image * O * G, totals[c][ky]);
-    for (int r = 0; r < ROWS; r++)
-        for (int c = 0; c < C; c++)
-            for (int ky = 0; ky < K; ky++)
-                for (int kx = 0; kx < K; kx++)
-                    dw[((r * C + c) * K + ky) * K + kx] = sum(totals[c][ky][r * K + kx]);
-}
-
-// Pooling: V results at a time, out of 2 V columns of two rows.
-
-constexpr int CHUNKS = (WP + V - 1) / V;
-constexpr int in_chunk(int chunk) { return std::min(V, WP - chunk * V); }
-
-inline vec part(const real* p, int count) {
-    real whole[V] = {};
-    std::memcpy(whole, p, count * sizeof(real));
-    return load(whole);
-}
-
-typedef std::conditional_t<sizeof(real) == 4, std::int32_t, std::int64_t> integer;
-typedef integer lane __attribute__((vector_size(V * sizeof(real))));
-
-template <int START, int STEP>
-inline lane lanes() {
-    lane indices;
-    for (int i = 0; i < V; i++) indices[i] = START + STEP * i;
-    return indices;
-}
-
-// The four values that each of V results is the largest of.
-struct Window {
-    vec a, b, c, d;
-    explicit Window(const real* row) {
-        const vec top[2] = {load(row), load(row + V)}, bottom[2] = {load(row + W), load(row + W + V)};
-        const lane even = lanes<0, 2>(), odd = lanes<1, 2>();
-        a = __builtin_shuffle(top[0], top[1], even);
-        b = __builtin_shuffle(top[0], top[1], odd);
-        c = __builtin_shuffle(bottom[0], bottom[1], even);
-        d = __builtin_shuffle(bottom[0], bottom[1], odd);
+// A block's sizes.
+struct Sizes : Shape {
+    int rows, columns, pooled_rows, pooled_columns, pixels, taps;
+    size in, out, pooled;  // numbers of a plane of the input, of the convolution, of the result
+    explicit Sizes(const Shape& shape) : Shape(shape) {
+        rows = (height + 2 * padding - kernel) / stride + 1;
+        columns = (width + 2 * padding - kernel) / stride + 1;
+        pooled_rows = pool ? (rows + 2 * pool_padding - pool) / pool_stride + 1 : rows;
+        pooled_columns = pool ? (columns + 2 * pool_padding - pool) / pool_stride + 1 : columns;
+        pixels = rows * columns;
+        taps = kernel * kernel;
+        in = plane(height, width);
+        out = plane(rows, columns);
+        pooled = plane(pooled_rows, pooled_columns);
     }
-    vec largest() const { return greater(greater(a, b), greater(c, d)); }
-    vec smallest() const { return -greater(greater(-a, -b), greater(-c, -d)); }
-    static vec greater(vec x, vec y) { return (x > y) | (x != x) ? x : y; }  // NaN wins, as in torch
 };
 
-// Put two rows of 2 * count columns where they came from.
-inline void put(real* to, vec a, vec b, vec c, vec d, int count) {
-    real row[4 * V];
-    lane low, high;
-    for (int i = 0; i < V; i++) {
-        low[i] = i / 2 + i % 2 * V;
-        high[i] = V / 2 + i / 2 + i % 2 * V;
+inline int up(int a, int b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
+inline int down(int a, int b) { return a >= 0 ? a / b : -up(-a, b); }
+
+// Along one axis, what a position of a result depends on: ``count`` positions from ``source`` on. The first is under
+// ``tap`` of the kernel, each next one under a tap further by the ``step`` of all spans.
+struct Span {
+    int tap, source, count;
+};
+// Of the convolution from its input.
+inline Span forward_span(const Shape& s, int at, int length) {
+    const int tap = std::max(0, s.padding - at * s.stride);
+    return {tap, at * s.stride - s.padding + tap, std::min(s.kernel, length + s.padding - at * s.stride) - tap};
+}
+// Of the input's gradient from the convolution's.
+inline Span backward_span(const Shape& s, int at, int length) {
+    const int first = std::max(0, up(at + s.padding - s.kernel + 1, s.stride));
+    const int last = std::min(length - 1, down(at + s.padding, s.stride));
+    return {at + s.padding - first * s.stride, first, last - first + 1};
+}
+
+// Planes of results at once: as many as there are registers for the sums of a bundle each.
+constexpr int MOST_ROWS = (REGISTERS - REGISTERS / 4) / 2;
+
+// How many of ``all`` the tile ``number`` has, where a tile has at most ``most`` and all have as many as can be.
+inline int of_tile(int all, int most, int number) {
+    const int tiles = (all + most - 1) / most;
+    return number < tiles ? all / tiles + (number < all % tiles) : 0;
+}
+
+constexpr int FIRST_LEVEL = 24 << 10;  // bytes of the nearest cache that data to be used again may take
+
+struct Correlation {
+    const real *from, *w;  // of the bundle; weights (planes, kernel, kernel, ROWS)
+    int planes, width, kernel, step;
+    size from_plane, to_plane;
+    bool begun;  // the results hold the sums over planes before
+};
+
+// A pixel of ROWS planes of results: sums over planes and taps, for all of a bundle's images or the first half.
+template <int ROWS, int HALVES>
+OWN_REGISTERS void correlate(const Correlation& c, Span ys, Span xs, const real* bias, real* to) {
+    vec total[ROWS][HALVES];
+    UNROLLED for (int r = 0; r < ROWS; r++)
+        UNROLLED for (int h = 0; h < HALVES; h++)
+            total[r][h] = c.begun ? load(to + r * c.to_plane + h * V) : all(bias ? bias[r] : 0);
+    const real* from = c.from + size(ys.source * c.width + xs.source) * LANES;
+    const real* w = c.w + (ys.tap * c.kernel + xs.tap) * ROWS;
+    const size from_row = c.width * LANES, w_row = c.step * c.kernel * ROWS, w_plane = c.kernel * c.kernel * ROWS;
+    const size w_tap = c.step * ROWS, from_plane = c.from_plane;
+    for (int i = 0; i < c.planes; i++, from += from_plane, w += w_plane)
+        for (int y = 0; y < ys.count; y++) {
+            const real *x = from + y * from_row, *end = x + xs.count * LANES, *tap = w + y * w_row;
+            for (; x < end; x += LANES, tap += w_tap) {
+                vec value[HALVES];
+                UNROLLED for (int h = 0; h < HALVES; h++) value[h] = held(load(x + h * V));
+                UNROLLED for (int r = 0; r < ROWS; r++) {
+                    const vec weight = held(all(tap[r]));
+                    UNROLLED for (int h = 0; h < HALVES; h++) total[r][h] += value[h] * weight;
+                }
+            }
+        }
+    UNROLLED for (int r = 0; r < ROWS; r++)
+        UNROLLED for (int h = 0; h < HALVES; h++) store(to + r * c.to_plane + h * V, total[r][h]);
+}
+
+// ``work.template operator()<n>()`` for an n that is known at run time, of 1 to MOST.
+template <int MOST, class Work>
+inline void with_constant(int n, Work work) {
+    if constexpr (MOST > 0) {
+        if (n == MOST)
+            work.template operator()<MOST>();
+        else
+            with_constant<MOST - 1>(n, work);
     }
-    store(row, __builtin_shuffle(a, b, low));
-    store(row + V, __builtin_shuffle(a, b, high));
-    store(row + 2 * V, __builtin_shuffle(c, d, low));
-    store(row + 3 * V, __builtin_shuffle(c, d, high));
-    std::memcpy(to, row, 2 * count * sizeof(real));
-    std::memcpy(to + W, row + 2 * V, 2 * count * sizeof(real));
+}
+
+// The product of ``weight(row, plane)``, which points at a kernel's taps, and ``from``, for n images: planes of
+// results (bundles, rows, to_height, to_width). ``finish(row)`` follows on each, while it is in the cache.
+template <class Weight, class Spans, class Finish>
+inline void correlate_all(const Sizes& s, int n, const real* from, int planes, int height, int width, Weight weight,
+                          Spans span, int step, const real* bias, real* to, int rows, int to_height, int to_width,
+                          Finish finish) {
+    static thread_local std::vector<real> packed;
+    packed.resize(size(planes) * s.taps * MOST_ROWS);
+    Correlation c{nullptr, packed.data(), planes, width, s.kernel, step, plane(height, width), plane(to_height, to_width), false};
+    const int most = std::max(1, FIRST_LEVEL / (s.taps * LANES * int(sizeof(real))));
+    std::vector<Span> ys, xs;
+    for (int y = 0; y < to_height; y++) ys.push_back(span(y, height));
+    for (int x = 0; x < to_width; x++) xs.push_back(span(x, width));
+    for (int tile = 0, row = 0, count; (count = of_tile(rows, MOST_ROWS, tile)); tile++) {
+        with_constant<MOST_ROWS>(count, [&]<int ROWS>() {
+            for (int i = 0; i < planes; i++)
+                for (int r = 0; r < ROWS; r++)
+                    for (int tap = 0; tap < s.taps; tap++)
+                        packed[(size(i) * s.taps + tap) * ROWS + r] = weight(row + r, i)[tap];
+            for (int bundle = 0; bundle * LANES < n; bundle++) {
+                const auto at = n - bundle * LANES > V ? correlate<ROWS, 2> : correlate<ROWS, 1>;
+                // What a pixel depends on of so many planes stays in the first cache until the next pixel.
+                for (int part = 0, first = 0; (c.planes = of_tile(planes, most, part)); part++, first += c.planes) {
+                    c.begun = part > 0;
+                    c.from = from + (size(bundle) * planes + first) * c.from_plane;
+                    c.w = packed.data() + size(first) * s.taps * ROWS;
+                    real* pixel = to + (size(bundle) * rows + row) * c.to_plane;
+                    for (const Span& y : ys)
+                        for (const Span& x : xs) {
+                            at(c, y, x, bias ? bias + row : nullptr, pixel);
+                            pixel += LANES;
+                        }
+                }
+            }
+        });
+        for (int r = 0; r < count; r++) finish(row++);
+    }
+}
+
+// Adds neighbouring lanes of COUNT vectors until one vector is left, of the sum of each.
+typedef decltype(vec{} > vec{}) lane_numbers;
+template <int COUNT>
+inline void add_neighbours(vec* v) {
+    if constexpr (COUNT > 1) {
+        lane_numbers even;
+        UNROLLED for (int i = 0; i < V; i++) even[i] = 2 * i;
+        UNROLLED for (int i = 0; i < COUNT / 2; i++)
+            v[i] = __builtin_shuffle(v[2 * i], v[2 * i + 1], even) + __builtin_shuffle(v[2 * i], v[2 * i + 1], even + 1);
+        add_neighbours<COUNT / 2>(v);
+    }
+}
+// Each vector's sum over its lanes, always in the same order.
+inline void sums(const vec* from, int count, real* to) {
+    for (int i = 0; i < count; i += V) {
+        const int some = std::min(V, count - i);
+        vec v[V] = {};
+        std::copy(from + i, from + i + some, v);
+        add_neighbours<V>(v);
+        std::memcpy(to + i, v, some * sizeof(real));
+    }
+}
+
+constexpr int MOST_OUTPUTS = 4, MOST_CHANNELS = 3;  // of weight gradients at once: their sums fill the registers
+constexpr int TOGETHER = 4;  // bundles at once of small planes
+
+// Adds to ``totals`` (ROWS, COLUMNS, kernel, kernel) the products of ROWS planes of dz and COLUMNS planes of x.
+template <int ROWS, int COLUMNS, int HALVES>
+OWN_REGISTERS void weight_gradient(const Sizes& s, const real* x, const real* dz, size dz_bundle, vec* totals,
+                                   int bundles) {
+    const size in = s.in, out = s.out, step = s.stride * LANES;
+    int chunk = s.rows;
+    const auto bytes = [&] {
+        return (ROWS * chunk * s.columns + COLUMNS * ((chunk - 1) * s.stride + s.kernel) * s.width) * LANES * sizeof(real);
+    };
+    while (chunk > 1 && bytes() > FIRST_LEVEL) chunk--;
+    for (int first = 0; first < s.rows; first += chunk)
+        for (int ky = 0; ky < s.kernel; ky++) {
+            const int y0 = std::max(first, up(s.padding - ky, s.stride));
+            const int y1 = std::min({first + chunk, s.rows, down(s.height - 1 + s.padding - ky, s.stride) + 1});
+            for (int kx = 0; kx < s.kernel; kx++) {
+                const int x0 = std::max(0, up(s.padding - kx, s.stride));
+                const int x1 = std::min(s.columns, down(s.width - 1 + s.padding - kx, s.stride) + 1);
+                if (y0 >= y1 || x0 >= x1) continue;
+                vec* kept = totals + ky * s.kernel + kx;
+                vec total[ROWS][COLUMNS];
+                UNROLLED for (int r = 0; r < ROWS; r++)
+                    UNROLLED for (int c = 0; c < COLUMNS; c++) total[r][c] = kept[(r * COLUMNS + c) * s.taps];
+                for (int bundle = 0; bundle < bundles; bundle++)
+                    for (int y = y0; y < y1; y++) {
+                        const real* g = dz + bundle * dz_bundle + size(y * s.columns + x0) * LANES;
+                        const real* end = g + (x1 - x0) * LANES;
+                        const real* from = x + bundle * s.channels * in +
+                                           size((y * s.stride + ky - s.padding) * s.width + x0 * s.stride + kx - s.padding) *
+                                               LANES;
+                        for (; g < end; g += LANES, from += step)
+                            UNROLLED for (int v = 0; v < HALVES * V; v += V) {
+                                vec value[COLUMNS];
+                                UNROLLED for (int c = 0; c < COLUMNS; c++) value[c] = held(load(from + c * in + v));
+                                UNROLLED for (int r = 0; r < ROWS; r++) {
+                                    const vec gradient = held(load(g + r * out + v));
+                                    UNROLLED for (int c = 0; c < COLUMNS; c++) total[r][c] += gradient * value[c];
+                                }
+                            }
+                    }
+                UNROLLED for (int r = 0; r < ROWS; r++)
+                    UNROLLED for (int c = 0; c < COLUMNS; c++) kept[(r * COLUMNS + c) * s.taps] = total[r][c];
+            }
+        }
+}
+
+// dw of ``outputs`` planes, at most MOST_OUTPUTS.
+inline void weight_gradients(const Sizes& s, int outputs, const real* x, const real* dz, size dz_bundle, real* dw,
+                             int n) {
+    static thread_local std::vector<real> scratch;
+    scratch.resize(MOST_OUTPUTS * MOST_CHANNELS * s.taps * V);
+    vec* totals = reinterpret_cast<vec*>(scratch.data());
+    const int whole = n / LANES + (n % LANES > V);  // bundles with images in both halves
+    const int together = s.pixels <= LANES ? TOGETHER : 1;
+    with_constant<MOST_OUTPUTS>(outputs, [&]<int ROWS>() {
+        for (int tile = 0, c = 0, count; (count = of_tile(s.channels, MOST_CHANNELS, tile)); tile++, c += count) {
+            std::fill(scratch.begin(), scratch.end(), real(0));
+            with_constant<MOST_CHANNELS>(count, [&]<int COLUMNS>() {
+                const auto from = [&](int bundle) { return x + (size(bundle) * s.channels + c) * s.in; };
+                for (int bundle = 0; bundle < whole; bundle += together)
+                    weight_gradient<ROWS, COLUMNS, 2>(s, from(bundle), dz + bundle * dz_bundle, dz_bundle, totals,
+                                                      std::min(together, whole - bundle));
+                if (n > whole * LANES)
+                    weight_gradient<ROWS, COLUMNS, 1>(s, from(whole), dz + whole * dz_bundle, dz_bundle, totals, 1);
+            });
+            for (int r = 0; r < ROWS; r++)
+                sums(totals + r * count * s.taps, count * s.taps, dw + (size(r) * s.channels + c) * s.taps);
+        }
+    });
+}
+
+// Sums of a plane over the images of one bundle.
+struct Total {
+    vec v[2] = {};
+    real of(int images) const {
+        real total = 0;
+        for (int i = 0; i < std::min(images, LANES); i++) total += v[i / V][i % V];
+        return total;
+    }
+};
+
+inline vec greater(vec x, vec y) { return (x > y) | (x != x) ? x : y; }  // NaN wins, as in torch
+
+// ``work(result's pixel, window's first row, last, column, last)``; with SIDE, of windows that are never cut off.
+template <int SIDE, class Work>
+inline void each_window(const Sizes& s, Work work) {
+    for (int y = 0, p = 0; y < s.pooled_rows; y++) {
+        const int y0 = y * s.pool_stride - s.pool_padding, y1 = std::min(s.rows, y0 + s.pool);
+        for (int x = 0; x < s.pooled_columns; x++, p++) {
+            const int x0 = x * s.pool_stride - s.pool_padding, x1 = std::min(s.columns, x0 + s.pool);
+            if constexpr (SIDE > 0)
+                work(p, y0, y0 + SIDE, x0, x0 + SIDE);
+            else
+                work(p, std::max(0, y0), y1, std::max(0, x0), x1);
+        }
+    }
+}
+inline bool is_2x2(const Sizes& s) { return s.pool == 2 && s.pool_stride == 2 && s.pool_padding == 0; }
+
+// out = the largest of each window of relu(z * scale + shift + residual)
+template <int SIDE>
+inline void finish(const Sizes& s, const real* z, real scale, real shift, const real* residual, real* out) {
+    const vec least = all(s.relu ? 0 : -std::numeric_limits<real>::infinity());
+    const auto rectified = [&](vec value) { return value < least ? least : value; };
+    if (!s.pool)
+        return each_vector(s.pixels, [&](size at, int) {
+            const vec value = load(z + at) * scale + shift;
+            store(out + at, rectified(residual ? value + load(residual + at) : value));
+        });
+    each_window<SIDE>(s, [&](int p, int y0, int y1, int x0, int x1) {
+        UNROLLED for (int v = 0; v < LANES; v += V) {
+            vec best = all(-std::numeric_limits<real>::infinity());
+            UNROLLED for (int y = y0; y < y1; y++)
+                UNROLLED for (int x = x0; x < x1; x++)
+                    best = greater(load(z + size(y * s.columns + x) * LANES + v) * scale + shift, best);
+            store(out + size(p) * LANES + v, rectified(best));
+        }
+    });
+}
+
+// Gradients g of what `finish` rectifies, given those of ``out``; adds up g and g * (z - mean).
+template <int SIDE>
+inline void begin_backward(const Sizes& s, const real* dout, const real* z, real scale, real shift, real mean,
+                           const real* out, real* g, Total& total, Total& product) {
+    const vec least = all(s.relu ? 0 : -std::numeric_limits<real>::infinity());
+    if (!s.pool)
+        return each_vector(s.pixels, [&](size at, int half) {
+            const vec gradient = load(out + at) > least ? load(dout + at) : vec{};
+            store(g + at, gradient);
+            total.v[half] += gradient;
+            product.v[half] += gradient * (load(z + at) - mean);
+        });
+    // Windows of 2x2 leave at most an edge.
+    if (SIDE == 0 || s.rows % 2 || s.columns % 2) std::memset(g, 0, s.pixels * LANES * sizeof(real));
+    each_window<SIDE>(s, [&](int p, int y0, int y1, int x0, int x1) {
+        UNROLLED for (int half = 0; half < 2; half++) {
+            const vec best = load(out + size(p) * LANES + half * V);
+            vec left = best > least ? load(dout + size(p) * LANES + half * V) : vec{};
+            total.v[half] += left;
+            UNROLLED for (int y = y0; y < y1; y++)
+                UNROLLED for (int x = x0; x < x1; x++) {
+                    const size at = size(y * s.columns + x) * LANES + half * V;
+                    const vec value = load(z + at), taken = value * scale + shift == best ? left : vec{};
+                    left -= taken;  // the first of equals takes the gradient, as in torch
+                    store(g + at, SIDE ? taken : load(g + at) + taken);
+                    product.v[half] += taken * (value - mean);
+                }
+        }
+    });
 }
 
 }  // namespace
 
 extern "C" {
 
-// z: (n, O, HO, W) the convolution, margins undefined. scale, shift (O): what z is multiplied with and added
-// to before the ReLU. mean, deviation (O): of z, and the inverse of its standard deviation.
-// With ``training`` the moments are the batch's and the running ones move; else they are the running ones.
-void forward(const real* x, const real* w, const real* bias, const real* gamma, const real* beta,
-             real* running_mean, real* running_var, double momentum, double eps, int training, real* z,
-             real* moments, real* out, int n) {
-    for (int image = 0; image < n; image++)
-        correlate_image<O, C, L, 1>(x + image * C * H * W, H * W, w, C * K * K, K * K, bias,
-                                    z + image * O * Z, Z);
-    for (int o = 0; o < O; o++) {
+int lanes() { return LANES; }
+
+// Images (n, channels, height, width) to bundles (bundles, channels, pixels, LANES), and back.
+void pack(const real* images, real* bundles, int n, int channels, int height, int width) {
+    const int pixels = height * width;
+    for (int first = 0; first < n; first += LANES)
+        for (int c = 0; c < channels; c++, bundles += plane(height, width))
+            for (int p = 0; p < pixels; p += 64)
+                for (int i = 0; i < LANES; i++) {
+                    const real* from = images + (size(first + i) * channels + c) * pixels;
+                    for (int q = p; q < std::min(p + 64, pixels); q++)
+                        bundles[q * LANES + i] = first + i < n ? from[q] : 0;
+                }
+}
+void unpack(const real* bundles, real* images, int n, int channels, int height, int width) {
+    const int pixels = height * width;
+    for (int first = 0; first < n; first += LANES)
+        for (int c = 0; c < channels; c++, bundles += plane(height, width))
+            for (int p = 0; p < pixels; p += 64)
+                for (int i = 0; i < std::min(LANES, n - first); i++) {
+                    real* to = images + (size(first + i) * channels + c) * pixels;
+                    for (int q = p; q < std::min(p + 64, pixels); q++) to[q] = bundles[q * LANES + i];
+                }
+}
+
+// z is the convolution. moments (3, outputs): mean of z, the inverse of its standard deviation, and what is added
+// to scaled z. With ``training`` the moments are the batch's and the running ones move; else they are the running.
+// bias and residual may be null; gamma to running_var are null without batch norm.
+void forward(const Shape& shape, const real* x, const real* w, const real* bias, const real* gamma, const real* beta,
+             const real* residual, real* running_mean, real* running_var, double momentum, double eps, int training,
+             real* z, real* moments, real* out, int n) {
+    const Sizes s(shape);
+    const int bundles = (n + LANES - 1) / LANES;
+    const auto plane_of = [&](int bundle, int o) { return size(bundle) * s.outputs + o; };
+    const auto finish_plane = [&](int o) {
         real scale = 1, shift = 0;
-        if (NORM) {
-            real mean, variance;
+        if (s.norm) {
+            real mean = 0, variance = 0;
             if (training) {
-                const real count = real(n) * HO * WO;
-                real column[WO] = {};
-                for (int image = 0; image < n; image++)
-                    for (int y = 0; y < HO; y++) {
-                        const real* row = z + (image * O + o) * Z + y * W;
-                        for (int i = 0; i < WO; i++) column[i] += row[i];
-                    }
-                mean = 0;
-                for (int i = 0; i < WO; i++) mean += column[i];
+                const real count = real(n) * s.pixels;
+                for (int bundle = 0; bundle < bundles; bundle++) {
+                    const real* from = z + plane_of(bundle, o) * s.out;
+                    Total total;
+                    each_vector(s.pixels, [&](size at, int half) { total.v[half] += load(from + at); });
+                    mean += total.of(n - bundle * LANES);
+                }
                 mean /= count;
-                std::fill(column, column + WO, real(0));
-                for (int image = 0; image < n; image++)
-                    for (int y = 0; y < HO; y++) {
-                        const real* row = z + (image * O + o) * Z + y * W;
-                        for (int i = 0; i < WO; i++) column[i] += (row[i] - mean) * (row[i] - mean);
-                    }
-                variance = 0;
-                for (int i = 0; i < WO; i++) variance += column[i];
+                for (int bundle = 0; bundle < bundles; bundle++) {
+                    const real* from = z + plane_of(bundle, o) * s.out;
+                    Total total;
+                    each_vector(s.pixels, [&](size at, int half) {
+                        const vec centred = load(from + at) - mean;
+                        total.v[half] += centred * centred;
+                    });
+                    variance += total.of(n - bundle * LANES);
+                }
                 running_mean[o] += real(momentum) * (mean - running_mean[o]);
                 running_var[o] += real(momentum) * (variance / (count - 1) - running_var[o]);
                 variance /= count;
@@ -253,108 +433,80 @@ void forward(const real* x, const real* w, const real* bias, const real* gamma, 
                 variance = running_var[o];
             }
             const real deviation = 1 / std::sqrt(variance + real(eps));
-            moments[o] = mean;
-            moments[O + o] = deviation;
             scale = gamma[o] * deviation;
             shift = beta[o] - mean * scale;
+            moments[o] = mean;
+            moments[s.outputs + o] = deviation;
+            moments[2 * s.outputs + o] = shift;
         }
-        // Scaling keeps or turns the order: the largest after it is the largest or the smallest before.
-        for (int image = 0; image < n; image++)
-            for (int y = 0; y < HP; y++) {
-                const real* row = z + (image * O + o) * Z + 2 * y * W;
-                real* to = out + ((image * O + o) * HP + y) * WP;
-#pragma GCC unroll 8
-                for (int chunk = 0; chunk < CHUNKS; chunk++) {
-                    const Window window(row + 2 * V * chunk);
-                    const vec value = (scale < 0 ? window.smallest() : window.largest()) * scale + shift;
-                    const vec positive = value < 0 ? vec{} : value;
-                    std::memcpy(to + V * chunk, &positive, in_chunk(chunk) * sizeof(real));
-                }
-            }
-    }
+        for (int bundle = 0; bundle < bundles; bundle++)
+            (is_2x2(s) ? finish<2> : finish<0>)(s, z + plane_of(bundle, o) * s.out, scale, shift,
+                   residual ? residual + plane_of(bundle, o) * s.out : nullptr, out + plane_of(bundle, o) * s.pooled);
+    };
+    const auto weight = [&](int o, int c) { return w + (size(o) * s.channels + c) * s.taps; };
+    const auto span = [&](int at, int length) { return forward_span(s, at, length); };
+    correlate_all(s, n, x, s.channels, s.height, s.width, weight, span, 1, bias, z, s.outputs, s.rows, s.columns,
+                  finish_plane);
 }
 
-// Gradients of everything, given those of ``out``; dx may be null.
-void backward(const real* dout, const real* x, const real* w, const real* gamma, const real* z,
-              const real* moments, const real* out, int training, real* dx, real* dw, real* dbias,
-              real* dgamma, real* dbeta, int n) {
-    static thread_local std::vector<real> scratch;  // margins and fronts are zero, and stay so
-    if (scratch.size() < std::size_t(n) * O * G + FRONT + V) scratch.assign(std::size_t(n) * O * G + FRONT + V, 0);
-    real* dz = scratch.data() + FRONT;  // (n, O, G), each plane behind its front
-    for (int o = 0; o < O; o++) {
-        real mean = 0, deviation = 1, scale = 1, constant = 0, linear = 0;
-        const real count = real(n) * HO * WO;
-        if (NORM) {
-            mean = moments[o];
-            deviation = moments[O + o];
-            scale = gamma[o] * deviation;
+// Gradients of everything, given those of ``out``; dx, dbias and dresidual may be null.
+void backward(const Shape& shape, const real* dout, const real* x, const real* w, const real* gamma, const real* z,
+              const real* moments, const real* out, int training, real* dx, real* dw, real* dbias, real* dgamma,
+              real* dbeta, real* dresidual, int n) {
+    const Sizes s(shape);
+    const int bundles = (n + LANES - 1) / LANES;
+    // dx needs the gradients of all planes of z, dw those of a tile.
+    const int kept = dx ? s.outputs : MOST_OUTPUTS;
+    static thread_local std::vector<real> scratch;
+    if (scratch.size() < std::size_t(bundles * kept * s.out)) scratch.resize(bundles * kept * s.out);
+    real* dz = scratch.data();
+    const auto gradient_of_plane = [&](int o, int row) {
+        const auto to = [&](int bundle) { return dz + (size(bundle) * kept + row) * s.out; };
+        const auto from = [&](int bundle) { return z + (size(bundle) * s.outputs + o) * s.out; };
+        const real mean = s.norm ? moments[o] : 0, deviation = s.norm ? moments[s.outputs + o] : 1;
+        const real scale = s.norm ? gamma[o] * deviation : 1, shift = s.norm ? moments[2 * s.outputs + o] : 0;
+        real total = 0, product = 0;
+        for (int bundle = 0; bundle < bundles; bundle++) {
+            const size at = (size(bundle) * s.outputs + o) * s.pooled;
+            Total totals, products;
+            (is_2x2(s) ? begin_backward<2> : begin_backward<0>)(s, dout + at, from(bundle), scale, shift, mean, out + at, to(bundle), totals, products);
+            if (dresidual) std::memcpy(dresidual + at, to(bundle), s.out * sizeof(real));
+            total += totals.of(n - bundle * LANES);
+            product += products.of(n - bundle * LANES);
         }
-        if (NORM) {
-            vec sums{}, products{};
-            for (int image = 0; image < n; image++)
-                for (int y = 0; y < HP; y++) {
-                    const real* row = z + (image * O + o) * Z + 2 * y * W;
-                    const std::ptrdiff_t at = ((image * O + o) * HP + y) * WP;
-#pragma GCC unroll 8
-                    for (int chunk = 0; chunk < CHUNKS; chunk++) {
-                        const Window window(row + 2 * V * chunk);
-                        const vec value = part(out + at + V * chunk, in_chunk(chunk));
-                        const vec passed = value > 0 ? part(dout + at + V * chunk, in_chunk(chunk)) : vec{};
-                        const vec best = scale < 0 ? window.smallest() : window.largest();
-                        sums += passed;
-                        products += value > 0 ? passed * (best - mean) : vec{};
-                    }
-                }
-            const real total = sum(sums), product = sum(products) * deviation;
+        if (s.norm) {
+            product *= deviation;
             dbeta[o] = total;
             dgamma[o] = product;
-            if (training) {
-                linear = -scale * product * deviation / count;
-                constant = -scale * total / count - linear * mean;
+            const real count = real(n) * s.pixels;
+            const real linear = training ? -scale * product * deviation / count : 0;
+            const real constant = training ? -scale * total / count - linear * mean : 0;
+            total = 0;
+            for (int bundle = 0; bundle < bundles; bundle++) {
+                vec real_images[2];
+                for (int i = 0; i < LANES; i++) real_images[i / V][i % V] = bundle * LANES + i < n;
+                real* g = to(bundle);
+                const real* value = from(bundle);
+                Total totals;
+                each_vector(s.pixels, [&](size at, int half) {
+                    const vec gradient = (load(g + at) * scale + load(value + at) * linear + constant) * real_images[half];
+                    store(g + at, gradient);
+                    totals.v[half] += gradient;
+                });
+                total += totals.of(n - bundle * LANES);
             }
         }
-        real columns[WO] = {};
-        for (int image = 0; image < n; image++) {
-            real* plane = dz + (image * O + o) * G;
-            for (int y = 0; y < HP; y++) {
-                const real* row = z + (image * O + o) * Z + 2 * y * W;
-                const std::ptrdiff_t at = ((image * O + o) * HP + y) * WP;
-                real* to = plane + 2 * y * W;
-#pragma GCC unroll 8
-                for (int chunk = 0; chunk < CHUNKS; chunk++) {
-                    const Window window(row + 2 * V * chunk);
-                    const vec value = part(out + at + V * chunk, in_chunk(chunk));
-                    const vec g = part(dout + at + V * chunk, in_chunk(chunk));
-                    const vec passed = value > 0 ? g * scale : vec{};
-                    const vec best = scale < 0 ? window.smallest() : window.largest();
-                    // The first of equals takes the gradient, as in torch.
-                    const vec to_a = window.a == best ? passed : vec{}, not_a = passed - to_a;
-                    const vec to_b = window.b == best ? not_a : vec{}, not_b = not_a - to_b;
-                    const vec to_c = window.c == best ? not_b : vec{}, to_d = not_b - to_c;
-                    put(to + 2 * V * chunk, constant + linear * window.a + to_a,
-                        constant + linear * window.b + to_b, constant + linear * window.c + to_c,
-                        constant + linear * window.d + to_d, in_chunk(chunk));
-                }
-                if (WO % 2)
-                    for (int below = 0; below < 2; below++)
-                        to[below * W + WO - 1] = constant + linear * row[below * W + WO - 1];
-            }
-            if (HO % 2) {
-                const real* row = z + (image * O + o) * Z + (HO - 1) * W;
-                for (int i = 0; i < WO; i++) plane[(HO - 1) * W + i] = constant + linear * row[i];
-            }
-            for (int y = 0; y < HO; y++)
-                for (int i = 0; i < WO; i++) columns[i] += plane[y * W + i];
-        }
-        dbias[o] = 0;
-        for (int i = 0; i < WO; i++) dbias[o] += columns[i];
+        if (dbias) dbias[o] = total;
+    };
+    for (int tile = 0, o = 0, count; (count = of_tile(s.outputs, MOST_OUTPUTS, tile)); tile++, o += count) {
+        const int row = dx ? o : 0;
+        for (int r = 0; r < count; r++) gradient_of_plane(o + r, row + r);
+        weight_gradients(s, count, x, dz + row * s.out, kept * s.out, dw + size(o) * s.channels * s.taps, n);
     }
-    constexpr int ROWS = rows_of_gradients();
-    for (int o = 0; o < O; o += ROWS)
-        weight_gradients<ROWS>(x, dz + o * G, dw + o * C * K * K, n);
-    if (dx)
-        for (int image = 0; image < n; image++)
-            correlate_image<C, O, H * W, -1>(dz + image * O * G, G, w, K * K, C * K * K, nullptr,
-                                             dx + image * C * H * W, H * W);
+    if (!dx) return;
+    const auto weight = [&](int c, int o) { return w + (size(o) * s.channels + c) * s.taps; };
+    const auto span = [&](int at, int length) { return backward_span(s, at, length); };
+    correlate_all(s, n, dz, s.outputs, s.rows, s.columns, weight, span, -s.stride, nullptr, dx, s.channels, s.height,
+                  s.width, [](int) {});
 }
 }

@@ -1,88 +1,138 @@
-"""A block of convolution, batch norm, ReLU and 2x2 max pooling as one operation on a CPU.
+"""A block of convolution, batch norm, sum, ReLU and max pooling as one operation on a CPU.
 
-On one thread, torch spends a third of a small network's step in pooling and batch norm, and its convolutions
-reach a third of the core's peak where there are few channels: `conv_block.cpp` does better at both. Without
-gradients and batch statistics, as in an evaluation, `conv_inference.cpp` takes half its time again: nothing
-is kept for a backward pass, and a lane of the processor's vectors is an image.
+On one thread, torch spends a third of a network's step in pooling and batch norm, and its convolutions reach
+a half to three quarters of the core's peak; `conv_block.cpp` does better at both (``benchmarks.kernels``).
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from pfl.kernels import compiled
-from pfl.models._layers import BatchNorm2d
 
-MOST_CHANNELS = 10
-"""Input channels up to which our convolution is the faster one: at 10 it is, at 12 torch's is level."""
+INSTRUCTIONS = ("AVX2", "AVX512")
+"""Of CPUs on which our kernels are the faster ones. Measured on AVX2 (``benchmarks.kernels``)."""
 
-SLACK = 128
-"""Numbers behind the convolution that the kernel may read: two vectors, at most."""
+FEWEST = {"narrow": 4, "wide": 12}
+"""Images of a batch from which on they are, for networks of at most 16 channels and of more: fewer leave
+lanes idle, and weights must be laid out anew in every step. Measured by the same."""
 
 _REAL = {torch.float32: "float", torch.float64: "double"}
 
 
-def conv_block(x: Tensor, conv: Any, norm: Any = None) -> Tensor | None:
-    """``max_pool2d(relu(norm(conv(x))), 2)`` for images (B, C, H, W), or None where torch should do it.
+@dataclass(frozen=True)
+class Pooling:
+    """Max pooling of a block, as in `torch.nn.MaxPool2d`."""
+
+    kernel: int
+    stride: int
+    padding: int = 0
+
+
+@dataclass(frozen=True)
+class Bundles:
+    """Images in the layout of the kernels: the same pixel of a few images side by side.
+
+    Attributes:
+        data: (bundles, channels, pixels of a plane, images of a bundle).
+        shape: (B, C, H, W) of the images.
+    """
+
+    data: Tensor
+    shape: tuple[int, int, int, int]
+
+    def images(self) -> Tensor:
+        """(B, C, H, W)."""
+        unpacked: Tensor = _Unpack.apply(self.data, self.shape)
+        return unpacked
+
+
+def usable(x: Tensor, modules: Iterable[nn.Module], width: Literal["narrow", "wide"]) -> bool:
+    """Whether a network of ``modules`` takes its images ``x`` through `conv_block`, or torch's operations.
+
+    Its modules must not be watched, as hooks would see neither inputs nor outputs.
+    """
+    return (
+        len(x) >= FEWEST[width]
+        and x.device.type == "cpu"
+        and x.dtype in _REAL
+        and torch.get_num_threads() == 1
+        and not torch.is_autocast_enabled("cpu")
+        and torch.backends.cpu.get_cpu_capability() in INSTRUCTIONS
+        and not any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+        and _library(x.dtype) is not None
+    )
+
+
+def conv_block(
+    x: Tensor | Bundles,
+    conv: Any,
+    norm: nn.BatchNorm2d | None = None,
+    *,
+    relu: bool = True,
+    pooling: Pooling | None = None,
+    residual: Bundles | None = None,
+) -> Bundles:
+    """``max_pool2d(relu(norm(conv(x)) + residual))`` for images that are `usable`.
 
     Args:
-        conv: a `torch.nn.Conv2d` of stride 1, without padding, with a bias.
-        norm: a `BatchNorm2d`, or None where there is none.
+        x: images (B, C, H, W), or what another block returns.
+        conv: a `torch.nn.Conv2d` of a square kernel, one stride and one padding, neither dilated nor grouped.
     """
-    evaluated = not torch.is_grad_enabled() and not (norm and norm.training)
-    kernel = _kernel("conv_inference" if evaluated else "conv_block", x, conv, norm)
-    if kernel is None:
-        return None
-    if evaluated:
-        return _inferred(x, conv, norm, kernel)
-    gamma, beta = (norm.weight, norm.bias) if norm else (None, None)
-    return _ConvBlock.apply(x, conv.weight, conv.bias, gamma, beta, norm, kernel)
+    convolution = (conv.out_channels, conv.kernel_size[0], conv.stride[0], conv.padding[0])
+    block = _block(tuple(x.shape), convolution, norm is not None, relu, pooling)
+    inputs = (x.data if isinstance(x, Bundles) else x), conv.weight, conv.bias
+    affine = (norm.weight, norm.bias) if norm else (None, None)
+    out = _ConvBlock.apply(*inputs, *affine, residual.data if residual else None, block, norm)
+    return Bundles(out, block.result)
 
 
-def _kernel(name: str, x: Tensor, conv: nn.Conv2d, norm: BatchNorm2d | None) -> ctypes.CDLL | None:
-    (_, channels, height, width), size = x.shape, conv.kernel_size[0]
-    if (
-        channels > MOST_CHANNELS
-        or x.device.type != "cpu"
-        or x.dtype not in _REAL
-        or min(height, width) <= size
-        or torch.get_num_threads() > 1
-        or torch.is_autocast_enabled("cpu")  # bf16 is torch's own, with a compiler as without
+class _Block:
+    """What a block computes, and its sizes.
+
+    Attributes:
+        shape, convolved, result: (B, C, H, W) of the input, after the convolution, and of what is returned.
+        c_shape: the kernel's ``Shape``.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int, int],
+        convolution: tuple[int, int, int, int],
+        norm: bool,
+        relu: bool,
+        pooling: Pooling | None,
     ):
-        return None
-    return compiled(
-        name,
-        REAL=_REAL[x.dtype],
-        C=channels,
-        H=height,
-        W=width,
-        O=conv.out_channels,
-        K=size,
-        NORM=int(norm is not None),
-    )
+        batch, channels, height, width = shape
+        outputs, kernel, stride, padding = convolution
+        sides = _sides((height, width), kernel, stride, padding)
+        pool = (pooling.kernel, pooling.stride, pooling.padding) if pooling else (0, 1, 0)
+        self.shape = shape
+        self.convolved = (batch, outputs, *sides)
+        self.result = (batch, outputs, *(_sides(sides, *pool) if pooling else sides))
+        self.c_shape = (ctypes.c_int * 12)(channels, height, width, *convolution, norm, relu, *pool)
 
 
-def _inferred(x: Tensor, conv: nn.Conv2d, norm: BatchNorm2d | None, kernel: ctypes.CDLL) -> Tensor:
-    assert conv.bias is not None
-    n, _, height, width = x.shape
-    size = conv.kernel_size[0]
-    out = x.new_empty((n, conv.out_channels, (height - size + 1) // 2, (width - size + 1) // 2))
-    statistics = (norm.weight, norm.bias, norm.running_mean, norm.running_var) if norm else (None,) * 4
-    read = [
-        None if tensor is None else tensor.contiguous() for tensor in (x, conv.weight, conv.bias, *statistics)
-    ]
-    kernel.infer(
-        *map(_pointer, read),
-        ctypes.c_double(norm.eps if norm else 0),
-        _pointer(out),
-        ctypes.c_int(n),
-    )
-    return out
+_block = lru_cache(maxsize=1024)(_Block)
+
+
+def _sides(sides: tuple[int, int], kernel: int, stride: int, padding: int) -> tuple[int, int]:
+    height, width = ((side + 2 * padding - kernel) // stride + 1 for side in sides)
+    return height, width
+
+
+@cache
+def _library(dtype: torch.dtype) -> Any:
+    """The kernels; None where there are none."""
+    return compiled("conv_block", REAL=_REAL[dtype])
 
 
 class _ConvBlock(torch.autograd.Function):
@@ -93,50 +143,93 @@ class _ConvBlock(torch.autograd.Function):
         ctx: Any,
         x: Tensor,
         weight: Tensor,
-        bias: Tensor,
+        bias: Tensor | None,
         gamma: Tensor | None,
         beta: Tensor | None,
-        norm: BatchNorm2d | None,
-        kernel: ctypes.CDLL,
+        residual: Tensor | None,
+        block: _Block,
+        norm: nn.BatchNorm2d | None,
     ) -> Tensor:
-        n, _, height, width = x.shape
-        outputs, size = len(bias), weight.shape[-1]
-        x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
-        # Its rows are as long as the input's.
-        convolved = x.new_empty(n * outputs * (height - size + 1) * width + SLACK)
-        moments = x.new_empty((2, outputs))
-        out = x.new_empty((n, outputs, (height - size + 1) // 2, (width - size + 1) // 2))
+        kernel = _library(x.dtype)
+        # Images have the shape of the block, bundles another one, of as many dimensions.
+        ctx.images = tuple(x.shape) == block.shape
+        x = _packed(kernel, x, block.shape) if ctx.images else x
+        weight = weight.contiguous()
+        convolved = _bundles(kernel, x, block.convolved)
+        moments = x.new_empty((3, len(weight)))
+        out = _bundles(kernel, x, block.result)
         training = norm is not None and norm.training
         kernel.forward(
-            *map(_pointer, (x, weight, bias, gamma, beta)),
+            block.c_shape,
+            *map(_pointer, (x, weight, bias, gamma, beta, residual)),
             *map(_pointer, (norm.running_mean, norm.running_var) if norm else (None, None)),
-            ctypes.c_double(norm.momentum if norm else 0),
+            ctypes.c_double(norm.momentum or 0 if norm else 0),
             ctypes.c_double(norm.eps if norm else 0),
             ctypes.c_int(training),
             *map(_pointer, (convolved, moments, out)),
-            ctypes.c_int(n),
+            ctypes.c_int(block.shape[0]),
         )
-        ctx.save_for_backward(x, weight, bias, gamma, beta, convolved, moments, out)
-        ctx.training, ctx.kernel = training, kernel
+        ctx.save_for_backward(x, weight, gamma, convolved, moments, out)
+        ctx.training, ctx.block = training, block
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        x, weight, bias, gamma, beta, convolved, moments, out = ctx.saved_tensors
-        gradients = [
-            None if tensor is None else torch.empty_like(tensor) for tensor in (x, weight, bias, gamma, beta)
-        ]
-        if not ctx.needs_input_grad[0]:
-            gradients[0] = None  # the images: the most expensive one, and not needed
-        gradient = gradient.contiguous()
-        ctx.kernel.backward(
-            *map(_pointer, (gradient, x, weight, gamma, convolved, moments, out)),
-            ctypes.c_int(ctx.training),
-            *map(_pointer, gradients),
-            ctypes.c_int(len(x)),
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, gamma, convolved, moments, out = ctx.saved_tensors
+        of_x, _, of_bias, _, _, of_residual, *_ = ctx.needs_input_grad
+        kernel, block = _library(x.dtype), ctx.block
+        # The images' is the most expensive one, and not needed.
+        dx = torch.empty_like(x) if of_x else None
+        dw = torch.empty_like(weight)
+        dbias = moments.new_empty(len(weight)) if of_bias else None
+        dgamma, dbeta = (
+            (torch.empty_like(gamma), torch.empty_like(gamma)) if gamma is not None else (None, None)
         )
-        return (*gradients, None, None)
+        dresidual = torch.empty_like(convolved) if of_residual else None
+        kernel.backward(
+            block.c_shape,
+            *map(_pointer, (gradient.contiguous(), x, weight, gamma, convolved, moments, out)),
+            ctypes.c_int(ctx.training),
+            *map(_pointer, (dx, dw, dbias, dgamma, dbeta, dresidual)),
+            ctypes.c_int(block.shape[0]),
+        )
+        if dx is not None and ctx.images:
+            dx = _unpacked(kernel, dx, block.shape)
+        return dx, dw, dbias, dgamma, dbeta, dresidual, None, None
+
+
+class _Unpack(torch.autograd.Function):
+    """See `Bundles.images`."""
+
+    @staticmethod
+    def forward(ctx: Any, bundles: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
+        ctx.shape = shape
+        return _unpacked(_library(bundles.dtype), bundles, shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _packed(_library(gradient.dtype), gradient, ctx.shape), None
+
+
+def _bundles(kernel: Any, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Room for images of ``shape``; planes have an odd number of pixels."""
+    batch, channels, height, width = shape
+    lanes = kernel.lanes()
+    return like.new_empty((-(-batch // lanes), channels, height * width | 1, lanes))
+
+
+def _packed(kernel: Any, images: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
+    bundles = _bundles(kernel, images, shape)
+    kernel.pack(_pointer(images.contiguous()), _pointer(bundles), *shape)
+    return bundles
+
+
+def _unpacked(kernel: Any, bundles: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
+    images = bundles.new_empty(shape)
+    kernel.unpack(_pointer(bundles), _pointer(images), *shape)
+    return images
 
 
 def _pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:

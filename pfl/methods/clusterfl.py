@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.analysis.similarity import ZERO, cosines
 from pfl.engine.method import Method
 from pfl.engine.mixing import Mixing
 from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.methods._clusters import cluster_average, flattened
-from pfl.methods._similarity import ZERO, cosines
 
 if TYPE_CHECKING:
     from torch import Tensor

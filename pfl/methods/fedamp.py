@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.analysis.similarity import cosines, squared_distances
 from pfl.engine.method import Method
 from pfl.engine.mixing import Dense, check_rows, mixed
 from pfl.hyper import hyper
 from pfl.lazy import torch
-from pfl.methods._similarity import cosines, squared_distances
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -101,7 +101,7 @@ class FedSimSup(Method):
         )
 
     def logits(self, client: Client, x: Tensor) -> Tensor:
-        logits = client.net(x)
+        logits: Tensor = client.net(x)
         for number, kind in enumerate(self._kinds):
             second = client.net.get_submodule(f"supervisor.{kind}")(x)
             if kind.startswith("T"):

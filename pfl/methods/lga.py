@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.analysis.similarity import cosines
 from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.methods._clock import Clocked
-from pfl.methods._similarity import cosines
 from pfl.methods._stages import stages
 
 if TYPE_CHECKING:

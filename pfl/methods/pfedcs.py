@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.analysis.similarity import squared_distances
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, Mixing, mixed
 from pfl.hyper import hyper
 from pfl.lazy import torch
-from pfl.methods._similarity import squared_distances
 from pfl.rng import generator
 from pfl.rounding import whole_part
 
@@ -180,7 +180,8 @@ class PFedCS(Method):
         if self.select in ("random", "random_fixed"):
             round = server.round if self.select == "random" else 0
             stream = generator(server.seed, "pfedcs collaborators", round, client)
-            return stream.choice(others, size=min(3, len(others)), replace=False).tolist()
+            drawn: list[int] = stream.choice(others, size=min(3, len(others)), replace=False).tolist()
+            return drawn
         apart = [distances[other] for other in others]
         mean = sum(apart) / len(apart)
         threshold = mean + server.round / (self.beta * server.rounds) * (min(apart) - mean)

@@ -70,7 +70,7 @@ class PFedMe(Method):
         return (Phase(step=self._step),)
 
     def aggregate(self, server: Server) -> Mixing:
-        drawn = server.drawn()
+        drawn = server.sample_clients()
         sizes = server.sizes[drawn]
         weights = sizes if self.weights == "size" else torch.ones_like(sizes)
         return {"all": Average(normalised(weights), sources=drawn)}
@@ -83,7 +83,7 @@ class PFedMe(Method):
     def traffic(self, server: Server) -> tuple[int, int]:
         # The model that the server makes of the uploads is sent whole, too.
         model = server.scalars("all")
-        return len(server.participants) * model, len(server.drawn()) * model
+        return len(server.participants) * model, len(server.sample_clients()) * model
 
     def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
         tensors = server.personal(moment, clients)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.analysis.similarity import cosines
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import DeltaMix, Dense, Identity, Matrix, Mixing, normalised
 from pfl.errors import InvalidInput
 from pfl.hyper import hyper
 from pfl.lazy import torch
-from pfl.methods._similarity import cosines
 from pfl.methods._stages import stages
 
 if TYPE_CHECKING:

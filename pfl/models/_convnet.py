@@ -11,9 +11,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from pfl.errors import InvalidInput
-from pfl.kernels.conv_block import conv_block
+from pfl.kernels.conv_block import Pooling, conv_block, usable
 from pfl.models import Shape
-from pfl.models._layers import BatchNorm2d, channels_last
+from pfl.models._layers import BatchNorm2d, SingleClientMode, channels_last
 from pfl.models._network import Network
 
 WIDE = 16  # channels of a convolution's output, beyond which torch is faster with channels last
@@ -82,14 +82,8 @@ class Plan:
         return min(plans, key=lambda plan: abs(plan.parameters - share * self.parameters))
 
 
-class Layers(nn.Sequential):
-    """The layers of an extractor, blocks of convolution, perhaps batch norm, ReLU and pooling first.
-
-    Attributes:
-        alone: the tensors are those of one client, not of a stack: a block may be one operation.
-    """
-
-    alone: bool = False
+class Layers(nn.Sequential, SingleClientMode):
+    """The layers of an extractor, blocks of convolution, perhaps batch norm, ReLU and pooling first."""
 
     def __init__(self, layers: OrderedDict[str, nn.Module]):
         super().__init__(layers)
@@ -100,27 +94,26 @@ class Layers(nn.Sequential):
             if isinstance(layer, nn.MaxPool2d):
                 self._blocks.append(self._rest)
                 self._rest = []
+        self._wide = any(block[0].out_channels > WIDE for block in self._blocks)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.alone:
-            return super().forward(x)
-        for block in self._blocks:
-            fused = None if any(map(_watched, block)) else conv_block(x, *block[:-2])
-            if fused is None:
+        if not self.single_client:
+            y: Tensor = super().forward(x)  # type: ignore[no-untyped-call]  # torch's is not annotated
+            return y
+        if usable(x, self, "wide" if self._wide else "narrow"):
+            bundles: Any = x
+            for conv, *norm, _, _ in self._blocks:
+                bundles = conv_block(bundles, conv, norm[0] if norm else None, pooling=Pooling(2, 2))
+            x = bundles.images()
+        else:
+            for block in self._blocks:
                 if block[0].out_channels > WIDE:
                     x = channels_last(x)
                 for layer in block:
                     x = layer(x)
-            else:
-                x = fused
         for layer in self._rest:
             x = layer(x)
         return x
-
-
-def _watched(layer: nn.Module) -> bool:
-    """Whether somebody wants to see what goes in or comes out."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks)
 
 
 class ConvNet(Network):

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pfl.rng import hash32
 
-class BatchNorm2d(nn.BatchNorm2d):
+
+class SingleClientMode(nn.Module):
+    """Computes one client's tensors in a faster way than a stack's, to rounding the same.
+
+    Attributes:
+        single_client: the tensors are one client's.
+    """
+
+    single_client: bool = False
+
+
+class BatchNorm2d(nn.BatchNorm2d, SingleClientMode):
     """Batch norm (Ioffe and Szegedy, 2015) over the real rows of a padded batch.
 
     Differs from `torch.nn.BatchNorm2d` in two ways: there is no batch counter, which could not be averaged,
@@ -17,11 +31,10 @@ class BatchNorm2d(nn.BatchNorm2d):
 
     Attributes:
         rows: (B,), 1 for a real row and 0 for padding, in the weights' dtype; `None` if every row is real.
-        alone: the images are one client's: torch takes them in a lower precision than the weights, which it
-            does not under vmap.
+        single_client: the images are one client's: torch accepts them in a lower precision than the weights,
+            which it does not under vmap.
     """
 
-    alone: bool = False
     rows: Tensor | None = None
     running_mean: Tensor
     running_var: Tensor
@@ -31,7 +44,7 @@ class BatchNorm2d(nn.BatchNorm2d):
         super().__init__(num_features, eps, momentum)
         self.num_batches_tracked = None
 
-    def _load_from_state_dict(self, *args) -> None:
+    def _load_from_state_dict(self, *args: Any) -> None:
         # The parent would take the missing counter for an older version's state and add one.
         nn.Module._load_from_state_dict(self, *args)
 
@@ -39,7 +52,7 @@ class BatchNorm2d(nn.BatchNorm2d):
         """(B, C, H, W) to the same shape. Under vmap each client's running statistics move in place."""
         if self.rows is None or not self.training:
             statistics = (self.running_mean, self.running_var)
-            images = x if self.alone else x.to(self.weight.dtype)
+            images = x if self.single_client else x.to(self.weight.dtype)
             return F.batch_norm(
                 images, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps
             ).to(x.dtype)
@@ -62,17 +75,11 @@ def channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
 
 
-class ChannelsLast(nn.Module):
-    """`channels_last`, for a network whose convolutions are all wide.
-
-    Attributes:
-        alone: the images are one client's, not those of a stack, which is laid out in another way.
-    """
-
-    alone: bool = False
+class ChannelsLast(SingleClientMode):
+    """`channels_last`, for a network whose convolutions are all wide."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return channels_last(x) if self.alone else x
+        return channels_last(x) if self.single_client else x
 
 
 class Dropout(nn.Module):
@@ -95,13 +102,5 @@ class Dropout(nn.Module):
         if self.key is None or not self.training:
             return F.dropout(x, self.p, self.training)
         position = torch.arange(x.numel(), device=x.device).view(x.shape)
-        noise = _hash(_hash(position) ^ self.key)
+        noise = hash32(hash32(position) ^ self.key)
         return x * (noise >= self.p * 2**32) / (1 - self.p)
-
-
-def _hash(x: Tensor) -> Tensor:
-    """A bijection of 32-bit numbers without visible pattern (Wellons' lowbias32), on int64."""
-    x = x & 0xFFFFFFFF
-    x = (x ^ (x >> 16)) * 0x7FEB352D & 0xFFFFFFFF
-    x = (x ^ (x >> 15)) * 0x846CA68B & 0xFFFFFFFF
-    return x ^ (x >> 16)

@@ -35,12 +35,16 @@ class Network(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """What the extractor makes of images (B, C, H, W): (B, d), in the images' dtype."""
+        features: Tensor
         if not self.bf16:
-            return self.extractor(x)
+            features = self.extractor(x)
+            return features
         # Each weight is used once: autocast has no use for a cache of the copies that it makes.
         with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
-            return self.extractor(x).to(x.dtype)
+            features = self.extractor(x)
+        return features.to(x.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (B, C, H, W) to logits (B, classes)."""
-        return self.head(self.features(x))
+        logits: Tensor = self.head(self.features(x))
+        return logits

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Literal
+from typing import Any, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pfl.kernels.conv_block import Bundles, Pooling, conv_block, usable
 from pfl.models import Shape
-from pfl.models._layers import BatchNorm2d, ChannelsLast
+from pfl.models._layers import BatchNorm2d, SingleClientMode, channels_last
 from pfl.models._network import Network
+
+MANY = 32  # images from which on torch is the faster one with channels last
 
 
 def resnet(
@@ -24,7 +27,6 @@ def resnet(
     """
     small = stem == "cifar"
     layers: OrderedDict[str, nn.Module] = OrderedDict(
-        layout=ChannelsLast(),
         conv1=_conv(shape[0], 64, 3, 1) if small else _conv(shape[0], 64, 7, 2),
         bn1=BatchNorm2d(64),
         relu=nn.ReLU(),
@@ -40,7 +42,28 @@ def resnet(
         before = after
     layers["avgpool"] = nn.AdaptiveAvgPool2d(1)
     layers["flatten"] = nn.Flatten()
-    return Network(nn.Sequential(layers), nn.Linear(before, classes))
+    return Network(ResidualLayers(layers), nn.Linear(before, classes))
+
+
+class ResidualLayers(nn.Sequential, SingleClientMode):
+    """The layers of an extractor: stem, layers of basic blocks, average."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts: list[Any] = list(self)
+        conv, norm, _, pool, *layers, average, flatten = parts
+        # Planes that nothing pools exceed the second cache, where torch is the faster one.
+        fused = self.single_client and not isinstance(pool, nn.Identity) and usable(x, self.modules(), "wide")
+        if not fused:
+            x = channels_last(x) if self.single_client and len(x) >= MANY else x
+            for part in parts:
+                x = part(x)
+            return x
+        y = conv_block(x, conv, norm, pooling=Pooling(3, 2, 1))
+        for layer in layers:
+            for block in layer:
+                y = block.fused(y)
+        features: Tensor = flatten(average(y.images()))
+        return features
 
 
 class _BasicBlock(nn.Module):
@@ -60,6 +83,12 @@ class _BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
         return F.relu(y + self.downsample(x))
+
+    def fused(self, x: Bundles) -> Bundles:
+        """The same by `conv_block`."""
+        shortcut: Any = self.downsample  # convolution and batch norm, or nothing
+        kept = x if isinstance(shortcut, nn.Identity) else conv_block(x, *shortcut, relu=False)
+        return conv_block(conv_block(x, self.conv1, self.bn1), self.conv2, self.bn2, residual=kept)
 
 
 def _conv(before: int, after: int, kernel: int, stride: int) -> nn.Conv2d:

@@ -84,7 +84,8 @@ class _Transformer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.patches(x).flatten(2).mT
         token = self.class_token.expand(len(x), 1, -1)
-        return self.norm(self.blocks(torch.cat([token, tokens], 1) + self.positions)[:, 0])
+        features: Tensor = self.norm(self.blocks(torch.cat([token, tokens], 1) + self.positions)[:, 0])
+        return features
 
 
 class _Block(nn.Module):
@@ -108,4 +109,5 @@ class _Block(nn.Module):
         q, k, v = (each.transpose(-3, -2) for each in (q, k, v))
         weights = (q @ k.mT * k.shape[-1] ** -0.5).softmax(-1)
         x = x + self.attention((weights @ v).transpose(-3, -2).flatten(-2))
-        return x + self.mlp(x)
+        out: Tensor = x + self.mlp(x)
+        return out

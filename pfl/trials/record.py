@@ -6,15 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pfl.engine.metrics import Measured, Metrics, json_ready
 from pfl.sources import Plugin
 from pfl.trials.provenance import Hardware, Sources, Versions, commit, plugins
 from pfl.trials.trial import Phase, Trial, trial_key
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

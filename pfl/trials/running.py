@@ -53,7 +53,7 @@ def run_together(
     execution: Execution = Execution(),
     on_round: OnRound | None = None,
 ) -> list[list[Record]]:
-    """Run trials of the same seeds, whose configurations are `pfl.config.stackable`, in one stack.
+    """Run trials of the same seeds, whose configurations are `pfl.validation.stackable`, in one stack.
 
     They are evaluated at the moments of the first, and their models are not saved.
 
@@ -119,8 +119,8 @@ def _simulate(
     on_round: OnRound | None,
     observe: Observe | None,
 ) -> list[list[Result]]:
-    """`pfl.engine.simulation.simulate_together`; one seed after another where memory does not suffice."""
-    from pfl.engine.simulation import simulate, simulate_together
+    """`pfl.simulation.simulate_together`; one seed after another where memory does not suffice."""
+    from pfl.simulation import simulate, simulate_together
 
     models = Path(execution.save) if execution.save else None
     seeds = trials[0].seeds

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pfl.config import non_defaults
 from pfl.models import weights_of
+from pfl.validation import non_defaults
 
 Phase = Literal["search", "final"]
 
@@ -52,7 +52,7 @@ class Trial:
 
     @property
     def method(self) -> str:
-        return self.config["method"]
+        return str(self.config["method"])
 
     def keys(self) -> list[str]:
         """The key of each seed's row."""

@@ -3,49 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from pfl.errors import InvalidInput, unknown_name
+from pipeline.spec.series_claims import SeriesClaim
 from pipeline.spec.table import FIGURES, Subset, Table, names_in, table_file
-from pipeline.spec.yaml import Strict, load
-
-
-class Statement(Strict):
-    """Something that the paper says about the figure, and how it shows in the numbers.
-
-    Checked in every panel by itself, on series of values by x:
-
-    * highest: the first series has the highest value, at the last x or, ``everywhere``, at each;
-    * order: the series' means over x come in this order, the highest first;
-    * rises, falls: the last tenth of each series (of all, where none is named) lies above, below the first;
-    * peak: the highest value of each series is at an x in ``between``;
-    * above: the mean of each series is at least ``least``.
-    """
-
-    text: str
-    check: Literal["highest", "order", "rises", "falls", "peak", "above"]
-    series: list[str] = Field(default_factory=list)
-    panels: list[str] = Field(default_factory=list)
-    """Empty: all of them."""
-    everywhere: bool = False
-    between: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
-    least: float | None = None
+from pipeline.spec.yaml import load
 
 
 class Figure(Table):
     """A figure: a table of runs, and what is drawn of them."""
 
     draw: str
-    """The name of a file in `pipeline/figures/drawings`."""
+    """The name of a file in `pipeline/figures/plots`."""
     shows: str
     """What is to be seen, for a caption."""
     x: str | None = None
     """What a sweep is over: a hyperparameter, or clients."""
     at: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
     """Rounds that are looked at; by default the last, or all of them, as the drawing says."""
-    says: list[Statement] = Field(min_length=1)
+    claims: list[SeriesClaim] = Field(min_length=1)  # type: ignore[assignment]  # about series
 
 
 @dataclass(frozen=True)

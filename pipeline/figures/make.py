@@ -18,11 +18,10 @@ from pipeline.figures.config import Changes, Figure, changed, figure_names, load
 from pipeline.figures.drawing import labels
 from pipeline.figures.plots import DRAWINGS
 from pipeline.figures.runs import Runs
-from pipeline.figures.statements import check
 from pipeline.report.provenance import OFFICIAL, copies, data_facts, machine
 from pipeline.report.table_report import environment, write_files
-from pipeline.spec.check import check_runs
 from pipeline.store.json_io import stored
+from pipeline.sweep.check import check_runs
 from pipeline.sweep.train_sweep import alone, stoppable
 
 FOLDER = Path("reports/figures")
@@ -36,7 +35,7 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
         options: ``changes`` as a command line has them, for the note on how to make the figure again.
 
     Returns:
-        A line a figure: the file, and how many of the paper's statements show.
+        A line a figure: the file, and how many of the paper's claims hold.
 
     Raises:
         InvalidInput: the figure, a change, the data; before anything is run where that can be known. A figure
@@ -46,8 +45,8 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
     lines = []
     for part, figure, notes in prepared:
         found = _make(part, figure, notes, out, options)
-        show = sum(finding["verdict"] == "shows" for finding in found["says"])
-        lines.append(f"{out / part}.svg: {show} of {len(found['says'])} statements of the paper show")
+        hold = sum(claim["answer"] == "holds" for claim in found["claims"])
+        lines.append(f"{out / part}.svg: {hold} of {len(found['claims'])} claims of the paper hold")
     write_files(out, {"README.md": overview(out)})
     return lines
 
@@ -67,7 +66,8 @@ def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list
 def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) -> dict[str, Any]:
     from matplotlib import rc_context
 
-    from pipeline.report.plots import MUTED, STYLE, svg_text
+    from pipeline.report.plots import MUTED, STYLE
+    from pipeline.svg import svg_text
 
     drawing = DRAWINGS[figure.draw]
     runs = Runs(name, figure)
@@ -76,7 +76,8 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
     if not numbers.points:
         raise InvalidInput("figure", name, f"runs with a result ({'; '.join(runs.failed)})")
     shown = labels(figure)
-    found = [check(statement, numbers, shown) for statement in figure.says]
+    series = numbers.values
+    tested = [(claim.says, claim.test(series, shown)) for claim in figure.claims]
     with rc_context(STYLE):
         canvas = drawing.draw(figure, numbers)
         if notes:
@@ -93,8 +94,8 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
         "note": figure.note,
         "changes": notes,
         "sources": figure.sources,
-        "says": [
-            {"text": finding.text, "verdict": finding.verdict, "found": finding.found} for finding in found
+        "claims": [
+            {"says": says, "answer": finding.answer, "shown": finding.shown} for says, finding in tested
         ],
         "warnings": _warnings(runs, notes),
         "provenance": _provenance(runs, drawing.simulates),

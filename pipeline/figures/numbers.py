@@ -26,7 +26,7 @@ class Numbers:
     """All of a figure's values, in the order in which panels and series are to appear.
 
     Attributes:
-        points: what the CSV holds and statements are checked on.
+        points: what the CSV holds and claims are tested on.
         images: arrays that are drawn and of which the points are a summary.
     """
 
@@ -40,6 +40,14 @@ class Numbers:
         for point in self.points:
             found.setdefault(point.panel, {}).setdefault(point.series, {})[point.x] = point
         return found
+
+    @property
+    def values(self) -> dict[str, dict[str, dict[float, float]]]:
+        """Panel to series to x to value."""
+        return {
+            panel: {name: {x: point.value for x, point in points.items()} for name, points in series.items()}
+            for panel, series in self.panels.items()
+        }
 
     def matrix(self, panel: str) -> np.ndarray:
         """A panel as a matrix: a row a series, a column an x."""

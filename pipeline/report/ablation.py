@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.report.formats import points, signed
-from pipeline.report.plots import COLOURS, GRID, INK, PAPER, STYLE, WIDTH, svg_text
+from pipeline.report.plots import COLOURS, GRID, INK, PAPER, STYLE, WIDTH
 from pipeline.report.summary import Line, Summary
 from pipeline.report.verdicts import POINTS
 from pipeline.spec.table import Choices
+from pipeline.svg import svg_text
+from pipeline.text import points, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,78 +1,23 @@
-"""The printed table in other formats, and how numbers are printed in all of them."""
+"""The printed table in other formats."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pipeline.report.agreement import Ranking, Tested
 from pipeline.report.plots import megabytes, seconds
 from pipeline.report.summary import Entry, Line, Summary
-
-LEAST = 0.005  # that two decimals show
+from pipeline.text import points, signed
 
 COLUMNS = (
     *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
     *("published_mean", "published_std", "metric", "difference", "verdict", "provisional"),
     *("rank", "parameters", "megabytes", "seconds", "cause", "data", "keys"),
 )
-
-
-def points(value: float) -> str:
-    """An accuracy, a deviation or another quantity as tables print it.
-
-    >>> points(82.4051), points(-0.00037)
-    ('82.41', '−0.00037')
-    """
-    shown = f"{value:.2g}" if 0 < abs(value) < LEAST else f"{value:.2f}"
-    return shown.replace("-", "−")
-
-
-def signed(value: float) -> str:
-    """A difference in points.
-
-    >>> signed(-1.889), signed(0.5)
-    ('−1.89', '+0.50')
-    """
-    return f"{value:+.2f}".replace("-", "−")
-
-
-def count(value: float) -> str:
-    """A number of things, or a mean of such numbers.
-
-    >>> count(60000.0), count(469.85)
-    ('60,000', '469.9')
-    """
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it.
-
-    >>> duration(153.2)
-    '2 min 33 s'
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
-
-
-def parameters(values: Mapping[str, Any]) -> str:
-    """Hyperparameters in a line.
-
-    >>> parameters({"rho": 0.51234567, "head_epochs": 3})
-    'rho = 0.512, head_epochs = 3'
-    """
-    return ", ".join(
-        f"{name} = {value:.3g}" if isinstance(value, float) else f"{name} = {value}"
-        for name, value in values.items()
-    )
 
 
 def markdown(entry: Entry) -> str:

@@ -24,6 +24,8 @@ from pipeline.spec.published import FOLDER, Published, not_runs, published_cells
 from pipeline.spec.table import load_table, table_names
 
 REPORTS = Path("reports")
+ENGINEERING = "engineering"
+"""The folder in `REPORTS` of what measures this software: speed, scale, faults, data."""
 PAPERS = {
     "fedsimsup": "FedSimSup",
     "pfedsim": "pFedSim",
@@ -150,6 +152,10 @@ def write_overview(root: Path) -> Path:
         "superseded": superseded,
         "superseded_extent": Standing.together("All", superseded).extent,
         "rule": RULE,
+        "engineering": sorted(
+            page.parent.relative_to(root / REPORTS)
+            for page in (root / REPORTS / ENGINEERING).glob("*/README.md")
+        ),
         "plot": bool(drawn),
     }
     files = {"README.md": environment().get_template("overview.md.j2").render(context)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.store.scores import curves as curves_of
+from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,8 +69,6 @@ STYLE: dict[Any, Any] = {
 }
 
 WIDTH = 11.0  # of every figure, in inches, so that letters are equally large in all
-
-FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
 @dataclass(frozen=True)
@@ -284,31 +282,6 @@ def _legend(figure: Figure, summary: Summary, curves: bool = True) -> None:
     rows = -(-len(handles) // columns)
     figure.set_figheight(figure.get_figheight() + 0.2 * (rows - 1))
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
-
-
-def svg_text(figure: Figure) -> str:
-    """A figure as an SVG file: equal figures give equal texts, of as few characters as will do."""
-    from matplotlib import rc_context
-
-    text = io.StringIO()
-    # Letters as text: as paths, rounding would shrink them. The salt makes equal plots have equal ids.
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": ""}):
-        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    svg = re.sub(r"<!--.*?-->\s*|<metadata>.*?</metadata>\s*", "", text.getvalue(), flags=re.DOTALL)
-    svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)
-    svg = _CIRCLE.sub(_circle, svg)
-    return re.sub(r"font: ([^;\"]*?)'?DejaVu Sans'?[^;\"]*", rf"font: \1{FONTS}", svg)
-
-
-_CIRCLE = re.compile(
-    r'<path d="M (\S+) (\S+) \n(?:C .* \n){3}C \S+ \S+ \S+ \S+ \1 (\S+) \n(?:C .* \n){4}z\n"'
-)
-"""A circle as matplotlib writes it, eight curves from its lowest point over its highest."""
-
-
-def _circle(path: re.Match[str]) -> str:
-    low, high = float(path[2]), float(path[3])
-    return f'<circle cx="{path[1]}" cy="{(low + high) / 2:.2f}" r="{(low - high) / 2:.2f}"'
 
 
 def inline(svg: str, name: str, label: str) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 
 from pfl.data.datasets import DATASETS
 from pfl.trials import Hardware, Record
-from pipeline.report.formats import duration
 from pipeline.report.plots import megabytes, seconds
 from pipeline.report.summary import Summary
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.table import AVERAGE
+from pipeline.text import duration
 
 ORIGINALS = ("original pixels", "read from the official files", "own data")
 """What `pfl.data.dataset.Dataset.identity` calls data that are no copy of others."""

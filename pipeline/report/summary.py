@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pfl.trials import Record, Sources
-from pipeline.report.verdicts import Verdict, judge
+from pipeline.report.verdicts import Status, Verdict, judge
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.published import FOLDER, Published, find, published_cells
 from pipeline.spec.table import Average, Row, Subset, Table, target
@@ -18,7 +18,6 @@ from pipeline.store.results import CellResult, Results
 from pipeline.store.scores import Score, score
 
 Configuration = Literal["pinned", "selected"]
-Status = Literal["done", "partial", "failed", "not run"]
 
 
 @dataclass(frozen=True)

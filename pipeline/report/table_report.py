@@ -28,6 +28,7 @@ from pipeline.report.verdicts import RANKING_RULE, rule
 from pipeline.spec.published import FOLDER
 from pipeline.spec.table import TABLES
 from pipeline.store.results import load_results
+from pipeline.text import count, parameters, points, signed
 
 CAPTIONS = {
     "side_by_side": "For each method, the published number (a bar; for accuracies in a band of ± 2 points) "
@@ -41,7 +42,7 @@ CAPTIONS = {
     "partitions": "Samples by client and class: the area of a bubble is the number of samples.",
     "communication": "Accuracy against the bytes that all clients together sent and received.",
     "costs": "Of one simulation; ranges are over the settings. The wall time is measured while other "
-    "simulations share the machine, so it compares no methods: reports/speed does.",
+    "simulations share the machine, so it compares no methods: reports/engineering/speed does.",
     "search": "Validation accuracy of the search: a marker per trial, a line for the best so far. "
     "Trial 0 is the pinned configuration.",
 }
@@ -141,10 +142,10 @@ def environment() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     templates.filters |= {
-        "points": lambda value: "" if value is None else formats.points(value),
-        "signed": formats.signed,
-        "count": formats.count,
-        "parameters": formats.parameters,
+        "points": lambda value: "" if value is None else points(value),
+        "signed": signed,
+        "count": count,
+        "parameters": parameters,
         "plain": formats.plain,
         "markdown": formats.markdown,
         "inline": plots.inline,

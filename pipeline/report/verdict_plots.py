@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.report.plots import GRID, INK, MUTED, PAPER, STYLE, WIDTH, Look, panels, svg_text
+from pipeline.report.plots import GRID, INK, MUTED, PAPER, STYLE, WIDTH, Look, panels
 from pipeline.report.summary import Entry, Summary
 from pipeline.report.verdicts import POINTS, Verdict
+from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

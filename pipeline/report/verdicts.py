@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pipeline.spec.published import Published
+from pipeline.store.scores import Score
 
-if TYPE_CHECKING:
-    from pipeline.report.summary import Status
-    from pipeline.store.scores import Score
+Status = Literal["done", "partial", "failed", "not run"]
+"""Of a cell."""
 
 POINTS = 2.0
 """An accuracy within so many points of the printed one is reproduced."""

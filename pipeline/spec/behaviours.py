@@ -16,6 +16,7 @@ from pfl.data.dataset import check_dataset
 from pfl.files import write_json
 from pfl.methods import METHODS
 from pfl.models import Shape
+from pfl.validation import validated
 from pipeline.spec.table import Cell, Table, cells
 
 FOLDER = Path("data/behaviours")
@@ -46,7 +47,7 @@ def record(tables: dict[str, Table]) -> int:
         How many behaviours are new.
     """
     found = [one for name, table in tables.items() for one in behaviours_of(name, table)]
-    usual = [Config(method=method).validated() for method in METHODS]
+    usual = [validated(Config(method=method)) for method in METHODS]
     return add_known([*found, *(behaviour_of(config, *images("digits")) for config in usual)])
 
 
@@ -74,4 +75,4 @@ def _configurations(cell: Cell, table: Table) -> Iterator[Config]:
     for values in product(*searched.values()):
         own = {**cell.config.hyperparameters, **dict(zip(searched, values, strict=True))}
         for validation in (0.0, table.search.validation):
-            yield dataclasses.replace(cell.config, hyperparameters=own, validation=validation).validated()
+            yield validated(dataclasses.replace(cell.config, hyperparameters=own, validation=validation))

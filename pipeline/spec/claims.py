@@ -33,25 +33,29 @@ class Finding:
     shown: str
 
 
-class _Claim(Strict):
-    """Base of the claims.
-
-    Attributes:
-        says: the paper's words.
-        place: where it says so.
-        row: the row that the claim is about.
-        among: the rows that it is compared with; empty: all others.
-        settings: the columns that the claim is about; empty: all.
-    """
+class Stated(Strict):
+    """Base of all claims, about tables and about figures."""
 
     says: str
-    place: str
-    row: str
-    among: list[str] = []
-    settings: list[str] = []
+    """The paper's words."""
 
     def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
         """Raise `InvalidInput` where the claim names a setting or a row that the table does not have."""
+
+
+class _Claim(Stated):
+    """Base of the claims about a table."""
+
+    place: str
+    """Where it says so."""
+    row: str
+    """The row that the claim is about."""
+    among: list[str] = []
+    """The rows that it is compared with; empty means all others."""
+    settings: list[str] = []
+    """The columns that the claim is about; empty means all."""
+
+    def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
         for name in self.settings:
             if name not in settings:
                 raise unknown_name("claims.settings", name, settings)
@@ -95,6 +99,7 @@ class Rank(_Claim):
     """A row is the best, or the worst, of every column; level with another counts as both."""
 
     kind: Literal["best", "worst"]
+    """Highest, or lowest."""
 
     def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
         settings = self.settings or list(columns)
@@ -119,19 +124,17 @@ class Rank(_Claim):
 
 
 class Margin(_Claim):
-    """A row is so many points above the best of the others.
-
-    Attributes:
-        over: "each" of the columns; the "mean" over the columns; the "largest" of the columns; or the
-            row's "average" over the columns against the others' averages.
-        at_least: points; where the paper names a range, its lower end.
-        at_most: points. Beside ``at_least`` it refutes nothing: who gains more than a range has gained it.
-    """
+    """A row is so many points above the best of the others."""
 
     kind: Literal["margin"]
+    """Selects this kind."""
     over: Literal["each", "mean", "largest", "average"] = "each"
+    """Every column; the mean over the columns; the largest of the columns; or the row's average over the
+    columns against the others' averages."""
     at_least: float | None = None
+    """Points; where the paper names a range, its lower end."""
     at_most: float | None = None
+    """Points. Beside `at_least` it refutes nothing: a gain above a range is at least the range."""
 
     def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
         settings = self.settings or list(columns)
@@ -168,7 +171,9 @@ class Closeness(_Claim):
     """A row, and those that ``among`` names, are within so many points of the best of every column."""
 
     kind: Literal["close"]
+    """Selects this kind."""
     points: float = Field(gt=0)
+    """Largest distance to the best."""
 
     def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
         settings = self.settings or list(columns)
@@ -195,17 +200,16 @@ class Closeness(_Claim):
 
 
 class Trend(_Claim):
-    """A row's accuracy, or its margin over the best of the others, is higher in one column than in another.
-
-    Attributes:
-        of: what is compared: the accuracy of the row, and of those that ``among`` names; or the row's margin.
-        higher, lower: the columns, pair by pair.
-    """
+    """A row's accuracy, or its margin over the best of the others, is higher in one column than another."""
 
     kind: Literal["trend"]
+    """Selects this kind."""
     of: Literal["accuracy", "margin"] = "accuracy"
+    """The accuracy of the row and of those that `among` names; or the row's margin."""
     higher: list[str] = Field(min_length=1)
+    """The columns with the higher number, in pairs with `lower`."""
     lower: list[str] = Field(min_length=1)
+    """The columns with the lower number."""
 
     def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
         super().check([*settings], rows)

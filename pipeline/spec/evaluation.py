@@ -22,30 +22,44 @@ class EvaluationOverride(Strict):
     """Where a setting or a row reports other numbers than its table; what is left out is the table's."""
 
     metric: Metric | None = None
+    """As in Evaluation."""
     which: Which | None = None
+    """As in Evaluation."""
     moment: At | None = None
+    """As in Evaluation."""
     group: str | None = None
+    """As in Evaluation."""
     clients: TwoClients | None = None
+    """As in Evaluation."""
     measure: Measure | None = None
+    """As in Evaluation."""
     pair: TwoClients | None = None
+    """As in Evaluation."""
 
 
 class Evaluation(Strict):
     """Which of a simulation's numbers are reported, and on validation data maximised by a search."""
 
     every: int = Field(default=5, ge=1)
+    """Rounds between evaluations; the last round is always evaluated."""
     metric: Metric = "pooled"
-    """An average of accuracies in percent, the time of local training in 10^-4 s a sample, or the
-    similarity of two clients."""
+    """Accuracy in percent over all test samples (`pooled`), or its mean over the clients, weighted by their
+    training samples or not; the time of local training in 10^-4 s per sample; or the similarity of two
+    clients."""
     which: Which = "last"
+    """Accuracy in the last round, or in the best one."""
     moment: At = "headline"
+    """When a client's model is evaluated: after aggregation, after its last local training, or after the
+    method's adaptation; `headline` means the moment that the method reports."""
     group: str | None = None
-    """A group of clients that the method names; None: all."""
+    """A group of clients that the method names; by default all clients."""
     clients: TwoClients | None = None
-    """The first and the last client that count, from 0; None: all. Only of the last round's headline."""
+    """The first and the last client that count, from 0; by default all. Only of the last round's headline."""
     measure: Measure = "cs"
+    """Which similarity the metric `similarity` reports: of the data (`data`), of batch norm's statistics
+    (`wdb`), of the last updates (`mdb`), by losses (`ldb`), or of the heads (`cs`)."""
     pair: TwoClients = Field(default=[0, 1])
-    """Which similarity, and of which two clients, from 0."""
+    """Which two clients the metric `similarity` compares, from 0."""
 
     def override(self, *readings: EvaluationOverride) -> Evaluation:
         """With what each of ``readings`` says, later ones first.

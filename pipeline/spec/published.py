@@ -49,15 +49,19 @@ class PublishedCell(Strict):
     """How `tables/published/*.csv` name a printed cell, as far as a setting or a row can tell."""
 
     dataset: str | None = None
+    """As in the column of this name."""
     partition: str | None = None
+    """As in the column of this name."""
     partition_arg: str | None = None
+    """As in the column of this name."""
     clients: int | None = None
+    """As in the column of this name."""
     variant: str | None = None
-    """Of several things that the CSV joins by semicolons, those that matter."""
+    """The parts of the column "variant" that matter, separated by semicolons."""
     method: str | None = None
-    """None: the row's name."""
+    """By default the row's name."""
     metric: str | None = None
-    """None: accuracy."""
+    """By default accuracy."""
 
     def override(self, by: PublishedCell | None) -> PublishedCell:
         """What both say: variants are joined, otherwise ``by`` goes first."""

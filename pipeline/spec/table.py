@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
 from pfl.config import Augmentation, BatchOrder, BNStats, Config, InputScale, Observed, Precision
 from pfl.errors import InvalidInput, unknown_name
+from pfl.validation import validated
 from pipeline.spec.claims import Claim
 from pipeline.spec.evaluation import Evaluation, EvaluationOverride
 from pipeline.spec.published import PublishedCell
@@ -26,90 +27,133 @@ AVERAGE = "average"
 """Names the column of `Table.average`."""
 
 
-def _short_form(key: str) -> BeforeValidator:
+def _short_form(key: str, model: type[Strict]) -> BeforeValidator:
     """A bare string stands for the mapping that gives only ``key``."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+    return BeforeValidator(
+        lambda value: {key: value} if isinstance(value, str) else value, json_schema_input_type=str | model
+    )
 
 
-def _gpus(value: Any) -> float | str:
+def _gpus(value: Any) -> Any:
     if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
         return value
     raise InvalidInput("a share of a GPU", value, "auto or a number of at least 0")
 
 
 Name = Annotated[str, Field(pattern=NAME)]
+Share = Annotated[float, Field(ge=0)]
 T = TypeVar("T")
 V = TypeVar("V")
 
 
 class Schedule(Strict):
-    """Training, as in `pfl.config.Config`; what is left out is inherited."""
+    """Training, as in `pfl.config.Config`. A key that is left out is inherited: a row's from its setting, a
+    setting's from the table, and the table's is the default of `pfl run`."""
 
     participation: float | None = None
+    """Share of the clients that take part in a round; at least one does."""
     rounds: int | None = None
+    """Communication rounds."""
     epochs: int | None = None
+    """Local epochs per round."""
     batch_size: int | None = None
+    """Images per minibatch."""
     lr: float | None = None
+    """Learning rate of SGD."""
     momentum: float | None = None
+    """Momentum of SGD."""
     weight_decay: float | None = None
+    """Weight decay of SGD."""
     batch_order: BatchOrder | None = None
+    """`shuffled`: minibatches are drawn anew in every epoch. `fixed`: they are cut once from the client's
+    stored order and stay the same. `class_stream`: one endless pass over the samples, class by class."""
     augmentation: Augmentation | None = None
+    """Random transformations of training images: crop after padding by 4 pixels, horizontal flip, rotation
+    by up to 15 degrees."""
     input_scale: InputScale | None = None
+    """`normalised`: by the data set's mean and standard deviation. `symmetric`: -1 to 1. `unit`: 0 to 1.
+    `raw255`: 0 to 255."""
     bn_stats: BNStats | None = None
+    """Running statistics of batch norm: `mixed` like the weights beside them, or `local` to each client."""
     precision: Precision | None = None
+    """Of the networks' forward and backward passes, on hardware that has it; see `pfl.config.Config`."""
     observe: Observed | None = None
+    """`similarities`: after the last round, also measure how similar the clients are."""
 
 
 class PublishedTable(Strict):
     """Where the published numbers are: a file of `tables/published/` and its column "table"."""
 
     file: str
+    """A CSV file of `tables/published/`."""
     table: str
+    """Selects the lines of the file by their column "table"."""
     seeds: int | None = None
-    """Repetitions behind each printed number; None: the paper does not say."""
+    """Repetitions behind each printed number; left out where the paper does not say."""
 
 
 class Setting(Strict):
     """A column: how the data are divided. The short form is the partition alone."""
 
     partition: str
+    """`RULE:ARG[,KEY=VALUE...]`; see `pfl partitions`."""
     label: str | None = None
+    """The column's heading; by default the setting's name."""
     clients: int | None = Field(default=None, ge=1)
+    """Number of clients, instead of the table's."""
     dataset: str | None = None
+    """Data set, instead of the table's."""
     model: str | None = None
+    """Network, instead of the table's."""
     schedule: Schedule = Schedule()
+    """Training options, instead of the table's."""
     evaluation: EvaluationOverride = EvaluationOverride()
+    """Reported numbers, instead of the table's."""
     published: PublishedCell | None = None
+    """Which printed cells belong to this column."""
 
 
 class Average(Strict):
     """A last column: each row's mean over the settings."""
 
     label: str = "Average"
+    """The column's heading."""
     published: PublishedCell | None = None
+    """Which printed cells belong to this column."""
 
 
 class RowOverride(Strict):
     """What a row does differently in one setting."""
 
     partition: str | None = None
+    """Partition, instead of the setting's."""
     params: dict[str, Any] = {}
+    """Hyperparameters, added to the row's."""
     schedule: Schedule = Schedule()
+    """Training options, instead of the row's."""
 
 
 class Row(Strict):
     """A row: a method with its hyperparameters. The short form is the method's name alone."""
 
     method: str
+    """See `pfl methods`."""
     name: Name | None = Field(default=None, alias="as")
+    """The row's name, where one method has several rows; by default the method's name."""
     label: str | None = None
+    """The row's heading; by default its name."""
     clients: int | None = Field(default=None, ge=1)
+    """Number of clients, instead of the setting's."""
     params: dict[str, Any] = {}
+    """Hyperparameters of the method; those left out take their defaults."""
     schedule: Schedule = Schedule()
+    """Training options, instead of the setting's."""
     settings: dict[str, RowOverride] = {}
-    """By setting, where the row departs from the above."""
+    """By setting: what the row does differently there."""
     evaluation: EvaluationOverride = EvaluationOverride()
+    """Reported numbers, instead of the setting's."""
     published: PublishedCell | None = None
+    """Which printed cells belong to this row; by default those of its name."""
 
     @property
     def id(self) -> str:
@@ -122,30 +166,38 @@ class Row(Strict):
 
 
 class Search(Strict):
-    """The search in each cell; no trials: only the pinned configuration runs."""
+    """The hyperparameter search in each cell."""
 
     trials: int = Field(default=0, ge=0)
+    """Trials per cell, the pinned configuration included; 0 means that only the pinned configuration runs."""
     batch: int = Field(default=3, ge=1)
-    """Trials that are asked for together: they run side by side, and none sees the others' results."""
+    """Trials that are proposed together: they run in parallel, and none sees the others' results."""
     validation: float = Field(default=0.2, gt=0, lt=1)
+    """Share of each client's training samples that the search evaluates on."""
     seed: int = Field(default=0, ge=0)
+    """Seed of the sampler."""
     ranges: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] = {}
-    """Ends of the range of a hyperparameter, of whichever method has it, in place of the method's own."""
+    """Search ranges by hyperparameter, `[low, high]`, instead of those that the methods declare."""
 
 
 class Resources(Strict):
     """Of one trial."""
 
     cpus: int = Field(default=1, ge=1)
-    gpus: Annotated[float | Literal["auto"], PlainValidator(_gpus)] = "auto"
-    """A fraction lets as many trials share one; auto: a quarter where there is a GPU."""
+    """CPU cores, and threads of torch."""
+    gpus: Annotated[
+        float | Literal["auto"], PlainValidator(_gpus, json_schema_input_type=Share | Literal["auto"])
+    ] = "auto"
+    """GPUs; a fraction lets several trials share one. `auto`: a quarter of a GPU where there is one."""
 
 
 class Choice(Strict):
     """One of two choices, as the report names it, and why it should matter."""
 
     label: str
+    """Its name in the report."""
     why: str = ""
+    """Why it should matter."""
 
 
 class Choices(Strict):
@@ -155,42 +207,65 @@ class Choices(Strict):
     """
 
     neither: str
+    """The setting that makes neither choice."""
     alone: dict[str, Choice] = Field(min_length=2, max_length=2)
     """By the setting that makes this choice and not the other."""
     both: str
+    """The setting that makes both choices."""
 
 
 class Subset(Strict):
     """A part of a table: some of its settings, rows and seeds; an empty list stands for all."""
 
     settings: list[str] = []
+    """Names of settings."""
     methods: list[str] = []
+    """Names of rows."""
     seeds: list[int] = []
+    """Seeds."""
 
 
 class Table(Strict):
     """A table of results: settings are its columns, methods its rows."""
 
     title: str
+    """Heading of the report."""
     paper: str | None = None
+    """The paper and its table, for the report."""
     note: str | None = None
+    """A remark below the report's heading."""
     dataset: str
+    """A name of `pfl datasets`, or a path to your own data."""
     model: str
+    """A network; see `pfl models`."""
     clients: int | None = Field(default=None, ge=1)
+    """Number of clients; by default what the partition rule decides, else 20."""
     schedule: Schedule = Schedule()
-    settings: dict[Name, Annotated[Setting, _short_form("partition")]] = Field(min_length=1)
-    methods: list[Annotated[Row, _short_form("method")]] = Field(min_length=1)
+    """Training options of all cells."""
+    settings: dict[Name, Annotated[Setting, _short_form("partition", Setting)]] = Field(min_length=1)
+    """The columns, by name: how the data are divided. A bare string is a partition."""
+    methods: list[Annotated[Row, _short_form("method", Row)]] = Field(min_length=1)
+    """The rows: methods with their hyperparameters. A bare name is a method with its defaults."""
     average: Average | None = None
+    """A last column with each row's mean over the settings."""
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
+    """Each cell runs once per seed. A search runs on the first."""
     evaluation: Evaluation = Evaluation()
+    """Which numbers are reported."""
     search: Search = Search()
+    """The hyperparameter search in each cell; by default there is none."""
     resources: Resources = Resources()
+    """What one trial may use."""
     keep: Literal["models"] | None = None
-    """models: every client's final model of each final trial, in `.sweeps/models/`."""
+    """`models`: keep every client's final model of each final trial in `.sweeps/models/`."""
     published: PublishedTable | None = None
+    """Where the published numbers are."""
     claims: list[Claim] = []
+    """The paper's statements about the table, tested on its numbers and on ours."""
     choices: Choices | None = None
+    """A study of two choices whose combinations are settings."""
     sources: dict[str, str] = {}
+    """By key of this file: where the value comes from (the paper, its released code, or our choice)."""
 
     @property
     def columns(self) -> dict[str, Setting | Average]:
@@ -310,13 +385,15 @@ def _cell(name: str, table: Table, setting_name: str, setting: Setting, row: Row
     for part in (table.schedule, setting.schedule, row.schedule, departure.schedule):
         schedule |= part.model_dump(exclude_none=True)
     with located(f"{table_file(name)}: cell {setting_name}/{row.id}"):
-        config = Config(
-            method=row.method,
-            hyperparameters=row.params | departure.params,
-            model=setting.model or table.model,
-            eval_every=table.evaluation.every,
-            **schedule,
-        ).validated()
+        config = validated(
+            Config(
+                method=row.method,
+                hyperparameters=row.params | departure.params,
+                model=setting.model or table.model,
+                eval_every=table.evaluation.every,
+                **schedule,
+            )
+        )
         evaluation = table.evaluation.override(setting.evaluation, row.evaluation)
     return Cell(
         table=name,

@@ -16,7 +16,13 @@ from pfl.errors import InvalidInput, unknown_name
 class Strict(BaseModel):
     """A mapping that accepts its own keys and types and no others."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_by_alias=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        validate_by_alias=True,
+        use_attribute_docstrings=True,  # they are the reference and the schema for editors
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -50,7 +56,8 @@ def parse(file: str | Path) -> Any:
     Raises:
         InvalidInput: there is no such file, or it is no YAML.
     """
-    from ruamel.yaml import YAML, YAMLError
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
 
     path = Path(file)
     if not path.is_file():

@@ -41,11 +41,13 @@ SECONDS_BETWEEN_TRIES = 30  # at a store that has failed
 METRICS_A_REQUEST = 900  # MLflow takes 1000 metrics, parameters and tags together
 
 
-def _entry(method: Callable[Concatenate[Tracker, P], None]) -> Callable[Concatenate[Tracker, P], None]:
+def _entry(
+    method: Callable[Concatenate[Tracker, P], None],
+) -> Callable[Concatenate[Tracker, P], None]:
     """Make ``method`` one that is carried out now or, where the store fails, once it answers again."""
 
     @functools.wraps(method)
-    def entered(self: Tracker, *args: P.args, **kwargs: P.kwargs) -> None:
+    def entered(self: Tracker, /, *args: P.args, **kwargs: P.kwargs) -> None:
         self._waiting.append(functools.partial(method, self, *args, **kwargs))
         if time.monotonic() >= self._next_try:
             self.catch_up()

@@ -143,7 +143,7 @@ class Calibration:
 
 
 def _file() -> Path:
-    from pfl.data.cache import cache_root
+    from pfl.files import cache_root
 
     return cache_root() / "calibration.json"
 
@@ -179,7 +179,7 @@ def synthetic_simulation(
     from pfl.data.federation import Federation
     from pfl.data.partition import Partition
     from pfl.engine.device import backend_for
-    from pfl.engine.simulation import Simulation
+    from pfl.simulation import make_simulation
 
     each = min(config.batch_size, LARGEST_BATCH) + TEST_SAMPLES
     parts = np.arange(clients * each).reshape(clients, each)
@@ -190,7 +190,7 @@ def synthetic_simulation(
     data = _made_up(shape, classes, clients * each, True)
     federation = Federation(data, partition, device, getattr(torch, config.dtype))
     everybody = dataclasses.replace(config, participation=1.0, eval_every=10**9)
-    return Simulation([everybody], federation, [0], backend_for("auto", device))
+    return make_simulation([everybody], federation, [0], backend_for("auto", device))
 
 
 def _made_up(shape: tuple[int, int, int], classes: int, samples: int, images: bool) -> Dataset:

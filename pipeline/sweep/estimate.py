@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pipeline.report.formats import duration
 from pipeline.spec.table import Cell, Table, cells, partition_file
 from pipeline.sweep.calibration import Calibration, Sizes, synthetic_simulation
+from pipeline.text import duration
 
 if TYPE_CHECKING:
     from pfl.config import Config

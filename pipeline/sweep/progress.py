@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pfl.trials import Trial
-from pipeline.report.formats import duration
 from pipeline.store.heartbeat import reached
 from pipeline.store.scores import score
+from pipeline.text import duration
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -34,7 +34,7 @@ class Running:
     @property
     def part(self) -> float:
         """Of their rounds."""
-        return self.round / self.trials[0].config["rounds"]
+        return self.round / int(self.trials[0].config["rounds"])
 
     @property
     def simulations(self) -> int:

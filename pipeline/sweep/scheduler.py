@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pfl.config import Config, stackable
+from pfl.config import Config
 from pfl.trials import Failure, Record, Trial
+from pfl.validation import stackable
 from pipeline.spec.table import Cell, Table
 from pipeline.store.ledger import Ledger
 from pipeline.store.workspace import models_file

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pfl.config import Config
 from pfl.methods import METHODS
 from pfl.rng import integer_seed
+from pfl.validation import validated
 
 if TYPE_CHECKING:
     import optuna
@@ -63,9 +64,9 @@ def space(config: Config, ranges: Mapping[str, Sequence[float]] | None = None) -
 def configured(pinned: Config, params: Mapping[str, Any]) -> Config:
     """The pinned configuration with the values of one search trial."""
     rest = {name: value for name, value in params.items() if name != "lr"}
-    return dataclasses.replace(
-        pinned, lr=params["lr"], hyperparameters={**pinned.hyperparameters, **rest}
-    ).validated()
+    return validated(
+        dataclasses.replace(pinned, lr=params["lr"], hyperparameters={**pinned.hyperparameters, **rest})
+    )
 
 
 class Study:

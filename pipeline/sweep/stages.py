@@ -39,7 +39,7 @@ def partition(name: str) -> None:
     """
     from pfl.data.partition import follows_run, make_division, of_seed, parse_spec
     from pfl.data.plot import plot
-    from pipeline.report.plots import svg_text
+    from pipeline.svg import svg_text
 
     table, seeds = load_part(name), load_table(name).seeds
     manifest = load_manifest(name)["datasets"]

@@ -20,7 +20,6 @@ from typing import Any
 
 from pfl.errors import InvalidInput
 from pfl.trials import Record
-from pipeline.spec.check import check_precisions
 from pipeline.spec.params import selected_subset
 from pipeline.spec.table import Resources, Table, cells, load_table
 from pipeline.store.json_io import load_division, load_manifest
@@ -29,6 +28,7 @@ from pipeline.store.tracking import Tracker
 from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
 from pipeline.sweep import results
 from pipeline.sweep.cell_scheduler import Candidate, CellScheduler
+from pipeline.sweep.check import check_precisions
 from pipeline.sweep.estimate import Estimate
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.scheduler import Scheduler

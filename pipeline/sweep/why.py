@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pfl.config import non_defaults
 from pfl.errors import InvalidInput
 from pfl.trials import Record, Trial, edits, git, plugins
+from pfl.validation import non_defaults
 from pipeline.store.ledger import Ledger
 from pipeline.sweep.cell_scheduler import Candidate
 from pipeline.sweep.scheduler import Scheduler

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pfl.data.federation import Federation
+from pfl.kernels import compiler
 
 
 @pytest.fixture
@@ -20,11 +21,21 @@ def mapped(dataset, tmp_path):
     return dataclasses.replace(dataset, images=np.memmap(file, np.uint8, "c", shape=dataset.images.shape))
 
 
+@pytest.fixture(params=["compiled", "no compiler"])
+def reader(request, monkeypatch):
+    """What reads the file."""
+    if request.param == "no compiler":
+        monkeypatch.setattr("pfl.kernels.read_rows.compiled", lambda _: None)
+    elif compiler() is None:
+        pytest.skip("there is no C++ compiler")
+
+
 def batch(dataset, partition, index) -> tuple[torch.Tensor, torch.Tensor]:
     return Federation(dataset, partition, torch.device("cpu"), torch.float32).batch(torch.tensor(index))
 
 
 @pytest.mark.parametrize("index", [[3], [7, 7, 0, 239], [[5, 1], [2, 2]]])
+@pytest.mark.usefixtures("reader")
 def test_images_in_a_file_are_those_in_memory(dataset, mapped, partition, index):
     found, expected = batch(mapped, partition, index), batch(dataset, partition, index)
     assert torch.equal(found[0], expected[0])
@@ -38,6 +49,7 @@ def test_a_part_of_mapped_images_is_that_part(dataset, mapped, partition):
     assert torch.equal(found, expected)
 
 
+@pytest.mark.usefixtures("reader")
 def test_a_file_that_was_cut_off_gives_no_numbers(mapped, partition):
     federation = Federation(mapped, partition, torch.device("cpu"), torch.float32)
     os.truncate(mapped.images.filename, 1000)

@@ -14,8 +14,9 @@ from pfl.data.partition import Partition, make_partition
 from pfl.engine.local import minibatch_count
 from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Phase
-from pfl.engine.simulation import Simulation, simulate
 from pfl.errors import InvalidInput
+from pfl.simulation import make_simulation, simulate
+from pfl.validation import validated
 from tests.conftest import CONFIG, interrupt
 
 STREAM = dataclasses.replace(
@@ -39,7 +40,7 @@ def batches(simulation):
 
 def federated(config, dataset, partition, seed=0):
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    return Simulation([config.validated()], federation, (seed,), LoopBackend())
+    return make_simulation([validated(config)], federation, (seed,), LoopBackend())
 
 
 def make_alike(dataset, clients):
@@ -231,4 +232,4 @@ def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset
 )
 def test_another_order_or_scale_is_one_clear_line(name, value, accepted):
     with pytest.raises(InvalidInput, match=f"^{name}: {value} is not accepted; expected {accepted}$"):
-        Config(**{name: value}).validated()
+        validated(Config(**{name: value}))

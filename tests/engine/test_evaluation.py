@@ -11,14 +11,16 @@ from pfl.config import Execution
 from pfl.data.federation import Federation
 from pfl.engine.evaluation import evaluate
 from pfl.engine.loop import LoopBackend
-from pfl.engine.simulation import Simulation, simulate
+from pfl.engine.simulation import Simulation
 from pfl.errors import InvalidInput
+from pfl.simulation import make_simulation, simulate
+from pfl.validation import validated
 from tests.conftest import CONFIG
 
 
 def simulation(method: str, dataset, partition) -> Simulation:
-    config = dataclasses.replace(CONFIG, method=method, participation=0.34, rounds=4).validated()
-    return Simulation(
+    config = validated(dataclasses.replace(CONFIG, method=method, participation=0.34, rounds=4))
+    return make_simulation(
         [config], Federation(dataset, partition, torch.device("cpu"), torch.float64), (0,), Counting()
     )
 

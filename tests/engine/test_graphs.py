@@ -13,6 +13,8 @@ from pfl.data.federation import Federation
 from pfl.engine.graphs import Capture
 from pfl.engine.simulation import Simulation
 from pfl.engine.stacked import MOST_RECORDED, StackedBackend
+from pfl.simulation import make_simulation
+from pfl.validation import validated
 from tests.conftest import CONFIG
 from tests.device import DEVICE, emulated
 
@@ -21,7 +23,7 @@ def simulation(configs, dataset, partition, capture: Capture | None, place=DEVIC
     """Of all configurations with two seeds, on the stacked backend."""
     federation = Federation(dataset, partition, torch.device(place), torch.float64)
     backend = StackedBackend(lambda: capture) if capture else StackedBackend()
-    return Simulation([config.validated() for config in configs], federation, (0, 1), backend)
+    return make_simulation([validated(config) for config in configs], federation, (0, 1), backend)
 
 
 def losses(*arguments) -> list[float]:
@@ -83,5 +85,5 @@ def test_few_stacks_are_kept(dataset, partition):
     backend = StackedBackend(lambda: lambda work: work)
     for participation in (1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1.0):
         config = Config(model="lenet5_bn", participation=participation, batch_size=8, dtype="float64")
-        Simulation([config.validated()], federation, (0,), backend).advance()
+        make_simulation([validated(config)], federation, (0,), backend).advance()
     assert len(backend._recorded) == MOST_RECORDED

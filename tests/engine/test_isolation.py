@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from pfl.config import Execution
-from pfl.engine.simulation import simulate
 from pfl.methods import METHODS
+from pfl.simulation import simulate
 from tests.conftest import CONFIG
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from pfl.config import Config
-from pfl.engine.simulation import simulate
 from pfl.methods.fedfomo import FedFomo
+from pfl.simulation import simulate
 
 EVALUATION = 1e6
 

@@ -1,9 +1,11 @@
 """Mixing matrices and the bank that they act on."""
 
+import copy
+
 import pytest
 import torch
 
-from pfl.engine.mixing import Average, ClientStore, DeltaMix, Dense, Identity, Masked, check_rows
+from pfl.engine.mixing import Average, ClientStore, DeltaMix, Dense, Identity, Masked, check_rows, mixed
 
 
 def test_a_shared_tensor_is_stored_once_until_a_row_is_written():
@@ -74,6 +76,39 @@ def test_a_bank_stores_the_rows_of_those_who_wrote_and_no_others():
         bank.write("w", torch.tensor([client]), torch.full((1, 3), float(client)))
     assert len(bank.stacks["w"].values) == 3  # the common value and two rows
     assert bank.rows(torch.tensor([999_999, 6, 5]))["w"][:, 0].tolist() == [999_999, 0, 5]
+
+
+def test_a_checkpoint_has_what_is_stored_without_the_room_for_more():
+    bank = ClientStore({"w": torch.zeros(1, 3)}, clients=1000)
+    bank.write("w", torch.tensor([7]), torch.ones(1, 3))
+    values, _ = bank.state()["w"]
+    assert values.untyped_storage().nbytes() == values.nbytes == 2 * 3 * 4
+    assert torch.equal(values, torch.tensor([[0.0] * 3, [1.0] * 3]))
+
+
+def test_a_bank_does_not_grow_into_the_memory_that_its_first_values_came_from():
+    whole = torch.zeros(100, 3)
+    bank = ClientStore({"w": whole[:1]}, clients=100)
+    bank.share("w", whole[0])
+    bank.write("w", torch.arange(50), torch.ones(50, 3))
+    assert not whole.any()
+
+
+def test_a_bank_that_was_put_back_grows_on():
+    bank = ClientStore({"w": torch.zeros(1, 2)}, clients=5)
+    bank.write("w", torch.tensor([4]), torch.full((1, 2), 4.0))
+    again = ClientStore({"w": torch.zeros(1, 2)}, clients=5)
+    again.restore(copy.deepcopy(bank.state()), torch.device("cpu"))
+    again.write("w", torch.tensor([0, 1]), torch.ones(2, 2))
+    assert again["w"][:, 0].tolist() == [1, 1, 0, 0, 4]
+
+
+def test_mixing_reads_what_is_stored_as_it_reads_everybodys_rows():
+    generator = torch.Generator().manual_seed(0)
+    bank = ClientStore({"w": torch.randn(1, 3, dtype=torch.float64, generator=generator)}, clients=6)
+    bank.write("w", torch.tensor([4, 1]), torch.randn(2, 3, dtype=torch.float64, generator=generator))
+    matrix = Dense(torch.rand(2, 6, dtype=torch.float64, generator=generator), rows=torch.tensor([1, 5]))
+    torch.testing.assert_close(mixed(bank.stacks["w"], matrix), mixed(bank["w"], matrix))
 
 
 def test_a_copy_of_rows_does_not_see_what_is_written_later():

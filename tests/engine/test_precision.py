@@ -10,13 +10,14 @@ import torch
 from pfl.config import Config, Execution
 from pfl.data.federation import Federation
 from pfl.engine.device import check_precision, numerics
-from pfl.engine.simulation import Simulation, simulate
 from pfl.engine.stacked import StackedBackend
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import MODELS
+from pfl.simulation import make_simulation, simulate
 from pfl.trials import trial_key
-from tests.conftest import CONFIG, interrupt
+from pfl.validation import validated
+from tests.conftest import CONFIG, interrupt, sampled
 from tests.device import DEVICE, emulated
 
 BF16 = dataclasses.replace(CONFIG, dtype="float32", precision="bf16", rounds=2, epochs=1)
@@ -56,9 +57,9 @@ def test_layers_of_the_extractor_compute_in_bfloat16_and_the_head_in_float32(mod
 
 
 def test_the_second_network_of_a_client_is_in_bfloat16_too(dataset, partition):
-    config = dataclasses.replace(BF16, method="fedsimsup").validated()
+    config = validated(dataclasses.replace(BF16, method="fedsimsup"))
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
-    net = Simulation([config], federation, (0,), StackedBackend()).program.net
+    net = make_simulation([config], federation, (0,), StackedBackend()).program.net
     assert net.bf16
     assert net.get_submodule("supervisor.L").bf16
 
@@ -78,7 +79,7 @@ def test_weights_statistics_and_state_stay_in_float32(backend, dataset, partitio
     assert {tensor.dtype for tensor in kept if tensor.is_floating_point()} == {torch.float32}
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", sampled(METHODS))
 @supported
 def test_the_backends_agree_in_bfloat16_as_far_as_its_rounding_allows(method, dataset, partition):
     config = dataclasses.replace(BF16, method=method)
@@ -118,7 +119,7 @@ def test_without_a_compiler_bfloat16_gives_the_same_bits(dataset, partition, mon
 def test_bfloat16_steps_are_recorded_and_replayed_on_a_device(dataset, partition):
     def trained(place, captures=None) -> list[float]:
         federation = Federation(dataset, partition, torch.device(place), torch.float32)
-        simulation = Simulation([BF16.validated()], federation, (0, 1), StackedBackend(captures))
+        simulation = make_simulation([validated(BF16)], federation, (0, 1), StackedBackend(captures))
         for _ in range(2):
             simulation.advance()
         return [entry.train_loss for run in simulation.runs for entry in run.history]
@@ -134,7 +135,7 @@ def test_bfloat16_steps_are_recorded_and_replayed_on_a_device(dataset, partition
 
 def test_a_cpu_without_the_instructions_refuses_bf16_in_one_line(dataset, partition, monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    monkeypatch.setattr("pfl.engine.simulation.Federation", None)  # nothing is begun
+    monkeypatch.setattr("pfl.simulation.Federation", None)  # nothing is begun
     with pytest.raises(InvalidInput) as caught:
         simulate(BF16, dataset, partition, execution=Execution(device="cpu"))
     assert str(caught.value) == (
@@ -160,14 +161,14 @@ def test_a_gpu_before_ampere_refuses_both(precision, monkeypatch):
 
 def test_float64_beside_a_lower_precision_is_refused():
     with pytest.raises(InvalidInput, match="precision: bf16 is not accepted; expected fp32 beside dtype"):
-        Config(dtype="float64", precision="bf16").validated()
+        validated(Config(dtype="float64", precision="bf16"))
 
 
 def test_the_precision_is_part_of_the_key_and_its_default_is_not():
     def key(**changes):
-        return trial_key(Config(**changes).validated().to_dict(), "data", "partition", 0)
+        return trial_key(validated(Config(**changes)).to_dict(), "data", "partition", 0)
 
-    older = {name: value for name, value in Config().validated().to_dict().items() if name != "precision"}
+    older = {name: value for name, value in validated(Config()).to_dict().items() if name != "precision"}
     assert key() == trial_key(older, "data", "partition", 0)
     assert len({key(), key(precision="bf16"), key(precision="tf32")}) == 3
 

@@ -10,8 +10,10 @@ import torch
 from pfl.config import Config, Execution
 from pfl.engine.local import Backend
 from pfl.engine.loop import LoopBackend
-from pfl.engine.simulation import Simulation, simulate, simulate_together
+from pfl.engine.simulation import Simulation
 from pfl.errors import InvalidInput
+from pfl.simulation import make_simulation, simulate, simulate_together
+from pfl.validation import validated
 from tests.conftest import interrupt
 
 CONFIG = Config(
@@ -146,7 +148,7 @@ def _simulation(config, dataset, partition, backend: Backend | None = None) -> S
     from pfl.data.federation import Federation
 
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
-    return Simulation([config.validated()], federation, (0,), backend or LoopBackend())
+    return make_simulation([validated(config)], federation, (0,), backend or LoopBackend())
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])

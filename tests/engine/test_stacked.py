@@ -8,8 +8,9 @@ import torch
 from pfl.config import Config, Execution
 from pfl.data.federation import Federation
 from pfl.engine.local import Task
-from pfl.engine.simulation import Simulation, simulate
 from pfl.engine.stacked import StackedBackend
+from pfl.simulation import make_simulation, simulate
+from pfl.validation import validated
 from tests.conftest import make_clients, make_dataset
 from tests.device import DEVICE, emulated
 
@@ -18,11 +19,11 @@ def forward_calls(clients: int, monkeypatch) -> int:
     """Calls of the network's forward in one round of local training with ``clients`` equal clients."""
     data = make_dataset(samples=1200)
     split = make_clients(data, sizes=[16] * clients)
-    config = Config(
-        method="fedavg", model="lenet5_bn", participation=1.0, rounds=1, epochs=1, batch_size=8
-    ).validated()
+    config = validated(
+        Config(method="fedavg", model="lenet5_bn", participation=1.0, rounds=1, epochs=1, batch_size=8)
+    )
     federation = Federation(data, split, torch.device("cpu"), torch.float32)
-    simulation = Simulation([config], federation, (0,), StackedBackend())
+    simulation = make_simulation([config], federation, (0,), StackedBackend())
     monkeypatch.setattr("pfl.engine.simulation.evaluate", lambda *_: ({}, None))
     calls = []
     simulation.program.net.register_forward_pre_hook(lambda *_: calls.append(1))
@@ -61,10 +62,10 @@ def test_unequal_clients_and_ragged_batches_agree_with_the_loop(model, dataset, 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedrep", "perfedavg", "pfedme", "fedsimsup", "pfedcs", "spfl"])
 def test_local_training_never_waits_for_the_device(method, dataset, partition):
-    config = Config(method=method, model="lenet5_bn", participation=1.0, batch_size=8).validated()
+    config = validated(Config(method=method, model="lenet5_bn", participation=1.0, batch_size=8))
     with emulated() as device:
         federation = Federation(dataset, partition, DEVICE, torch.float32)
-        simulation = Simulation([config], federation, (0, 1), StackedBackend())
+        simulation = make_simulation([config], federation, (0, 1), StackedBackend())
         tasks = [simulation._begin(run) for run in simulation.runs]
         device.waits.clear()
         simulation.backend.train(Task.joined(tasks))
@@ -75,10 +76,10 @@ def test_no_step_moves_anything_to_the_device(dataset, partition, monkeypatch):
     moved = {}
     plain = torch.from_numpy
     for epochs in (1, 4):
-        config = Config(
-            method="fedavg", model="lenet5_bn", participation=1.0, epochs=epochs, batch_size=8
-        ).validated()
-        simulation = Simulation(
+        config = validated(
+            Config(method="fedavg", model="lenet5_bn", participation=1.0, epochs=epochs, batch_size=8)
+        )
+        simulation = make_simulation(
             [config],
             Federation(dataset, partition, torch.device("cpu"), torch.float32),
             (0,),

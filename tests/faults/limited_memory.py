@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from pfl.config import Execution
-from pfl.engine.simulation import simulate
+from pfl.simulation import simulate
 from tests.conftest import CONFIG, make_clients, make_dataset
 
 EXECUTION = Execution(backend="stacked")

@@ -11,7 +11,8 @@ import torch
 
 from pfl.config import Config, Execution
 from pfl.engine import checkpoint
-from pfl.engine.simulation import Result, simulate
+from pfl.engine.simulation import Result
+from pfl.simulation import simulate
 
 CONFIG = Config(
     method="pfedsim", model="lenet5_bn", participation=0.5, rounds=4, epochs=1, batch_size=8, eval_every=1

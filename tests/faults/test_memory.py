@@ -13,9 +13,10 @@ import torch
 from pfl import memory
 from pfl.config import Config, Execution
 from pfl.engine import stacked
-from pfl.engine.simulation import simulate, simulate_together
 from pfl.engine.stacked import StackedBackend
+from pfl.simulation import simulate, simulate_together
 from pfl.trials import run_trial
+from pfl.validation import validated
 from tests.conftest import CONFIG, make_trial
 
 STACKED = Execution(backend="stacked")
@@ -102,10 +103,10 @@ def test_seeds_that_do_not_fit_together_run_one_after_another(dataset, partition
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return simulate_together(configs, dataset, partition, seeds, *more)
 
-    config = Config(model="lenet5_bn", rounds=2, batch_size=8, eval_every=1).validated()
+    config = validated(Config(model="lenet5_bn", rounds=2, batch_size=8, eval_every=1))
     trial = make_trial(config, dataset, partition, (0, 1))
     together = run_trial(trial, dataset, partition)
-    monkeypatch.setattr("pfl.engine.simulation.simulate_together", too_many)
+    monkeypatch.setattr("pfl.simulation.simulate_together", too_many)
     execution = Execution(checkpoint_dir=str(tmp_path / "trial"))
     alone = run_trial(trial, dataset, partition, execution)
     assert [row.key for row in alone] == trial.keys()

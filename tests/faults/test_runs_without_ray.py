@@ -16,6 +16,7 @@ from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.trials import Trial
+from pfl.validation import validated
 from tests.conftest import make_trial
 
 PFL = (sys.executable, "-m", "pfl", "run")
@@ -57,7 +58,7 @@ def test_trials_that_are_killed_go_on_from_their_checkpoint_to_the_same_numbers(
 def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(trial, tmp_path):
     stale = dataclasses.replace(trial, partition_checksum="0" * 64)
     absent = dataclasses.replace(trial, dataset="nowhere/at/all", data_checksum="0" * 64)
-    quick = dataclasses.replace(trial, config=Config(rounds=1, epochs=1).validated().to_dict())
+    quick = dataclasses.replace(trial, config=validated(Config(rounds=1, epochs=1)).to_dict())
     file = tmp_path / "trials.jsonl"
     file.write_text("".join(json.dumps(one.to_dict()) + "\n" for one in (stale, absent, quick)))
     done = run("--trials", file)

@@ -10,6 +10,7 @@ import pytest
 from pfl.behaviour import behaviour_of, known
 from pfl.config import Config
 from pfl.methods import METHODS
+from pfl.validation import validated
 from tests.golden.trajectory import FILE, trajectory
 
 GOLDEN = json.loads(FILE.read_text())
@@ -29,14 +30,14 @@ def test_no_number_moves(method):
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_what_a_method_does_is_known_by_a_name(method):
-    found = behaviour_of(Config(method=method).validated(), (1, 8, 8), 10)
+    found = behaviour_of(validated(Config(method=method)), (1, 8, 8), 10)
     assert found.name in known().get(found.question, {}), "a number moved: make behaviours"
 
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_no_default_moves(method):
     golden, now = (
-        _flat(values) for values in (GOLDEN[method]["defaults"], Config(method=method).validated().to_dict())
+        _flat(values) for values in (GOLDEN[method]["defaults"], validated(Config(method=method)).to_dict())
     )
     assert {name: now.get(name) for name in golden} == golden
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from pfl.config import Config
-from pfl.engine.simulation import simulate
 from pfl.methods import METHODS
+from pfl.simulation import simulate
+from pfl.validation import validated
 from tests.conftest import CONFIG, make_clients, make_dataset
 
 FILE = Path(__file__).with_name("trajectories.json")
@@ -24,7 +25,7 @@ def trajectory(method: str) -> dict[str, Any]:
     config = dataclasses.replace(CONFIG, method=method)
     (result,) = simulate(config, data, make_clients(data, sizes=[20, 9, 14, 5, 16, 12]), (0,))
     return {
-        "defaults": Config(method=method).validated().to_dict(),
+        "defaults": validated(Config(method=method)).to_dict(),
         "rounds": [
             {
                 "post_aggregation": entry["post_aggregation"],

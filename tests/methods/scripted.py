@@ -12,6 +12,8 @@ from pfl.data.federation import Federation
 from pfl.engine.local import Task, Trained
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
+from pfl.simulation import make_simulation
+from pfl.validation import validated
 from tests.conftest import make_clients, make_dataset
 
 Script = Callable[[str, int, int], float]
@@ -56,7 +58,7 @@ def scripted(
     )
     federation = Federation(data, make_clients(data, sizes), torch.device("cpu"), torch.float64)
     backend = Scripted(script)
-    simulation = Simulation([config.validated()], federation, (0,), backend)
+    simulation = make_simulation([validated(config)], federation, (0,), backend)
     server = simulation.runs[0].server
     backend.initial = {name: server.bank.tensors[name][0].clone() for name in server.groups.trainable}
     return simulation

@@ -7,7 +7,9 @@ import pytest
 from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pfl.engine.simulation import simulate
+from pfl.simulation import simulate
+
+pytestmark = pytest.mark.slow  # 20 rounds of 20 clients for each method
 
 
 def accuracy(method: str, hyperparameters: dict[str, Any]) -> float:

@@ -3,6 +3,7 @@
 import pytest
 
 from pfl.config import Config
+from pfl.validation import validated, warnings_of
 from tests.methods.scripted import models, numbers, scripted
 
 CHANGES = [1.0, -2.0, 3.0]  # clients 0 and 1 miss one and two aggregations, client 2 none
@@ -112,6 +113,6 @@ def test_traffic_is_a_model_for_each_dispatch_and_each_arrival():
 
 
 def test_participation_is_a_warning():
-    config = Config(method="lga", participation=0.5).validated()
-    assert config.warnings() == ("lga: the straggler clock decides who takes part, participation does not",)
-    assert Config(method="lga", participation=1.0).validated().warnings() == ()
+    config = validated(Config(method="lga", participation=0.5))
+    assert warnings_of(config) == ("lga: the straggler clock decides who takes part, participation does not",)
+    assert warnings_of(validated(Config(method="lga", participation=1.0))) == ()

@@ -9,6 +9,7 @@ import torch
 
 from pfl.config import Config
 from pfl.methods.clusterfl import ClusterFL
+from pfl.validation import validated, warnings_of
 from tests.conftest import make_clients
 from tests.methods.toy import after_rounds
 
@@ -153,5 +154,5 @@ def test_parts_that_are_too_alike_are_not_taken_apart():
 
 
 def test_too_few_rounds_for_a_split_are_a_warning():
-    assert len(Config(method="clusterfl", rounds=19).validated().warnings()) == 1
-    assert Config(method="clusterfl", rounds=20).validated().warnings() == ()
+    assert len(warnings_of(validated(Config(method="clusterfl", rounds=19)))) == 1
+    assert warnings_of(validated(Config(method="clusterfl", rounds=20))) == ()

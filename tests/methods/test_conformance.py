@@ -11,14 +11,17 @@ import torch
 from pfl.config import Execution
 from pfl.data.partition import Partition
 from pfl.engine.method import FIELDS
-from pfl.engine.simulation import simulate, simulate_together
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
-from tests.conftest import CONFIG, interrupt, make_clients
+from pfl.simulation import simulate, simulate_together
+from pfl.validation import validated
+from tests.conftest import CONFIG, interrupt, make_clients, sampled
 from tests.device import DEVICE, emulated
 from tests.methods.toy import after_rounds
 
 every_method = pytest.mark.parametrize("method", list(METHODS))
+sampled_methods = pytest.mark.parametrize("method", sampled(METHODS))
+"""All in the slow suite, a few of them in the fast one."""
 
 
 def run(method, dataset, partition, execution=Execution(), **changes):
@@ -35,13 +38,17 @@ def assert_close(first, second):
 
 
 @every_method
-@pytest.mark.parametrize("participation", [0.5, 1.0])
-def test_loop_and_stacked_agree(method, participation, dataset, partition):
+@pytest.mark.parametrize("participation", [0.5, pytest.param(1.0, marks=pytest.mark.slow)])
+def test_loop_and_stacked_agree_on_every_moment_and_average(method, participation, dataset, partition):
     loop, stacked = (
         run(method, dataset, partition, Execution(backend=backend), participation=participation)
         for backend in ("loop", "stacked")
     )
     assert_close(loop, stacked)
+    for moment in ("post_aggregation", "post_local"):
+        for average in ("pooled", "client_mean", "client_mean_weighted"):
+            assert 0 <= loop["moments"][moment][average]["last"] <= 100
+    assert loop["accuracy"] == loop["moments"][loop["headline"]]
 
 
 @pytest.mark.parametrize(
@@ -66,9 +73,9 @@ def test_an_option_gives_the_same_numbers_in_both_backends_and_after_an_interrup
     assert simulate(config, dataset, partition, (0,), checkpointed)[0].metrics.to_json() == loop
 
 
-@every_method
+@sampled_methods
 def test_configurations_in_one_stack_agree_with_each_alone(method, dataset, partition):
-    config = dataclasses.replace(CONFIG, method=method).validated()
+    config = validated(dataclasses.replace(CONFIG, method=method))
     own = METHODS[method].from_dict(config.hyperparameters)
     nearby = {name: other(own, name, value) for name, value in own.numbers().items()}
     configs = [
@@ -96,7 +103,7 @@ def other(method, name, value):
     raise AssertionError(f"{name} can only be {value}")
 
 
-@every_method
+@sampled_methods
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_a_device_beside_the_host_gives_the_same_numbers(method, backend, dataset, partition):
     expected = run(method, dataset, partition, Execution(backend=backend))
@@ -105,7 +112,7 @@ def test_a_device_beside_the_host_gives_the_same_numbers(method, backend, datase
     assert_close(found, expected)
 
 
-@every_method
+@sampled_methods
 def test_recorded_steps_give_the_same_numbers(method, dataset, partition, monkeypatch):
     expected = run(method, dataset, partition, Execution(backend="loop"), rounds=4)
     with emulated() as device:
@@ -125,19 +132,19 @@ def test_resume_is_bit_identical(method, dataset, partition, checkpointed):
     assert resumed == whole
 
 
-@every_method
+@sampled_methods
 def test_one_client_alone(method, dataset):
     metrics = run(method, dataset, make_clients(dataset, sizes=[20]), participation=1.0)
     assert len(metrics["per_client"]) == 1
 
 
-@every_method
+@sampled_methods
 def test_a_client_with_one_batch_and_one_with_a_single_sample(method, dataset):
     metrics = run(method, dataset, make_clients(dataset, sizes=[8, 1, 20]), participation=1.0)
     assert np.isfinite([entry["train_loss"] for entry in metrics["rounds"]]).all()
 
 
-@every_method
+@sampled_methods
 def test_a_client_with_one_class(method, dataset):
     members = np.flatnonzero(dataset.labels == 0)
     others = np.flatnonzero(dataset.labels != 0)
@@ -150,7 +157,7 @@ def test_a_client_with_one_class(method, dataset):
     assert "diverged_at" not in run(method, dataset, split, participation=1.0)
 
 
-@every_method
+@sampled_methods
 def test_local_batch_norm_statistics_are_never_mixed(method, dataset, partition):
     loop, stacked = (
         run(method, dataset, partition, Execution(backend=backend), bn_stats="local")
@@ -184,15 +191,6 @@ def test_hooks_that_answer_change_no_state(method, dataset, partition):
     after = state()
     assert before.keys() == after.keys()
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
-
-
-@every_method
-def test_accuracy_is_reported_at_every_moment_and_average(method, dataset, partition):
-    metrics = run(method, dataset, partition)
-    for moment in ("post_aggregation", "post_local"):
-        for average in ("pooled", "client_mean", "client_mean_weighted"):
-            assert 0 <= metrics["moments"][moment][average]["last"] <= 100
-    assert metrics["accuracy"] == metrics["moments"][metrics["headline"]]
 
 
 @every_method

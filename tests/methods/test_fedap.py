@@ -9,9 +9,10 @@ from pfl.config import Config
 from pfl.data.federation import Federation
 from pfl.engine.groups import bind
 from pfl.engine.loop import LoopBackend
-from pfl.engine.simulation import Simulation
 from pfl.engine.stacked import StackedBackend
 from pfl.methods.fedap import FedAP
+from pfl.simulation import make_simulation
+from pfl.validation import validated
 
 
 def columns(*rows):
@@ -52,7 +53,7 @@ def after_rounds(dataset, partition, rounds, backend=None, **hyper):
         dtype="float64",
     )
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    simulation = Simulation([config.validated()], federation, (0,), backend or LoopBackend())
+    simulation = make_simulation([validated(config)], federation, (0,), backend or LoopBackend())
     for _ in range(rounds):
         simulation.advance()
     return simulation

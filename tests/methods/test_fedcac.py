@@ -9,6 +9,7 @@ import torch
 from pfl.config import Config
 from pfl.engine.mixing import mixed
 from pfl.methods.fedcac import FedCAC
+from pfl.validation import validated, warnings_of
 from tests.methods.scripted import models, scripted
 from tests.methods.toy import after_rounds
 
@@ -99,9 +100,9 @@ def test_critical_statistics_are_averaged_like_critical_elements(dataset, partit
 
 
 def test_critical_statistics_that_stay_local_are_a_warning():
-    config = Config(method="fedcac", hyperparameters={"statistics": "critical"}, bn_stats="local").validated()
-    assert config.warnings() == ("fedcac: bn_stats is local, so that critical statistics are not averaged",)
-    assert dataclasses.replace(config, bn_stats="mixed").warnings() == ()
+    config = validated(Config(method="fedcac", hyperparameters={"statistics": "critical"}, bn_stats="local"))
+    assert warnings_of(config) == ("fedcac: bn_stats is local, so that critical statistics are not averaged",)
+    assert warnings_of(dataclasses.replace(config, bn_stats="mixed")) == ()
 
 
 def test_the_overlap_is_the_share_of_common_marks():

@@ -12,8 +12,9 @@ from pfl.config import Config
 from pfl.data.federation import Federation
 from pfl.engine.loop import LoopBackend
 from pfl.engine.mixing import ClientStore
-from pfl.engine.simulation import Simulation
 from pfl.methods.fedfomo import FedFomo, _shares
+from pfl.simulation import make_simulation
+from pfl.validation import validated
 
 WEIGHTS = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 2.0], [6.0, 8.0]], dtype=torch.float64)
 
@@ -139,7 +140,7 @@ def simulated(dataset, partition, **hyper):
         dtype="float64",
     )
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    return Simulation([config.validated()], federation, (0,), LoopBackend())
+    return make_simulation([validated(config)], federation, (0,), LoopBackend())
 
 
 def test_validation_samples_are_never_trained_on(simulation, partition, dataset):

@@ -12,6 +12,7 @@ from pfl.config import Config
 from pfl.methods._generator import TRAINED, descend, generate, initial_state, network
 from pfl.methods.fedgen import FedGen, _drawn
 from pfl.rng import generator
+from pfl.validation import validated
 from tests.methods.toy import after_rounds, batch, client
 
 NOISE, HIDDEN = 2, 3
@@ -179,7 +180,7 @@ def test_a_class_qualifies_by_the_mean_or_the_largest_count(qualifies, classes, 
 
 
 def test_the_generator_goes_down_and_the_label_counts_up():
-    config = Config(method="fedgen", model="lenet5_bn").validated()
+    config = validated(Config(method="fedgen", model="lenet5_bn"))
     state = initial_state(generator(0, "tests"), 10, 32, 32, 84, torch.float32)
     server = SimpleNamespace(
         participants=torch.tensor([0, 1]),

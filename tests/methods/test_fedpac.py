@@ -13,6 +13,7 @@ import torch
 from pfl.config import Config
 from pfl.engine.mixing import normalised
 from pfl.methods.fedpac import FedPAC, _combination, on_simplex
+from pfl.validation import validated, warnings_of
 from tests.methods.toy import after_rounds, batch, client, features_of
 
 
@@ -135,5 +136,5 @@ def test_the_first_round_has_no_prototype_term(dataset, partition):
 def test_the_head_s_epochs_are_part_of_the_configuration_s():
     server = SimpleNamespace(config=Config(epochs=5), round=2)
     assert [phase.epochs for phase in FedPAC().phases(server)] == [1, 4]
-    assert Config(method="fedpac", epochs=5).validated().warnings() == ()
-    assert len(Config(method="fedpac", epochs=1).validated().warnings()) == 1
+    assert warnings_of(validated(Config(method="fedpac", epochs=5))) == ()
+    assert len(warnings_of(validated(Config(method="fedpac", epochs=1)))) == 1

@@ -7,19 +7,20 @@ import torch
 
 from pfl.config import Config
 from pfl.methods.fedrep import FedRep
+from pfl.validation import validated, warnings_of
 from tests.methods.toy import after_rounds
 
 
 def split_of(epochs, **hyper):
     """Epochs of the head and of the extractor, and whether the user is warned."""
-    config = Config(method="fedrep", hyperparameters=hyper, epochs=epochs).validated()
+    config = validated(Config(method="fedrep", hyperparameters=hyper, epochs=epochs))
     method = FedRep(**config.hyperparameters)
 
     class Server:
         pass
 
     Server.config = config
-    return [phase.epochs for phase in method.phases(Server)], bool(config.warnings())
+    return [phase.epochs for phase in method.phases(Server)], bool(warnings_of(config))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from pfl.config import Config
 from pfl.data.federation import Federation
 from pfl.engine.client import Client
 from pfl.engine.loop import LoopBackend
-from pfl.engine.simulation import Simulation
 from pfl.methods.fedrod import ABSENT, FedRoD
+from pfl.simulation import make_simulation
+from pfl.validation import validated
 from tests.methods import toy
 
 PERSONAL = [[0.0, 0.5], [0.5, 0.0]]
@@ -53,7 +54,7 @@ def test_the_personal_loss_moves_nothing_but_the_personal_head(dataset, partitio
             dtype="float64",
         )
         federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-        simulation = Simulation([config.validated()], federation, (0,), LoopBackend())
+        simulation = make_simulation([validated(config)], federation, (0,), LoopBackend())
         simulation.advance()
         return simulation.runs[0].server
 

@@ -10,8 +10,9 @@ import torch
 from pfl.config import Config, Execution
 from pfl.engine.evaluation import evaluate
 from pfl.engine.mixing import check_rows
-from pfl.engine.simulation import simulate
 from pfl.methods.fedsimsup import MIXED, FedSimSup
+from pfl.simulation import simulate
+from pfl.validation import validated, warnings_of
 from tests.methods.toy import after_rounds
 
 
@@ -80,11 +81,11 @@ def test_mixed_for_everyone_a_participant_alone_keeps_its_model():
 
 
 def test_full_participation_is_a_warning_not_an_error():
-    config = Config(method="fedsimsup", participation=1.0).validated()
-    assert any("nothing is mixed" in line for line in config.warnings())
-    assert Config(method="fedsimsup", participation=0.5).validated().warnings() == ()
+    config = validated(Config(method="fedsimsup", participation=1.0))
+    assert any("nothing is mixed" in line for line in warnings_of(config))
+    assert warnings_of(validated(Config(method="fedsimsup", participation=0.5))) == ()
     everyone = Config(method="fedsimsup", participation=1.0, hyperparameters={"mixes": "everyone"})
-    assert everyone.validated().warnings() == ()
+    assert warnings_of(validated(everyone)) == ()
 
 
 # ---- supervisors ---------------------------------------------------------------------------------------

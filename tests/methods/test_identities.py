@@ -11,8 +11,9 @@ from pfl.data.federation import Federation
 from pfl.data.rule import split
 from pfl.engine.groups import bind
 from pfl.engine.loop import LoopBackend
-from pfl.engine.simulation import Simulation, simulate
 from pfl.methods.local import Local
+from pfl.simulation import make_simulation, simulate
+from pfl.validation import validated
 from tests.conftest import CONFIG, make_clients
 
 
@@ -204,7 +205,7 @@ def test_fedap_with_mu_1_is_fedbn_and_then_local(dataset, partition):
     def advanced(method, rounds, **hyper):
         config = dataclasses.replace(CONFIG, method=method, hyperparameters=hyper, rounds=4)
         federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-        simulation = Simulation([config.validated()], federation, (0,), LoopBackend())
+        simulation = make_simulation([validated(config)], federation, (0,), LoopBackend())
         for _ in range(rounds):
             simulation.advance()
         return simulation
@@ -220,11 +221,13 @@ def test_fedap_with_mu_1_is_fedbn_and_then_local(dataset, partition):
 
 
 def test_perfedavg_with_alpha_0_takes_fedavg_s_steps_on_the_second_batches(dataset, partition):
-    config = dataclasses.replace(
-        CONFIG, method="perfedavg", hyperparameters={"alpha": 0.0, "steps": 3}, model="lenet5"
-    ).validated()
+    config = validated(
+        dataclasses.replace(
+            CONFIG, method="perfedavg", hyperparameters={"alpha": 0.0, "steps": 3}, model="lenet5"
+        )
+    )
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    simulation = Simulation([config], federation, (0,), LoopBackend())
+    simulation = make_simulation([config], federation, (0,), LoopBackend())
     server, net = simulation.runs[0].server, simulation.program.net
     start = {name: stack[0].clone() for name, stack in server.bank.tensors.items()}
     task = simulation._begin(simulation.runs[0])

@@ -11,8 +11,9 @@ import torch
 from pfl.config import Config, Execution
 from pfl.data.federation import Federation
 from pfl.engine.loop import LoopBackend
-from pfl.engine.simulation import Simulation, simulate
 from pfl.methods.perfedavg import PerFedAvg
+from pfl.simulation import make_simulation, simulate
+from pfl.validation import validated
 from tests.methods import quadratic
 
 CONFIG = Config(
@@ -67,9 +68,9 @@ def test_the_adaptation_is_a_step_of_rate_alpha():
 
 def trained(dataset, partition, **hyper):
     """The server after a round."""
-    config = dataclasses.replace(CONFIG, hyperparameters=hyper).validated()
+    config = validated(dataclasses.replace(CONFIG, hyperparameters=hyper))
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    simulation = Simulation([config], federation, (0,), LoopBackend())
+    simulation = make_simulation([config], federation, (0,), LoopBackend())
     simulation.advance()
     return simulation.runs[0].server
 
@@ -108,8 +109,8 @@ def test_spfl_s_variant_takes_two_steps_on_each_batch(dataset, partition):
 
 def test_weight_decay_acts_on_the_meta_step(dataset, partition):
     decayed, free = (
-        Simulation(
-            [dataclasses.replace(CONFIG, hyperparameters={"steps": 1}, weight_decay=decay).validated()],
+        make_simulation(
+            [validated(dataclasses.replace(CONFIG, hyperparameters={"steps": 1}, weight_decay=decay))],
             Federation(dataset, partition, torch.device("cpu"), torch.float64),
             (0,),
             LoopBackend(),

@@ -8,14 +8,15 @@ import torch
 from pfl.config import Config
 from pfl.data.federation import Federation
 from pfl.engine.loop import LoopBackend
-from pfl.engine.simulation import Simulation
+from pfl.simulation import make_simulation
+from pfl.validation import validated, warnings_of
 from tests.methods.scripted import scripted
 
 
 def after_rounds(method, dataset, partition, rounds, **changes):
     config = Config(method=method, model="lenet5_bn", rounds=9, epochs=1, batch_size=8, lr=0.1, **changes)
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
-    simulation = Simulation([config.validated()], federation, (0,), LoopBackend())
+    simulation = make_simulation([validated(config)], federation, (0,), LoopBackend())
     initial = {name: stack.clone() for name, stack in simulation.runs[0].server.bank.tensors.items()}
     for _ in range(rounds):
         simulation.advance()
@@ -34,12 +35,12 @@ def test_fedbn_shares_everything_but_batch_norm(dataset, partition):
 
 @pytest.mark.parametrize("model", ["resnet8", "mobilenet_v2", "lenet5_bn"])
 def test_batch_norm_is_found_whatever_its_modules_are_called(model):
-    assert Config(method="fedbn", model=model).validated().warnings() == ()
+    assert warnings_of(validated(Config(method="fedbn", model=model))) == ()
 
 
 def test_fedbn_without_batch_norm_is_a_warning_not_an_error():
     assert any(
-        "no batch norm" in line for line in Config(method="fedbn", model="lenet5").validated().warnings()
+        "no batch norm" in line for line in warnings_of(validated(Config(method="fedbn", model="lenet5")))
     )
 
 

@@ -8,9 +8,9 @@ import torch
 
 from pfl.engine.client import Batch, Client
 from pfl.engine.mixing import ClientStore
-from pfl.engine.simulation import simulate
 from pfl.methods.pfedcs import PFedCS, farthest_candidate
 from pfl.models._network import Network
+from pfl.simulation import simulate
 from tests.conftest import CONFIG
 from tests.methods.scripted import scripted
 from tests.methods.toy import after_rounds

@@ -8,8 +8,9 @@ import torch
 from pfl.config import Config
 from pfl.data.federation import Federation
 from pfl.engine.loop import LoopBackend
-from pfl.engine.simulation import Simulation
 from pfl.methods.pfedme import PFedMe
+from pfl.simulation import make_simulation
+from pfl.validation import validated, warnings_of
 from tests.methods import quadratic
 from tests.methods.scripted import models, scripted
 
@@ -53,7 +54,7 @@ def test_everybody_may_train_while_only_those_drawn_are_averaged():
     simulation.advance()
     server = simulation.runs[0].server
     assert server.participants.tolist() == [0, 1, 2, 3]
-    drawn = server.drawn().tolist()
+    drawn = server.sample_clients().tolist()
     assert len(drawn) == 2
     assert models(simulation) == pytest.approx([sum(drawn) / 2] * 4)
     model = 4 * server.scalars("all")
@@ -64,7 +65,7 @@ def test_everybody_may_train_while_only_those_drawn_are_averaged():
 def server(dataset, partition):
     config = Config(method="pfedme", model="lenet5_bn", rounds=9, epochs=1, batch_size=8, lr=0.05)
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
-    simulation = Simulation([config.validated()], federation, (0,), LoopBackend())
+    simulation = make_simulation([validated(config)], federation, (0,), LoopBackend())
     simulation.advance()
     return simulation.runs[0].server
 
@@ -93,14 +94,14 @@ def test_theta_restarts_at_the_global_model(server):
 
 
 def test_a_rate_that_overshoots_is_a_warning_not_an_error():
-    steep = Config(method="pfedme", lr=0.1, hyperparameters={"lam": 15.0}).validated()
-    assert any("above 1" in line for line in steep.warnings())
-    assert Config(method="pfedme", lr=0.05, hyperparameters={"lam": 15.0}).validated().warnings() == ()
+    steep = validated(Config(method="pfedme", lr=0.1, hyperparameters={"lam": 15.0}))
+    assert any("above 1" in line for line in warnings_of(steep))
+    assert warnings_of(validated(Config(method="pfedme", lr=0.05, hyperparameters={"lam": 15.0}))) == ()
 
 
 def test_inner_steps_that_diverge_are_a_warning():
     def warned(**hyper):
-        lines = Config(method="pfedme", lr=0.01, hyperparameters=hyper).validated().warnings()
+        lines = warnings_of(validated(Config(method="pfedme", lr=0.01, hyperparameters=hyper)))
         return any("personal_lr * (lam + mu)" in line for line in lines)
 
     assert warned(lam=18.0, personal_lr=0.1, mu=2.0)  # a step of exactly 2 swings for ever
@@ -108,5 +109,5 @@ def test_inner_steps_that_diverge_are_a_warning():
 
 
 def test_momentum_that_has_no_effect_is_a_warning():
-    config = Config(method="pfedme", lr=0.01, momentum=0.9).validated()
-    assert any("momentum" in line for line in config.warnings())
+    config = validated(Config(method="pfedme", lr=0.01, momentum=0.9))
+    assert any("momentum" in line for line in warnings_of(config))

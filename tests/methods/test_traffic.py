@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from pfl.engine.simulation import BYTES_PER_SCALAR, simulate
+from pfl.engine.simulation import BYTES_PER_SCALAR
+from pfl.simulation import simulate
 from tests.conftest import CONFIG, make_clients, make_dataset
 
 CLIENTS = 6

@@ -20,6 +20,8 @@ from pfl.engine.loop import LoopBackend
 from pfl.engine.server import Server
 from pfl.engine.simulation import Simulation
 from pfl.models._network import Network
+from pfl.simulation import make_simulation
+from pfl.validation import validated
 
 
 def client(head: list[list[float]], state: Mapping[str, Tensor] | None = None, **params: Tensor) -> Client:
@@ -53,11 +55,11 @@ def after_rounds(
     **changes: Any,
 ) -> tuple[Simulation, Server]:
     """A simulation with lenet5_bn after so many rounds, and its server."""
-    config = Config(
-        method=method, model="lenet5_bn", rounds=9, epochs=1, batch_size=8, dtype="float64", **changes
-    ).validated()
+    config = validated(
+        Config(method=method, model="lenet5_bn", rounds=9, epochs=1, batch_size=8, dtype="float64", **changes)
+    )
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    simulation = Simulation([config], federation, (0,), backend or LoopBackend())
+    simulation = make_simulation([config], federation, (0,), backend or LoopBackend())
     for _ in range(rounds):
         simulation.advance()
     return simulation, simulation.runs[0].server

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.test_behaviour import METHOD, NETWORK, replace
+from tests.test_registry import install
 
 pytestmark = pytest.mark.slow
 
@@ -154,6 +159,57 @@ def test_the_life_of_a_table(clone, run):
     run("dvc", "exp", "run", "--name", "part", "-S", "subset.methods=[fedprox]", "-S", "subset.seeds=[0]")
     assert [cell["cell"] for cell in results(clone)["cells"]] == ["dir/fedprox"]
     assert rows(clone) == third
+
+
+PLUGINS = """\
+title: A method and a network of somebody else's
+dataset: digits
+model: shallow
+clients: 5
+schedule: {rounds: 1, epochs: 1, batch_size: 32, lr: 0.1}
+settings:
+  dir: "dirichlet:0.5"
+methods:
+- fedavg
+- halfway
+seeds: [0]
+"""
+
+
+def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs_anything(clone, run):
+    """One test, as each step starts where the last one ended."""
+    install(clone / "plugins", "pfl.models", "shallow", NETWORK)
+    shutil.copytree(clone / "plugins/site/mine", clone / "plugins/site/network")
+    points = "[pfl.models]\nshallow = network.shallow\n[pfl.methods]\nhalfway = mine.halfway\n"
+    (clone / "plugins/site/mine-1.0.dist-info/entry_points.txt").write_text(points)
+    (clone / "plugins/site/mine/halfway.py").write_text(textwrap.dedent(METHOD).replace("group()", '"head"'))
+    replace(clone / "plugins/site/mine/halfway.py", "        from helping import group\n", "")
+    (clone / "tables/plugins.yaml").write_text(PLUGINS)
+    (clone / "params.yaml").write_text(PARAMS.replace("[tiny]", "[plugins]"))
+    commit(clone)
+    path = {"PYTHONPATH": os.pathsep.join(map(str, (clone, clone / "plugins/site")))}
+    ran, known = "Running stage 'train-sweep@plugins'", "Stage 'train-sweep@plugins' didn't change, skipping"
+
+    assert "plugins: 2 trials run, 0 out of the ledger" in run("dvc", "repro", **path).stdout
+    assert "plugin mine 1.0" in (clone / "reports/plugins/README.md").read_text()
+
+    replace(clone / "pfl/engine/groups.py", '"""Parameter groups', '"""Groups of parameters')
+    replace(clone / "plugins/site/mine/halfway.py", '"""Halfway', '"""In the middle')
+    replace(clone / "pipeline/templates/README.md.j2", "\n# ", "\n#  ")
+    said = run("dvc", "repro", **path).stdout
+    assert known in said
+    assert "Running stage 'report@plugins'" in said
+
+    replace(clone / "plugins/site/mine/halfway.py", '"head"', '"extractor"')
+    reasons = run("pfl", "ledger", "why", "plugins", **path).stdout
+    assert "1 trial of dir/fedavg: in the ledger" in reasons
+    assert "the files of plugin mine 1.0 have changed" in reasons
+    said = run("dvc", "repro", **path).stdout
+    assert ran in said
+    assert "plugins: 1 trials run, 1 out of the ledger" in said
+
+    replace(clone / "plugins/site/network/shallow.py", "16", "24")
+    assert "plugins: 2 trials run, 0 out of the ledger" in run("dvc", "repro", **path).stdout
 
 
 def test_a_colleague_gets_the_results_from_a_remote_and_computes_nothing(clone, run, tmp_path):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.comparisons import our_name
 from pfl.data.partition import parse_spec
-from pipeline.comparisons import our_name
 from pipeline.figures.config import figure_names, load_figure
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.published import Published

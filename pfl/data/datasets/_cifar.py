@@ -25,7 +25,8 @@ def unpickled(archive: tarfile.TarFile, member: str) -> dict[str, Any]:
     """The dictionary in a member of the archive."""
     file = archive.extractfile(member)
     assert file is not None, member
-    return pickle.load(file, encoding="latin1")
+    content: dict[str, Any] = pickle.load(file, encoding="latin1")
+    return content
 
 
 def append_batches(archive: tarfile.TarFile, members: Sequence[str], labels: str, out: ArrayWriter) -> int:

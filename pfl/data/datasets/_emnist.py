@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from pfl.data.archive import open_tree
-from pfl.data.cache import ArrayWriter
+from pfl.data.cache import ArrayWriter, Content
 from pfl.data.datasets._idx import append_idx
-from pfl.data.definition import Content, Definition, RemoteFile
+from pfl.data.definition import Definition, RemoteFile
 
 CHARACTERS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 """The 62 classes of ByClass, in the order of their labels."""

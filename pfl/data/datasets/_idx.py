@@ -40,7 +40,8 @@ def append_idx(
 
 def _sizes(file: gzip.GzipFile, dimensions: int) -> list[int]:
     """The sizes in an idx header; its magic number is 0x0800, for bytes, plus the number of dimensions."""
-    magic, *sizes = np.frombuffer(file.read(4 + 4 * dimensions), ">u4").tolist()
+    header: list[int] = np.frombuffer(file.read(4 + 4 * dimensions), ">u4").tolist()
+    magic, *sizes = header
     if magic != 0x0800 + dimensions:
         raise InvalidInput("dataset", f"magic number {magic:#x}", f"an idx file of {dimensions} dimensions")
     return sizes

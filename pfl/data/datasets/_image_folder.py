@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pfl.data.archive import Tree, open_tree
-from pfl.data.cache import ArrayWriter
-from pfl.data.definition import Content
+from pfl.data.cache import ArrayWriter, Content
 from pfl.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
 def _numbered(images: list[Labelled]) -> list[Labelled]:
     """The images of a split by their files' numbers if these are consecutive, else as they are."""
     stems = [PurePosixPath(image.name).stem for image in images]
-    if not all(stem.isdecimal() for stem in stems):
+    if not stems or not all(stem.isdecimal() for stem in stems):
         return images
     by_number = dict(sorted(zip(map(int, stems), images, strict=True)))
     consecutive = len(by_number) == len(images) == max(by_number) - min(by_number) + 1

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pfl.data.cache import ArrayWriter
-from pfl.data.definition import Content
+from pfl.data.cache import ArrayWriter, Content
 from pfl.errors import InvalidInput
 
 _LAYOUT = "arrays images, uint8 (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels, and labels (N,)"

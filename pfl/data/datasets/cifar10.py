@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pfl.data.cache import ArrayWriter
+from pfl.data.cache import ArrayWriter, Content
 from pfl.data.datasets._cifar import append_batches, opened, unpickled
-from pfl.data.definition import Content, Definition, RemoteFile
+from pfl.data.definition import Definition, RemoteFile
 
 _FOLDER = "cifar-10-batches-py"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pfl.data.cache import ArrayWriter
-from pfl.data.definition import Content, Definition
+from pfl.data.cache import ArrayWriter, Content
+from pfl.data.definition import Definition
 
 
 def read(_files: Sequence[Path], out: ArrayWriter) -> Content:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from pfl.data.archive import open_tree
-from pfl.data.cache import ArrayWriter
+from pfl.data.cache import ArrayWriter, Content
 from pfl.data.datasets._image_folder import Labelled, append_images
-from pfl.data.definition import Content, Definition, RemoteFile
+from pfl.data.definition import Definition, RemoteFile
 from pfl.rng import generator
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")

@@ -10,10 +10,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from pfl.data.archive import Tree, open_tree
-from pfl.data.cache import ArrayWriter
+from pfl.data.cache import ArrayWriter, Content
 from pfl.data.datasets._emnist import CHARACTERS
 from pfl.data.datasets._image_folder import Labelled, append_images
-from pfl.data.definition import Content, Definition, RemoteFile
+from pfl.data.definition import Definition, RemoteFile
 from pfl.errors import InvalidInput
 
 _BLOCK = 4096

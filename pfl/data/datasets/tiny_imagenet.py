@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pfl.data.archive import Tree, open_tree
-from pfl.data.cache import ArrayWriter
+from pfl.data.cache import ArrayWriter, Content
 from pfl.data.datasets._image_folder import Labelled, append_images, find_images
-from pfl.data.definition import Content, Definition, RemoteFile
+from pfl.data.definition import Definition, RemoteFile
 
 _FOLDER = "tiny-imagenet-200"
 

@@ -33,6 +33,6 @@ class DirichletClient(OwnDraws):
         if not self.fling_rounding:
             return super().counts(proportions, total, rng)
         wanted = np.floor(proportions / proportions.sum() * total + 0.5).astype(np.int64)
-        given = np.diff(np.minimum(np.cumsum(wanted), total), prepend=0)
+        given: np.ndarray = np.diff(np.minimum(np.cumsum(wanted), total), prepend=0)
         given[-1] += total - given.sum()
         return given

@@ -12,8 +12,8 @@ from pfl.errors import InvalidInput
 from pipeline.cli import add_commands
 from pipeline.figures.config import Changes, changed, figure_names, load_figure, parts_of
 from pipeline.figures.plots import DRAWINGS
-from pipeline.spec.check import check_runs
 from pipeline.spec.table import Subset
+from pipeline.sweep.check import check_runs
 
 FIGURES = {
     "fedsimsup": (
@@ -59,14 +59,14 @@ def test_every_figure_can_be_run_and_drawn_as_far_as_can_be_known_before(name):
 
 
 @pytest.mark.parametrize("name", figure_names())
-def test_statements_speak_of_series_that_the_runs_have(name):
+def test_claims_are_about_series_that_the_runs_have(name):
     figure = load_figure(name)
     if figure.draw not in ("curves", "sweep", "clients"):
         return
     rows = {row.id for row in figure.methods}
-    for said in figure.says:
-        assert rows.issuperset(said.series)
-        assert set(figure.settings).issuperset(said.panels)
+    for claim in figure.claims:
+        assert rows.issuperset(claim.series)
+        assert set(figure.settings).issuperset(claim.panels)
 
 
 def test_a_change_reaches_every_setting_and_row_and_is_said():
@@ -109,8 +109,8 @@ def test_an_unknown_figure_or_setting_is_one_clear_line():
 
 def test_a_wrong_file_is_one_clear_line(project: Path):
     file = project / "figures/fedcac-figure5.yaml"
-    file.write_text(file.read_text().replace("check: peak", "check: pique"))
-    with pytest.raises(InvalidInput, match=r"figures/fedcac-figure5\.yaml: says\.0\.check"):
+    file.write_text(file.read_text().replace("kind: peak", "kind: pique"))
+    with pytest.raises(InvalidInput, match=r"figures/fedcac-figure5\.yaml: claims\.0"):
         load_figure("fedcac-figure5")
 
 

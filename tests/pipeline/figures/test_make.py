@@ -32,16 +32,24 @@ def made(name: str, **changes) -> dict:
     ("name", "changes"),
     [
         ("fedsimsup-figure3", {"clients": 10}),
-        ("fedcac-figure6", {"clients": 4, "settings": ["cifar10"], "methods": ["beta-0.1", "beta-0.2"]}),
-        ("spfl-figure6", {"settings": ["cifar10-iid"], "methods": ["fedavg", "spfl"]}),
-        ("pfedsim-figure3", {"clients": 5}),
-        ("pfedsim-figure1", {"clients": 3}),
+        pytest.param(
+            "fedcac-figure6",
+            {"clients": 4, "settings": ["cifar10"], "methods": ["beta-0.1", "beta-0.2"]},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "spfl-figure6",
+            {"settings": ["cifar10-iid"], "methods": ["fedavg", "spfl"]},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("pfedsim-figure3", {"clients": 5}, marks=pytest.mark.slow),
+        pytest.param("pfedsim-figure1", {"clients": 3}, marks=pytest.mark.slow),
         ("pfedsim-figure2", {}),
-        ("pfedsim-similarities", {}),
-        ("pfedcs-figure1", {}),
-        ("fedcac-figure1b", {}),
-        ("fedsimsup-figure4", {"clients": 5}),
-        ("spfl-figure5", {"settings": ["cifar10-iid", "cifar10-noniid"]}),
+        pytest.param("pfedsim-similarities", {}, marks=pytest.mark.slow),
+        pytest.param("pfedcs-figure1", {}, marks=pytest.mark.slow),
+        pytest.param("fedcac-figure1b", {}, marks=pytest.mark.slow),
+        pytest.param("fedsimsup-figure4", {"clients": 5}, marks=pytest.mark.slow),
+        pytest.param("spfl-figure5", {"settings": ["cifar10-iid", "cifar10-noniid"]}, marks=pytest.mark.slow),
     ],
 )
 def test_each_family(project, name, changes):
@@ -56,7 +64,7 @@ def test_each_family(project, name, changes):
     picture = (OUT / f"{name}.svg").read_text()
     assert "With changes" in picture and "digits" in picture
     assert content["changes"]
-    assert all(said["verdict"] for said in content["says"])
+    assert all(claim["answer"] for claim in content["claims"])
     rows = (OUT / f"{name}.csv").read_text().splitlines()
     assert rows[0] == "panel,series,x,value,std" and len(rows) > 2
     overview = (OUT / "README.md").read_text()

@@ -139,6 +139,15 @@ def test_every_link_leads_somewhere(root):
         assert target[1:] in headings if target.startswith("#") else (root / "reports" / target).is_file()
 
 
+def test_reports_on_the_software_itself_are_listed_by_name(root):
+    assert "## Engineering" not in write_overview(root).read_text()
+    for name in ("speed", "faults"):
+        (root / "reports/engineering" / name).mkdir(parents=True)
+        (root / "reports/engineering" / name / "README.md").touch()
+    links = "[faults](engineering/faults/README.md),\n[speed](engineering/speed/README.md).\n"
+    assert write_overview(root).read_text().endswith(links)
+
+
 def test_without_any_report_nothing_is_run_and_nothing_drawn(root):
     shutil.rmtree(root / "reports")
     text = write_overview(root).read_text()

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pipeline.report.plots import clients, convergence, draw, inline, looks, megabytes, svg_text
+from pipeline.report.plots import clients, convergence, draw, inline, looks, megabytes
+from pipeline.svg import svg_text
 from tests.pipeline.fake_results import cell_of, fake_results, summary_of
 
 

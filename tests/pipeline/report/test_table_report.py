@@ -13,6 +13,7 @@ import pytest
 
 from pfl.errors import InvalidInput
 from pipeline.report.agreement import Tally, answer
+from pipeline.report.provenance import changed_since, plugins
 from pipeline.report.table_report import write_report
 from pipeline.spec.published import FOLDER
 from pipeline.spec.table import TABLES
@@ -473,3 +474,17 @@ def test_a_table_of_times_draws_no_accuracies(tmp_path):
         text = (folder / name).read_text()
         assert "Communication and time" in text
         assert "Accuracy by" not in text
+
+
+def test_rows_of_other_files_that_did_the_same_are_told():
+    rows = [{"sources": "1"}, {"sources": "2"}]
+    (line,) = changed_since(rows, "1")
+    assert line == "1 of 2 rows are of other files of pfl/, which did the same when probed"
+    assert changed_since(rows[:1], "1") == []
+
+
+def test_plugins_are_named_with_version_and_hash():
+    plugin = {"name": "mine", "version": "1.0", "digest": "a" * 64}
+    assert plugins([{"plugins": [plugin]}, {"plugins": [plugin]}, {"plugins": []}]) == [
+        "plugin mine 1.0, SHA-256 aaaaaaaaaaaa…"
+    ]

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from pipeline.report.summary import Score
 from pipeline.report.verdicts import Verdict, judge, kendall
 from pipeline.spec.published import FOLDER, Published, published_cells
+from pipeline.store.scores import Score
 
 PRINTED = Published("p", "1", "cifar10", "iid", "", 100, "", "fedavg", "accuracy", 80.0, 1.5, "")
 

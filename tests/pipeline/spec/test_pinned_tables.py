@@ -11,7 +11,7 @@ import pytest
 from pfl.data.dataset import Dataset
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import Partition, make_partition
-from pfl.engine.simulation import simulate
+from pfl.simulation import simulate
 from pipeline.spec.table import cells, load_table, table_names
 from tests.conftest import make_dataset
 

@@ -10,10 +10,10 @@ import pytest
 from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pipeline.report.formats import duration
 from pipeline.spec.table import cells, load_table
 from pipeline.sweep.calibration import Calibration, Sizes, Speed
 from pipeline.sweep.estimate import Amount, Estimate, Extent
+from pipeline.text import duration
 from tests.pipeline.conftest import fake_run, scheduler_of
 
 

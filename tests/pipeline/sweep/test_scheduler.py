@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
-from pfl.config import Config, stackable
+from pfl.config import Config
 from pfl.trials import Trial
+from pfl.validation import stackable
 from pipeline.store.ledger import Ledger
 from tests.pipeline.conftest import SOURCES, fake_run, finish, row_of, scheduler_of
 

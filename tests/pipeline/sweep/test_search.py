@@ -5,11 +5,12 @@ from __future__ import annotations
 from statistics import median
 
 from pfl.config import Config
+from pfl.validation import validated
 from pipeline.sweep.search import WORST, Study, configured, space
 
 
 def pinned(method: str = "fedprox", **hyperparameters) -> Config:
-    return Config(method=method, hyperparameters=hyperparameters, lr=0.05).validated()
+    return validated(Config(method=method, hyperparameters=hyperparameters, lr=0.05))
 
 
 def asked(study: Study, objective=lambda params: params["lr"]) -> list[dict]:

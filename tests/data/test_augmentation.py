@@ -10,8 +10,8 @@ import torch
 from torchvision.transforms import functional as theirs
 
 from pfl.config import Config, Execution
-from pfl.engine.augmentation import Moves, augmented, draw
-from pfl.engine.simulation import simulate
+from pfl.data.augmentation import Moves, augmented, draw
+from pfl.simulation import simulate
 from tests.conftest import CONFIG, interrupt, make_clients, make_dataset
 
 ALL = "crop_flip_rotate"

@@ -1,4 +1,7 @@
-"""The report on data: every partition rule drawn, what papers print of theirs, what loading takes."""
+"""The report on data: every partition rule drawn, the papers' figures beside ours, and loading times.
+
+``python -m benchmarks.data``. Reads the data sets that are present and writes ``reports/engineering/data/``.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import jinja2
 import numpy as np
+import typer
 
 import pfl
+from benchmarks.comparisons import (
+    DEVIATIONS,
+    PFEDSIM_OPTIONS,
+    SPREAD,
+    Comparison,
+    our_name,
+    pfedsim_table4,
+    spfl_table5,
+)
+from benchmarks.loading import measure
+from benchmarks.workload import run
 from pfl.data.datasets import DATASETS
 from pfl.data.partitions import PARTITIONS
 from pfl.errors import InvalidInput
-from pipeline.comparisons import DEVIATIONS, SPREAD, Comparison, our_name, pfedsim_table4, spfl_table5
-from pipeline.loading import measure
-from pipeline.report.plots import STYLE, svg_text
+from pipeline.report.plots import STYLE
 from pipeline.report.provenance import copies, data_facts, statistics_columns, value_range
 from pipeline.report.table_report import environment, write_files
 from pipeline.spec.published import Published, published_cells
+from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -42,18 +57,21 @@ class Example:
 
 
 EXAMPLES = {
-    "pfedsim-dir-0.1": Example("pFedSim, Dir(0.1)", "dirichlet:0.1,test=0.5", 100),
-    "pfedsim-dir-0.5": Example("pFedSim, Dir(0.5)", "dirichlet:0.5,test=0.5", 100),
+    "pfedsim-dir-0.1": Example("pFedSim, Dir(0.1)", f"dirichlet:0.1,{PFEDSIM_OPTIONS}", 100),
+    "pfedsim-dir-0.5": Example("pFedSim, Dir(0.5)", f"dirichlet:0.5,{PFEDSIM_OPTIONS}", 100),
     "uncapped-dir-0.1": Example(
-        "As pFedSim without the cap, Dir(0.1)", "dirichlet:0.1,uncapped,test=0.5", 100
+        "As pFedSim without the cap, Dir(0.1)", f"dirichlet:0.1,uncapped,{PFEDSIM_OPTIONS}", 100
     ),
     "fedsimsup-dir-0.1": Example("FedSimSup, Dir(0.1)", "dirichlet:0.1,min=20", 50),
+    "fedsimsup-training": Example(
+        "FedSimSup, read as the training set alone, Dir(0.1)", "dirichlet_train:0.1,min=20", 50
+    ),
     "fedsimsup-classes": Example("FedSimSup, 2 classes", "pathological:2,min=20", 50),
     "fedsimsup-shards": Example("FedSimSup, read as 2 shards", "shards:2,min=20", 50),
     "fedcac-dir-0.1": Example("FedCAC, Dir(0.1)", "dirichlet_client:0.1", 40),
     "fedcac-classes": Example("FedCAC, 2 classes", "classes_client:2", 40),
-    "pfedcs-dir-0.1": Example("PFedCS, Dir(0.1)", "dirichlet:0.1,min=40", 20),
-    "pfedcs-blocks": Example("PFedCS, 2 classes", "blocks:2,min=40", 20),
+    "pfedcs-dir-0.1": Example("PFedCS, Dir(0.1)", "dirichlet:0.1,min=40,unstratified", 20),
+    "pfedcs-blocks": Example("PFedCS, 2 classes", "blocks:2,min=40,unstratified", 20),
     "spfl-iid": Example("SPFL and PLGA, 6 classes, IID", "classes_iid:6,test=0.2", 10),
     "spfl-noniid": Example("SPFL and PLGA, 6 classes, non-IID", "classes_noniid:6,test=0.2", 10),
 }
@@ -64,6 +82,14 @@ NEEDS = {
     "writer": "a data set with writers, as femnist",
 }
 """What the rules without an example need."""
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Folder that is written.")] = Path("reports/engineering/data"),
+) -> None:
+    """Draw the partition rules on CIFAR-10, compare them with the papers' figures, and measure loading."""
+    write_data_report(out)
+    print(f"written to {out}/README.md and index.html")
 
 
 def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3) -> None:
@@ -94,7 +120,7 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
         "pfedsim": pfedsim_table4(printed["pfedsim"], datasets, seeds),
         "spfl": spfl_table5(printed["spfl"], datasets, seeds),
     }
-    uncapped = pfedsim_table4(printed["pfedsim"], datasets, seeds, "uncapped,test=0.5")
+    uncapped = pfedsim_table4(printed["pfedsim"], datasets, seeds, f"uncapped,{PFEDSIM_OPTIONS}")
     code = asdict(commit())
     context = {
         "drawn_on": DRAWN_ON,
@@ -118,12 +144,20 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
         "provenance": _provenance(datasets, code),
         "commands": _commands(code["commit"]),
     }
-    templates = environment()
+    templates = _environment()
     files = {
         "README.md": templates.get_template("data.md.j2").render(context),
         "index.html": templates.get_template("data.html.j2").render(context),
     }
     write_files(out, files | {f"partition-{name}.svg": svg for name, svg in plots.items()})
+
+
+def _environment() -> jinja2.Environment:
+    """The reports' templates and filters, with the templates beside this file."""
+    templates: jinja2.Environment = environment()
+    assert templates.loader
+    templates.loader = jinja2.ChoiceLoader([jinja2.FileSystemLoader(Path(__file__).parent), templates.loader])
+    return templates
 
 
 def _present() -> list[str]:
@@ -214,13 +248,15 @@ def _captions(seeds: int, repeats: int, spfl: Sequence[Comparison]) -> dict[str,
     return {
         "partitions": "Samples are training and test samples together. Label cosine: mean over pairs of "
         "clients of the cosine of their class counts. Splits and minima are the papers' or their "
-        "code's; where neither says, ours: FedSimSup's split, and the minima of FedSimSup, pFedSim and SPFL.",
+        "code's. Where neither states them, they are our choice: FedSimSup's split, and the minima of "
+        "FedSimSup and SPFL.",
         "plots": "Above, the samples of each client; below, the area of a bubble is the number of samples, "
         "training and test together, of a class at a client.",
         "comparison": f"A printed figure matches ours if it lies within {DEVIATIONS} standard deviations of "
         f"our mean over {seeds} partition seeds, or if ours rounds to it. Apart: the printed figure less our "
         "mean, in those standard deviations (sd).",
-        "pfedsim": "Ours: dirichlet:ALPHA,min=10,test=0.5 of train and test merged.",
+        "pfedsim": f"Ours: dirichlet:ALPHA,{PFEDSIM_OPTIONS} of train and test merged, as "
+        "tables/pfedsim-table3.yaml pins it.",
         "uncapped": "The same without the cap on sizes, of which the paper does not speak; the code released "
         "with it has one.",
         "spfl": "Ours: classes_iid and classes_noniid with test=0.2 of the official training set, mean over "
@@ -271,5 +307,9 @@ def _commands(commit: str) -> list[str]:
     return [
         *([f"git checkout {commit}"] if commit != "unknown" else []),
         "make .venv && . .venv/bin/activate",
-        f"{source}pfl data-report",
+        f"{source}python -m benchmarks.data",
     ]
+
+
+if __name__ == "__main__":
+    run(main)

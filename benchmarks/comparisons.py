@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 DEVIATIONS = 2
 """How many standard deviations over partition seeds a printed figure may lie from our mean."""
 
+PFEDSIM_OPTIONS = "min=40,test=0.5,unstratified"
+"""Of pFedSim's Dirichlet partitions, as its tables pin them."""
+
 SIZE, SPREAD = "samples a client, mean", "samples a client, standard deviation"
 _NAMES = {("pfedsim", "emnist"): "emnist_byclass", ("spfl", "emnist"): "emnist_balanced"}
 _RULES = {"iid": ("classes_iid", "IID"), "noniid_classes": ("classes_noniid", "non-IID")}
@@ -63,7 +66,7 @@ def pfedsim_table4(
     cells: Sequence[Published],
     datasets: Mapping[str, Dataset],
     seeds: Sequence[int],
-    options: str = "test=0.5",
+    options: str = PFEDSIM_OPTIONS,
 ) -> list[Comparison]:
     """pFedSim's Table 4: samples and classes of each data set, and how clients share the samples.
 

@@ -19,8 +19,9 @@ from pfl.engine.device import threads
 from pfl.engine.loop import LoopBackend
 from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, Replaced
 from pfl.engine.server import Server
-from pfl.engine.simulation import Simulation
 from pfl.rng import generator
+from pfl.simulation import make_simulation
+from pfl.validation import validated
 
 CLIENTS, ROUNDS, SAMPLES = 6, 4, 24
 
@@ -52,17 +53,19 @@ class Overview:
 
 def observe(method: str) -> Overview:
     """Watch ``method`` with its default hyperparameters and LeNet-5 with batch norm."""
-    config = Config(
-        method=method,
-        model="lenet5_bn",
-        participation=0.5,
-        rounds=ROUNDS,
-        epochs=1,
-        batch_size=8,
-        eval_every=1,
-    ).validated()
+    config = validated(
+        Config(
+            method=method,
+            model="lenet5_bn",
+            participation=0.5,
+            rounds=ROUNDS,
+            epochs=1,
+            batch_size=8,
+            eval_every=1,
+        )
+    )
     federation = Federation(*_data(), torch.device("cpu"), torch.float32)
-    simulation = Simulation([config], federation, (0,), LoopBackend())
+    simulation = make_simulation([config], federation, (0,), LoopBackend())
     run = simulation.runs[0]
     groups = [name for name, child in simulation.program.net.named_children() if list(child.parameters())]
     mixed: dict[str, list[str]] = {group: [] for group in groups}

@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from pfl.errors import InvalidInput
-from pipeline.spec.check import check_tables
+from pipeline.sweep.check import check_tables
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_set_up_for_whatever_reason_is_one_line(monkeypatch):
     def failing(*_):
         raise RuntimeError("no memory\nat all")
 
-    monkeypatch.setattr("pipeline.spec.check.synthetic_simulation", failing)
+    monkeypatch.setattr("pipeline.sweep.check.synthetic_simulation", failing)
     assert message().endswith("hyperparameters and a network that go together (RuntimeError: no memory)")
 
 
@@ -162,7 +162,7 @@ def test_a_folder_that_cannot_be_written_is_named(project):
 
 def test_a_check_imports_neither_ray_nor_a_sampler_nor_what_draws():
     code = (
-        "import sys; from pipeline.spec.check import check_tables; check_tables();"
+        "import sys; from pipeline.sweep.check import check_tables; check_tables();"
         "print({'ray', 'optuna', 'matplotlib', 'mlflow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

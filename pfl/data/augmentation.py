@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pfl.models._layers import _hash
+from pfl.rng import hash32
 
 PADDING = 4  # pixels on each side, out of which a crop of the image's size is taken
 DEGREES = 15  # of a rotation, at most, to either side
@@ -44,7 +44,7 @@ def draw(augmentation: str, key: Tensor, count: int) -> Moves:
     """
     steps = augmentation.split("_")
     position = torch.arange(4 * count, device=key.device).view(count, 4)
-    uniform = _hash(_hash(position) ^ key[..., None, None]).double() / 2**32  # (..., B, 4)
+    uniform = hash32(hash32(position) ^ key[..., None, None]).double() / 2**32  # (..., B, 4)
     window = 2 * PADDING + 1
     return Moves(
         flip=uniform[..., 0] < 0.5 if "flip" in steps else None,

@@ -1,6 +1,6 @@
-"""What loading a data set takes, measured in processes of their own.
+"""Loading times and memory of a data set, each load in its own process.
 
-``python -m pipeline.loading NAME`` loads once and prints its `Load` as JSON.
+This file with the name of a data set as its argument loads once and prints its `Load` as JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def measure(name: str, repeats: int) -> tuple[list[Load], list[Load]]:
 
 def _in_new_process(name: str, cache: str) -> Load:
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline.loading", name],
+        [sys.executable, "-P", __file__, name],
         env={**os.environ, "PFL_CACHE": cache, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         check=True,

@@ -1,26 +1,25 @@
-"""The report on data: rules, printed figures, loads."""
+"""The report on data: its pages, loads and mistakes."""
 
 from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pfl.data.dataset import Dataset, load
+from benchmarks import data
+from benchmarks.data import EXAMPLES, NEEDS, write_data_report
+from benchmarks.loading import measure
+from benchmarks.workload import run
+from pfl.data.dataset import load
 from pfl.data.partitions import PARTITIONS
 from pfl.errors import InvalidInput
-from pipeline import data_report
-from pipeline.comparisons import SPREAD, Comparison, pfedsim_table4, spfl_table5
-from pipeline.data_report import EXAMPLES, NEEDS, write_data_report
-from pipeline.loading import measure
-from pipeline.spec.published import FOLDER, published_cells
+from pipeline.spec.published import FOLDER
+
+pytestmark = pytest.mark.slow
 
 SAMPLES = 6000
 
@@ -39,6 +38,7 @@ def project(tmp_path_factory) -> Iterator[Path]:
         n_train=SAMPLES * 5 // 6,
     )
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pfl.data.rule.REDRAWS", 20)
         patch.chdir(root)
         patch.setenv("DATA_SOURCE", str(root / "archives"))
         patch.setenv("PFL_CACHE", str(root / "cache"))
@@ -61,11 +61,6 @@ def readme(folder) -> str:
 @pytest.fixture(scope="module")
 def page(folder) -> str:
     return (folder / "index.html").read_text()
-
-
-@pytest.fixture(scope="module")
-def digits() -> Dataset:
-    return load("digits")
 
 
 # ---- the pages -----------------------------------------------------------------------------------------
@@ -113,7 +108,7 @@ def test_provenance_says_which_data_and_code(readme, page):
     for text in (readme, page):
         assert f"content sha256 {dataset.content}" in text
         assert dataset.source["files"][0]["sha256"] in text
-        assert "DATA_SOURCE=path/to/archives pfl data-report" in text
+        assert "DATA_SOURCE=path/to/archives python -m benchmarks.data" in text
 
 
 def test_no_path_of_the_machine_is_in_the_files(folder, project):
@@ -132,67 +127,6 @@ def test_other_files_in_the_folder_stay(folder):
     assert (folder / "notes.txt").exists()
 
 
-# ---- printed figures -----------------------------------------------------------------------------------
-
-
-def compared(printed: float, *ours: float) -> Comparison:
-    return Comparison("digits", "", "", printed, ours)
-
-
-def test_a_figure_within_two_standard_deviations_over_the_seeds_matches():
-    ours = (90, 100, 110)
-    assert compared(119, *ours).matches
-    assert compared(81, *ours).matches
-    assert not compared(121, *ours).matches
-    assert compared(119, *ours).apart == pytest.approx(1.9)
-
-
-def test_a_figure_that_no_seed_changes_matches_if_it_is_the_same_when_rounded():
-    assert compared(600, 600.2).matches
-    assert not compared(600, 601).matches
-    assert compared(600, 600.2).apart is None
-
-
-def test_the_figures_are_those_of_the_published_file(digits):
-    cells = [replace(c, std=12345.0) if c.std else c for c in published_cells("pfedsim.csv")]
-    datasets = {"cifar10": digits}
-    spread = [c for c in pfedsim_table4(cells, datasets, seeds=range(2)) if c.quantity == SPREAD]
-    assert [(c.setting, c.printed) for c in spread] == [
-        ("Dir(0.1), 100 clients", 12345.0),
-        ("Dir(0.5), 100 clients", 12345.0),
-    ]
-
-
-def test_ours_are_of_partitions_by_the_given_options_and_seeds(digits):
-    cells = [c for c in published_cells("pfedsim.csv") if c.partition_arg == "alpha=0.5"]
-    cells = [replace(c, clients=10) for c in cells]
-    capped, free = (
-        next(c for c in pfedsim_table4(cells, {"cifar10": digits}, range(3), options) if c.quantity == SPREAD)
-        for options in ("test=0.5", "uncapped,test=0.5")
-    )
-    assert len(set(capped.ours)) == 3
-    assert capped.mean < free.mean
-
-
-def test_a_setting_that_spfl_prints_for_two_ways_of_training_is_compared_once(digits):
-    found = spfl_table5(published_cells("spfl.csv"), {"mnist": digits}, seeds=range(2))
-    assert [(c.setting, c.quantity, c.printed) for c in found] == [
-        ("6 classes, IID, 10 clients", "training samples a client", 2800),
-        ("6 classes, IID, 10 clients", "test samples a client", 700),
-        ("6 classes, non-IID, 10 clients", "training samples a client", 2800),
-        ("6 classes, non-IID, 10 clients", "test samples a client", 700),
-    ]
-    mine = digits.n_train / 10 * 0.6  # ten clients, six classes of ten
-    assert [c.mean for c in found] == pytest.approx([0.8 * mine, 0.2 * mine] * 2, abs=3)
-
-
-def test_the_two_emnists_are_told_apart(digits):
-    by_class = pfedsim_table4(published_cells("pfedsim.csv"), {"emnist_byclass": digits}, seeds=[0])
-    balanced = spfl_table5(published_cells("spfl.csv"), {"emnist_byclass": digits}, seeds=[0])
-    assert {c.dataset for c in by_class} == {"emnist_byclass"}
-    assert balanced == []
-
-
 # ---- loads ---------------------------------------------------------------------------------------------
 
 
@@ -208,8 +142,8 @@ def test_a_load_has_a_process_and_a_cache_of_its_own():
 
 @pytest.fixture
 def nothing_computed(monkeypatch) -> None:
-    monkeypatch.setattr(data_report, "measure", lambda *_: pytest.fail("a load was measured"))
-    monkeypatch.setattr(data_report, "published_cells", lambda *_: pytest.fail("figures were read"))
+    monkeypatch.setattr(data, "measure", lambda *_: pytest.fail("a load was measured"))
+    monkeypatch.setattr(data, "published_cells", lambda *_: pytest.fail("figures were read"))
 
 
 @pytest.mark.usefixtures("nothing_computed")
@@ -223,11 +157,9 @@ def test_without_cifar10_the_place_of_its_archive_is_named(project, monkeypatch)
 
 def test_a_single_archive_as_data_source_is_one_clear_line(project, monkeypatch):
     monkeypatch.setenv("DATA_SOURCE", str(project / "archives/cifar10.npz"))
-    command = [sys.executable, "-m", "pfl", "data-report"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "expected a folder: every data set is looked for there" in done.stderr
-    assert done.stderr.count("\n") == 1
+    monkeypatch.setattr("sys.argv", ["benchmarks.data"])
+    with pytest.raises(SystemExit, match=r"^error: .* expected a folder: every data set .* there$"):
+        run(data.main)
 
 
 @pytest.mark.usefixtures("nothing_computed")

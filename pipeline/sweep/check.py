@@ -14,6 +14,7 @@ from pfl.data.partition import check_partition
 from pfl.errors import InvalidInput, unknown_name
 from pfl.methods import METHODS
 from pfl.trials import cause_of
+from pfl.validation import warnings_of
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.published import find, published_cells
 from pipeline.spec.table import Cell, Resources, Table, cells, load_table, table_file, target
@@ -73,7 +74,7 @@ def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | N
     with located(file):
         _check_gpu(table)
         check_precisions({config.precision for config in configs}, table.resources)
-    return [*{text: None for config in configs for text in config.warnings()}]
+    return [*{text: None for config in configs for text in warnings_of(config)}]
 
 
 def _check(name: str, whole: Table, table: Table) -> list[str]:

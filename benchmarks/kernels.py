@@ -1,0 +1,94 @@
+"""Our kernels beside torch's operations on one thread: a training step of each network, by batch size.
+
+``python -m benchmarks.kernels``. It made the rules of `pfl.kernels.conv_block` (``usable``, ``FEWEST``), and
+which networks of `pfl.models._resnet` take the kernels. Steps of the textbook network (default layout), of
+torch's operations without the kernels, and of the kernels take turns. Figures are medians of CPU time.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable
+from typing import Annotated
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F
+import typer
+from torch import nn
+
+from benchmarks.workload import JsonFile, Workload, run, write
+from pfl.kernels import conv_block
+from pfl.models import MODELS
+
+SIDES = {"resnet10": 64, "cnn_digits": 8}
+"""Of a network's images, where they are not 32."""
+
+
+def main(
+    model: Annotated[list[str] | None, typer.Option(help="See `pfl models`; may be repeated.")] = None,
+    batch_size: Annotated[list[int] | None, typer.Option(help="May be repeated.")] = None,
+    seconds: Annotated[float, typer.Option(help="Of each network and batch size.")] = 5.0,
+    json_file: JsonFile = None,
+) -> None:
+    """Print milliseconds of a step, and how many times as fast as the textbook network it is."""
+    torch.set_num_threads(1)
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    for name in model or ("lenet5_bn", "lenet4", "spfl_cnn", "cnn4", "resnet8", "resnet8_cifar", "resnet10"):
+        for size in batch_size or (2, 4, 8, 10, 16, 20, 32, 50, 64):
+            found.setdefault(name, {})[size] = times = measure(name, size, seconds)
+            textbook = times["textbook"]
+            parts = (f"{kind} {1e3 * t:.2f} ms ({textbook / t:.2f}x)" for kind, t in times.items())
+            print(f"{name}, {size} images: {', '.join(parts)}", flush=True)
+    write(json_file, Workload(), {"models": found})
+
+
+def measure(name: str, size: int, seconds: float) -> dict[str, float]:
+    """Seconds of a step in CPU time, by kind."""
+    side = SIDES.get(name, 32)
+    shape = (1 if name == "cnn_digits" else 3, side, side)
+    network = MODELS[name](shape, 10)
+    x, y = torch.randn(size, *shape), torch.randint(10, (size,))
+    steps = {
+        "textbook": _step(network, x, y, alone=False),
+        "torch alone": _without_kernels(_step(network, x, y, alone=True)),
+        "kernels": _step(network, x, y, alone=True),
+    }
+    times: dict[str, list[float]] = {kind: [] for kind in steps}
+    end = time.monotonic() + seconds
+    while len(times["kernels"]) < 3 or time.monotonic() < end:
+        for kind, step in steps.items():
+            began = time.thread_time()
+            step()
+            times[kind].append(time.thread_time() - began)
+    return {kind: statistics.median(each[1:]) for kind, each in times.items()}
+
+
+def _step(network: nn.Module, x: torch.Tensor, y: torch.Tensor, alone: bool) -> Callable[[], None]:
+    """A step of SGD on a copy of ``network``; ``alone`` as the loop backend computes it."""
+    net = copy.deepcopy(network)
+    for module in net.modules():
+        if hasattr(module, "alone"):
+            module.alone = alone
+    parameters = list(net.parameters())
+
+    def step() -> None:
+        gradients = torch.autograd.grad(F.cross_entropy(net(x), y), parameters)
+        with torch.no_grad():
+            torch._foreach_add_(parameters, gradients, alpha=-0.01)
+
+    return step
+
+
+def _without_kernels(step: Callable[[], None]) -> Callable[[], None]:
+    def without() -> None:
+        with patch.object(conv_block, "INSTRUCTIONS", ()):
+            step()
+
+    return without
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,43 @@
+"""Rows of a file into memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import BinaryIO
+
+import torch
+from torch import Tensor
+
+from pfl.kernels import compiled
+
+
+def read_rows(file: BinaryIO, index: Tensor, size: int) -> Tensor:
+    """The rows ``index`` (B,) of a file of rows of ``size`` bytes, as uint8 (B, size).
+
+    A read takes a third of the time that it takes to map the row, and a mapped page counts as this process's
+    memory.
+
+    Raises:
+        OSError: the file ends before a row.
+    """
+    rows = torch.empty((len(index), size), dtype=torch.uint8)
+    library = compiled("read_rows")
+    if library is not None:
+        index = index.contiguous()
+        whole = library.read_rows(
+            file.fileno(),
+            ctypes.c_void_p(index.data_ptr()),
+            ctypes.c_int64(len(index)),
+            ctypes.c_int64(size),
+            ctypes.c_void_p(rows.data_ptr()),
+        )
+    else:
+        views = memoryview(rows.numpy().data).cast("B")
+        whole = all(
+            os.preadv(file.fileno(), [views[i * size : (i + 1) * size]], row * size) == size
+            for i, row in enumerate(index.tolist())
+        )
+    if not whole:
+        raise OSError(f"{file.name} has been cut off")
+    return rows

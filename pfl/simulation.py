@@ -1,0 +1,137 @@
+"""Simulations by name: methods and networks are looked up, everything is checked, a device is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from pfl.analysis.measures import similarities
+from pfl.config import Config, Execution
+from pfl.data.dataset import Dataset
+from pfl.data.federation import Federation
+from pfl.data.partition import Division, Partition, of_seed
+from pfl.engine.device import backend_for, check_precision, numerics, resolve_device, threads
+from pfl.engine.local import Backend
+from pfl.engine.simulation import Observe, OnRound, Result, Simulation
+from pfl.errors import InvalidInput
+from pfl.methods import METHODS
+from pfl.models import MODELS
+from pfl.sources import code_of
+from pfl.validation import check_execution, check_seeds, non_defaults, stackable, validated
+
+
+def simulate(
+    config: Config,
+    dataset: Dataset,
+    partition: Division,
+    seeds: Sequence[int] = (0,),
+    execution: Execution = Execution(),
+    on_round: OnRound | None = None,
+    observe: Observe | None = None,
+) -> list[Result]:
+    """Simulate a federation once for every seed, all seeds in lockstep.
+
+    The numbers are a function of (configuration, data, partition, seed) alone, interrupted or not, on one
+    machine, backend and number of threads.
+
+    Args:
+        config: what to compute; validated here.
+        partition: which images are whose, for all seeds or by seed; with ``config.validation`` the clients
+            are evaluated on that share of their training samples.
+        seeds: each drives initialisation, participants and batches of one simulation.
+        execution: device, backend, threads, checkpoints.
+        on_round: called after every round.
+        observe: called with every seed's federation after every round; must change nothing in it. By default
+            what ``config.observe`` names.
+
+    Returns:
+        One result per seed.
+
+    Raises:
+        InvalidInput: the configuration, the seeds, the execution, a device that is not there, or a
+            precision that the device does not have.
+    """
+    (results,) = simulate_together([config], dataset, partition, seeds, execution, on_round, observe)
+    return results
+
+
+def simulate_together(
+    configs: Sequence[Config],
+    dataset: Dataset,
+    partition: Division,
+    seeds: Sequence[int] = (0,),
+    execution: Execution = Execution(),
+    on_round: OnRound | None = None,
+    observe: Observe | None = None,
+) -> list[list[Result]]:
+    """Simulate a federation for every configuration and every seed, all in lockstep.
+
+    The stacked backend trains the clients of all of them at once, as far as their local programs are alike;
+    the numbers are those that each has alone, to rounding.
+
+    Args:
+        configs: alike but for the learning rate and real-valued hyperparameters (`pfl.validation.stackable`).
+        execution: its ``save`` is for a single configuration.
+        on_round: called for the first configuration.
+
+    Returns:
+        For each configuration what `simulate` returns.
+
+    Raises:
+        InvalidInput: a configuration, one unlike the others, the seeds, the execution, a device that is not
+            there, or a precision that the device does not have.
+    """
+    check_execution(execution)
+    check_seeds(seeds)
+    configs = [validated(config) for config in configs]
+    if not configs or not stackable(configs):
+        names = ", ".join(config.method for config in configs) or "none"
+        accepted = "one or more that differ in lr and real-valued hyperparameters only"
+        raise InvalidInput("configurations", names, accepted)
+    if execution.save and len(configs) > 1:
+        raise InvalidInput("save", execution.save, "no file where several configurations run together")
+    config = configs[0]
+    device = resolve_device(execution.device)
+    check_precision(config.precision, device)
+
+    def seen(part: Partition) -> Partition:
+        """What a simulation may see of a partition."""
+        return part.with_validation(config.validation, dataset.labels) if config.validation else part
+
+    with numerics(config.precision), threads(execution.threads):
+        dtype = getattr(torch, config.dtype)
+        first = of_seed(partition, seeds[0])
+        federation = Federation(dataset, seen(first), device, dtype, config.input_scale)
+        federations = [
+            federation if (own := of_seed(partition, seed)) is first else federation.divided(seen(own))
+            for seed in seeds
+        ]
+        backend = backend_for(execution.backend, device)
+        simulation = make_simulation(configs, federations, seeds, backend, observe, execution.moments)
+        identity = _identity(configs, execution) if execution.checkpoint_dir else ()
+        results = simulation.run(execution, on_round, identity)
+    return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
+
+
+def make_simulation(
+    configs: Sequence[Config],
+    federation: Federation | Sequence[Federation],
+    seeds: Sequence[int],
+    backend: Backend,
+    observe: Observe | None = None,
+    moments: Sequence[str] = (),
+) -> Simulation:
+    """The simulation of validated ``configs`` before its first round; see `Simulation` for the arguments."""
+    methods = [METHODS[config.method].from_dict(config.hyperparameters) for config in configs]
+    if observe is None and configs[0].observe == "similarities":
+        observe = similarities
+    network = MODELS[configs[0].model]
+    return Simulation(configs, methods, network, federation, seeds, backend, observe, moments)
+
+
+def _identity(configs: Sequence[Config], execution: Execution) -> list[Any]:
+    """What names the code and the configurations of a checkpoint; a new option leaves it as it is."""
+    code = execution.code or code_of(configs[0].method, configs[0].model).digest
+    return [code, [non_defaults(config.to_dict()) for config in configs]]

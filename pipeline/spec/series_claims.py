@@ -1,0 +1,156 @@
+"""What a paper says about a figure of its own, held against the series that we draw.
+
+As in `pipeline.spec.claims`, a claim is declared with the paper's words and has one of three answers. Each
+panel is tested by itself. The kinds:
+
+* ``highest``: a series has the highest value of its panel;
+* ``order``: the means of the series come in an order;
+* ``rises``, ``falls``: series go up (down) along x;
+* ``peak``: series have their highest value in a range of x;
+* ``above``: the means of series are at least so much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from pipeline.spec.claims import Finding, Stated
+
+Series = Mapping[float, float]
+"""Value by x."""
+
+
+class _SeriesClaim(Stated):
+    """Base of the claims about series.
+
+    Attributes:
+        series: those that the claim is about; empty: all of a panel.
+        panels: those that the claim is about; empty: all of the figure.
+    """
+
+    series: list[str] = []
+    panels: list[str] = []
+
+    def test(self, panels: Mapping[str, Mapping[str, Series]], labels: Mapping[str, str]) -> Finding:
+        """Hold the claim against every panel that has its series.
+
+        Args:
+            panels: panel to series to value by x.
+            labels: what panels and series are called in the figure.
+        """
+        tested = {
+            panel: self._in_panel({name: labels.get(name, name) for name in series}, series)
+            for panel, series in panels.items()
+            if (not self.panels or panel in self.panels) and self._is_about(series)
+        }
+        if not tested:
+            return Finding("cannot be said", "these runs leave it out")
+        against = sum(not holds for holds, _ in tested.values())
+        shown = "; ".join(f"{labels.get(panel, panel)}: {text}" for panel, (_, text) in tested.items())
+        if 0 < against < len(tested):
+            shown = f"not in {against} of {len(tested)} panels: {shown}"
+        return Finding("does not hold" if against else "holds", shown)
+
+    def _is_about(self, series: Mapping[str, Series]) -> bool:
+        return all(name in series for name in self.series)
+
+    def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
+        """Whether the claim holds in a panel, and what shows it."""
+        raise NotImplementedError
+
+    def _means(self, values: Mapping[str, Series]) -> dict[str, float]:
+        return {name: float(np.mean([*values[name].values()])) for name in self.series or values}
+
+
+class Highest(_SeriesClaim):
+    """A series has the highest value at the last x or, ``everywhere``, at each."""
+
+    kind: Literal["highest"]
+    series: Annotated[list[str], Field(min_length=1, max_length=1)]
+    everywhere: bool = False
+
+    def _is_about(self, series: Mapping[str, Series]) -> bool:
+        return len(series) > 1 and super()._is_about(series)
+
+    def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
+        (wanted,) = self.series
+        at = list(values[wanted]) if self.everywhere else [max(values[wanted])]
+        best = {x: max(values, key=lambda name: values[name].get(x, -np.inf)) for x in at}
+        wins = sum(name == wanted for name in best.values())
+        if self.everywhere:
+            return wins == len(at), f"{labels[wanted]} is highest at {wins} of {len(at)}"
+        ((x, first),) = best.items()
+        there = [name for name in values if name != first and x in values[name]]
+        other = wanted if first != wanted else max(there, key=lambda name: values[name][x])
+        text = f"{labels[first]} is highest ({values[first][x]:.4g}; {labels[other]} {values[other][x]:.4g})"
+        return first == wanted, text
+
+
+class Order(_SeriesClaim):
+    """The means of the series over x come in this order, the highest first."""
+
+    kind: Literal["order"]
+    series: Annotated[list[str], Field(min_length=2)]
+
+    def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
+        means = self._means(values)
+        ordered = sorted(means, key=lambda name: -means[name])
+        return ordered == self.series, " > ".join(f"{labels[name]} ({means[name]:.3g})" for name in ordered)
+
+
+class Slope(_SeriesClaim):
+    """The last tenth of each series lies above (``rises``) or below (``falls``) its first tenth."""
+
+    kind: Literal["rises", "falls"]
+
+    def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
+        sign = 1 if self.kind == "rises" else -1
+        texts, holds = [], True
+        for name in self.series or values:
+            sequence = [value for _, value in sorted(values[name].items())]
+            tenth = max(1, len(sequence) // 10)
+            first, last = np.mean(sequence[:tenth]), np.mean(sequence[-tenth:])
+            holds &= bool(sign * (last - first) > 0)
+            steady = tenth > 1 or all(sign * step > 0 for step in np.diff(sequence))
+            texts.append(
+                f"{labels[name]} from {first:.3g} to {last:.3g}" + ("" if steady else " (not at every step)")
+            )
+        return holds, ", ".join(texts)
+
+
+class Peak(_SeriesClaim):
+    """The highest value of each series is at an x in ``between``, ends included."""
+
+    kind: Literal["peak"]
+    between: Annotated[list[float], Field(min_length=2, max_length=2)]
+
+    def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
+        low, high = self.between
+        texts, holds = [], True
+        for name in self.series or values:
+            first, *others = sorted(values[name], key=lambda x: -values[name][x])
+            holds &= low <= first <= high
+            text = f"{labels[name]} is highest at {first:g}"
+            if others:
+                text += f" ({values[name][first]:.4g}; {values[name][others[0]]:.4g} at {others[0]:g})"
+            texts.append(text)
+        return holds, ", ".join(texts)
+
+
+class Above(_SeriesClaim):
+    """The mean of each series over x is at least ``least``."""
+
+    kind: Literal["above"]
+    least: float
+
+    def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
+        means = self._means(values)
+        holds = all(mean >= self.least for mean in means.values())
+        return holds, ", ".join(f"{labels[name]} {mean:.3g}" for name, mean in means.items())
+
+
+SeriesClaim = Annotated[Highest | Order | Slope | Peak | Above, Field(discriminator="kind")]

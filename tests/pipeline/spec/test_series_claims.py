@@ -1,0 +1,97 @@
+"""Claims about figures: what each kind says of series, and what is found in several panels."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from pipeline.spec.claims import Finding
+from pipeline.spec.series_claims import SeriesClaim
+
+CURVES = {"a": [1.0, 5.0, 4.0], "b": [3.0, 3.0, 6.0]}
+"""Values at x = 1, 2, 3."""
+
+
+def found(
+    shown: dict[str, dict[str, list[float]]] | None = None,
+    /,
+    labels: dict[str, str] | None = None,
+    **claim,
+) -> Finding:
+    declared = TypeAdapter(SeriesClaim).validate_python({"says": "so it is"} | claim)
+    series = {
+        panel: {name: dict(enumerate(values, start=1)) for name, values in curves.items()}
+        for panel, curves in (shown or {"one": CURVES}).items()
+    }
+    return declared.test(series, labels or {})
+
+
+def answer(shown: dict[str, dict[str, list[float]]] | None = None, /, **claim) -> str:
+    return found(shown, **claim).answer
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ({"kind": "highest", "series": ["b"]}, "holds"),
+        ({"kind": "highest", "series": ["a"]}, "does not hold"),
+        ({"kind": "highest", "series": ["b"], "everywhere": True}, "does not hold"),
+        ({"kind": "order", "series": ["b", "a"]}, "holds"),
+        ({"kind": "order", "series": ["a", "b"]}, "does not hold"),
+        ({"kind": "rises"}, "holds"),
+        ({"kind": "falls", "series": ["a"]}, "does not hold"),
+        ({"kind": "peak", "series": ["a"], "between": [1.5, 2.5]}, "holds"),
+        ({"kind": "peak", "between": [1.5, 2.5]}, "does not hold"),
+        ({"kind": "above", "series": ["b"], "least": 4.0}, "holds"),
+        ({"kind": "above", "least": 4.0}, "does not hold"),
+    ],
+)
+def test_each_kind(claim, expected):
+    assert answer(**claim) == expected
+
+
+def test_a_claim_about_several_panels_holds_if_it_holds_in_each():
+    panels = {"one": CURVES, "two": {"a": [9.0, 9.0, 9.0], "b": [1.0, 1.0, 1.0]}}
+    ahead = found(panels, kind="highest", series=["b"])
+    assert ahead.answer == "does not hold"
+    assert ahead.shown.startswith("not in 1 of 2 panels: one: b is highest")
+    assert answer(panels, kind="highest", series=["b"], panels=["one"]) == "holds"
+
+
+def test_what_was_not_run_is_not_judged():
+    assert answer(kind="order", series=["a", "c"]) == "cannot be said"
+    assert answer({"one": {"a": [1.0]}}, kind="highest", series=["a"]) == "cannot be said"
+
+
+def test_a_finding_has_the_names_of_the_figure():
+    labels = {"a": "Ours", "one": "CIFAR-10"}
+    assert found(labels=labels, kind="order", series=["a", "b"]).shown == "CIFAR-10: b (4) > Ours (3.33)"
+
+
+@pytest.mark.parametrize(
+    ("claim", "shown"),
+    [
+        ({"kind": "highest", "series": ["b"]}, "b is highest (6; a 4)"),
+        ({"kind": "peak", "series": ["a"], "between": [1, 3]}, "a is highest at 2 (5; 4 at 3)"),
+        ({"kind": "rises", "series": ["a"]}, "a from 1 to 4 (not at every step)"),
+        ({"kind": "rises", "series": ["c"]}, "c from 1 to 3"),
+    ],
+)
+def test_a_finding_shows_how_far_ahead_or_how_steady_it_is(claim, shown):
+    panel = {**CURVES, "c": [1.0, 2.0, 3.0]} if claim["series"] == ["c"] else CURVES
+    assert found({"one": panel}, **claim).shown == f"one: {shown}"
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"kind": "highest"},
+        {"kind": "order", "series": ["a"]},
+        {"kind": "peak"},
+        {"kind": "above"},
+        {"kind": "best"},
+    ],
+)
+def test_a_claim_without_what_its_kind_needs_is_refused(claim):
+    with pytest.raises(ValidationError):
+        found(**claim)
