@@ -10,7 +10,7 @@ from pfl.engine.metrics import Average
 from pfl.errors import InvalidInput
 from pipeline.spec.yaml import Strict
 
-Metric = Average | Literal["seconds_per_sample", "similarity"]
+Metric = Literal[Average, "seconds_per_sample", "similarity"]
 Measure = Literal["data", "wdb", "mdb", "ldb", "cs"]
 """Of similarity: see `pfl.analysis.measures.similarities`."""
 Which = Literal["last", "best"]

@@ -12,8 +12,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from pfl.config import Config
-from pfl.engine.simulation import simulate
 from pfl.kernels import conv_block
+from pfl.simulation import simulate
 from tests.conftest import CONFIG, make_clients, make_dataset
 
 FILE = Path(__file__).with_name("networks.json")
@@ -37,7 +37,7 @@ def losses(model: str, dtype: str) -> list[float]:
     data = make_dataset(SHAPES[model], samples=160)
     config: Config = dataclasses.replace(CONFIG, model=model, dtype=dtype, batch_size=16, lr=LR)
     metrics = simulate(config, data, make_clients(data, sizes=[32, 20, 30, 14], tests=4), (0,))[0].metrics
-    return [entry["train_loss"] for entry in metrics["rounds"]]
+    return [entry.train_loss for entry in metrics.rounds]
 
 
 def without_kernels():

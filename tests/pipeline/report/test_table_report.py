@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pfl.errors import InvalidInput
+from pfl.trials import Record
 from pipeline.report.agreement import Tally, answer
 from pipeline.report.provenance import changed_since, plugins
 from pipeline.report.table_report import write_report
@@ -477,7 +478,7 @@ def test_a_table_of_times_draws_no_accuracies(tmp_path):
 
 
 def test_rows_of_other_files_that_did_the_same_are_told():
-    rows = [{"sources": "1"}, {"sources": "2"}]
+    rows = [Record.from_json({**ledger_row(), "sources": sources}) for sources in ("1", "2")]
     (line,) = changed_since(rows, "1")
     assert line == "1 of 2 rows are of other files of pfl/, which did the same when probed"
     assert changed_since(rows[:1], "1") == []
@@ -485,6 +486,5 @@ def test_rows_of_other_files_that_did_the_same_are_told():
 
 def test_plugins_are_named_with_version_and_hash():
     plugin = {"name": "mine", "version": "1.0", "digest": "a" * 64}
-    assert plugins([{"plugins": [plugin]}, {"plugins": [plugin]}, {"plugins": []}]) == [
-        "plugin mine 1.0, SHA-256 aaaaaaaaaaaa…"
-    ]
+    rows = [Record.from_json({**ledger_row(), "plugins": used}) for used in ([plugin], [plugin], [])]
+    assert plugins(rows) == ["plugin mine 1.0, SHA-256 aaaaaaaaaaaa…"]
