@@ -14,7 +14,7 @@ from pfl.engine.method import Method, Moment
 from pfl.engine.metrics import Accuracy, Moments
 from pfl.engine.server import Server
 
-PART_BYTES = 16 << 20  # of the models that are evaluated at once; bounds the memory of an evaluation
+PART_BYTES = 8 << 20  # of the models that are evaluated at once; bounds the memory of an evaluation
 
 
 def moments(method: Method, server: Server) -> tuple[Moment, ...]:
@@ -49,28 +49,33 @@ def evaluate(
         entropy = F.cross_entropy(logits, batch.y, reduction="none")
         return {"correct": batch.sum(correct.to(entropy.dtype)), "loss": batch.sum(entropy)}
 
-    sums: dict[Moment, dict[str, Tensor]] = {}
     met: Known = {}
+
+    def totals(moment: Moment, part: slice) -> Tensor:
+        """(K, 2) correct predictions and summed cross-entropy of the clients in ``part``."""
+        clients, samples = server.everybody[part], server.federation.test[part]
+        tensors: Mapping[str, Tensor] = method.personal(server, moment, part)
+        if moment == "adapted":
+            tensors = server.train("adaptation", clients, tensors, method.adaptation(server)).tensors
+        tested = [k for k, index in enumerate(samples) if len(index)]
+        keys = _checksums(server, part, tensors, tested)
+        new = {k: key for k, key in keys.items() if key not in known}
+        if new:
+            rows = {name: _rows(stack, list(new)) for name, stack in tensors.items()}
+            sums = server.collect(score, clients[list(new)], rows, [samples[k] for k in new])
+            pairs = zip(sums["correct"].tolist(), sums["loss"].tolist(), strict=True)
+            known.update(zip(new.values(), pairs, strict=True))
+        met.update({key: known[key] for key in keys.values()})
+        values = torch.zeros(len(samples), 2, dtype=torch.float64)
+        if tested:
+            values[tested] = values.new_tensor([known[key] for key in keys.values()])
+        return values
+
+    sums: dict[Moment, dict[str, Tensor]] = {}
     possible = moments(method, server)
     for moment in [moment for moment in possible if moment in chosen] or possible:
-        values = torch.zeros(server.clients, 2, dtype=torch.float64)
-        for part in _parts(server):
-            clients, samples = server.everybody[part], server.federation.test[part]
-            tensors: Mapping[str, Tensor] = method.personal(server, moment, part)
-            if moment == "adapted":
-                tensors = server.train("adaptation", clients, tensors, method.adaptation(server)).tensors
-            tested = [k for k, index in enumerate(samples) if len(index)]
-            keys = _checksums(server, part, tensors, tested)
-            new = {k: key for k, key in keys.items() if key not in known}
-            if new:
-                rows = {name: _rows(stack, list(new)) for name, stack in tensors.items()}
-                found = server.collect(score, clients[list(new)], rows, [samples[k] for k in new])
-                pairs = zip(found["correct"].tolist(), found["loss"].tolist(), strict=True)
-                known.update(zip(new.values(), pairs, strict=True))
-            met.update({key: known[key] for key in keys.values()})
-            if tested:
-                values[part][tested] = values.new_tensor([known[key] for key in keys.values()])
-        sums[moment] = {"correct": values[:, 0], "loss": values[:, 1]}
+        correct, loss = torch.cat([totals(moment, part) for part in _parts(server)]).T
+        sums[moment] = {"correct": correct, "loss": loss}
     known.clear()
     known.update(met)
 
