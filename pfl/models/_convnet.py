@@ -94,7 +94,7 @@ class Layers(nn.Sequential, SingleClientMode):
             if isinstance(layer, nn.MaxPool2d):
                 self._blocks.append(self._rest)
                 self._rest = []
-        self._wide = any(block[0].out_channels > WIDE for block in self._blocks)
+        self._wide = any(isinstance(layer, nn.Conv2d) and layer.out_channels > WIDE for layer in self)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.single_client:

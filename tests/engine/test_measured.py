@@ -31,5 +31,5 @@ def test_train_seconds_are_those_of_all_that_clients_compute_for_the_method(data
     config = Config(method="fedfomo", rounds=2, epochs=1, eval_every=1, participation=1.0)
     measured = simulate(config, dataset, partition)[0].measured
     assert validations[0] > 0
-    assert measured["train_seconds"] == validations[0]
+    assert measured.train_seconds == validations[0]
     assert measured.wall_seconds > EVALUATION

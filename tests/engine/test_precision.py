@@ -166,10 +166,10 @@ def test_float64_beside_a_lower_precision_is_refused():
 
 def test_the_precision_is_part_of_the_key_and_its_default_is_not():
     def key(**changes):
-        return trial_key(validated(Config(**changes)).to_dict(), "data", "partition", 0)
+        return trial_key(validated(Config(**changes)).to_dict(), "data", "partition", 0, "behaviour")
 
     older = {name: value for name, value in validated(Config()).to_dict().items() if name != "precision"}
-    assert key() == trial_key(older, "data", "partition", 0)
+    assert key() == trial_key(older, "data", "partition", 0, "behaviour")
     assert len({key(), key(precision="bf16"), key(precision="tf32")}) == 3
 
 

@@ -163,8 +163,6 @@ def test_seeds_with_partitions_of_their_own_are_simulated_as_each_alone(
     together = simulate(config, dataset, divided, (4, 2), execution)
     for result in together:
         (alone,) = simulate(config, dataset, divided[result.seed], (result.seed,), Execution(backend=backend))
-        for ours, theirs in zip(
-            result.metrics.to_json()["rounds"], alone.metrics.to_json()["rounds"], strict=True
-        ):
+        for ours, theirs in zip(result.metrics.rounds, alone.metrics.rounds, strict=True):
             accuracies = (vars(one.moments["post_local"]) for one in (ours, theirs))
             assert next(accuracies) == pytest.approx(next(accuracies), abs=1e-9)

@@ -105,7 +105,7 @@ def by_kernel(block: Block, x: Tensor, conv: nn.Conv2d, norm: BatchNorm2d | None
         same = nn.Conv2d(residual.shape[1], residual.shape[1], 1, bias=False).to(residual.dtype)
         nn.init.dirac_(same.weight)
         bundles = conv_block(residual, same, relu=False)
-    return conv_block(x, conv, norm, block.relu, block.pooling, bundles).images()
+    return conv_block(x, conv, norm, relu=block.relu, pooling=block.pooling, residual=bundles).images()
 
 
 def outcomes(
