@@ -31,7 +31,7 @@ def models_file(key: str) -> Path:
 
 
 def current_sources(table: str | None = None) -> Sources:
-    """The code that is running; ``dirty`` as well where git does not know the file of ``table``, or figure."""
+    """The code that is running; ``dirty`` too where git does not know the file of ``table``, or a figure."""
     code = commit()
     changed = edits(Path(), str(table_file(table))) if table else []
     return replace(code, dirty=code.dirty or any(line.startswith("??") for line in changed))
