@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -176,6 +176,16 @@ seeds: [0]
 """
 
 
+@pytest.fixture
+def plugins_gone_afterwards(clone: Path) -> Iterator[None]:
+    """Without its plugins the plugins' table is an error, in which every later `dvc repro` would end."""
+    yield
+    (clone / "tables/plugins.yaml").unlink()
+    (clone / "params.yaml").write_text(PARAMS)
+    subprocess.run(["git", "checkout", "--quiet", "--", "pfl", "pipeline"], cwd=clone, check=True)
+
+
+@pytest.mark.usefixtures("plugins_gone_afterwards")
 def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs_anything(clone, run):
     """One test, as each step starts where the last one ended."""
     install(clone / "plugins", "pfl.models", "shallow", NETWORK)
