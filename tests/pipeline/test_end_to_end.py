@@ -99,7 +99,8 @@ def run(clone: Path) -> Run:
 
 def commit(folder: Path) -> None:
     subprocess.run(["git", "add", "--all"], cwd=folder, check=True)
-    subprocess.run(["git", "commit", "--quiet", "--message", "state"], cwd=folder, check=True)
+    saved = ["git", "commit", "--quiet", "--allow-empty", "--message", "state"]
+    subprocess.run(saved, cwd=folder, check=True)
 
 
 def rows(clone: Path) -> dict[str, dict]:
