@@ -9,7 +9,7 @@ PYTEST = $(ACTIVATE) && OMP_NUM_THREADS=1 pytest -n 2
 repro: .venv
 	@$(ACTIVATE) && pfl check && dvc repro
 	@printf '\nNext:\n  source .venv/bin/activate\n'
-	@printf '  the report:   reports/<table>/index.html (or README.md), at the paths printed above\n'
+	@printf '  the report:   reports/tables/<table>/index.html (or README.md), at the paths printed above\n'
 	@printf '  every trial:  mlflow ui, then http://127.0.0.1:5000/#/experiments?workflowType=machine_learning\n'
 
 test: .venv

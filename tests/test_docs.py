@@ -187,6 +187,6 @@ def test_without_a_report_a_line_says_what_makes_it(tmp_path):
 
 
 def test_the_picture_is_of_the_report_that_is_there(tmp_path):
-    (tmp_path / "reports/digits").mkdir(parents=True)
-    (tmp_path / "reports/digits/index.html").touch()
+    (tmp_path / "reports/tables/digits").mkdir(parents=True)
+    (tmp_path / "reports/tables/digits/index.html").touch()
     assert drawn(tmp_path, "chromium") == "docs/report.png: drawn from reports/digits/index.html\n"

@@ -1,6 +1,6 @@
 """`reports/README.md`: all papers' tables, how much of each is pinned, run and reproduced, and a plot.
 
-It is made of the tables' files and of the reports beside it, and of nothing that git does not keep.
+It is made of the tables' files and of their reports, and of nothing that git does not keep.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 from pipeline.report.agreement import Tally, firmness, outcomes, simulations
 from pipeline.report.provenance import is_original
 from pipeline.report.summary import Summary, blank
-from pipeline.report.table_report import environment, write_files
+from pipeline.report.table_report import REPORTS, environment, write_files
 from pipeline.report.verdict_plots import Point, scatter
 from pipeline.report.verdicts import RULE, Verdict
 from pipeline.spec.claims import Answer
 from pipeline.spec.published import FOLDER, Published, not_runs, published_cells
 from pipeline.spec.table import load_table, table_names
 
-REPORTS = Path("reports")
+OVERVIEW = REPORTS.parent
 ENGINEERING = "engineering"
-"""The folder in `REPORTS` of what measures this software: speed, scale, faults, data."""
+"""The folder in `OVERVIEW` of what measures this software: speed, scale, faults, data."""
 PAPERS = {
     "fedsimsup": "FedSimSup",
     "pfedsim": "pFedSim",
@@ -153,17 +153,17 @@ def write_overview(root: Path) -> Path:
         "superseded_extent": Standing.together("All", superseded).extent,
         "rule": RULE,
         "engineering": sorted(
-            page.parent.relative_to(root / REPORTS)
-            for page in (root / REPORTS / ENGINEERING).glob("*/README.md")
+            page.parent.relative_to(root / OVERVIEW)
+            for page in (root / OVERVIEW / ENGINEERING).glob("*/README.md")
         ),
         "plot": bool(drawn),
     }
     files = {"README.md": environment().get_template("overview.md.j2").render(context)}
-    (root / REPORTS / "overview.svg").unlink(missing_ok=True)
+    (root / OVERVIEW / "overview.svg").unlink(missing_ok=True)
     if drawn:
         files["overview.svg"] = scatter(drawn)
-    write_files(root / REPORTS, files)
-    return root / REPORTS / "README.md"
+    write_files(root / OVERVIEW, files)
+    return root / OVERVIEW / "README.md"
 
 
 def overview(root: Path) -> list[Paper]:
@@ -220,8 +220,10 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
             cells.append(Cell(entry.published))
     answers = Counter[Answer](row["ours"] for row in _rows(folder / "claims.csv")) if folder else Counter()
     title = summary.table.title
+    if folder and (folder / "README.md").exists():
+        title = f"[{title}]({folder.relative_to(folder.parents[1])}/README.md)"
     return Standing(
-        title=f"[{title}]({folder.name}/README.md)" if folder and (folder / "README.md").exists() else title,
+        title=title,
         cells=tuple(cells),
         answers=answers or Counter({"cannot be said": len(summary.table.claims)}),
         data=tuple(sorted({row["data"] for row in found if not _is_original(row["data"])})),

@@ -30,6 +30,9 @@ from pipeline.spec.table import TABLES
 from pipeline.store.results import load_results
 from pipeline.text import count, parameters, points, signed
 
+REPORTS = Path("reports/tables")
+"""A folder for each table."""
+
 CAPTIONS = {
     "side_by_side": "For each method, the published number (a bar; for accuracies in a band of ± 2 points) "
     "and ours (a marker, with its standard deviation).",
@@ -49,7 +52,7 @@ CAPTIONS = {
 
 
 def write_report(table: str, root: Path) -> Path:
-    """Write ``reports/<table>/`` and return it.
+    """Write ``reports/tables/<table>/`` and return it.
 
     Args:
         table: a table whose sweep has written ``results/<table>/results.json``.
@@ -103,7 +106,7 @@ def write_report(table: str, root: Path) -> Path:
         **{f"{name}.svg": svg for name, svg in drawn.items()},
         **{f"partition-{name}.svg": svg for name, svg in partitions.items()},
     }
-    folder = root / "reports" / table
+    folder = root / REPORTS / table
     shutil.rmtree(folder, ignore_errors=True)
     write_files(folder, files)
     return folder

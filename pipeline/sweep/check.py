@@ -23,7 +23,7 @@ from pipeline.store.workspace import SCRATCH
 from pipeline.sweep.calibration import synthetic_simulation
 from pipeline.sweep.cluster import gpus_of
 
-WRITTEN = ("data/manifests", "data/partitions", "reports", "results")
+WRITTEN = ("data/manifests", "data/partitions", "reports/tables", "results")
 
 
 def check_tables(names: Sequence[str] | None = None) -> list[str]:

@@ -67,7 +67,7 @@ def line_of(text: str, start: str) -> list[str]:
 def test_a_table_has_its_cells_simulations_verdicts_and_claims_in_five_columns(root):
     text = write_overview(root).read_text()
     # Ours are 35 (local), 40 (fedavg) and 45 (pfedsim) by and large; printed are 84.30, 24.77 and 86.76.
-    found = line_of(text, "[pFedSim, Table 3](pfedsim-table3/README.md)")
+    found = line_of(text, "[pFedSim, Table 3](tables/pfedsim-table3/README.md)")
     assert found == ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
     assert "| Table | Run of pinned | Reproduced | Higher | Lower | Claims |" in text
 
@@ -85,7 +85,7 @@ def test_a_table_that_only_repeats_cells_of_another_is_a_study(root):
 
 
 def test_a_simulation_behind_several_cells_counts_once(root):
-    report = root / "reports/pfedsim-table3/table.csv"
+    report = root / "reports/tables/pfedsim-table3/table.csv"
     one, other = (line.rpartition(",")[2] for line in report.read_text().splitlines()[1:3])
     report.write_text(report.read_text().replace(one, other))
     assert line_of(write_overview(root).read_text(), "**All**")[0] == "3 of 6 (2 simulations)"
@@ -102,7 +102,7 @@ def test_printed_cells_that_describe_data_are_counted_apart(root):
 
 
 def test_a_report_on_a_copy_of_the_data_counts_nowhere_and_is_listed_as_superseded(root):
-    report = root / "reports/pfedsim-table3/table.csv"
+    report = root / "reports/tables/pfedsim-table3/table.csv"
     report.write_text(report.read_text().replace("original pixels", "JPEG copy"))
     counted, superseded = write_overview(root).read_text().split("## Superseded")
     assert (
@@ -110,7 +110,7 @@ def test_a_report_on_a_copy_of_the_data_counts_nowhere_and_is_listed_as_supersed
         == line_of(counted, "**All**")
         == ["0 of 6", "", "", "", "1 open"]
     )
-    found = line_of(superseded, "[pFedSim, Table 3](pfedsim-table3/README.md)")
+    found = line_of(superseded, "[pFedSim, Table 3](tables/pfedsim-table3/README.md)")
     assert found == ["digits: JPEG copy", "3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
     assert "overview.svg" not in counted + superseded
     assert not (root / "reports/overview.svg").exists()

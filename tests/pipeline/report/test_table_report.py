@@ -227,7 +227,7 @@ def test_findings_written_by_hand_are_part_of_the_report(tmp_path):
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables/fake.md").write_text("FedAvg is *far* above, <b>and</b> this is why.\n")
     assert "## Findings\n\nFedAvg is *far* above" in small(tmp_path)
-    page = (tmp_path / "reports/fake/index.html").read_text()
+    page = (tmp_path / "reports/tables/fake/index.html").read_text()
     assert "<p>FedAvg is <em>far</em> above, &lt;b&gt;and&lt;/b&gt; this is why.</p>" in page
 
 
@@ -435,9 +435,9 @@ def test_the_partition_of_a_row_that_departs_from_its_setting_is_listed(tmp_path
 
 def test_plots_of_a_setting_that_is_gone_do_not_stay(tmp_path):
     small(tmp_path)
-    (tmp_path / "reports/fake/partition-gone.svg").touch()
+    (tmp_path / "reports/tables/fake/partition-gone.svg").touch()
     small(tmp_path)
-    assert not (tmp_path / "reports/fake/partition-gone.svg").exists()
+    assert not (tmp_path / "reports/tables/fake/partition-gone.svg").exists()
 
 
 # ---- mistakes ------------------------------------------------------------------------------------------
