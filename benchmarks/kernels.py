@@ -22,6 +22,7 @@ from torch import nn
 from benchmarks.workload import JsonFile, Workload, run, write
 from pfl.kernels import conv_block
 from pfl.models import MODELS
+from pfl.models._layers import SingleClientMode
 
 SIDES = {"resnet10": 64, "cnn_digits": 8}
 """Of a network's images, where they are not 32."""
@@ -52,9 +53,9 @@ def measure(name: str, size: int, seconds: float) -> dict[str, float]:
     network = MODELS[name](shape, 10)
     x, y = torch.randn(size, *shape), torch.randint(10, (size,))
     steps = {
-        "textbook": _step(network, x, y, alone=False),
-        "torch alone": _without_kernels(_step(network, x, y, alone=True)),
-        "kernels": _step(network, x, y, alone=True),
+        "textbook": _step(network, x, y, single_client=False),
+        "torch alone": _without_kernels(_step(network, x, y, single_client=True)),
+        "kernels": _step(network, x, y, single_client=True),
     }
     times: dict[str, list[float]] = {kind: [] for kind in steps}
     end = time.monotonic() + seconds
@@ -66,12 +67,12 @@ def measure(name: str, size: int, seconds: float) -> dict[str, float]:
     return {kind: statistics.median(each[1:]) for kind, each in times.items()}
 
 
-def _step(network: nn.Module, x: torch.Tensor, y: torch.Tensor, alone: bool) -> Callable[[], None]:
-    """A step of SGD on a copy of ``network``; ``alone`` as the loop backend computes it."""
+def _step(network: nn.Module, x: torch.Tensor, y: torch.Tensor, single_client: bool) -> Callable[[], None]:
+    """A step of SGD on a copy of ``network``; with ``single_client`` as the loop backend computes it."""
     net = copy.deepcopy(network)
     for module in net.modules():
-        if hasattr(module, "alone"):
-            module.alone = alone
+        if isinstance(module, SingleClientMode):
+            module.single_client = single_client
     parameters = list(net.parameters())
 
     def step() -> None:
