@@ -128,21 +128,18 @@ class Simulation:
     def _start(self, config: Config, method: Method, federation: Federation, seed: int) -> _Run:
         # One template serves all runs: backends bind each client's own tensors to it.
         template = self.runs[0].server.program.net if self.runs else None
+        net = self._build(method, federation, seed)
+        return _Run(method, Server(config, federation, seed, method, net, self.backend, template))
 
-        def build(server: Server) -> Network:
-            return self._build(method, server)
-
-        return _Run(method, Server(config, federation, seed, method, build, self.backend, template))
-
-    def _build(self, method: Method, server: Server) -> Network:
+    def _build(self, method: Method, federation: Federation, seed: int) -> Network:
+        """A client's networks with the common initialisation of ``seed``."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(integer_seed(server.seed, "initialisation"))
-            network = self.network(self.federation.shape, self.federation.classes)
-            net = method.client_network(network, server)
+            torch.manual_seed(integer_seed(seed, "initialisation"))
+            net = method.client_network(self.network(federation.shape, federation.classes), federation)
         for module in net.modules():
             if isinstance(module, Network):  # a method may have given its clients a second one
                 module.bf16 = self.config.precision == "bf16"
-        return net.to(device=self.federation.device, dtype=self.federation.dtype)
+        return net.to(device=federation.device, dtype=federation.dtype)
 
     @property
     def round(self) -> int:
@@ -207,27 +204,22 @@ class Simulation:
 
     def _begin(self, run: _Run) -> Task:
         method, server = run.method, run.server
-        server.round += 1
+        server.next_round()
         server.participants = method.participants(server)
-        method.before_dispatch(server)
-        server.begin_round(method.dispatch(server))
-        method.prepare(server)
-        server.sent = method.send(server)
+        server.dispatch(method.dispatch(server))
         phases = method.phases(server)
         return server.task("batches", server.participants, server.received, phases, server.sent)
 
     def _end(self, run: _Run, losses: list[float]) -> None:
         method, server = run.method, run.server
-        method.update(server)
-        server.end_round(method.aggregate(server))
-        method.finish(server)
+        server.aggregate(method.aggregate(server))
+        down, up = server.traffic.total
+        run.bytes_down += BYTES_PER_SCALAR * down
+        run.bytes_up += BYTES_PER_SCALAR * up
         self.training_seconds += server.client_seconds
         if self.observe:
             seen = self.observe(server, self.program.net)
             run.observations += [] if seen is None else [seen]
-        down, up = method.traffic(server)
-        run.bytes_down += BYTES_PER_SCALAR * down
-        run.bytes_up += BYTES_PER_SCALAR * up
         run.losses.append(sum(losses) / len(losses))
         if not torch.isfinite(torch.tensor(losses)).all():
             run.diverged_at = server.round
