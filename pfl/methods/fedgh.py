@@ -54,7 +54,7 @@ class FedGH(Method):
         """Move ``header`` (weight and bias) in place, on ``points`` (N, d) of classes ``labels`` (N,)."""
         from pfl.engine.local import SGD
 
-        optimiser = SGD(server.config, server.config.lr * self.server_lr, header)
+        optimiser = SGD(server.config, server.config.lr_in(server.round) * self.server_lr, header)
         stream = generator(server.seed, "header", server.round)
         leaves = [
             tensor.detach().requires_grad_() for tensor in header

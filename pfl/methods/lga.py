@@ -105,7 +105,7 @@ class LGA(Clocked):
         if self.coefficient == "printed":
             return self.taylor * similarity
         (phase,) = self.phases(server)
-        travelled = server.config.lr * server.steps(late, phase).clamp(min=1)
+        travelled = server.config.lr_in(server.round) * server.steps(late, phase).clamp(min=1)
         return (-self.taylor / travelled).to(similarity.dtype).view(similarity.shape)
 
     def _past(self, server: Server, rounds: Tensor) -> Tensors:
