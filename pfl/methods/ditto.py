@@ -15,6 +15,7 @@ from pfl.methods._personal_model import NAME, personal_logits, with_personal_mod
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pfl.data.federation import Federation
     from pfl.engine.client import Batch, Client
     from pfl.engine.server import Server
     from pfl.models._network import Network
@@ -38,11 +39,12 @@ class Ditto(Method):
         can be chosen for each client on validation data).
     """
 
+    family = "personal model"
     headline = "post_local"
 
     lam: float = hyper(1.0, "lambda: weight of the proximal term", low=0.0, search=(1e-2, 10.0), log=True)
 
-    def client_network(self, network: Network, server: Server) -> Network:
+    def client_network(self, network: Network, federation: Federation) -> Network:
         return with_personal_model(network)
 
     def loss(self, client: Client, batch: Batch) -> Tensor:

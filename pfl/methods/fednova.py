@@ -33,6 +33,8 @@ class FedNova(Method):
         and no proximal term, which are options of their code.
     """
 
+    family = "server optimisation"
+
     def aggregate(self, server: Server) -> Mixing:
         shares = server.average().weights
         steps = self._effective_steps(server)

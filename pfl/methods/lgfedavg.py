@@ -24,5 +24,7 @@ class LGFedAvg(Method):
         averaged by training samples (their code: uniformly); no ensemble of the clients for new data.
     """
 
+    family = "personal layers"
+
     def aggregate(self, server: Server) -> Mixing:
         return {"head": server.average()}
