@@ -13,6 +13,7 @@ from pfl.data.partition import Partition
 from pfl.engine.method import FIELDS
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
+from pfl.methods._families import FAMILIES
 from pfl.simulation import simulate, simulate_together
 from pfl.validation import validated
 from tests.conftest import CONFIG, interrupt, make_clients, sampled
@@ -197,6 +198,7 @@ def test_the_declaration_is_complete(method):
     cls = METHODS[method]
     assert tuple(cls.fields()) == FIELDS, f"the docstring of {cls.__name__} lacks a field, or their order"
     assert METHODS.summary(method).endswith(".")
+    assert cls.family in FAMILIES
     for name, declared in cls.declarations().items():
         assert declared.about, name
         if declared.when:
