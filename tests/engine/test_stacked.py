@@ -8,10 +8,11 @@ import torch
 from pfl.config import Config, Execution
 from pfl.data.federation import Federation
 from pfl.engine.local import Task
+from pfl.engine.round import begin_round
 from pfl.engine.stacked import StackedBackend
 from pfl.simulation import make_simulation, simulate
 from pfl.validation import validated
-from tests.conftest import make_clients, make_dataset
+from tests.conftest import make_clients, make_dataset, sampled
 from tests.device import DEVICE, emulated
 
 
@@ -60,13 +61,15 @@ def test_unequal_clients_and_ragged_batches_agree_with_the_loop(model, dataset, 
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-9)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedrep", "perfedavg", "pfedme", "fedsimsup", "pfedcs", "spfl"])
+@pytest.mark.parametrize(
+    "method", sampled(["fedavg", "fedrep", "perfedavg", "pfedme", "fedsimsup", "pfedcs", "spfl"])
+)
 def test_local_training_never_waits_for_the_device(method, dataset, partition):
     config = validated(Config(method=method, model="lenet5_bn", participation=1.0, batch_size=8))
     with emulated() as device:
         federation = Federation(dataset, partition, DEVICE, torch.float32)
         simulation = make_simulation([config], federation, (0, 1), StackedBackend())
-        tasks = [simulation._begin(run) for run in simulation.runs]
+        tasks = [begin_round(run.server, run.method) for run in simulation.runs]
         device.waits.clear()
         simulation.backend.train(Task.joined(tasks))
     assert not device.waits
@@ -85,7 +88,7 @@ def test_no_step_moves_anything_to_the_device(dataset, partition, monkeypatch):
             (0,),
             StackedBackend(),
         )
-        task = simulation._begin(simulation.runs[0])
+        task = begin_round(simulation.runs[0].server, simulation.runs[0].method)
         calls = moved[epochs] = []
         monkeypatch.setattr(torch, "from_numpy", lambda array, calls=calls: calls.append(1) or plain(array))
         simulation.backend.train(task)
