@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pfl.cli.progress import progress
 from pfl.config import Execution
 from pfl.errors import InvalidInput
 from pfl.files import append_lines, check_writable, read_lines
+from pfl.progress import progress
 from pfl.validation import check_execution
 
 if TYPE_CHECKING:
