@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 import typer
 
 from pfl import memory
-from pfl.cli import lists, partition, run
+from pfl.cli import lists, partition, run, trials
 from pfl.errors import InvalidInput
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run.run)
+app.command()(trials.run_trials)
 for lister in (lists.methods, lists.datasets, lists.models, lists.partitions):
     app.command()(lister)
 app.command()(partition.partition)
