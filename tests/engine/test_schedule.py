@@ -41,7 +41,7 @@ def test_clients_of_a_round_train_at_its_rate(backend, dataset, partition):
             return server.bank["head.weight"].tolist() if server.round == rounds else None
 
         chosen = dataclasses.replace(config, rounds=rounds)
-        (result,) = simulate(chosen, dataset, partition, (0,), Execution(backend=backend), observe=last)
+        (result,) = simulate(chosen, dataset, partition, (0,), Execution(backend=backend), measure=last)
         return result.observations
 
     assert weights(2) == weights(1)
