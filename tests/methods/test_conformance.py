@@ -58,7 +58,7 @@ def test_loop_and_stacked_agree_on_every_moment_and_average(method, participatio
         ("fedfomo", {"baseline": "before_training"}),
         ("fedgen", {"qualifies": "largest"}),
         ("fedrep", {"final_head_epochs": 2}),
-        ("pfedme", {"weights": "equal"}),
+        pytest.param("pfedme", {"weights": "equal"}, marks=pytest.mark.slow),
     ],
 )
 def test_an_option_gives_the_same_numbers_in_both_backends_and_after_an_interruption(
@@ -124,7 +124,7 @@ def test_recorded_steps_give_the_same_numbers(method, dataset, partition, monkey
     assert device.replays
 
 
-@every_method
+@sampled_methods
 def test_resume_is_bit_identical(method, dataset, partition, checkpointed):
     whole = run(method, dataset, partition, dtype="float32", rounds=4)
     config = dataclasses.replace(CONFIG, method=method, dtype="float32", rounds=4)
