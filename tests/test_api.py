@@ -94,10 +94,8 @@ def test_a_method_and_a_network_of_a_notebook_are_simulated():
     def shallow(shape, classes):
         from torch import nn
 
-        from pfl.models._network import Network
-
         pixels = shape[0] * shape[1] * shape[2]
-        return Network(nn.Sequential(nn.Flatten(), nn.Linear(pixels, 8)), nn.Linear(8, classes))
+        return nn.Sequential(nn.Flatten(), nn.Linear(pixels, 8), nn.ReLU(), nn.Linear(8, classes))
 
     (run,) = pfl.simulate(Halfway, clients=4, model=shallow, **SHORT)
     assert run.labels["method"] == "halfway"
