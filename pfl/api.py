@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Division, Partition
     from pfl.engine.method import Method
-    from pfl.engine.simulation import Observe
+    from pfl.engine.simulation import Measure
     from pfl.models import Shape
 
 DEFAULT_CLIENTS = 20
@@ -42,7 +42,7 @@ def simulate(
     seeds: int | Sequence[int] = 1,
     progress: bool = True,
     execution: Execution = Execution(),
-    observe: Observe | None = None,
+    measure: Measure | None = None,
     **options: Any,
 ) -> Runs:
     """Simulate a method on a data set that is divided over clients.
@@ -65,7 +65,7 @@ def simulate(
         seeds: how many, from 0 on; or which.
         progress: show a bar.
         execution: device, backend, threads, checkpoints.
-        observe: called after every round with the server and the network; must change nothing in them.
+        measure: called after every round with the server and the network; must change nothing in them.
         **options: fields of `Config`, for example ``rounds``, ``lr`` or ``hyperparameters``.
 
     Returns:
@@ -94,10 +94,10 @@ def simulate(
 
     headline = METHODS[method].headline
     with shown(config.rounds, method, headline) if progress else nullcontext() as on_round:
-        results = run(config, data, split, chosen, execution, on_round, observe)
+        results = run(config, data, split, chosen, execution, on_round, measure)
     return Runs(
         tuple(
-            Run({"method": method, "seed": result.seed}, result.metrics, result.measured, result.observations)
+            Run({"method": method, "seed": result.seed}, result.metrics, result.measured, result.measurements)
             for result in results
         )
     )

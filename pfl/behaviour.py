@@ -261,7 +261,7 @@ def _simulated(config: Config, scale: Scale, shape: Shape, classes: int) -> Valu
 
     dataset, partition = _made_up(scale.sizes, shape, classes)
     execution = Execution(device="cpu", backend="loop")
-    metrics = simulate(config, dataset, partition, (0,), execution, observe=look)[0].metrics
+    metrics = simulate(config, dataset, partition, (0,), execution, measure=look)[0].metrics
     first, end = metrics.rounds[0], metrics.rounds[-1]
     accuracy = metrics.reached()
     values: Values = {

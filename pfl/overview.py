@@ -51,7 +51,7 @@ class Overview:
     up: float
 
 
-def observe(method: str) -> Overview:
+def overview(method: str) -> Overview:
     """Watch ``method`` with its default hyperparameters and LeNet-5 with batch norm."""
     config = validated(
         Config(

@@ -28,13 +28,13 @@ class Run:
         labels: what distinguishes it from the others, for example its method and its seed.
         metrics: accuracies, curves, per-client accuracies and traffic.
         measured: time and memory.
-        observations: what an observer answered, round after round.
+        measurements: what ``measure`` returned after each round.
     """
 
     labels: Mapping[str, Any]
     metrics: Metrics
     measured: Measured
-    observations: Sequence[Any] = ()
+    measurements: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)

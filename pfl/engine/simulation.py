@@ -33,9 +33,9 @@ OnRound = Callable[[int, int, Evaluated | None], object]
 """Called after every round with the round, the number of rounds, and the newest evaluation (of the first
 seed)."""
 
-Observe = Callable[[Server, Network], Any]
+Measure = Callable[[Server, Network], Any]
 """Called after every round with the state of a seed's federation and with the clients' network, to which a
-client's tensors can be bound; its answers other than None are kept: numbers, strings, lists, dictionaries."""
+client's tensors can be bound. What it returns, unless None, is kept: numbers, strings, lists, mappings."""
 
 
 @dataclass
@@ -45,13 +45,13 @@ class Result:
     Attributes:
         metrics: accuracies, curves, per-client accuracies and traffic.
         measured: time and memory.
-        observations: what the observer answered, round after round.
+        measurements: what `measure` returned after each round, other than None.
     """
 
     seed: int
     metrics: Metrics
     measured: Measured
-    observations: list[Any] = field(default_factory=list)
+    measurements: list[Any] = field(default_factory=list)
 
 
 @dataclass
@@ -67,7 +67,7 @@ class _Run:
     losses: list[float] = field(default_factory=list)  # of the rounds since the last evaluation
     diverged_at: int | None = None
     known: Known = field(default_factory=dict)
-    observations: list[Any] = field(default_factory=list)
+    measurements: list[Any] = field(default_factory=list)
 
     def state(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _PLAIN}
@@ -81,7 +81,7 @@ class _Run:
         self.history = list(map(Evaluated.from_json, state["history"]))
 
 
-_PLAIN = ("per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "observations")
+_PLAIN = ("per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "measurements")
 
 
 class Simulation:
@@ -94,7 +94,7 @@ class Simulation:
         federation: the clients' data, for all seeds or for each.
         seeds: one federation under way for each, in each configuration.
         backend: runs local programs and evaluations.
-        observe: called after every round, with the federation of each seed.
+        measure: called after every round, with the federation of each seed.
         moments: as in `pfl.config.Execution`.
     """
 
@@ -106,14 +106,14 @@ class Simulation:
         federation: Federation | Sequence[Federation],
         seeds: Sequence[int],
         backend: Backend,
-        observe: Observe | None = None,
+        measure: Measure | None = None,
         moments: Sequence[str] = (),
     ):
         federations = [federation] * len(seeds) if isinstance(federation, Federation) else federation
         self.moments = moments
         self.configs = configs
         self.config = configs[0]
-        self.observe = observe
+        self.measure = measure
         self.network = network
         self.federation = federations[0]
         self.backend = backend
@@ -217,9 +217,9 @@ class Simulation:
         run.bytes_down += BYTES_PER_SCALAR * down
         run.bytes_up += BYTES_PER_SCALAR * up
         self.training_seconds += server.client_seconds
-        if self.observe:
-            seen = self.observe(server, self.program.net)
-            run.observations += [] if seen is None else [seen]
+        if self.measure:
+            seen = self.measure(server, self.program.net)
+            run.measurements += [] if seen is None else [seen]
         run.losses.append(sum(losses) / len(losses))
         if not torch.isfinite(torch.tensor(losses)).all():
             run.diverged_at = server.round
@@ -297,7 +297,7 @@ class Simulation:
             )
             for client, accuracy in enumerate(run.per_client.tolist())
         )
-        similarities = server.config.observe == "similarities" and run.observations
+        similarities = server.config.observe == "similarities" and run.measurements
         metrics = Metrics(
             headline=run.method.headline,
             rounds=tuple(run.history),
@@ -305,7 +305,7 @@ class Simulation:
             bytes_down=run.bytes_down,
             bytes_up=run.bytes_up,
             pretrained=self.program.net.pretrained,
-            similarities=run.observations[-1] if similarities else None,
+            similarities=run.measurements[-1] if similarities else None,
             diverged_at=run.diverged_at,
         )
         measured = Measured(
@@ -314,4 +314,4 @@ class Simulation:
             samples_per_second=self.samples / self.training_seconds if self.training_seconds else 0.0,
             peak_memory_bytes=peak_memory(self.federation.device),
         )
-        return Result(server.seed, metrics, measured, run.observations)
+        return Result(server.seed, metrics, measured, run.measurements)

@@ -41,8 +41,8 @@ def test_clients_of_a_round_train_at_its_rate(backend, dataset, partition):
             return server.bank["head.weight"].tolist() if server.round == rounds else None
 
         chosen = dataclasses.replace(config, rounds=rounds)
-        (result,) = simulate(chosen, dataset, partition, (0,), Execution(backend=backend), observe=last)
-        return result.observations
+        (result,) = simulate(chosen, dataset, partition, (0,), Execution(backend=backend), measure=last)
+        return result.measurements
 
     assert weights(2) == weights(1)
 

@@ -90,7 +90,7 @@ def test_a_module_is_the_initialisation_of_every_seed(dataset, partition):
         seen.append(server.received["head.bias"][0])
 
     pfl.simulate(
-        "fedavg", dataset, partition, model=module, rounds=1, epochs=1, seeds=2, progress=False, observe=first
+        "fedavg", dataset, partition, model=module, rounds=1, epochs=1, seeds=2, progress=False, measure=first
     )
     assert all(torch.equal(bias, module.out.bias) for bias in seen)
 
