@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl.config import Config, Execution
@@ -17,8 +18,6 @@ from pfl.runs import Run, Runs
 from pfl.validation import check_execution, check_seeds, validated
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import nn
 
     from pfl.data.dataset import Dataset
@@ -34,7 +33,7 @@ NAMED = ("method", "model")
 
 def simulate(
     method: str | Method | type[Method] = "fedavg",
-    dataset: str | Path | Dataset = "digits",
+    dataset: Any = "digits",
     partition: str | Partition = "dirichlet:0.1",
     *,
     clients: int | None = None,
@@ -56,7 +55,8 @@ def simulate(
     Args:
         method: a name of `pfl methods`; a method with its hyperparameters, as in ``PFedSim(rho=0.3)``; or its
             class.
-        dataset: a name of `pfl datasets`, a path to your own data, or a data set.
+        dataset: a name of `pfl datasets`, a path to your own data, a data set, or samples that
+            `pfl.from_samples` takes.
         partition: a rule with its options, as `pfl partitions` lists them, or a partition.
         clients: their number; by default what the rule decides, else 20.
         model: a name of `pfl models`; a function of the images' shape and the number of classes that
@@ -125,11 +125,15 @@ def _clients(spec: str, clients: int | None) -> int | None:
 
 
 def _divided(
-    dataset: str | Path | Dataset, partition: str | Partition, clients: int | None, seeds: Sequence[int]
+    dataset: Any, partition: str | Partition, clients: int | None, seeds: Sequence[int]
 ) -> tuple[Dataset, Division]:
     from pfl.data.dataset import Dataset, load
     from pfl.data.partition import check_partition, make_division
 
+    if not isinstance(dataset, str | Path | Dataset):
+        from pfl.data.samples import from_samples
+
+        dataset = from_samples(dataset)
     if isinstance(partition, str):
         if isinstance(dataset, Dataset):
             data, clients = dataset, _clients(partition, clients)

@@ -144,7 +144,9 @@ def test_an_unknown_name_is_an_attribute_error():
         pfl.simulat  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["pfl", "pfl.api", "pfl.config", "pfl.errors", "pfl.rounding"])
+@pytest.mark.parametrize(
+    "module", ["pfl", "pfl.api", "pfl.config", "pfl.data.samples", "pfl.errors", "pfl.rounding"]
+)
 def test_the_examples_of_the_docstrings_give_what_they_say(module):
     found = doctest.testmod(importlib.import_module(module), extraglobs={"pfl": pfl})
     assert found.attempted > 0
