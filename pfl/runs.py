@@ -28,7 +28,7 @@ class Run:
         labels: what distinguishes it from the others, for example its method and its seed.
         metrics: accuracies, curves, per-client accuracies and traffic.
         measured: time and memory.
-        measurements: what ``measure`` returned after each round.
+        measurements: what ``measure`` returned, unless ``None``, round after round.
     """
 
     labels: Mapping[str, Any]
