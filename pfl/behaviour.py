@@ -71,7 +71,7 @@ SMALL_NETWORK = Scale((9, 4, 7, 5, 3, 6), 4, 2, (0.2, 1e-2, 1e-4, 1e-6))
 LARGE_NETWORK = Scale((5, 3, 4, 4, 3, 3), 4, 1, (1e-3, 1e-5, 1e-7))
 LARGE = 1_000_000  # parameters
 
-ON = {"momentum": 0.5, "weight_decay": 0.01, "validation": 0.3}
+ON = {"momentum": 0.5, "weight_decay": 0.01, "validation": 0.3, "lr_warmup": 1}
 """What these are where a trial has them at all."""
 ROUNDING = ("dtype", "precision")
 """Fields of a configuration that decide how numbers are rounded, which a probe in float64 does not see; they
@@ -214,6 +214,8 @@ def _reduced(config: Config, scale: Scale, rate: float) -> Config:
             usual = default or _some(declared, default)
             own[name] = usual if declared.probe is None else declared.probe
     on = {name: number for name, number in ON.items() if getattr(config, name)}
+    if config.lr_schedule == "step":
+        on |= {"lr_step": 1, "lr_gamma": 0.5}
     rounding = {name: getattr(Config(), name) for name in ROUNDING if hasattr(Config, name)}
     changes: dict[str, Any] = {**on, **rounding, "dtype": "float64", "hyperparameters": own}
     return dataclasses.replace(
@@ -259,7 +261,7 @@ def _simulated(config: Config, scale: Scale, shape: Shape, classes: int) -> Valu
 
     dataset, partition = _made_up(scale.sizes, shape, classes)
     execution = Execution(device="cpu", backend="loop")
-    metrics = simulate(config, dataset, partition, (0,), execution, observe=look)[0].metrics
+    metrics = simulate(config, dataset, partition, (0,), execution, measure=look)[0].metrics
     first, end = metrics.rounds[0], metrics.rounds[-1]
     accuracy = metrics.reached()
     values: Values = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from pfl.rounding import whole_part
 BatchOrder = Literal["shuffled", "fixed", "class_stream"]
 Augmentation = Literal["none", "crop_flip", "crop_flip_rotate", "flip_rotate"]
 InputScale = Literal["normalised", "symmetric", "unit", "raw255"]
+LRSchedule = Literal["constant", "step", "cosine"]
 BNStats = Literal["mixed", "local"]
 DType = Literal["float32", "float64"]
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -39,6 +41,13 @@ class Config:
     lr: float = 0.05
     momentum: float = 0.0
     weight_decay: float = 0.0
+    lr_schedule: LRSchedule = "constant"
+    """The learning rate over the rounds: constant, multiplied by ``lr_gamma`` after every ``lr_step`` rounds,
+    or half a cosine from ``lr`` to 0. An adaptation before an evaluation always has the rate ``lr``."""
+    lr_step: int = 10
+    lr_gamma: float = 0.1
+    lr_warmup: int = 0
+    """Rounds of linear warm-up before the schedule begins."""
     batch_order: BatchOrder = "shuffled"
     """Minibatches drawn anew in every epoch; cut once from the client's samples as the partition stores them,
     the same in every epoch and round (FL-bench's release); or one endless pass over the samples class by
@@ -67,6 +76,22 @@ class Config:
     def participants(self, clients: int) -> int:
         """How many of so many clients take part in a round."""
         return max(1, whole_part(self.participation, clients))
+
+    def lr_in(self, round: int) -> float:
+        """The learning rate of a round, from 1 on.
+
+        >>> config = Config(lr=1.0, rounds=6, lr_schedule="cosine", lr_warmup=2)
+        >>> [round(config.lr_in(t), 2) for t in range(1, 7)]
+        [0.33, 0.67, 1.0, 0.85, 0.5, 0.15]
+        """
+        if round <= self.lr_warmup:
+            return self.lr * round / (self.lr_warmup + 1)
+        past = round - 1 - self.lr_warmup
+        if self.lr_schedule == "step":
+            return self.lr * self.lr_gamma ** (past // self.lr_step)
+        if self.lr_schedule == "cosine":
+            return self.lr * (1 + math.cos(math.pi * past / (self.rounds - self.lr_warmup))) / 2
+        return self.lr
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

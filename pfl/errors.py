@@ -20,9 +20,12 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
         shown = value if isinstance(value, str) and value and value.isprintable() else repr(value)
         if len(shown) > LONGEST:
             shown = f"{shown[:LONGEST]}..."
-        line = f"{parameter}: {shown} is not accepted; expected {accepted}"
-        super().__init__(" ".join(line.splitlines()))  # a library's words may have several
-        self.parameter = parameter
+        super().__init__(parameter, shown, accepted)  # the constructor's arguments, so that it can be pickled
+        self.parameter, self.shown, self.accepted = parameter, shown, accepted
+
+    def __str__(self) -> str:
+        line = f"{self.parameter}: {self.shown} is not accepted; expected {self.accepted}"
+        return " ".join(line.splitlines())  # a library's message may have several lines
 
 
 def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInput:

@@ -17,7 +17,7 @@ from pfl.data.federation import Federation
 from pfl.data.partition import Partition
 from pfl.engine.device import threads
 from pfl.engine.loop import LoopBackend
-from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, Replaced
+from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked
 from pfl.engine.server import Server
 from pfl.rng import generator
 from pfl.simulation import make_simulation
@@ -27,7 +27,7 @@ CLIENTS, ROUNDS, SAMPLES = 6, 4, 24
 
 KINDS = {
     Identity: "personal",
-    Replaced: "made by the server",
+    torch.Tensor: "made by the server",
     Average: "average",
     Dense: "rows of its own",
     DeltaMix: "changes in rows of its own",
@@ -51,7 +51,7 @@ class Overview:
     up: float
 
 
-def observe(method: str) -> Overview:
+def overview(method: str) -> Overview:
     """Watch ``method`` with its default hyperparameters and LeNet-5 with batch norm."""
     config = validated(
         Config(

@@ -14,7 +14,7 @@ from pfl.data.federation import Federation
 from pfl.data.partition import Division, Partition, of_seed
 from pfl.engine.device import backend_for, check_precision, numerics, resolve_device, threads
 from pfl.engine.local import Backend
-from pfl.engine.simulation import Observe, OnRound, Result, Simulation
+from pfl.engine.simulation import Measure, OnRound, Result, Simulation
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import MODELS
@@ -29,7 +29,7 @@ def simulate(
     seeds: Sequence[int] = (0,),
     execution: Execution = Execution(),
     on_round: OnRound | None = None,
-    observe: Observe | None = None,
+    measure: Measure | None = None,
 ) -> list[Result]:
     """Simulate a federation once for every seed, all seeds in lockstep.
 
@@ -43,7 +43,7 @@ def simulate(
         seeds: each drives initialisation, participants and batches of one simulation.
         execution: device, backend, threads, checkpoints.
         on_round: called after every round.
-        observe: called with every seed's federation after every round; must change nothing in it. By default
+        measure: called with every seed's federation after every round; must change nothing in it. By default
             what ``config.observe`` names.
 
     Returns:
@@ -53,7 +53,7 @@ def simulate(
         InvalidInput: the configuration, the seeds, the execution, a device that is not there, or a
             precision that the device does not have.
     """
-    (results,) = simulate_together([config], dataset, partition, seeds, execution, on_round, observe)
+    (results,) = simulate_together([config], dataset, partition, seeds, execution, on_round, measure)
     return results
 
 
@@ -64,7 +64,7 @@ def simulate_together(
     seeds: Sequence[int] = (0,),
     execution: Execution = Execution(),
     on_round: OnRound | None = None,
-    observe: Observe | None = None,
+    measure: Measure | None = None,
 ) -> list[list[Result]]:
     """Simulate a federation for every configuration and every seed, all in lockstep.
 
@@ -110,7 +110,7 @@ def simulate_together(
             for seed in seeds
         ]
         backend = backend_for(execution.backend, device)
-        simulation = make_simulation(configs, federations, seeds, backend, observe, execution.moments)
+        simulation = make_simulation(configs, federations, seeds, backend, measure, execution.moments)
         identity = _identity(configs, execution) if execution.checkpoint_dir else ()
         results = simulation.run(execution, on_round, identity)
     return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
@@ -121,15 +121,15 @@ def make_simulation(
     federation: Federation | Sequence[Federation],
     seeds: Sequence[int],
     backend: Backend,
-    observe: Observe | None = None,
+    measure: Measure | None = None,
     moments: Sequence[str] = (),
 ) -> Simulation:
     """The simulation of validated ``configs`` before its first round; see `Simulation` for the arguments."""
     methods = [METHODS[config.method].from_dict(config.hyperparameters) for config in configs]
-    if observe is None and configs[0].observe == "similarities":
-        observe = similarities
+    if measure is None and configs[0].observe == "similarities":
+        measure = similarities
     network = MODELS[configs[0].model]
-    return Simulation(configs, methods, network, federation, seeds, backend, observe, moments)
+    return Simulation(configs, methods, network, federation, seeds, backend, measure, moments)
 
 
 def _identity(configs: Sequence[Config], execution: Execution) -> list[Any]:

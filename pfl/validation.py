@@ -18,6 +18,7 @@ from pfl.config import (
     DType,
     Execution,
     InputScale,
+    LRSchedule,
     Observed,
     Precision,
 )
@@ -26,7 +27,7 @@ from pfl.hyper import LARGEST
 from pfl.methods import METHODS
 from pfl.models import MODELS
 
-_COUNTS = ("rounds", "epochs", "batch_size", "eval_every")
+_COUNTS = {"rounds": 1, "epochs": 1, "batch_size": 1, "eval_every": 1, "lr_step": 1, "lr_warmup": 0}
 _RATES: dict[str, tuple[Callable[[float], bool], str]] = {
     "participation": (lambda share: 0 < share <= 1, "a number in (0, 1]"),
     "lr": (lambda rate: 0 < rate <= LARGEST[float], f"a number above 0, up to {LARGEST[float]:g}"),
@@ -35,9 +36,11 @@ _RATES: dict[str, tuple[Callable[[float], bool], str]] = {
         lambda rate: 0 <= rate <= LARGEST[float],
         f"a number of at least 0, up to {LARGEST[float]:g}",
     ),
+    "lr_gamma": (lambda factor: 0 < factor <= 1, "a number in (0, 1]"),
     "validation": (lambda share: 0 <= share < 1, "a number in [0, 1)"),
 }
 _CHOICES = {
+    "lr_schedule": LRSchedule,
     "batch_order": BatchOrder,
     "augmentation": Augmentation,
     "input_scale": InputScale,
@@ -56,16 +59,21 @@ def validated(config: Config) -> Config:
     Raises:
         InvalidInput: a name is unknown or a value is outside its range.
     """
-    for name in _COUNTS:
+    for name, least in _COUNTS.items():
         value = getattr(config, name)
-        holds = type(value) is int and 1 <= value <= LARGEST[int]
-        _check(name, value, holds, f"a whole number of at least 1, up to {LARGEST[int]:g}")
+        holds = type(value) is int and least <= value <= LARGEST[int]
+        _check(name, value, holds, f"a whole number of at least {least}, up to {LARGEST[int]:g}")
     for name, (in_range, accepted) in _RATES.items():
         value = getattr(config, name)
         _check(name, value, type(value) in (int, float) and in_range(value), accepted)
     for name, kind in _CHOICES.items():
         value, choices = getattr(config, name), get_args(kind)
         _check(name, value, value in choices, " or ".join(choices))
+    for name in ("lr_step", "lr_gamma"):
+        usual = getattr(config, name) == getattr(Config, name)
+        _check(
+            name, getattr(config, name), usual or config.lr_schedule == "step", "lr_schedule step beside it"
+        )
     lower = config.precision != "fp32"
     _check("precision", config.precision, not lower or config.dtype == "float32", "fp32 beside dtype float64")
     if config.model not in MODELS:  # the name only: importing a network imports torch

@@ -1,5 +1,7 @@
 """A user's mistake is one line."""
 
+import pickle
+
 from pfl.errors import InvalidInput, unknown_name
 
 
@@ -13,6 +15,11 @@ def test_a_value_of_any_kind_and_length_is_shown_in_one_line():
     assert str(InvalidInput("name", "a\nb", "a name")) == r"name: 'a\nb' is not accepted; expected a name"
     assert str(InvalidInput("name", "\udcff", "a name")) == r"name: '\udcff' is not accepted; expected a name"
     assert len(str(InvalidInput("name", "9" * 100_000, "a name"))) < 600
+
+
+def test_a_process_that_fails_says_the_same_line():
+    error = InvalidInput("participation", "1.5", "a number in (0, 1]")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_an_unknown_name_brings_the_nearest():

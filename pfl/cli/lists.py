@@ -48,12 +48,12 @@ def _hyperparameters(name: str) -> list[str]:
 def _method_table() -> str:
     """The methods as a Markdown table; what they mix, keep and send is observed, not declared."""
     from pfl.methods import METHODS
-    from pfl.overview import observe
+    from pfl.overview import overview
 
     head = "| method | source | mixed | own state | model sizes down, up | hyperparameters |"
     lines = [head, "| --- | --- | --- | --- | --- | --- |"]
     for name in METHODS:
-        seen = observe(name)
+        seen = overview(name)
         mixed = "<br>".join(f"{group}: {', then '.join(kinds)}" for group, kinds in seen.mixed.items())
         state = ", ".join(seen.state) or "none"
         parameters = "<br>".join(_hyperparameters(name)) or "none"

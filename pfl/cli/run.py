@@ -57,6 +57,14 @@ def run(
     lr: Annotated[float, typer.Option(help="Learning rate of SGD.")] = DEFAULT.lr,
     momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = DEFAULT.momentum,
     weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = DEFAULT.weight_decay,
+    lr_schedule: Annotated[
+        str, typer.Option(help="Learning rate over the rounds: constant, step or cosine.")
+    ] = DEFAULT.lr_schedule,
+    lr_step: Annotated[int, typer.Option(help="Rounds between two steps of the schedule.")] = DEFAULT.lr_step,
+    lr_gamma: Annotated[float, typer.Option(help="Factor of the rate at each step.")] = DEFAULT.lr_gamma,
+    lr_warmup: Annotated[
+        int, typer.Option(help="Rounds of linear warm-up before the schedule.")
+    ] = DEFAULT.lr_warmup,
     batch_order: Annotated[
         str, typer.Option(help="Minibatches: shuffled, fixed, or a class_stream.")
     ] = DEFAULT.batch_order,
@@ -137,6 +145,10 @@ def run(
         lr=lr,
         momentum=momentum,
         weight_decay=weight_decay,
+        lr_schedule=lr_schedule,  # type: ignore[arg-type]
+        lr_step=lr_step,
+        lr_gamma=lr_gamma,
+        lr_warmup=lr_warmup,
         batch_order=batch_order,  # type: ignore[arg-type]
         augmentation=augmentation,  # type: ignore[arg-type]
         input_scale=input_scale,  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pfl.engine.client import Batch, Client
+from pfl.engine.local import ADAPTATION
 from pfl.engine.method import Method, Moment
 from pfl.engine.metrics import Accuracy, Moments
 from pfl.engine.server import Server
@@ -56,7 +57,7 @@ def evaluate(
         clients, samples = server.everybody[part], server.federation.test[part]
         tensors: Mapping[str, Tensor] = method.personal(server, moment, part)
         if moment == "adapted":
-            tensors = server.train("adaptation", clients, tensors, method.adaptation(server)).tensors
+            tensors = server.train(ADAPTATION, clients, tensors, method.adaptation(server)).tensors
         tested = [k for k, index in enumerate(samples) if len(index)]
         keys = _checksums(server, part, tensors, tested)
         new = {k: key for k, key in keys.items() if key not in known}

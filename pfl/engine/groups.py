@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pfl.engine.mixing import Identity, Matrix, Mixing
+from pfl.errors import unknown_name
 from pfl.models._network import Network
 
 
@@ -47,7 +48,12 @@ class Groups:
             **{f"stage:{name}": of(*modules) for name, modules in net.stages.items()},
         }
 
+    def __contains__(self, group: str) -> bool:
+        return group in self._names
+
     def __getitem__(self, group: str) -> tuple[str, ...]:
+        if group not in self._names:
+            raise unknown_name("group", group, self._names)
         return self._names[group]
 
     def trained(self, groups: Iterable[str]) -> tuple[str, ...]:
@@ -55,10 +61,10 @@ class Groups:
         chosen = {name for group in groups for name in self[group]}
         return tuple(name for name in self.trainable if name in chosen)
 
-    def resolve(self, mixing: Mixing, bn_stats: str) -> dict[str, Matrix]:
-        """Tensor name to matrix. Tensors that no group of ``mixing`` names get the identity; so do batch
-        norm's statistics where ``bn_stats`` is "local"."""
-        matrices: dict[str, Matrix] = dict.fromkeys(self["all"], Identity())
+    def resolve(self, mixing: Mixing, bn_stats: str) -> dict[str, Matrix | Tensor]:
+        """Tensor name to matrix or new value. Tensors that no group of ``mixing`` names get the identity; so
+        do batch norm's statistics where ``bn_stats`` is "local"."""
+        matrices: dict[str, Matrix | Tensor] = dict.fromkeys(self["all"], Identity())
         for group, matrix in mixing.items():
             matrices.update(dict.fromkeys(self[group], matrix))
         if bn_stats == "local":

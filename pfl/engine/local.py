@@ -23,6 +23,9 @@ from pfl.models._layers import BatchNorm2d, Dropout, SingleClientMode
 from pfl.models._network import Network
 from pfl.rng import generator, integer_seed
 
+ADAPTATION = "adaptation"
+"""The purpose of what clients train before an evaluation; its learning rate follows no schedule."""
+
 KEY_STRIDE = 1000  # between the keys of two steps; leaves room for a key a layer
 
 
@@ -160,6 +163,11 @@ class Task:
             for phase in self.phases[0]
         ]
         return (*phases, tuple(self.start), tuple(self.state))
+
+    def lr(self, k: int, phase: Phase) -> float:
+        """The learning rate of the k-th client in a phase."""
+        config = self.programs[k].config
+        return (config.lr if self.purpose == ADAPTATION else config.lr_in(self.round)) * phase.lr
 
     @property
     def repeats(self) -> bool:

@@ -33,7 +33,9 @@ class LoopBackend:
             loss = torch.zeros((), dtype=torch.float64, device=program.federation.device)
             for phase, plans in zip(task.phases[k], schedule, strict=True):
                 run = _run_steps if phase.step or phase.gradient else _run_sgd
-                loss += run(program, phase, plans, Client(program.net, params, start, rows))
+                loss += run(
+                    program, phase, task.lr(k, phase), plans, Client(program.net, params, start, rows)
+                )
                 samples += phase.repeat * sum(len(batch) for plan in plans for batch in plan.batches)
             losses.append(loss / max(sum(map(len, schedule)), 1))
         return Trained(tensors, state, torch.stack(losses), samples)
@@ -89,7 +91,7 @@ def _batch(program: Program, index: np.ndarray, plan: StepBatches, number: int =
     return Batch(x, y, None, noise, key)
 
 
-def _run_sgd(program: Program, phase: Phase, plans: list[StepBatches], client: Client) -> Tensor:
+def _run_sgd(program: Program, phase: Phase, lr: float, plans: list[StepBatches], client: Client) -> Tensor:
     """SGD on the client's parameters, in place; returns the sum of the losses of its steps."""
     trained = program.prepare(phase)
     # The leaves share the memory of the parameters, so that SGD moves both.
@@ -97,7 +99,7 @@ def _run_sgd(program: Program, phase: Phase, plans: list[StepBatches], client: C
     client = program.client({**client.params, **leaves}, client.start, client.state, trained)
     bind(client.net, client.params)
     weights = list(leaves.values())
-    optimiser = SGD(program.config, program.config.lr * phase.lr, weights)
+    optimiser = SGD(program.config, lr, weights)
     loss_of = program.loss(phase)
     total = torch.zeros((), dtype=torch.float64, device=program.federation.device)
     for plan in plans:
@@ -113,11 +115,10 @@ def _run_sgd(program: Program, phase: Phase, plans: list[StepBatches], client: C
 
 
 @torch.no_grad()
-def _run_steps(program: Program, phase: Phase, plans: list[StepBatches], client: Client) -> Tensor:
+def _run_steps(program: Program, phase: Phase, lr: float, plans: list[StepBatches], client: Client) -> Tensor:
     """The phase's own steps, or SGD along its own gradients, on the client's tensors, in place."""
     trained = program.prepare(phase)
     client = program.client(client.params, client.start, client.state, trained, _SingleClient)
-    lr = program.config.lr * phase.lr
     optimiser = SGD(program.config, lr, list(client.weights.values()))
     total = torch.zeros((), dtype=torch.float64, device=program.federation.device)
     for plan in plans:

@@ -3,16 +3,13 @@
 A round of the engine is
 
 1. ``participants``: who takes part;
-2. ``before_dispatch``: the server's computation on the stored models; ``dispatch``: what each participant
-   starts from, by default its own row of the bank; ``prepare`` and ``send``: what else the server computes
-   and sends;
-3. ``phases`` and ``loss``: the participant's local program, written for one client;
-4. ``update``: the server's computation on what came back;
-5. ``aggregate``: how the bank's rows are mixed, for every parameter group; ``finish``: what is done after;
-6. at an evaluation, ``adaptation``: what a client trains before it is tested, and ``logits`` or ``scores``.
+2. ``dispatch``: what the server computes before training, and what the participants start from;
+3. ``phases`` and ``loss``: the participants' local program, written for one client;
+4. ``aggregate``: what the server computes from the uploads, and how the stored models are mixed;
+5. at an evaluation, ``adaptation``: what a client trains before it is tested, and ``logits`` or ``scores``.
 
-``participants``, ``dispatch``, ``phases``, ``personal`` and ``traffic`` change no state: asked twice, they
-answer the same.
+``initialise``, ``dispatch`` and ``aggregate`` change the method's state. All other hooks change none: called
+twice, they return the same. The engine counts the traffic; see `Server.count`.
 
 A method needs few of these. It never loops over clients, never moves a tensor to a device and, in local
 training, never touches an optimiser.
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pfl.config import Config
+    from pfl.data.federation import Federation
     from pfl.engine.client import Batch, Client, LocalGradient, LocalStep, Loss
     from pfl.engine.server import Server
     from pfl.models._network import Network
@@ -108,7 +106,7 @@ class Method:
 
     # ---- the hooks -------------------------------------------------------------------------------------
 
-    def client_network(self, network: Network, server: Server) -> Network:
+    def client_network(self, network: Network, federation: Federation) -> Network:
         """The networks that a client holds: ``network``, with further submodules added to it if need be."""
         return network
 
@@ -119,20 +117,13 @@ class Method:
         """(K,) clients of this round; by default sampled, the same for every method."""
         return server.sample_clients()
 
-    def before_dispatch(self, server: Server) -> None:
-        """The server's computation on the stored models, before they are mixed for the participants."""
-
     def dispatch(self, server: Server) -> Mixing:
-        """What the participants start from, as a mixing of the bank; groups left out are their own."""
-        return {}
+        """What the participants start from; the server's work before local training belongs here.
 
-    def prepare(self, server: Server) -> None:
-        """The server's computation before local training; ``server.received`` may be changed here."""
-
-    def send(self, server: Server) -> Mapping[str, Tensor]:
-        """What clients are sent besides their tensors: name to (K, ...), or to (1, ...) for all alike.
-
-        It appears in ``client.state`` under its name, in the round's local training.
+        Returns:
+            Group name to the matrix that mixes the stored models; groups left out are the participants' own.
+            And name to a tensor that is sent, (K, ...) or (1, ...) for all alike. One of the client's tensors
+            is replaced by it; any other name is found in ``client.state`` during the round's local training.
         """
         return {}
 
@@ -149,15 +140,14 @@ class Method:
         logits: Tensor = client.net(x)
         return logits
 
-    def update(self, server: Server) -> None:
-        """The server's computation between upload and aggregation."""
-
     def aggregate(self, server: Server) -> Mixing:
-        """How the bank's rows are mixed after the uploads; groups left out stay as they are."""
-        return {}
+        """How the stored models are mixed after training; the server's work on the uploads belongs here.
 
-    def finish(self, server: Server) -> None:
-        """The server's computation after aggregation; ``server.bank`` may be changed here."""
+        Returns:
+            Group name to matrix; groups left out stay as each client trained them. And name of a tensor to
+            the new value (1, *shape) that the server computed for all clients.
+        """
+        return {}
 
     def adaptation(self, server: Server) -> tuple[Phase, ...]:
         """What every client trains, from the aggregated model, before the evaluation "adapted"."""
@@ -174,14 +164,6 @@ class Method:
     def client_groups(self, server: Server) -> Mapping[str, Tensor]:
         """Groups of clients, name to (n,) bool, whose accuracies are reported by themselves as well."""
         return {}
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        """Scalars sent down to the participants and up by them in this round, all together.
-
-        By default every tensor that some mixing of the round moves between clients, once each way.
-        """
-        mixed = len(server.participants) * server.mixed_scalars()
-        return mixed, mixed
 
     def warnings(self, config: Config) -> tuple[str, ...]:
         """One line for each way in which the method merely degenerates under ``config``."""

@@ -1,7 +1,8 @@
 """Mixing matrices over the rows of a bank (methods.md section 2.1).
 
 A mixing says, for each parameter group, which row-stochastic matrix W turns the clients' stored rows into
-their new ones: ``new[i] = sum_j W[i, j] * old[j]``.
+their new ones: ``new[i] = sum_j W[i, j] * old[j]``. In place of a matrix a single tensor may have its new
+value, which the server computed itself.
 """
 
 from __future__ import annotations
@@ -29,11 +30,6 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Replaced:
-    """No mixing: the server made the group's tensors itself and gave them to everybody."""
-
-
-@dataclass(frozen=True)
 class Average:
     """W = own * I + 1 p^T over the participants of the round: the group is global.
 
@@ -57,12 +53,15 @@ class Dense:
         rows: (R,) clients whose rows change; None: all clients.
         sources: (S,) clients that are read; None: all clients.
         own: (R,) weight of the row's own old value; None: 0.
+        downloads: models that the participants receive, all together, where they mix for themselves; None:
+            each receives its mixture.
     """
 
     matrix: Tensor
     rows: Tensor | None = None
     sources: Tensor | None = None
     own: Tensor | None = None
+    downloads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -102,14 +101,15 @@ class Masked:
         return self.inside.rows
 
 
-Matrix = Identity | Replaced | Average | Dense | DeltaMix | Masked
-Mixing = Mapping[str, Matrix]
-"""Group name to matrix. A later entry overrides an earlier one on the tensors that both name."""
+Matrix = Identity | Average | Dense | DeltaMix | Masked
+Mixing = Mapping[str, "Matrix | Tensor"]
+"""Group name to matrix, or tensor name to a new value that the server computed. A later entry overrides an
+earlier one on the tensors that both name."""
 
 
 def check_rows(matrix: Matrix) -> None:
     """Assert that W is non-negative with rows that sum to 1 (the printed defects of several papers)."""
-    if isinstance(matrix, Identity | Replaced):
+    if isinstance(matrix, Identity):
         return
     if isinstance(matrix, Masked):
         check_rows(matrix.inside)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -20,17 +20,18 @@ from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import (
     Average,
     ClientStore,
+    CopyOnWriteTensor,
     DeltaMix,
     Dense,
     Identity,
     Masked,
     Matrix,
     Mixing,
-    Replaced,
     check_rows,
     mixed,
     normalised,
 )
+from pfl.engine.traffic import Traffic, Uploads
 from pfl.models._network import Network
 from pfl.rng import generator
 
@@ -41,10 +42,9 @@ class Server:
     """What the server knows and stores. One for each seed.
 
     Args:
-        build: builds the client's networks, whose tensors are the common initialisation; called with this
-            server while it has configuration, federation and seed only.
+        net: the client's networks, whose tensors are the common initialisation.
         backend: runs local programs, for `train` and `collect`.
-        template: networks that backends bind tensors to; by default those that ``build`` returns.
+        template: networks that backends bind tensors to; by default ``net``.
 
     Attributes:
         program: the clients' local program.
@@ -59,9 +59,10 @@ class Server:
         round: the current round, from 1; 0 before the first.
         participants: (K,) clients of the current round.
         received: name to (K, *shape), what the participants started from.
-        uploads: name to (K, *shape), what they trained.
-        matrices: name to the matrix that mixed the tensor in this round, in dispatch or aggregation.
-        sent: what the server sent besides the clients' tensors, as `Method.send` returned it.
+        sent: what they were sent besides their own tensors: name to (K, ...), or to (1, ...) for all alike.
+        trained: name to (K, *shape), what they trained, for the work that they do themselves (`collect`).
+        matrices: name to what mixed or replaced the tensor in this round, in dispatch or aggregation.
+        traffic: of this round.
         state: the method's tensors on the server.
         client_state: the method's tensors of all clients, (n, ...) each.
     """
@@ -72,7 +73,7 @@ class Server:
         federation: Federation,
         seed: int,
         method: Method,
-        build: Callable[[Server], Network],
+        net: Network,
         backend: Backend,
         template: Network | None = None,
     ):
@@ -89,20 +90,22 @@ class Server:
         self.state: dict[str, Tensor] = {}
         self.client_state: dict[str, Tensor] = {}
         self.received: dict[str, Tensor] = {}
-        self.uploads: dict[str, Tensor] = {}
-        self.sent: Mapping[str, Tensor] = {}
-        net = build(self)
+        self.sent: dict[str, Tensor] = {}
+        self.trained: dict[str, Tensor] = {}
+        self.matrices: dict[str, Matrix | Tensor] = {}
+        self.traffic = Traffic()
         self.groups = Groups(net)
+        self._moving = {*self.groups.trainable, *self.groups["bn_stats"]}  # what training changes
         tensors = {**dict(net.named_parameters()), **dict(net.named_buffers())}
         initial = {name: tensor.detach().clone().unsqueeze(0) for name, tensor in tensors.items()}
         everybody = self.clients * sum(tensor.numel() * tensor.element_size() for tensor in initial.values())
         home = torch.device("cpu") if everybody > LARGEST_ON_DEVICE else None
         self.bank = ClientStore(initial, self.clients, home)
         self.local = ClientStore({}, self.clients, home)
-        method.initialise(self)
-        self.to_device()
         self.program = Program(method, template or net, self.groups, config, federation)
         self._backend = backend
+        method.initialise(self)
+        self.to_device()
 
     def to_device(self) -> None:
         """Move the method's state to the device of the federation."""
@@ -168,13 +171,22 @@ class Server:
             names -= set(self.groups["bn_stats"])
         return sum(self.bank.shape(name).numel() for name in names)
 
-    def mixed_scalars(self) -> int:
-        """Scalars of one client that some mixing of this round moves between clients."""
-        return sum(
-            self.bank.shape(name).numel()
-            for name, matrix in self.matrices.items()
-            if not isinstance(matrix, Identity | Replaced)
-        )
+    @property
+    def uploads(self) -> Uploads:
+        """``trained`` as the server reads it: name to (K, *shape); what is read is counted as traffic."""
+        return Uploads(self.trained, self.traffic)
+
+    def count(self, what: str, down: int = 0, up: int = 0) -> None:
+        """Count traffic of this round that the engine does not see, or sees wrongly.
+
+        The engine counts every tensor that a mixing moves, that dispatch sends, that aggregation replaces, or
+        that the server reads from `uploads`.
+
+        Args:
+            what: a name; that of a tensor replaces what the engine counts for it.
+            down, up: scalars, all participants together.
+        """
+        self.traffic.state(what, down, up)
 
     def personal(self, moment: str, clients: slice = slice(None)) -> dict[str, Tensor]:
         """Tensors of consecutive ``clients``, (K, *shape) each: the bank, or what local training left."""
@@ -202,7 +214,7 @@ class Server:
 
         Args:
             purpose: of the random streams; the round is part of their key.
-            sent: as `Method.send` returns it.
+            sent: as in the attribute ``sent``.
         """
         task = self.task(purpose, clients, tensors, phases, sent or {})
         with self._on_the_clock():
@@ -275,60 +287,98 @@ class Server:
 
     # ---- a round ----------------------------------------------------------------------------------------
 
-    def begin_round(self, dispatch: Mixing) -> None:
-        """Give every participant what it starts from."""
+    def next_round(self) -> None:
+        """Begin the next round; nothing has been sent in it yet."""
+        self.round += 1
+        self.traffic = Traffic()
+
+    def dispatch(self, start: Mixing) -> None:
+        """Give every participant what `Method.dispatch` returned."""
+        present = len(self.participants)
+        self.sent = {}
+        mixing = {}
+        for name, value in start.items():
+            if isinstance(value, Tensor) and name not in self.groups:
+                self.sent[name] = value
+                self.traffic.add(name, down=present * value[0].numel())
+            else:
+                mixing[name] = value
         self.received = self.bank.rows(self.participants)
-        self.matrices = self._resolved(dispatch)
+        self.matrices = self._resolved(mixing)
         for name, matrix in self.matrices.items():
-            if isinstance(matrix, Dense | Masked):
+            self._count(name, matrix)
+            if isinstance(matrix, Tensor):
+                self.received[name] = matrix.expand_as(self.received[name])
+            elif isinstance(matrix, Dense | Masked):
                 self.received[name] = mixed(self.bank.stacks[name], matrix)
+            elif not isinstance(matrix, Identity):
+                raise TypeError(
+                    f"dispatch, {name}: {type(matrix).__name__} mixes what was trained, not stored"
+                )
 
     def receive(self, task: Task, trained: Trained) -> None:
         """Take in what the participants trained. Only this moves their class streams on."""
         self.positions[task.clients] += torch.tensor(task.batches_consumed())
-        self.uploads = trained.tensors
+        self.trained = trained.tensors
         for name, stack in self.client_state.items():
             stack[self.participants] = trained.state[name]
+        for name in self.local.stacks:
+            self.local.write(name, self.participants, self.trained[name])
 
-    def end_round(self, aggregate: Mixing) -> None:
-        """Put the uploads into the bank and mix its rows."""
-        for name, matrix in self._resolved(aggregate).items():
-            upload = self.uploads[name]
-            if name in self.local or not isinstance(matrix, Identity):
-                if name not in self.local:
-                    self.local.stacks[name] = self.bank.stacks[name].copy()
-                self.local.write(name, self.participants, upload)
-            if isinstance(matrix, Average):
-                self.bank.share(name, self._averaged(name, matrix))
-            elif isinstance(matrix, DeltaMix):
-                self.bank.write(name, self.participants, matrix.moved(self.received[name], upload))
-            else:
-                self.bank.write(name, self.participants, upload)
-            if isinstance(matrix, Dense | Masked):
-                self.bank.mix(name, matrix)
+    def aggregate(self, mixing: Mixing) -> None:
+        """Put what the participants trained into the bank; mix its rows as `Method.aggregate` returned."""
+        for name, matrix in self._resolved(mixing).items():
+            self._count(name, matrix)
             if not isinstance(matrix, Identity):
                 self.matrices[name] = matrix
+                if name in self._moving:
+                    self.last_trained(name)
+            if isinstance(matrix, Tensor):
+                self.bank.share(name, matrix[0])
+            elif isinstance(matrix, Average):
+                self.bank.share(name, self.averaged(name, matrix)[0])
+            elif isinstance(matrix, DeltaMix):
+                moved = matrix.moved(self.received[name], self.trained[name])
+                self.bank.write(name, self.participants, moved)
+            else:
+                self.bank.write(name, self.participants, self.trained[name])
+            if isinstance(matrix, Dense | Masked):
+                self.bank.mix(name, matrix)
 
-    def replace(self, tensors: Mapping[str, Tensor]) -> None:
-        """Make ``tensors`` (*shape), the server's own, everybody's; ``local`` keeps what training left.
+    def last_trained(self, name: str) -> CopyOnWriteTensor:
+        """(n, *shape) as each client's last local training left it; stored from the first call on."""
+        if name not in self.local:
+            self.local.stacks[name] = self.bank.stacks[name].copy()
+            self.local.write(name, self.participants, self.trained[name])
+        return self.local.stacks[name]
 
-        To be called in `Method.finish`.
-        """
-        for name, tensor in tensors.items():
-            self.local.stacks.setdefault(name, self.bank.stacks[name])
-            self.bank.share(name, tensor)
-            self.matrices[name] = Replaced()
+    def averaged(self, name: str, average: Average) -> Tensor:
+        """The mean (1, *shape) of what clients trained; for `Method.aggregate`."""
+        self._count(name, average)
+        sources = average.sources
+        models = self.trained[name] if sources is None else self.last_trained(name)[sources]
+        weights = average.weights.to(models.dtype)
+        new = (weights @ models.flatten(1)).view(1, *models.shape[1:])
+        return new if average.own is None else new + average.own.to(models.dtype) * self.bank[name][0]
 
-    def _resolved(self, mixing: Mixing) -> dict[str, Matrix]:
-        """Tensor name to matrix; a matrix that many tensors share is checked once."""
+    def _resolved(self, mixing: Mixing) -> dict[str, Matrix | Tensor]:
+        """Tensor name to matrix or new value; a matrix that many tensors share is checked once."""
         matrices = self.groups.resolve(mixing, self.config.bn_stats)
         for matrix in {id(matrix): matrix for matrix in matrices.values()}.values():
-            check_rows(matrix)
+            if not isinstance(matrix, Tensor):
+                check_rows(matrix)
         return matrices
 
-    def _averaged(self, name: str, matrix: Average) -> Tensor:
-        """The new value (*shape) of a tensor that all clients share."""
-        models = self.uploads[name] if matrix.sources is None else self.local.stacks[name][matrix.sources]
-        weights = matrix.weights.to(models.dtype)
-        new = (weights @ models.flatten(1)).view(models.shape[1:])
-        return new if matrix.own is None else new + matrix.own.to(models.dtype) * self.bank[name][0]
+    def _count(self, name: str, matrix: Matrix | Tensor) -> None:
+        """Count one of the clients' tensors as traffic, if ``matrix`` moves or replaces it."""
+        if isinstance(matrix, Identity):
+            return
+        down = up = len(self.participants)  # copies
+        if isinstance(matrix, Tensor):
+            up = 0
+        elif isinstance(matrix, Dense) and matrix.downloads is not None:
+            down = matrix.downloads
+        elif isinstance(matrix, Average) and matrix.sources is not None:
+            up = len(matrix.sources)
+        size = self.bank.shape(name).numel()
+        self.traffic.add(name, down * size, up * size)

@@ -33,9 +33,9 @@ OnRound = Callable[[int, int, Evaluated | None], object]
 """Called after every round with the round, the number of rounds, and the newest evaluation (of the first
 seed)."""
 
-Observe = Callable[[Server, Network], Any]
+Measure = Callable[[Server, Network], Any]
 """Called after every round with the state of a seed's federation and with the clients' network, to which a
-client's tensors can be bound; its answers other than None are kept: numbers, strings, lists, dictionaries."""
+client's tensors can be bound. What it returns, unless None, is kept: numbers, strings, lists, mappings."""
 
 
 @dataclass
@@ -45,13 +45,13 @@ class Result:
     Attributes:
         metrics: accuracies, curves, per-client accuracies and traffic.
         measured: time and memory.
-        observations: what the observer answered, round after round.
+        measurements: what `measure` returned after each round, other than None.
     """
 
     seed: int
     metrics: Metrics
     measured: Measured
-    observations: list[Any] = field(default_factory=list)
+    measurements: list[Any] = field(default_factory=list)
 
 
 @dataclass
@@ -67,7 +67,7 @@ class _Run:
     losses: list[float] = field(default_factory=list)  # of the rounds since the last evaluation
     diverged_at: int | None = None
     known: Known = field(default_factory=dict)
-    observations: list[Any] = field(default_factory=list)
+    measurements: list[Any] = field(default_factory=list)
 
     def state(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _PLAIN}
@@ -81,7 +81,7 @@ class _Run:
         self.history = list(map(Evaluated.from_json, state["history"]))
 
 
-_PLAIN = ("per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "observations")
+_PLAIN = ("per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "measurements")
 
 
 class Simulation:
@@ -94,7 +94,7 @@ class Simulation:
         federation: the clients' data, for all seeds or for each.
         seeds: one federation under way for each, in each configuration.
         backend: runs local programs and evaluations.
-        observe: called after every round, with the federation of each seed.
+        measure: called after every round, with the federation of each seed.
         moments: as in `pfl.config.Execution`.
     """
 
@@ -106,14 +106,14 @@ class Simulation:
         federation: Federation | Sequence[Federation],
         seeds: Sequence[int],
         backend: Backend,
-        observe: Observe | None = None,
+        measure: Measure | None = None,
         moments: Sequence[str] = (),
     ):
         federations = [federation] * len(seeds) if isinstance(federation, Federation) else federation
         self.moments = moments
         self.configs = configs
         self.config = configs[0]
-        self.observe = observe
+        self.measure = measure
         self.network = network
         self.federation = federations[0]
         self.backend = backend
@@ -128,21 +128,18 @@ class Simulation:
     def _start(self, config: Config, method: Method, federation: Federation, seed: int) -> _Run:
         # One template serves all runs: backends bind each client's own tensors to it.
         template = self.runs[0].server.program.net if self.runs else None
+        net = self._build(method, federation, seed)
+        return _Run(method, Server(config, federation, seed, method, net, self.backend, template))
 
-        def build(server: Server) -> Network:
-            return self._build(method, server)
-
-        return _Run(method, Server(config, federation, seed, method, build, self.backend, template))
-
-    def _build(self, method: Method, server: Server) -> Network:
+    def _build(self, method: Method, federation: Federation, seed: int) -> Network:
+        """A client's networks with the common initialisation of ``seed``."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(integer_seed(server.seed, "initialisation"))
-            network = self.network(self.federation.shape, self.federation.classes)
-            net = method.client_network(network, server)
+            torch.manual_seed(integer_seed(seed, "initialisation"))
+            net = method.client_network(self.network(federation.shape, federation.classes), federation)
         for module in net.modules():
             if isinstance(module, Network):  # a method may have given its clients a second one
                 module.bf16 = self.config.precision == "bf16"
-        return net.to(device=self.federation.device, dtype=self.federation.dtype)
+        return net.to(device=federation.device, dtype=federation.dtype)
 
     @property
     def round(self) -> int:
@@ -209,27 +206,22 @@ class Simulation:
 
     def _begin(self, run: _Run) -> Task:
         method, server = run.method, run.server
-        server.round += 1
+        server.next_round()
         server.participants = method.participants(server)
-        method.before_dispatch(server)
-        server.begin_round(method.dispatch(server))
-        method.prepare(server)
-        server.sent = method.send(server)
+        server.dispatch(method.dispatch(server))
         phases = method.phases(server)
         return server.task("batches", server.participants, server.received, phases, server.sent)
 
     def _end(self, run: _Run, losses: list[float]) -> None:
         method, server = run.method, run.server
-        method.update(server)
-        server.end_round(method.aggregate(server))
-        method.finish(server)
-        self.training_seconds += server.client_seconds
-        if self.observe:
-            seen = self.observe(server, self.program.net)
-            run.observations += [] if seen is None else [seen]
-        down, up = method.traffic(server)
+        server.aggregate(method.aggregate(server))
+        down, up = server.traffic.total
         run.bytes_down += BYTES_PER_SCALAR * down
         run.bytes_up += BYTES_PER_SCALAR * up
+        self.training_seconds += server.client_seconds
+        if self.measure:
+            seen = self.measure(server, self.program.net)
+            run.measurements += [] if seen is None else [seen]
         run.losses.append(sum(losses) / len(losses))
         if not torch.isfinite(torch.tensor(losses)).all():
             run.diverged_at = server.round
@@ -309,7 +301,7 @@ class Simulation:
             )
             for client, accuracy in enumerate(run.per_client.tolist())
         )
-        similarities = server.config.observe == "similarities" and run.observations
+        similarities = server.config.observe == "similarities" and run.measurements
         metrics = Metrics(
             headline=run.method.headline,
             rounds=tuple(run.history),
@@ -317,7 +309,7 @@ class Simulation:
             bytes_down=run.bytes_down,
             bytes_up=run.bytes_up,
             pretrained=self.program.net.pretrained,
-            similarities=run.observations[-1] if similarities else None,
+            similarities=run.measurements[-1] if similarities else None,
             diverged_at=run.diverged_at,
         )
         measured = Measured(
@@ -326,4 +318,4 @@ class Simulation:
             samples_per_second=self.samples / self.training_seconds if self.training_seconds else 0.0,
             peak_memory_bytes=peak_memory(self.federation.device),
         )
-        return Result(server.seed, metrics, measured, run.observations)
+        return Result(server.seed, metrics, measured, run.measurements)

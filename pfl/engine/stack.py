@@ -24,24 +24,27 @@ class PerClientHyperparameters:
     """The learning rate and the method's numbers in a phase of a stack.
 
     Args:
-        programs, phases: (K,) of each client, alike but for these numbers.
+        programs, phases, rates: (K,) of each client, alike but for these numbers.
 
     Attributes:
         common: name to number, those that are the same for all clients, in a tuple.
-        own: name to (K,), those in which they differ.
+        own: name to (K,), those in which they differ, or which a schedule moves.
     """
 
-    def __init__(self, programs: Sequence[Program], phases: Sequence[Phase]):
+    def __init__(self, programs: Sequence[Program], phases: Sequence[Phase], rates: Sequence[float]):
         self.program, self.phase = programs[0], phases[0]
         federation = self.program.federation
-        values = {"lr": [one.config.lr * phase.lr for one, phase in zip(programs, phases, strict=True)]}
+        config = self.program.config
+        moves = {"lr"} if config.lr_schedule != "constant" or config.lr_warmup else set()
+        values = {"lr": list(rates)}
         for name in self.program.method.numbers():
             values[name] = [getattr(one.method, name) for one in programs]
-        self.common = tuple((name, found[0]) for name, found in values.items() if len(set(found)) == 1)
+        common = {name for name, found in values.items() if len(set(found)) == 1} - moves
+        self.common = tuple((name, found[0]) for name, found in values.items() if name in common)
         self.own = {
             name: torch.tensor(found, dtype=federation.dtype, device=federation.device)
             for name, found in values.items()
-            if len(set(found)) > 1
+            if name not in common
         }
 
     @property

@@ -71,7 +71,11 @@ class StackedBackend:
         steps = np.array([sum(map(len, schedule)) for schedule in schedules])
         order = np.argsort(-steps, kind="stable")
         numbers = [
-            PerClientHyperparameters([task.programs[k] for k in order], [task.phases[k][i] for k in order])
+            PerClientHyperparameters(
+                [task.programs[k] for k in order],
+                [task.phases[k][i] for k in order],
+                [task.lr(k, task.phases[k][i]) for k in order],
+            )
             for i in range(len(task.phases[0]))
         ]
         stack = self._stack(task, numbers)

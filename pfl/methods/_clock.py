@@ -48,12 +48,12 @@ class Clocked(Method):
         return (Phase(steps=self.steps or None),)
 
     def aggregate(self, server: Server) -> Mixing:
-        arrivals = self.arrivals(server)
-        return {"all": Average(normalised(server.sizes[arrivals]), sources=arrivals)}
+        return {"all": self.mean(server)}
 
-    def traffic(self, server: Server) -> tuple[int, int]:
-        model = server.scalars("all")
-        return len(server.participants) * model, len(self.arrivals(server)) * model
+    def mean(self, server: Server) -> Average:
+        """The size-weighted mean of all arrivals."""
+        arrivals = self.arrivals(server)
+        return Average(normalised(server.sizes[arrivals]), sources=arrivals)
 
     def warnings(self, config: Config) -> tuple[str, ...]:
         if config.participation < 1:

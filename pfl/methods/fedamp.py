@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pfl.engine.client import Batch, Client
+    from pfl.engine.mixing import Mixing
     from pfl.engine.server import Server
 
 
@@ -66,21 +67,18 @@ class FedAMP(Method):
     sigma: float = hyper(1.0, "raw, heur: sigma", low=1e-12)
     self_weight: float = hyper(0.1, "heur: xi_ii", low=0.0, high=1.0)
 
-    def send(self, server: Server) -> Mapping[str, Tensor]:
-        models = {name: server.bank[name] for name in server.groups.trainable}
-        mine = {name: server.received[name] for name in models}
-        clouds = Dense(self._attention(mine, models, server.participants))
+    def dispatch(self, server: Server) -> Mixing:
+        names, present = server.groups.trainable, server.participants
+        server.count("models", up=len(present) * server.scalars(*names))
+        models = {name: server.bank[name] for name in names}
+        mine = {name: models[name][present] for name in names}
+        clouds = Dense(self._attention(mine, models, present))
         check_rows(clouds)
         return {f"cloud.{name}": mixed(stack, clouds) for name, stack in models.items()}
 
     def loss(self, client: Client, batch: Batch) -> Tensor:
         cloud = {name: client.state[f"cloud.{name}"] for name in client.weights}
         return super().loss(client, batch) + self.mu / 2 * client.distance_squared(cloud)
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        parameters = server.scalars("all") - server.scalars("bn_stats")
-        total = len(server.participants) * parameters
-        return total, total
 
     def _attention(self, mine: Mapping[str, Tensor], models: Mapping[str, Tensor], own: Tensor) -> Tensor:
         """xi (K, n) of ``mine``, name to (K, *shape): the rows ``own`` (K,) of ``models`` (n, *shape)."""

@@ -37,7 +37,7 @@ class FedAP(Method):
     row i of W over the stored models, with its own batch norm. What it trains replaces its stored model.
 
     Source: Lu et al., IEEE Transactions on Big Data 2022, https://arxiv.org/abs/2112.00734, Algorithm 1.
-    State: ``server.state["weights"]`` (n, n), W; ``moments``, scalars of statistics that each client sent.
+    State: ``server.state["weights"]`` (n, n), W.
     Evaluated: each client's stored model, the last that it trained ("post_local", the headline, as in
         FL-bench and pFedSim's tables). "post_aggregation" is the mixed model, row i of W over the stored
         models, which the authors evaluate. During the warm-up both are FedBN's.
@@ -53,15 +53,12 @@ class FedAP(Method):
 
     def initialise(self, server: Server) -> None:
         server.state["weights"] = torch.eye(server.clients, dtype=torch.float64)
-        server.state["moments"] = torch.zeros((), dtype=torch.int64)  # scalars that each client sent of them
-
-    def before_dispatch(self, server: Server) -> None:
-        if self._personalised_rounds(server) == 1:
-            self._compare(server)
 
     def dispatch(self, server: Server) -> Mixing:
         if self._personalised_rounds(server) < 1:
             return {}
+        if self._personalised_rounds(server) == 1:
+            self._compare(server)
         return _all_but_batch_norm(Dense(server.state["weights"][server.participants]))
 
     def aggregate(self, server: Server) -> Mixing:
@@ -78,12 +75,6 @@ class FedAP(Method):
             name: mixed(server.bank.stacks[name], matrix) if isinstance(matrix, Dense) else stored[name]
             for name, matrix in mixing.items()
         }
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        down, up = super().traffic(server)
-        if self._personalised_rounds(server) == 1:
-            up += server.clients * int(server.state["moments"])
-        return down, up
 
     def warm_up(self, rounds: int) -> int:
         return whole_part(self.rho, rounds)
@@ -102,7 +93,7 @@ class FedAP(Method):
         squares = [sums[name] / samples for name in sums if name.startswith("square")]
         variances = [q - m.square() for m, q in zip(means, squares, strict=True)]
         server.state["weights"] = self._weights(means, variances)
-        server.state["moments"].fill_(sum(2 * mean.shape[1] for mean in means))
+        server.count("statistics", up=sum(2 * mean.numel() for mean in means))
 
     def _weights(self, means: list[Tensor], variances: list[Tensor]) -> Tensor:
         """W (n, n) from the layers' statistics, (n, channels) each."""

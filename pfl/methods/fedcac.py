@@ -87,18 +87,14 @@ class FedCAC(Method):
     def aggregate(self, server: Server) -> Mixing:
         present = server.participants
         masks = {name: self._critical(server, name) for name in server.groups.trainable}
+        bits = sum(mask[0].numel() for mask in masks.values())
+        server.count("masks", up=len(present) * math.ceil(bits / 32))
         inside = Dense(normalised(self._collaborators(server, masks)), rows=present, sources=present)
         mixing: dict[str, Matrix] = {"bn_stats": inside} if self.statistics == "critical" else {}
         if self.noncritical == "as_critical":
             return {**mixing, **dict.fromkeys(masks, inside)}
         outside = Dense(normalised(torch.ones_like(inside.matrix[:1])), sources=present)
         return {**mixing, **{name: Masked(mask, inside, outside) for name, mask in masks.items()}}
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        clients, elements = len(server.participants), server.scalars(*server.groups.trainable)
-        statistics = server.scalars("bn_stats") if self.statistics == "critical" else 0
-        down = elements + statistics
-        return clients * down, clients * (down + math.ceil(elements / 32))
 
     def warnings(self, config: Config) -> tuple[str, ...]:
         if self.statistics == "critical" and config.bn_stats == "local":

@@ -55,22 +55,13 @@ class FedDyn(Method):
         dynamic = pull + client.distance_squared() / 2
         return super().loss(client, batch) + client.state["alpha"] * dynamic
 
-    def update(self, server: Server) -> None:
-        for name in server.groups.trainable:
-            moved = server.uploads[name] - server.received[name]
-            server.client_state[f"drift.{name}"][server.participants] += moved
-
     def aggregate(self, server: Server) -> Mixing:
-        return {"all": server.uniform()}
-
-    def finish(self, server: Server) -> None:
-        drift = {name: server.client_state[f"drift.{name}"].mean(0) for name in server.groups.trainable}
-        server.replace({name: server.bank[name][0] + moved for name, moved in drift.items()})
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        # The model that the server makes of the uploads is sent whole, too.
-        models = len(server.participants) * server.scalars("all")
-        return models, models
+        mean, corrected = server.uniform(), {}
+        for name in server.groups.trainable:
+            drift = server.client_state[f"drift.{name}"]
+            drift[server.participants] += server.uploads[name] - server.received[name]
+            corrected[name] = server.averaged(name, mean) + drift.mean(0)
+        return {"all": mean, **corrected}
 
     def _clipped(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
         gradient, loss = client.gradient(self.loss, batches[0])

@@ -36,9 +36,8 @@ class FedFomo(Method):
       previous round, theta_i is one of the candidates and counts towards M.
 
     Source: Zhang et al., ICLR 2021, https://arxiv.org/abs/2012.08565, Algorithm 1.
-    State: ``server.state["affinity"]`` (n, n), at first the identity; ``shares`` and ``chosen`` (K, n), the
-        weights and the models sent in the current round; ``uploaded`` (n,), the previous participants; with
-        ``before_training`` also ``before.NAME`` (n, *shape), every client's b_i.
+    State: ``server.state["affinity"]`` (n, n), at first the identity; ``uploaded`` (n,), the previous
+        participants; with ``before_training`` also ``before.NAME`` (n, *shape), every client's b_i.
     Evaluated: each client's last trained model.
     Differs from the authors: the default baseline is FL-bench's; ``before_training`` is PFLlib's rule and the
         authors', who always add the own model to M others; A sums the raw w_ij as in both libraries, the
@@ -64,37 +63,25 @@ class FedFomo(Method):
     def initialise(self, server: Server) -> None:
         server.hold_out(self.validation)
         server.state["affinity"] = torch.eye(server.clients, dtype=torch.float64)
-        server.state["shares"] = torch.zeros(0, server.clients, dtype=torch.float64)
-        server.state["chosen"] = torch.zeros(0, server.clients, dtype=torch.bool)
         server.state["uploaded"] = torch.zeros(server.clients, dtype=torch.bool)
         if self.baseline == "before_training":
             for name in server.bank.stacks:
                 server.state[f"before.{name}"] = server.bank[name].clone()
 
-    def before_dispatch(self, server: Server) -> None:
+    def dispatch(self, server: Server) -> Mixing:
         present, chosen = server.participants, self._choice(server)
         gains = self._gains(server, chosen)
         server.state["affinity"][present] += gains
-        server.state["shares"] = _shares(gains, present)
-        server.state["chosen"] = chosen
+        server.count("gains", up=int(chosen.sum()))
+        own = chosen.gather(1, present[:, None])  # a client already has its own model
+        return {"all": Dense(_shares(gains, present), downloads=int(chosen.sum() - own.sum()))}
 
-    def dispatch(self, server: Server) -> Mixing:
-        return {"all": Dense(server.state["shares"])}
-
-    def prepare(self, server: Server) -> None:
+    def aggregate(self, server: Server) -> Mixing:
+        server.state["uploaded"].zero_()[server.participants] = True
         if self.baseline == "before_training":
             for name, start in server.received.items():
                 server.state[f"before.{name}"][server.participants] = start
-
-    def finish(self, server: Server) -> None:
-        server.state["uploaded"] = torch.zeros_like(server.state["uploaded"])
-        server.state["uploaded"][server.participants] = True
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        chosen, model = server.state["chosen"], server.scalars("all")
-        own = chosen.gather(1, server.participants[:, None])  # a client already has its own model
-        sent, gains = int(chosen.sum() - own.sum()), int(chosen.sum())
-        return sent * model, len(server.participants) * model + gains
+        return {}
 
     def _choice(self, server: Server) -> Tensor:
         """(K, n) bool: the models that each participant receives."""

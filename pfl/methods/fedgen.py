@@ -83,7 +83,8 @@ class FedGen(Method):
         server.state.update(initial_state(stream, *widths, dtype))
         server.state["available"] = torch.zeros(classes, dtype=dtype)
 
-    def send(self, server: Server) -> Mapping[str, Tensor]:
+    def dispatch(self, server: Server) -> Mixing:
+        server.count("available")  # a flag per class: not counted
         tensors = {f"generator.{name}": tensor for name, tensor in network(server.state).items()}
         tensors["available"] = server.state["available"]
         return {name: tensor[None] for name, tensor in tensors.items()}
@@ -99,8 +100,13 @@ class FedGen(Method):
 
         return (Phase(loss=loss, noise=self.generated + (self.generated + size) * self.noise),)
 
-    def update(self, server: Server) -> None:
+    def aggregate(self, server: Server) -> Mixing:
+        self._train_generator(server)
+        return {"all": server.average()}
+
+    def _train_generator(self, server: Server) -> None:
         counts = server.label_counts[server.participants]
+        server.count("class counts", up=counts.numel())
         server.state["available"][counts.sum(0) > 0] = 1
         count = counts.mean(0) if self.qualifies == "mean" else counts.amax(0)
         qualified = (count > 1).nonzero().squeeze(1)
@@ -116,14 +122,6 @@ class FedGen(Method):
                 return self._objective(server, net, y, noise.to(server.federation.dtype))
 
             descend(server.state, objective, rate, self.generator_weight_decay)
-
-    def aggregate(self, server: Server) -> Mixing:
-        return {"all": server.average()}
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        present, model = len(server.participants), server.scalars("all")
-        generator = sum(tensor.numel() for tensor in network(server.state).values())
-        return present * (model + generator), present * (model + server.federation.classes)
 
     def _distilled(self, client: Client, batch: Batch, size: int, a: float, b: float) -> Tensor:
         """The client's loss from round 2 on."""

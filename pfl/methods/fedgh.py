@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.method import Method
+from pfl.engine.mixing import Mixing
 from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.methods._prototypes import class_means, features
@@ -40,24 +41,20 @@ class FedGH(Method):
     )
     passes: int = hyper(1, "passes of the server over the pairs", low=1, search=(1, 10))
 
-    def finish(self, server: Server) -> None:
-        means, _ = class_means(server, server.uploads)
+    def aggregate(self, server: Server) -> Mixing:
+        means, _ = class_means(server, server.trained)
         owned = server.label_counts[server.participants] > 0
+        server.count("class means", up=int(owned.sum()) * (features(server) + 1))  # each with its label
         names = server.groups["head"]
         header = [server.received[name][0].clone() for name in names]  # all participants received the same
         self._train(server, header, means[owned].to(header[0].dtype), owned.nonzero()[:, 1])
-        server.replace(dict(zip(names, header, strict=True)))
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        owned = (server.label_counts[server.participants] > 0).sum()
-        down = len(server.participants) * server.scalars("head")
-        return down, int(owned) * (features(server) + 1)
+        return {name: tensor[None] for name, tensor in zip(names, header, strict=True)}
 
     def _train(self, server: Server, header: list[Tensor], points: Tensor, labels: Tensor) -> None:
         """Move ``header`` (weight and bias) in place, on ``points`` (N, d) of classes ``labels`` (N,)."""
         from pfl.engine.local import SGD
 
-        optimiser = SGD(server.config, server.config.lr * self.server_lr, header)
+        optimiser = SGD(server.config, server.config.lr_in(server.round) * self.server_lr, header)
         stream = generator(server.seed, "header", server.round)
         leaves = [
             tensor.detach().requires_grad_() for tensor in header

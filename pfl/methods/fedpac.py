@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,17 +65,13 @@ class FedPAC(Method):
         server.state["prototypes"] = torch.zeros(classes, features(server), dtype=torch.float64)
         server.state["known"] = torch.zeros(classes, dtype=torch.bool)
 
-    def prepare(self, server: Server) -> None:
-        means, squares = class_means(server, server.received)
+    def dispatch(self, server: Server) -> Mixing:
+        means, squares = class_means(server, server.bank.rows(server.participants))
         shares = self._shares(server)
         spread = squares - (shares * means).square().sum((1, 2))
         server.state["means"] = means
         server.state["variances"] = spread.clamp(min=0) / server.sizes[server.participants]
-
-    def send(self, server: Server) -> Mapping[str, Tensor]:
-        known = server.state["known"][:, None]
-        targets = torch.where(known, server.state["prototypes"], server.state["means"])
-        return {"targets": targets.to(server.federation.dtype)}
+        return {"targets": self._targets(server)}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         rest = max(server.config.epochs - self.head_epochs, 1)
@@ -85,29 +80,31 @@ class FedPAC(Method):
             Phase(rest, trains=("extractor",), loss=self._aligned if server.round > 1 else None),
         )
 
-    def update(self, server: Server) -> None:
-        means, _ = class_means(server, server.uploads)
-        counts = server.label_counts[server.participants][..., None]
-        totals = counts.sum(0)
-        fresh = (counts * means).sum(0) / totals.clamp(min=1)
+    def aggregate(self, server: Server) -> Mixing:
+        means, _ = class_means(server, server.trained)
+        counts = server.label_counts[server.participants]
+        # Class means before and after training, class counts, and a variance for each participant.
+        server.count("statistics", up=2 * means.numel() + counts.numel() + len(means))
+        totals = counts.sum(0)[:, None]
+        fresh = (counts[..., None] * means).sum(0) / totals.clamp(min=1)
         server.state["prototypes"] = torch.where(totals > 0, fresh, server.state["prototypes"])
         server.state["known"] |= totals[:, 0] > 0
+        return {"extractor": server.average(), "head": self._heads(server)}
 
-    def aggregate(self, server: Server) -> Mixing:
+    def _targets(self, server: Server) -> Tensor:
+        """(K, classes, d) what each participant's features are drawn to."""
+        known = server.state["known"][:, None]
+        targets = torch.where(known, server.state["prototypes"], server.state["means"])
+        return targets.to(server.federation.dtype)
+
+    def _heads(self, server: Server) -> Dense:
+        """The combination of heads for each participant."""
         scaled = self._shares(server) * server.state["means"]
         weights = _combination(scaled, server.state["variances"])
         least = weights.amax(1, keepdim=True).clamp(max=LEAST_WEIGHT)
         kept = torch.where(weights < least, 0.0, weights)
         present = server.participants
-        heads = Dense(normalised(kept), rows=present, sources=present)
-        return {"extractor": server.average(), "head": heads}
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        classes = server.federation.classes
-        prototypes = classes * features(server)
-        down = server.scalars("all") + prototypes
-        up = server.scalars("all") + 2 * prototypes + classes + 1
-        return len(server.participants) * down, len(server.participants) * up
+        return Dense(normalised(kept), rows=present, sources=present)
 
     def warnings(self, config: Config) -> tuple[str, ...]:
         if config.epochs <= self.head_epochs:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.method import Method
+from pfl.engine.mixing import Mixing
 from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.methods._prototypes import class_means, features
@@ -13,6 +14,7 @@ from pfl.methods._prototypes import class_means, features
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pfl.data.federation import Federation
     from pfl.engine.client import Batch, Client
     from pfl.engine.server import Server
     from pfl.models._network import Network
@@ -44,8 +46,8 @@ class FedProto(Method):
         choices=("own_classes", "known_classes", "head"),
     )
 
-    def client_network(self, network: Network, server: Server) -> Network:
-        classes = server.federation.classes
+    def client_network(self, network: Network, federation: Federation) -> Network:
+        classes = federation.classes
         prototypes = torch.nn.Module()
         prototypes.register_buffer("means", torch.zeros(classes, network.head.in_features))
         prototypes.register_buffer("known", torch.zeros(classes))
@@ -61,14 +63,20 @@ class FedProto(Method):
         pull = batch.mean(distances * client.params["prototypes.known"][batch.y])
         return batch.cross_entropy(client.net.head(features)) + self.lam * pull
 
-    def finish(self, server: Server) -> None:
-        means, _ = class_means(server, server.uploads)
+    def aggregate(self, server: Server) -> Mixing:
+        means, _ = class_means(server, server.trained)
         owners = (server.label_counts[server.participants] > 0).sum(0)[:, None]
         old = server.received["prototypes.means"][0]
         new = (means.sum(0) / owners.clamp(min=1)).to(old.dtype)
         known = server.received["prototypes.known"][0]
-        server.bank.share("prototypes.means", torch.where(owners > 0, new, old))
-        server.bank.share("prototypes.known", torch.where(owners[:, 0] > 0, 1.0, known))
+        # Only the prototypes that are known travel.
+        received, sent = len(server.participants) * int(known.sum()), int(owners.sum())
+        server.count("prototypes.means", down=received * features(server), up=sent * features(server))
+        server.count("prototypes.known")
+        return {
+            "prototypes.means": torch.where(owners > 0, new, old)[None],
+            "prototypes.known": torch.where(owners[:, 0] > 0, 1.0, known)[None],
+        }
 
     def scores(self, client: Client, x: Tensor, logits: Tensor) -> Tensor:
         if self.predicts == "head":
@@ -80,8 +88,3 @@ class FedProto(Method):
         # |f|^2 / 2 - |f - c|^2 / 2, which decides like the distance and needs no (B, classes, d).
         closeness = client.net.features(x) @ means.T - means.square().sum(1) / 2
         return torch.where(candidates.any(), torch.where(candidates, closeness, -torch.inf), logits)
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        known = server.received["prototypes.known"].sum()
-        owned = (server.label_counts[server.participants] > 0).sum()
-        return int(known) * features(server), int(owned) * features(server)

@@ -13,6 +13,7 @@ from pfl.hyper import hyper
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pfl.data.federation import Federation
     from pfl.engine.client import Batch, Client
     from pfl.engine.server import Server
     from pfl.models._network import Network
@@ -54,7 +55,7 @@ class FedRoD(Method):
         choices=("personalised", "generic"),
     )
 
-    def client_network(self, network: Network, server: Server) -> Network:
+    def client_network(self, network: Network, federation: Federation) -> Network:
         network.add_module("personal_head", copy.deepcopy(network.head))
         return network
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pfl.config import Config
+    from pfl.data.federation import Federation
     from pfl.engine.client import Client
     from pfl.engine.server import Server
     from pfl.models._network import Network
@@ -73,13 +74,12 @@ class FedSimSup(Method):
     )
     mixes: str = hyper("absent", "clients whose model is mixed after a round", choices=("absent", "everyone"))
 
-    def client_network(self, network: Network, server: Server) -> Network:
+    def client_network(self, network: Network, federation: Federation) -> Network:
         from pfl.models._supervisors import supervisor
 
-        data = server.federation
+        shape, classes = federation.shape, federation.classes
         supervisors = {
-            kind: supervisor(kind, data.shape, data.classes, network, self.supervisor_size)
-            for kind in self._kinds
+            kind: supervisor(kind, shape, classes, network, self.supervisor_size) for kind in self._kinds
         }
         network.add_module("supervisor", torch.nn.ModuleDict(supervisors))
         return network
@@ -110,6 +110,8 @@ class FedSimSup(Method):
         return logits
 
     def aggregate(self, server: Server) -> Mixing:
+        if server.round == 1:
+            server.count("label proportions", up=server.label_counts.numel())  # once, by every client
         present = server.participants
         chosen = torch.ones(server.clients, dtype=torch.bool, device=present.device)
         chosen[present] = self.mixes == "everyone"
@@ -127,11 +129,6 @@ class FedSimSup(Method):
         if self.supervisor != "mixed":
             return {}
         return {kind: server.client_state["kind"][:, number] > 0 for number, kind in enumerate(MIXED)}
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        models = len(server.participants) * server.scalars("model")
-        proportions = server.label_counts.numel() if server.round == 1 else 0  # sent once by every client
-        return models, models + proportions
 
     def warnings(self, config: Config) -> tuple[str, ...]:
         if config.participation == 1 and self.mixes == "absent":

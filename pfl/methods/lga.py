@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from pfl.engine.mixing import Mixing
     from pfl.engine.server import Server
 
     Tensors = Mapping[str, Tensor]
@@ -63,23 +64,26 @@ class LGA(Clocked):
             model = server.bank[name][:1]
             server.state[f"past.{name}"] = model.repeat(length, *[1] * (model.dim() - 1))
 
-    def prepare(self, server: Server) -> None:
+    def dispatch(self, server: Server) -> Mixing:
         for name in server.groups.trainable:
             past = server.state[f"past.{name}"]
             past[(server.round - 1) % len(past)] = server.bank[name][0]
+        return {}
 
-    def finish(self, server: Server) -> None:
+    def aggregate(self, server: Server) -> Mixing:
         late = self.late(server)
         predicted, _ = self._predictions(server, late)
-        self._leap(server, late, predicted)
+        return {"all": self.mean(server), **self._leap(server, late, predicted)}
 
-    def _leap(self, server: Server, late: Tensor, predicted: Tensors) -> None:
-        """Put the predicted models of ``late`` clients in place of the stale ones in the average."""
+    def _leap(self, server: Server, late: Tensor, predicted: Tensors) -> Tensors:
+        """The mean of all arrivals (1, *shape), predicted models in place of those of ``late`` clients."""
         shares = server.sizes[late] / server.sizes[self.arrivals(server)].sum()
+        means = {}
         for name, models in predicted.items():
-            leap = models - server.local.stacks[name][late]
+            leap = models - server.last_trained(name)[late]
             moved = (shares.to(leap.dtype) @ leap.flatten(1)).view(leap.shape[1:])
-            server.bank.share(name, server.bank[name][0] + moved)
+            means[name] = server.averaged(name, self.mean(server)) + moved
+        return means
 
     def _predictions(self, server: Server, late: Tensor) -> tuple[Tensors, Tensors]:
         """The predicted models of ``late`` clients, (L, *shape) by name, and S~ that broadcasts with them."""
@@ -87,7 +91,7 @@ class LGA(Clocked):
         now = self._past(server, torch.zeros_like(periods))
         start = self._start(server, late, self._past(server, periods))
         first = self._past(server, periods - 1)
-        trained = {name: server.local.stacks[name][late] for name in start}
+        trained = {name: server.last_trained(name)[late] for name in start}
         similarity = self._similarity(server, start, first, trained)
         predicted = {}
         for name, model in trained.items():
@@ -101,7 +105,7 @@ class LGA(Clocked):
         if self.coefficient == "printed":
             return self.taylor * similarity
         (phase,) = self.phases(server)
-        travelled = server.config.lr * server.steps(late, phase).clamp(min=1)
+        travelled = server.config.lr_in(server.round) * server.steps(late, phase).clamp(min=1)
         return (-self.taylor / travelled).to(similarity.dtype).view(similarity.shape)
 
     def _past(self, server: Server, rounds: Tensor) -> Tensors:

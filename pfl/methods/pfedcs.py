@@ -20,6 +20,7 @@ from pfl.rounding import whole_part
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pfl.data.federation import Federation
     from pfl.engine.client import Batch, Client
     from pfl.engine.server import Server
     from pfl.models._network import Network
@@ -107,16 +108,17 @@ class PFedCS(Method):
         "member", "D_max of p: of the members, or of the whole row", choices=("member", "row")
     )
 
-    def client_network(self, network: Network, server: Server) -> Network:
+    def client_network(self, network: Network, federation: Federation) -> Network:
         network.add_module("teacher", copy.deepcopy(network.head))
         return network
 
-    def prepare(self, server: Server) -> None:
+    def dispatch(self, server: Server) -> Mixing:
         if not self._teaching(server):
-            return
+            return {}
+        server.count("heads", up=len(server.participants) * server.scalars("head"))
         teachers = Dense(self._shares(server))
-        for part in ("weight", "bias"):
-            server.received[f"teacher.{part}"] = mixed(server.bank[f"head.{part}"], teachers)
+        heads = {part: server.bank[f"head.{part}"] for part in ("weight", "bias")}
+        return {f"teacher.{part}": mixed(head, teachers) for part, head in heads.items()}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         if not self._teaching(server):
@@ -128,11 +130,6 @@ class PFedCS(Method):
 
     def aggregate(self, server: Server) -> Mixing:
         return {"extractor": server.average()}
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        groups = ("extractor", "head") if self._teaching(server) else ("extractor",)
-        sent = len(server.participants) * server.scalars(*groups)
-        return sent, sent
 
     def _teaching(self, server: Server) -> bool:
         return self.select != "none" and server.round <= whole_part(self.beta, server.rounds)

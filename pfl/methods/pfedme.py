@@ -62,9 +62,10 @@ class PFedMe(Method):
     def participants(self, server: Server) -> Tensor:
         return server.everybody if self.all_train else super().participants(server)
 
-    def prepare(self, server: Server) -> None:
+    def dispatch(self, server: Server) -> Mixing:
         for name in server.groups.trainable:
-            server.client_state[f"theta.{name}"][server.participants] = server.received[name]
+            server.client_state[f"theta.{name}"][server.participants] = server.bank[name][server.participants]
+        return {}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         return (Phase(step=self._step),)
@@ -73,17 +74,13 @@ class PFedMe(Method):
         drawn = server.sample_clients()
         sizes = server.sizes[drawn]
         weights = sizes if self.weights == "size" else torch.ones_like(sizes)
-        return {"all": Average(normalised(weights), sources=drawn)}
-
-    def finish(self, server: Server) -> None:
-        # All participants received w^t, so it is in the first row.
-        step = {n: (server.received[n][0], server.bank[n][0]) for n in server.groups.trainable}
-        server.replace({n: torch.lerp(before, mean, self.beta) for n, (before, mean) in step.items()})
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        # The model that the server makes of the uploads is sent whole, too.
-        model = server.scalars("all")
-        return len(server.participants) * model, len(server.sample_clients()) * model
+        mean = Average(normalised(weights), sources=drawn)
+        step = {
+            # All participants received w^t, so it is in the first row.
+            name: torch.lerp(server.received[name][:1], server.averaged(name, mean), self.beta)
+            for name in server.groups.trainable
+        }
+        return {"all": mean, **step}
 
     def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
         tensors = server.personal(moment, clients)

@@ -54,23 +54,18 @@ class PFedSim(Method):
         if self._generalising(server):
             return {}
         rows = server.state["affinity"][server.participants]
+        server.count("head", down=len(rows) * server.scalars("head"))  # the client's own, with the extractor
         return {"extractor": Dense(normalised(rows))}
 
-    def update(self, server: Server) -> None:
+    def aggregate(self, server: Server) -> Mixing:
         if self._generalising(server):
-            return
+            return {"all": server.average()}
         pair = server.participants
-        fresh = self._affinities(server.uploads["head.weight"].double())
+        weight, _bias = (server.uploads[name] for name in server.groups["head"])
+        fresh = self._affinities(weight.double())
         fresh.fill_diagonal_(-math.log(1 - self.cosine_cap))
         server.state["affinity"][pair[:, None], pair] = fresh
-
-    def aggregate(self, server: Server) -> Mixing:
-        return {"all": server.average()} if self._generalising(server) else {}
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        # The head goes up to be compared, and down again with the mixed extractor.
-        whole = len(server.participants) * server.scalars("all")
-        return whole, whole
+        return {}
 
     def warm_up(self, rounds: int) -> int:
         return whole_part(self.rho, rounds)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pfl.engine.method import Moment
+    from pfl.engine.mixing import Mixing
     from pfl.engine.server import Server
     from pfl.methods.lga import Tensors
 
@@ -57,21 +58,24 @@ class PLGA(LGA):
         for name in server.groups.trainable:
             server.state[f"personal.{name}"] = server.bank[name].clone()
 
-    def prepare(self, server: Server) -> None:
-        super().prepare(server)
-        server.received.update(self._start(server, server.participants, {}))
+    def dispatch(self, server: Server) -> Mixing:
+        super().dispatch(server)
+        return self._start(server, server.participants, {})
 
-    def finish(self, server: Server) -> None:
+    def aggregate(self, server: Server) -> Mixing:
         late, arrivals = self.late(server), self.arrivals(server)
         predicted, similarity = self._predictions(server, late)
-        self._leap(server, late, predicted)
+        means = self._leap(server, late, predicted)
         now = self._past(server, torch.zeros_like(late))
         fresh = arrivals[~torch.isin(arrivals, late)]
         start = self._start(server, fresh, self._past(server, torch.zeros_like(fresh)))
-        trained = {name: server.local.stacks[name][fresh] for name in start}
-        new = {name: server.bank.stacks[name][fresh] for name in start}
+        trained = {name: server.last_trained(name)[fresh] for name in start}
+        new = {name: means[name].expand(len(fresh), *means[name].shape[1:]) for name in start}
         self._personalise(server, late, similarity, predicted, now)
         self._personalise(server, fresh, self._similarity(server, start, new, trained), trained, new)
+        # The server computes the personal models of late clients.
+        server.count("personal models", down=len(late) * server.scalars(*server.groups.trainable))
+        return {"all": self.mean(server), **means}
 
     def _personalise(
         self, server: Server, clients: Tensor, similarity: Tensors, own: Tensors, common: Tensors
@@ -95,8 +99,3 @@ class PLGA(LGA):
 
     def _soften(self, cosine: Tensor) -> Tensor:
         return torch.sigmoid((cosine - 1) / self.temperature)
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        down, up = super().traffic(server)
-        personal = len(self.late(server)) * server.scalars(*server.groups.trainable)  # the server makes them
-        return down + personal, up

@@ -95,15 +95,18 @@ class SPFL(Method):
         parts = len(stages(server.groups, self.stages))
         server.state["similarity"] = torch.zeros(parts, server.clients, server.clients, dtype=torch.float64)
 
-    def prepare(self, server: Server) -> None:
-        if not self._refreshing(server):
-            return
-        present = len(server.participants)
+    def dispatch(self, server: Server) -> Mixing:
+        if (server.round - 1) % self.refresh == 0:
+            self._refresh(server)
+        return {}
+
+    def _refresh(self, server: Server) -> None:
+        """Make all models their mean, and compare what every client's training changes in it."""
         for name in server.groups.trainable:
             models = server.bank[name]
-            mean = models[0] if server.bank.shared(name) else models.mean(0)
-            server.bank.share(name, mean)
-            server.received[name] = mean.expand(present, *mean.shape)
+            server.bank.share(name, models[0] if server.bank.shared(name) else models.mean(0))
+        model = server.clients * server.scalars(*server.groups.trainable)
+        server.count("refresh", down=model, up=model)
         start = server.bank.rows(server.everybody)
         copies = server.train("refresh", server.everybody, start, self.phases(server)).tensors
         for q, names in enumerate(stages(server.groups, self.stages)):
@@ -131,15 +134,6 @@ class SPFL(Method):
             return ()
         batch_size = self.finetune_batch_size or None
         return (Phase(steps=self.finetune_steps, batch_size=batch_size, lr=self.finetune_lr),)
-
-    def traffic(self, server: Server) -> tuple[int, int]:
-        down, up = super().traffic(server)
-        refreshing = server.clients * self._refreshing(server)
-        model = server.scalars(*server.groups.trainable)
-        return down + refreshing * model, up + refreshing * model
-
-    def _refreshing(self, server: Server) -> bool:
-        return (server.round - 1) % self.refresh == 0
 
     def _alike(self, changes: dict[str, Tensor]) -> Tensor:
         """(n, n) similarities of the clients' changes (n, *shape) in one stage."""

@@ -19,14 +19,14 @@ class Success:
     """A simulation that ended.
 
     Attributes:
-        observations: what an observer answered, round after round; None without one.
+        measurements: what `measure` returned, round after round; None without one.
     """
 
     metrics: Metrics
     measured: Measured
     hardware: Hardware
     versions: Versions
-    observations: list[Any] | None = None
+    measurements: list[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ class Record:
             values["error"] = self.outcome.error
         else:
             values["metrics"] = self.outcome.metrics.to_json()
-            if self.outcome.observations is not None:
-                values["observations"] = self.outcome.observations
+            if self.outcome.measurements is not None:
+                values["observations"] = self.outcome.measurements  # the key in stored files
             values["measured"] = dataclasses.asdict(self.outcome.measured)
             values["hardware"] = dataclasses.asdict(self.outcome.hardware)
             values["versions"] = dataclasses.asdict(self.outcome.versions)
@@ -182,7 +182,7 @@ class Record:
                     versions=Versions(
                         versions["python"], versions["torch"], versions.get("compiler"), versions["pfl"]
                     ),
-                    observations=values.get("observations"),
+                    measurements=values.get("observations"),
                 )
             place: dict[str, Any] = {name: values[name] for name in _PLACE if name not in _OPTIONAL}
             return cls(

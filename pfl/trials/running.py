@@ -20,7 +20,7 @@ from pfl.trials.trial import Trial
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Division
-    from pfl.engine.simulation import Observe, OnRound, Result
+    from pfl.engine.simulation import Measure, OnRound, Result
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +31,9 @@ def run_trial(
     partition: Division,
     execution: Execution = Execution(),
     on_round: OnRound | None = None,
-    observe: Observe | None = None,
+    measure: Measure | None = None,
 ) -> list[Record]:
-    """Run ``trial`` and return its records, one per seed; with ``observe``, with what that answered.
+    """Run ``trial`` and return its records, one per seed; with ``measure``, with what it returned.
 
     Args:
         execution: its ``save`` is a folder here, where the models of each seed go into ``<key>.pt``, and its
@@ -42,7 +42,7 @@ def run_trial(
     Raises:
         ValueError: data, partition or code are not those that the trial names.
     """
-    (records,) = _run([trial], dataset, partition, execution, on_round, observe)
+    (records,) = _run([trial], dataset, partition, execution, on_round, measure)
     return records
 
 
@@ -72,7 +72,7 @@ def _run(
     partition: Division,
     execution: Execution,
     on_round: OnRound | None = None,
-    observe: Observe | None = None,
+    measure: Measure | None = None,
 ) -> list[list[Record]]:
     from pfl.data.partition import of_seed
     from pfl.engine.device import resolve_device
@@ -93,20 +93,20 @@ def _run(
     first = trials[0]
     execution = dataclasses.replace(execution, moments=first.moments, until=first.until, code=code)
     try:
-        results = _simulate(trials, dataset, partition, execution, on_round, observe)
+        results = _simulate(trials, dataset, partition, execution, on_round, measure)
     except InvalidInput as error:
         if error.parameter != "checkpoint" or execution.checkpoint_dir is None:
             raise
         # The folder is these trials' own, so that other sources have left what it holds.
         log.warning("%s: of other sources; starting from the beginning", execution.checkpoint_dir)
         shutil.rmtree(execution.checkpoint_dir)
-        results = _simulate(trials, dataset, partition, execution, on_round, observe)
+        results = _simulate(trials, dataset, partition, execution, on_round, measure)
     device = resolve_device(execution.device)
     runs_on = hardware(execution, device)
 
     def record(trial: Trial, result: Result) -> Record:
-        observations = result.observations if observe else None
-        outcome = Success(result.metrics, result.measured, runs_on, versions(), observations)
+        measurements = result.measurements if measure else None
+        outcome = Success(result.metrics, result.measured, runs_on, versions(), measurements)
         return Record.of(trial, result.seed, outcome)
 
     return [[record(trial, result) for result in found] for trial, found in zip(trials, results, strict=True)]
@@ -118,7 +118,7 @@ def _simulate(
     partition: Division,
     execution: Execution,
     on_round: OnRound | None,
-    observe: Observe | None,
+    measure: Measure | None,
 ) -> list[list[Result]]:
     """`pfl.simulation.simulate_together`; one seed after another where memory does not suffice."""
     from pfl.simulation import simulate, simulate_together
@@ -129,7 +129,7 @@ def _simulate(
     together = dataclasses.replace(execution, save=str(models / f"{keys[seeds[0]]}.pt") if models else None)
     configs = [Config.from_dict(trial.config) for trial in trials]
     try:
-        results = simulate_together(configs, dataset, partition, seeds, together, on_round, observe)
+        results = simulate_together(configs, dataset, partition, seeds, together, on_round, measure)
     except Exception as error:
         if len(configs) * len(seeds) == 1 or not memory.ran_out(error):
             raise
@@ -146,7 +146,7 @@ def _simulate(
             checkpoint_dir=execution.checkpoint_dir and str(Path(execution.checkpoint_dir) / key),
             save=str(models / f"{key}.pt") if models else None,
         )
-        (result,) = simulate(config, dataset, partition, (seed,), own, on_round, observe)
+        (result,) = simulate(config, dataset, partition, (seed,), own, on_round, measure)
         return result
 
     return [

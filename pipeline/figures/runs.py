@@ -28,10 +28,10 @@ from pipeline.store.workspace import SCRATCH, current_sources
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Division
-    from pfl.engine.simulation import Observe
+    from pfl.engine.simulation import Measure
     from pfl.trials import Trial
 
-OBSERVED = SCRATCH / "figures"
+MEASURED = SCRATCH / "figures"
 
 
 class Runs:
@@ -104,10 +104,10 @@ class Runs:
         self.used += found
         return found
 
-    def observations(self, observe: Observe) -> dict[str, list[list[Any]]]:
-        """By cell, for each seed that gave a result, what ``observe`` answered round after round.
+    def measurements(self, measure: Measure) -> dict[str, list[list[Any]]]:
+        """By cell, for each seed that gave a result, what ``measure`` returned after each round.
 
-        A run is found again by its trial's key and the sources of what looked on; interrupted, it goes on
+        A run is found again by its trial's key and the sources of ``measure``; interrupted, it goes on
         from its checkpoint.
 
         Raises:
@@ -115,11 +115,11 @@ class Runs:
         """
         found = {}
         for cell in self.cells:
-            rows = self._valid(cell, [self._observed(trial, observe) for trial in self._trials(cell)])
+            rows = self._valid(cell, [self._measured(trial, measure) for trial in self._trials(cell)])
             if not rows:
                 accepted = f"runs with a result ({'; '.join(self.failed)})"
                 raise InvalidInput("figure", self.name, accepted)
-            found[cell.id] = [row.success.observations or [] for row in rows]
+            found[cell.id] = [row.success.measurements or [] for row in rows]
         return found
 
     def _trials(self, cell: Cell) -> Iterator[Trial]:
@@ -130,26 +130,26 @@ class Runs:
         for seed in whole.seeds:
             yield replace(whole, seeds=(seed,))
 
-    def _observed(self, trial: Trial, observe: Observe) -> Record:
+    def _measured(self, trial: Trial, measure: Measure) -> Record:
         from pfl.trials import run_trial
 
-        key = hashlib.sha256(f"{trial.keys()[0]} {_sources_of(observe)}".encode()).hexdigest()
-        file = OBSERVED / f"{key}.json"
+        key = hashlib.sha256(f"{trial.keys()[0]} {_sources_of(measure)}".encode()).hexdigest()
+        file = MEASURED / f"{key}.json"
         with suppress(ValueError):
             return Record.from_json(stored(file) or {})
-        checkpoints = OBSERVED / key
+        checkpoints = MEASURED / key
         execution = Execution(checkpoint_dir=str(checkpoints))
         dataset, partition = self.datasets[trial.dataset], self.partitions[trial.partition_name]
         title = f"{self.name}, {trial.cell}"
         with progress(trial.config["rounds"], title, trial.moment) as on_round:
-            (ran,) = run_trial(trial, dataset, partition, execution, on_round, observe)
+            (ran,) = run_trial(trial, dataset, partition, execution, on_round, measure)
         row = replace(ran, sources=self._sources)
         write_text(file, json.dumps(row.to_json()) + "\n")
         shutil.rmtree(checkpoints, ignore_errors=True)
         return row
 
 
-def _sources_of(observe: Observe) -> str:
-    """The sha256 over what decides an observation besides the run: its own file and `pfl.analysis`."""
-    files = [Path(inspect.getfile(observe)), *sorted((Path(pfl.__file__).parent / "analysis").glob("*.py"))]
+def _sources_of(measure: Measure) -> str:
+    """The sha256 over what decides a measurement besides the run: its own file and `pfl.analysis`."""
+    files = [Path(inspect.getfile(measure)), *sorted((Path(pfl.__file__).parent / "analysis").glob("*.py"))]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()

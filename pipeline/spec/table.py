@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
-from pfl.config import Augmentation, BatchOrder, BNStats, Config, InputScale, Observed, Precision
+from pfl.config import Augmentation, BatchOrder, BNStats, Config, InputScale, LRSchedule, Observed, Precision
 from pfl.errors import InvalidInput, unknown_name
 from pfl.validation import validated
 from pipeline.spec.claims import Claim
@@ -65,6 +65,15 @@ class Schedule(Strict):
     """Momentum of SGD."""
     weight_decay: float | None = None
     """Weight decay of SGD."""
+    lr_schedule: LRSchedule | None = None
+    """Learning rate over the rounds. `constant`. `step`: multiplied by `lr_gamma` after every `lr_step`
+    rounds. `cosine`: half a cosine from `lr` to 0. An adaptation before an evaluation has the rate `lr`."""
+    lr_step: int | None = None
+    """Rounds between two steps of the schedule `step`."""
+    lr_gamma: float | None = None
+    """Factor of the learning rate at each step of the schedule `step`."""
+    lr_warmup: int | None = None
+    """Rounds of linear warm-up before the schedule begins."""
     batch_order: BatchOrder | None = None
     """`shuffled`: minibatches are drawn anew in every epoch. `fixed`: they are cut once from the client's
     stored order and stay the same. `class_stream`: one endless pass over the samples, class by class."""

@@ -26,6 +26,9 @@ GPU_SHARE = 0.25
 
 OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least: what passes between driver and workers is text
 
+STARTS = 4
+"""Attempts to start Ray, which gives its own processes 30 s each time: too short on an overloaded machine."""
+
 SCRATCH_PREFIX = "pfl-sweep-"
 """Of the folders for Ray's files in the system's temporary folder."""
 
@@ -134,7 +137,7 @@ def connected(scratch: Path) -> Iterator[None]:
     """Inside, Ray is there: this machine's own, with its files in ``scratch``, or the one at RAY_ADDRESS.
 
     Raises:
-        InvalidInput: the cluster at RAY_ADDRESS is not fit for a sweep.
+        InvalidInput: the cluster at RAY_ADDRESS is not fit for a sweep, or Ray does not start.
     """
     address = os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {}
@@ -157,7 +160,7 @@ def connected(scratch: Path) -> Iterator[None]:
 
     terminate = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+        _initialise_ray(options)
         signal.signal(signal.SIGTERM, terminate)  # Ray has put a handler of its own there
         if address:
             check_nodes(node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
@@ -170,6 +173,26 @@ def connected(scratch: Path) -> Iterator[None]:
         ray.shutdown()
         gc.unfreeze()
         gc.enable()
+
+
+def _initialise_ray(options: Mapping[str, Any]) -> None:
+    """``ray.init``, repeated if Ray's processes take longer than Ray waits for them.
+
+    Raises:
+        InvalidInput: they did so in each of the `STARTS` attempts.
+    """
+    import ray
+
+    for _ in range(STARTS):
+        try:
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+            return
+        except Exception as error:  # Ray has no class for it
+            if "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
+    load = f"{os.getloadavg()[0]:.0f} running processes on {os.cpu_count()} cores"
+    raise InvalidInput("load", load, f"a machine on which Ray starts within 30 s ({STARTS} attempts failed)")
 
 
 @contextmanager

@@ -61,6 +61,18 @@ def test_once_all_steps_have_come_twice_none_is_done_anew(dataset, partition):
     assert replays[2] - replays[1] == steps
 
 
+def test_a_learning_rate_that_moves_over_the_rounds_is_recorded_once(dataset, partition):
+    config = dataclasses.replace(CONFIG, participation=1.0, lr_schedule="cosine")
+    with emulated() as device:
+        trained = simulation([config], dataset, partition, device.capture)
+        for _ in range(3):
+            trained.advance()
+    assert len(trained.backend._recorded) == 1
+    assert losses([config], dataset, partition, None, "cpu") == pytest.approx(
+        [run.history[-1].train_loss for run in trained.runs], abs=1e-12
+    )
+
+
 def test_where_recording_fails_the_steps_are_done_all_the_same(dataset, partition, caplog):
     def fails(_):
         raise RuntimeError("operation not permitted when stream is capturing\nand more")

@@ -74,7 +74,7 @@ def test_weights_statistics_and_state_stay_in_float32(backend, dataset, partitio
         partition,
         (0,),
         Execution(backend=backend),
-        observe=lambda server, _: kept.extend([*server.bank.tensors.values(), *server.client_state.values()]),
+        measure=lambda server, _: kept.extend([*server.bank.tensors.values(), *server.client_state.values()]),
     )
     assert {tensor.dtype for tensor in kept if tensor.is_floating_point()} == {torch.float32}
 
@@ -197,6 +197,6 @@ def test_a_simulation_s_convolutions_are_not_left_to_torch_s_default(dataset, pa
         dataclasses.replace(CONFIG, rounds=1),
         dataset,
         partition,
-        observe=lambda *_: seen.add(torch.backends.cudnn.conv.fp32_precision),
+        measure=lambda *_: seen.add(torch.backends.cudnn.conv.fp32_precision),
     )
     assert seen == {"ieee"}

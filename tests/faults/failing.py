@@ -11,6 +11,7 @@ from pfl.engine.method import Method
 from pfl.lazy import torch
 
 if TYPE_CHECKING:
+    from pfl.engine.mixing import Mixing
     from pfl.engine.server import Server
 
 
@@ -21,7 +22,7 @@ FEW = 100  # training samples of all clients together, as in a probe
 class Raises(Method):
     """Stumbles over a mistake in its own code."""
 
-    def update(self, server: Server) -> None:
+    def dispatch(self, server: Server) -> Mixing:
         raise RuntimeError("a mistake")
 
 
@@ -29,15 +30,17 @@ class Raises(Method):
 class Exhausts(Method):
     """Asks for more memory than any machine has."""
 
-    def update(self, server: Server) -> None:
+    def dispatch(self, server: Server) -> Mixing:
         torch.empty(2**60)
+        return {}
 
 
 @dataclass(frozen=True)
 class Dies(Method):
     """Loses its process on more than a few samples, as the kernel does it when memory is short."""
 
-    def update(self, server: Server) -> None:
+    def dispatch(self, server: Server) -> Mixing:
         if server.sizes.sum() < FEW:
-            return
+            return {}
         os.kill(os.getpid(), signal.SIGKILL)
+        return {}

@@ -33,10 +33,10 @@ class Federation:
         server = self.server
         server.round += 1
         server.participants = torch.tensor(sorted(changes))
-        server.begin_round({})
+        server.dispatch({})
         moves = torch.tensor([changes[client] for client in sorted(changes)], dtype=torch.float64)
-        server.uploads = {**server.received, "head.bias": server.received["head.bias"] + moves}
-        server.end_round(self.simulation.program.method.aggregate(server))
+        server.trained = {**server.received, "head.bias": server.received["head.bias"] + moves}
+        server.aggregate(self.simulation.program.method.aggregate(server))
 
     @property
     def clusters(self):

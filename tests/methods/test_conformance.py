@@ -170,9 +170,9 @@ def test_local_batch_norm_statistics_are_never_mixed(method, dataset, partition)
 def test_hooks_that_answer_change_no_state(method, dataset, partition):
     simulation, server = after_rounds(method, dataset, partition, 2)
     own = simulation.program.method
-    server.round += 1
+    server.next_round()
     server.participants = own.participants(server)
-    own.before_dispatch(server)
+    server.dispatch(own.dispatch(server))
 
     def state():
         stored = {name: (rows.values, rows.at) for name, rows in server.bank.stacks.items()}
@@ -184,7 +184,6 @@ def test_hooks_that_answer_change_no_state(method, dataset, partition):
     before = state()
     for _ in range(2):
         own.participants(server)
-        own.dispatch(server)
         own.phases(server)
         own.personal(server, "post_aggregation")
         own.personal(server, "post_local")

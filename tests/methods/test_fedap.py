@@ -93,7 +93,7 @@ def test_batch_norm_stays_personal_and_the_rest_is_mixed_from_stored_models(data
     before = {name: server.bank[name].clone() for name in server.bank.tensors}
     server.round += 1
     server.participants = torch.tensor([1, 4])
-    server.begin_round(simulation.program.method.dispatch(server))
+    server.dispatch(simulation.program.method.dispatch(server))
     personal = {*server.groups["bn_affine"], *server.groups["bn_stats"]}
     for name, received in server.received.items():
         rows = before[name][server.participants]
@@ -103,14 +103,14 @@ def test_batch_norm_stays_personal_and_the_rest_is_mixed_from_stored_models(data
 
 def test_the_statistics_are_sent_once_by_all_clients(dataset, partition):
     simulation = after_rounds(dataset, partition, 3)
-    server, method = simulation.runs[0].server, simulation.program.method
+    server = simulation.runs[0].server
     model = server.scalars("all") - server.scalars("bn_affine", "bn_stats")
     present = len(server.participants)
     channels = 6 + 16  # of the two convolutions: a mean and a standard deviation each
-    assert method.traffic(server) == (present * model, present * model + 6 * 2 * channels)
+    assert server.traffic.total == (present * model, present * model + 6 * 2 * channels)
     weights = server.state["weights"].clone()
     simulation.advance()
-    assert method.traffic(server) == (present * model, present * model)
+    assert server.traffic.total == (present * model, present * model)
     assert torch.equal(server.state["weights"], weights)
 
 
@@ -130,14 +130,12 @@ def test_the_headline_is_what_a_client_trained_and_after_aggregation_comes_the_m
         torch.testing.assert_close(mixture[name], expected, rtol=0, atol=1e-12)
 
 
-def test_the_statistics_are_compared_before_models_are_mixed_and_not_by_asking_for_the_mixture(
-    dataset, partition
-):
+def test_the_first_mixture_after_the_warm_up_is_by_the_statistics(dataset, partition):
     simulation = after_rounds(dataset, partition, 2)
     server, method = simulation.runs[0].server, simulation.program.method
     server.round += 1
     server.participants = torch.tensor([1, 4])
-    method.dispatch(server)
     assert torch.equal(server.state["weights"], torch.eye(6, dtype=torch.float64))
-    method.before_dispatch(server)
-    assert not torch.equal(server.state["weights"], torch.eye(6, dtype=torch.float64))
+    matrix = method.dispatch(server)["all"].matrix
+    assert torch.equal(matrix, server.state["weights"][[1, 4]])
+    assert matrix.count_nonzero() == matrix.numel()

@@ -23,6 +23,7 @@ def server(start, end, round=1, rounds=10):
         received={"w": tensor(start)},
         uploads={"w": tensor(end)},
         participants=torch.arange(len(end)),
+        count=lambda *_, **__: None,
         groups=SimpleNamespace(trainable=("w",)),
         round=round,
         rounds=rounds,

@@ -154,26 +154,23 @@ def test_validation_samples_are_never_trained_on(simulation, partition, dataset)
 
 
 def test_affinity_adds_up_the_weights_and_traffic_counts_models_that_were_sent(simulation):
-    one, method = simulation.runs[0].server, simulation.program.method
+    one = simulation.runs[0].server
     simulation.advance()
     assert torch.equal(one.state["affinity"], torch.eye(6, dtype=torch.float64))
     parameters, present = one.scalars("all"), len(one.participants)
-    assert method.traffic(one) == (0, present * parameters)
+    assert one.traffic.total == (0, present * parameters)
     first = set(one.participants.tolist())
-    asked = method.dispatch(one)["all"].matrix
-    assert torch.equal(method.dispatch(one)["all"].matrix, asked)
-    assert torch.equal(one.state["affinity"], torch.eye(6, dtype=torch.float64))
     simulation.advance()
     second = one.participants.tolist()
     pairs = [(i, j) for i in second for j in first if j != i]
     moved = one.state["affinity"] != torch.eye(6, dtype=torch.float64)
     assert {tuple(pair) for pair in moved.nonzero().tolist()} <= set(pairs)
-    assert method.traffic(one) == (len(pairs) * parameters, present * parameters + len(pairs))
+    assert one.traffic.total == (len(pairs) * parameters, present * parameters + len(pairs))
 
 
 def test_the_baseline_before_training_is_what_the_client_started_from(dataset, partition):
     simulation = simulated(dataset, partition, baseline="before_training")
-    one, method = simulation.runs[0].server, simulation.program.method
+    one = simulation.runs[0].server
     initial = one.bank["head.weight"].clone()
     simulation.advance()
     first = one.participants
@@ -185,14 +182,16 @@ def test_the_baseline_before_training_is_what_the_client_started_from(dataset, p
     assert torch.equal(starts[second], one.received["head.weight"])
     absent = torch.tensor([i for i in range(6) if i not in second.tolist()])
     assert torch.equal(starts[absent], initial[absent])
-    mixed = torch.einsum("kn,n...->k...", one.state["shares"], trained)
+    mixing = one.matrices["head.weight"]
+    mixed = torch.einsum("kn,n...->k...", mixing.matrix, trained)
     torch.testing.assert_close(one.received["head.weight"], mixed, rtol=0, atol=1e-12)
 
-    chosen = one.state["chosen"]
-    own = [(row, i) for row, i in enumerate(second.tolist()) if i in first.tolist()]
-    assert own and all(chosen[row, i] for row, i in own)  # its own model is a candidate, if it was uploaded
-    sent, model = int(chosen.sum()), one.scalars("all")
-    assert method.traffic(one) == ((sent - len(own)) * model, len(second) * model + sent)
+    # Every model uploaded before is a candidate, the own one included, which needs no download.
+    candidates = len(second) * len(first)
+    own = len(set(second.tolist()) & set(first.tolist()))
+    model = one.scalars("all")
+    assert own and mixing.downloads == candidates - own
+    assert one.traffic.total == (mixing.downloads * model, len(second) * model + candidates)
 
 
 def test_the_two_baselines_part_once_there_are_models_to_weigh(dataset, partition):

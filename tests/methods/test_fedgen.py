@@ -8,11 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pfl.config import Config
 from pfl.methods._generator import TRAINED, descend, generate, initial_state, network
 from pfl.methods.fedgen import FedGen, _drawn
 from pfl.rng import generator
-from pfl.validation import validated
 from tests.methods.toy import after_rounds, batch, client
 
 NOISE, HIDDEN = 2, 3
@@ -153,8 +151,8 @@ def test_a_class_that_participants_hardly_have_is_not_generated(dataset, partiti
             return super()._objective(server, net, y, noise)
 
     server.round, server.participants = 1, torch.tensor([0, 1])  # of classes 0, 1 and 1, 2
-    server.uploads = server.bank.rows(server.participants)
-    Recording(generated=500).update(server)
+    server.trained = server.bank.rows(server.participants)
+    Recording(generated=500).aggregate(server)
     assert torch.cat(asked).unique().tolist() == [0, 1, 2]
     assert server.state["available"].tolist() == [1, 1, 1, 0]
 
@@ -174,21 +172,13 @@ def test_a_class_qualifies_by_the_mean_or_the_largest_count(qualifies, classes, 
             asked.append(y)
             return super()._objective(server, net, y, noise)
 
-    server.uploads = server.bank.rows(server.participants)
-    Recording(generated=500, qualifies=qualifies).update(server)
+    server.trained = server.bank.rows(server.participants)
+    Recording(generated=500, qualifies=qualifies).aggregate(server)
     assert torch.cat(asked).unique().tolist() == classes
 
 
-def test_the_generator_goes_down_and_the_label_counts_up():
-    config = validated(Config(method="fedgen", model="lenet5_bn"))
-    state = initial_state(generator(0, "tests"), 10, 32, 32, 84, torch.float32)
-    server = SimpleNamespace(
-        participants=torch.tensor([0, 1]),
-        scalars={"all": 62_050}.get,
-        state=state,
-        federation=SimpleNamespace(classes=10),
-    )
-    parameters, statistics = 4_212, 64
-    down, up = FedGen(**config.hyperparameters).traffic(server)
-    assert down == 2 * (62_050 + parameters + statistics)
-    assert up == 2 * (62_050 + 10)
+def test_the_generator_goes_down_and_the_label_counts_up(dataset, partition):
+    _, server = after_rounds("fedgen", dataset, partition, 1)
+    present, model = len(server.participants), server.scalars("all")
+    generator = sum(tensor.numel() for tensor in network(server.state).values())
+    assert server.traffic.total == (present * (model + generator), present * (model + 4))

@@ -70,14 +70,13 @@ def test_weights_below_a_thousandth_are_left_out():
     server = SimpleNamespace(
         label_counts=torch.tensor([[4.0], [4.0]]).double(),
         participants=torch.tensor([0, 1]),
-        average=lambda: None,
         # a = (1 + v1) / (1 + v0 + v1), so the other client has 0.0005 / 1.0010
         state={
             "means": torch.tensor([[[1.0]], [[0.0]]]).double(),
             "variances": torch.tensor([5e-4, 5e-4]).double(),
         },
     )
-    assert torch.equal(FedPAC().aggregate(server)["head"].matrix, torch.eye(2).double())
+    assert torch.equal(FedPAC()._heads(server).matrix, torch.eye(2).double())
 
 
 def test_statistics_are_of_the_received_extractor_and_prototypes_of_the_trained_one(dataset, partition):
@@ -91,7 +90,7 @@ def test_statistics_are_of_the_received_extractor_and_prototypes_of_the_trained_
         scaled = normalised(server.label_counts[number])[:, None] * server.state["means"][k]
         torch.testing.assert_close(scaled, h)
         assert server.state["variances"][k] == pytest.approx(float(v))
-        z, y = features_of(simulation, server.uploads, k, samples)
+        z, y = features_of(simulation, server.trained, k, samples)
         totals += torch.stack([z[y == c].sum(0) for c in range(4)])
 
     counts = server.label_counts[server.participants].sum(0)
@@ -109,7 +108,7 @@ def test_a_class_without_a_prototype_is_drawn_to_the_client_s_own_mean():
             "means": torch.tensor([[[5.0], [6.0]], [[7.0], [8.0]]]).double(),
         },
     )
-    assert FedPAC().send(server)["targets"].tolist() == [[[1.0], [6.0]], [[1.0], [8.0]]]
+    assert FedPAC()._targets(server).tolist() == [[[1.0], [6.0]], [[1.0], [8.0]]]
 
 
 @pytest.mark.parametrize("rows", [None, [1, 1, 0]])

@@ -22,6 +22,7 @@ def mixing(sizes, label_counts, participants, **hyperparameters):
         label_counts=torch.tensor(label_counts, dtype=torch.float64),
         participants=torch.tensor(participants),
         clients=len(sizes),
+        round=2,
         state={},
     )
     method = FedSimSup(supervisor="none", **hyperparameters)

@@ -49,10 +49,10 @@ def test_an_absent_client_keeps_its_cluster_and_gets_its_model():
     method, server = simulation.program.method, simulation.runs[0].server
     before = assignment(simulation)
     server.round, server.participants = 2, torch.tensor([0])
-    server.begin_round({})
+    server.dispatch({})
     moving = server.groups.trainable
-    server.uploads = {name: value + 3.0 * (name in moving) for name, value in server.received.items()}
-    server.end_round(method.aggregate(server))
+    server.trained = {name: value + 3.0 * (name in moving) for name, value in server.received.items()}
+    server.aggregate(method.aggregate(server))
     assert assignment(simulation) == before
     assert models(simulation) == pytest.approx([13, 13, 13, -10, -10, -10])
 

@@ -24,13 +24,13 @@ def after_rounds(method, dataset, partition, rounds, **changes):
 
 
 def test_fedbn_shares_everything_but_batch_norm(dataset, partition):
-    simulation, server, _ = after_rounds("fedbn", dataset, partition, 2)
+    _, server, _ = after_rounds("fedbn", dataset, partition, 2)
     personal = {*server.groups["bn_affine"], *server.groups["bn_stats"]}
     assert len(personal) == 8
     for name in server.bank.tensors:
         assert server.bank.shared(name) == (name not in personal), name
     sent = len(server.participants) * (server.scalars("all") - server.scalars("bn_affine", "bn_stats"))
-    assert simulation.program.method.traffic(server) == (sent, sent)
+    assert server.traffic.total == (sent, sent)
 
 
 @pytest.mark.parametrize("model", ["resnet8", "mobilenet_v2", "lenet5_bn"])
@@ -46,14 +46,12 @@ def test_fedbn_without_batch_norm_is_a_warning_not_an_error():
 
 def test_fedbabu_never_trains_or_sends_the_head(dataset, partition):
     # Weight decay and momentum would move a head that merely has no gradient.
-    simulation, server, initial = after_rounds(
-        "fedbabu", dataset, partition, 3, weight_decay=0.1, momentum=0.5
-    )
+    _, server, initial = after_rounds("fedbabu", dataset, partition, 3, weight_decay=0.1, momentum=0.5)
     for name in server.groups["head"]:
         assert torch.equal(server.bank[name], initial[name].expand_as(server.bank[name]))
     assert not torch.equal(server.bank.tensors["extractor.conv1.weight"], initial["extractor.conv1.weight"])
     sent = len(server.participants) * server.scalars("extractor")
-    assert simulation.program.method.traffic(server) == (sent, sent)
+    assert server.traffic.total == (sent, sent)
 
 
 @pytest.mark.parametrize("method", ["fedbabu", "fedupdate", "perfedavg"])

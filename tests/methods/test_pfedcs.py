@@ -27,7 +27,8 @@ def server(heads=((0.0,), (1.0,), (3.0,)), sizes=None, round=1, rounds=10, parti
         sizes=tensor(sizes or [1] * len(heads)),
         clients=len(heads),
         participants=torch.arange(len(heads)) if participants is None else torch.tensor(participants),
-        received={},
+        count=lambda *_, **__: None,
+        scalars=lambda *_: 0,
         round=round,
         rounds=rounds,
         seed=0,
@@ -104,15 +105,15 @@ def test_fixed_random_collaborators_are_the_same_in_every_round():
 
 def test_only_participants_get_a_teacher_out_of_all_stored_heads():
     federation = server(participants=[1])
-    PFedCS(select="all", similarity=0.0).prepare(federation)
-    assert federation.received["teacher.weight"].tolist() == [[pytest.approx(4 / 3)]]
-    assert federation.received["teacher.bias"].tolist() == [[pytest.approx(40 / 3)]]
+    sent = PFedCS(select="all", similarity=0.0).dispatch(federation)
+    assert sent["teacher.weight"].tolist() == [[pytest.approx(4 / 3)]]
+    assert sent["teacher.bias"].tolist() == [[pytest.approx(40 / 3)]]
 
 
 def test_equal_heads_make_that_head_the_teacher():
     federation = server(heads=[[2.0]] * 4, sizes=[1, 2, 3, 4])
-    PFedCS().prepare(federation)
-    assert federation.received["teacher.weight"].flatten().tolist() == pytest.approx([2.0] * 4)
+    sent = PFedCS().dispatch(federation)
+    assert sent["teacher.weight"].flatten().tolist() == pytest.approx([2.0] * 4)
 
 
 @pytest.mark.parametrize("cluster", ["GMM", "KM", "HIER"])

@@ -87,10 +87,9 @@ def test_the_global_model_is_evaluated_after_aggregation(server):
 
 def test_theta_restarts_at_the_global_model(server):
     server.participants = torch.tensor([0, 5])
-    server.received = server.bank.rows(server.participants)
-    PFedMe().prepare(server)
+    PFedMe().dispatch(server)
     theta = server.client_state["theta.head.weight"]
-    assert torch.equal(theta[server.participants], server.received["head.weight"])
+    assert torch.equal(theta[server.participants], server.bank["head.weight"][server.participants])
 
 
 def test_a_rate_that_overshoots_is_a_warning_not_an_error():

@@ -10,7 +10,6 @@ import torch
 
 from pfl.config import Config
 from pfl.engine.loop import LoopBackend
-from pfl.engine.mixing import ClientStore
 from pfl.engine.stacked import StackedBackend
 from pfl.methods._prototypes import class_means
 from pfl.methods.fedgh import FedGH
@@ -21,10 +20,10 @@ from tests.methods.toy import after_rounds, batch, client, features_of
 @pytest.mark.parametrize("backend", [LoopBackend, StackedBackend])
 def test_class_means_are_the_means_of_a_class_s_features(backend, dataset, partition):
     simulation, server = after_rounds("fedproto", dataset, partition, 1, backend())
-    means, squares = class_means(server, server.uploads)
+    means, squares = class_means(server, server.trained)
 
     for k, number in enumerate(server.participants.tolist()):
-        features, y = features_of(simulation, server.uploads, k, server.samples[number])
+        features, y = features_of(simulation, server.trained, k, server.samples[number])
         for c in range(len(dataset.classes)):
             expected = features[y == c].mean(0) if (y == c).any() else torch.zeros(84)
             torch.testing.assert_close(means[k, c], expected.double(), rtol=0, atol=1e-10)
@@ -73,7 +72,7 @@ def test_fedproto_predicts_by_the_head_until_a_class_of_the_client_has_a_prototy
     assert torch.equal(FedProto().scores(one, batch([[3.0, 0.0]], [0]).x, logits), logits)
 
 
-def test_fedproto_takes_plain_means_over_owners_and_keeps_what_nobody_brings(dataset, partition):
+def test_fedproto_sends_known_prototypes_takes_plain_means_over_owners_and_keeps_the_rest(dataset, partition):
     _, server = after_rounds("fedproto", dataset, partition, 0)
     held = torch.full((4, 84), 7.0, dtype=torch.float64)
     server.participants = torch.tensor([0, 1])  # of classes 0, 1 and 1, 2; nobody brings class 3
@@ -81,16 +80,18 @@ def test_fedproto_takes_plain_means_over_owners_and_keeps_what_nobody_brings(dat
         "prototypes.means": held.expand(2, 4, 84),
         "prototypes.known": torch.tensor([[0.0, 0, 0, 1]] * 2, dtype=torch.float64),
     }
-    server.uploads = server.bank.rows(server.participants)
-    means, _ = class_means(server, server.uploads)
-    FedProto().finish(server)
-    new = server.bank.tensors["prototypes.means"][0]
+    server.trained = server.bank.rows(server.participants)
+    means, _ = class_means(server, server.trained)
+    mixing = FedProto().aggregate(server)
+    new = mixing["prototypes.means"][0]
 
     torch.testing.assert_close(new[0], means[0, 0])
     torch.testing.assert_close(new[1], (means[0, 1] + means[1, 1]) / 2)
     torch.testing.assert_close(new[2], means[1, 2])
     torch.testing.assert_close(new[3], held[3])
-    assert server.bank.tensors["prototypes.known"].tolist() == [[1, 1, 1, 1]]
+    assert mixing["prototypes.known"].tolist() == [[1, 1, 1, 1]]
+    # Down one prototype for each of both, up two of each.
+    assert server.traffic.total == (2 * 84, 4 * 84)
 
 
 def test_fedproto_gives_absent_clients_the_newest_prototypes(dataset, partition):
@@ -98,16 +99,6 @@ def test_fedproto_gives_absent_clients_the_newest_prototypes(dataset, partition)
     newest = server.personal("post_aggregation")["prototypes.means"]
     assert torch.equal(newest, newest[:1].expand_as(newest))
     assert newest.any()
-
-
-def test_fedproto_sends_known_prototypes_and_those_of_owned_classes():
-    server = SimpleNamespace(
-        participants=torch.tensor([0, 2]),
-        label_counts=torch.tensor([[3, 0, 1], [9, 9, 9], [0, 0, 5]]),
-        received={"prototypes.known": torch.tensor([[1.0, 0, 1], [1, 0, 1]])},
-        bank=ClientStore({"head.weight": torch.zeros(1, 3, 10)}, 3),
-    )
-    assert FedProto().traffic(server) == (2 * 2 * 10, 3 * 10)
 
 
 def test_fedgh_trains_the_header_by_sgd_on_class_means():

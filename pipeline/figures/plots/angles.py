@@ -20,7 +20,7 @@ PANEL = "angle"
 def measure(runs: Runs) -> Numbers:
     """A series a setting, by round."""
     points = []
-    for cell, per_seed in runs.observations(look).items():
+    for cell, per_seed in runs.measurements(look).items():
         setting = cell.partition("/")[0]
         for together in zip(*per_seed, strict=True):
             angles = [seen["angle"] for seen in together]

@@ -22,7 +22,7 @@ MEAN = "mean over pairs of models"
 
 def measure(runs: Runs) -> Numbers:
     """A panel a layer, numbered from 0, with a row and a column a model; and the layers' means over pairs."""
-    (per_seed,) = runs.observations(look).values()
+    (per_seed,) = runs.measurements(look).values()
     matrices = {
         f"layer {number} ({name})": np.mean([seen[-1][name] for seen in per_seed], axis=0)
         for number, name in enumerate(per_seed[0][-1])

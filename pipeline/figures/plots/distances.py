@@ -23,7 +23,7 @@ SAME, OTHERS = "same classes", "other classes"
 
 def measure(runs: Runs) -> Numbers:
     """D at the figure's rounds, a row and a column a client; the mean over pairs at every round."""
-    (per_seed,) = runs.observations(look).values()
+    (per_seed,) = runs.measurements(look).values()
     points, means = [], []
     for together in zip(*per_seed, strict=True):
         number = together[0]["round"]

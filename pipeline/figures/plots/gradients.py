@@ -22,7 +22,7 @@ def measure(runs: Runs) -> Numbers:
     clients; and for every setting a panel, with a series a client."""
     means, clients = [], []
     cells = {cell.id: cell for cell in runs.cells}
-    for name, per_seed in runs.observations(look).items():
+    for name, per_seed in runs.measurements(look).items():
         cell = cells[name]
         for number, layer in enumerate(per_seed[0][0], start=1):
             by_client = np.mean([[seen[layer] for seen in rounds] for rounds in per_seed], axis=(0, 1))

@@ -24,7 +24,7 @@ WHOLE, CLASSES, KINDS = "whole heads", "class by class", "classes by owners"
 def measure(runs: Runs) -> Numbers:
     """The mean cosine of every pair of clients; the cosine of every class; and the mean over the classes that
     both or neither of a pair has, and over those that one has."""
-    (per_seed,) = runs.observations(look).values()
+    (per_seed,) = runs.measurements(look).values()
     cosines = np.mean([seen[-1]["cosines"] for seen in per_seed], axis=0)
     owns = np.array(per_seed[0][-1]["owns"])
     points: list[Point] = []

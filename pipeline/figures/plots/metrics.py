@@ -35,7 +35,7 @@ PRINTED = "correlation of the printed values"
 def measure(runs: Runs) -> Numbers:
     """A panel a metric, a series a pair of clients, ours and as printed; and each metric's correlation with
     data similarity, over our pairs and over the printed ones."""
-    (per_seed,) = runs.observations(similarities).values()
+    (per_seed,) = runs.measurements(similarities).values()
     clients = min(len(NAMES), len(per_seed[0][-1]["cs"]))
     pairs = list(combinations(range(clients), 2))
     values = {

@@ -24,7 +24,7 @@ def measure(runs: Runs) -> Numbers:
     """A series a class that the client has, the one with most samples first, by feature, over the largest
     sensitivity of all, for the first seed; the classes' means over all seeds; and the lowest of the classes
     with the most samples beside the highest of the others."""
-    (per_seed,) = runs.observations(look).values()
+    (per_seed,) = runs.measurements(look).values()
     found = np.array([seen[-1]["sensitivity"] for seen in per_seed])
     found /= found.max((1, 2), keepdims=True)
     samples = np.array(per_seed[0][-1]["samples"])

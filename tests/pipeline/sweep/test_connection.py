@@ -63,6 +63,29 @@ def test_what_sigterm_does_is_the_sweep_s_affair_and_not_ray_s(monkeypatch, tmp_
         assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_ray_is_started_again_where_a_busy_machine_delays_it(monkeypatch, tmp_path):
+    attempts = iter([Exception("The current node timed out during startup."), None])
+
+    def init(**_: object) -> None:
+        error = next(attempts)
+        if error:
+            raise error
+
+    monkeypatch.setattr(ray, "init", init)
+    with connected(tmp_path):
+        assert next(attempts, "none left") == "none left"
+
+
+def test_a_machine_on_which_ray_never_starts_is_told_in_a_line(monkeypatch, tmp_path):
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", init)
+    expected = r"load: \d+ running processes on \d+ cores is not accepted; .* Ray starts within 30 s"
+    with pytest.raises(InvalidInput, match=expected), connected(tmp_path):
+        pass
+
+
 def test_a_cluster_s_memory_monitor_is_named_where_it_has_ended_trials(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
 

@@ -1,4 +1,4 @@
-"""Somebody who looks on while a simulation runs."""
+"""What is measured after every round of a simulation."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ def movement(server, _net):
     return {"round": server.round, "moved": moved.abs().sum().item()}
 
 
-def run(observe=None, config=CONFIG, **options):
+def run(measure=None, config=CONFIG, **options):
     data = load("digits")
-    (result,) = simulate(config, data, make_partition("dirichlet:1.0", data, 4), observe=observe, **options)
+    (result,) = simulate(config, data, make_partition("dirichlet:1.0", data, 4), measure=measure, **options)
     return result
 
 
-def test_an_observer_sees_every_round_and_moves_nothing():
+def test_a_measurement_sees_every_round_and_moves_nothing():
     seen = run(movement)
-    assert [found["round"] for found in seen.observations] == [1, 2, 3, 4]
-    assert all(found["moved"] > 0 for found in seen.observations)
+    assert [found["round"] for found in seen.measurements] == [1, 2, 3, 4]
+    assert all(found["moved"] > 0 for found in seen.measurements)
     assert seen.metrics.to_json() == run().metrics.to_json()
 
 
 def test_nothing_is_kept_of_rounds_without_an_answer():
     last = run(lambda server, _net: server.round if server.round == server.rounds else None)
-    assert last.observations == [4]
+    assert last.measurements == [4]
 
 
-def test_observations_survive_an_interruption(checkpointed):
+def test_measurements_survive_an_interruption(checkpointed):
     def stop(round, *_):
         if round == 3:
             raise KeyboardInterrupt
@@ -47,7 +47,7 @@ def test_observations_survive_an_interruption(checkpointed):
     with pytest.raises(KeyboardInterrupt):
         run(movement, execution=checkpointed, on_round=stop)
     resumed = run(movement, execution=checkpointed)
-    assert resumed.observations == run(movement).observations
+    assert resumed.measurements == run(movement).measurements
 
 
 def test_a_configuration_may_ask_how_alike_the_clients_are():

@@ -1,0 +1,58 @@
+"""Traffic of one round: what travels between the server and the participants, in scalars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Traffic:
+    """Scalars sent down to the participants and up by them in one round, all participants together.
+
+    A tensor that is used twice in a round travels once. What a method states itself (`Server.count`) replaces
+    what the engine counted under the same name.
+    """
+
+    def __init__(self) -> None:
+        self._counted: dict[str, tuple[int, int]] = {}
+        self._stated: dict[str, tuple[int, int]] = {}
+
+    def add(self, name: str, down: int = 0, up: int = 0) -> None:
+        """Count a tensor."""
+        before_down, before_up = self._counted.get(name, (0, 0))
+        self._counted[name] = max(before_down, down), max(before_up, up)
+
+    def state(self, name: str, down: int, up: int) -> None:
+        """Count what the engine does not see, or sees wrongly."""
+        self._stated[name] = down, up
+
+    @property
+    def total(self) -> tuple[int, int]:
+        """Scalars down and up."""
+        down, up = zip((0, 0), *(self._counted | self._stated).values(), strict=True)
+        return sum(down), sum(up)
+
+
+class Uploads(Mapping[str, "Tensor"]):
+    """What the participants trained, as the server reads it: name to (K, *shape).
+
+    Each tensor that is read is counted as sent up by every participant.
+    """
+
+    def __init__(self, trained: Mapping[str, Tensor], traffic: Traffic):
+        self._trained = trained
+        self._traffic = traffic
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor = self._trained[name]
+        self._traffic.add(name, up=tensor.numel())
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._trained)
+
+    def __len__(self) -> int:
+        return len(self._trained)
