@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from pfl.errors import unknown_name
+from pfl.errors import InvalidInput, unknown_name
 
 T = TypeVar("T")
 
@@ -37,6 +37,18 @@ class Registry(Mapping[str, T]):
         self.package = package
         self._pick = pick or (lambda module: getattr(module, module.__name__.rpartition(".")[2]))
 
+        self._added: dict[str, T] = {}
+
+    def add(self, name: str, component: T) -> None:
+        """Make a component known by ``name`` in this process, in the place of one that was added before.
+
+        Raises:
+            InvalidInput: a file or a package already has the name.
+        """
+        if name in self._files or name in self._points:
+            raise InvalidInput(self.kind, name, f"a name that no other {self.kind} has")
+        self._added[name] = component
+
     @cached_property
     def _files(self) -> frozenset[str]:
         path = importlib.import_module(self.package).__path__
@@ -52,6 +64,8 @@ class Registry(Mapping[str, T]):
         Raises:
             InvalidInput: no such name; the message lists the known ones and the nearest.
         """
+        if name in self._added:
+            return self._added[name]
         if name in self._files:
             return self._pick(importlib.import_module(f"{self.package}.{name}"))
         if name in self._points:
@@ -60,13 +74,13 @@ class Registry(Mapping[str, T]):
         raise unknown_name(self.kind, name, self)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._files or name in self._points
+        return name in self._added or name in self._files or name in self._points
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._files | self._points.keys()))
+        return iter(sorted(self._files | self._points.keys() | self._added.keys()))
 
     def __len__(self) -> int:
-        return len(self._files | self._points.keys())
+        return len(self._files | self._points.keys() | self._added.keys())
 
     def plugin(self, name: str) -> EntryPoint | None:
         """Where a component of somebody else's package is from; None: it is built in."""

@@ -2,20 +2,132 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import subprocess
 import sys
+from dataclasses import dataclass
 
+import matplotlib as mpl
 import pytest
 
 import pfl
+from pfl.errors import InvalidInput
+from pfl.methods import METHODS
+from pfl.methods.fedprox import FedProx
 from tests.conftest import make_clients, make_dataset
 
+SHORT = {"rounds": 2, "epochs": 1, "eval_every": 1, "progress": False}
 
-def test_a_simulation_needs_only_the_names_of_the_package():
+
+@pytest.fixture(scope="module")
+def runs():
+    """Two seeds of a method on digits."""
+    return pfl.simulate(
+        method="pfedsim", dataset="digits", partition="dirichlet:0.1", clients=5, seeds=2, **SHORT
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_window():
+    mpl.use("Agg")
+
+
+def test_names_suffice_for_a_simulation(runs):
+    assert [run.labels for run in runs] == [
+        {"method": "pfedsim", "seed": 0},
+        {"method": "pfedsim", "seed": 1},
+    ]
+    assert runs[0].metrics.rounds[-1].round == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "rows", "columns"),
+    [
+        ("curves", 8, {"seed", "round", "moment", "pooled", "train_loss", "bytes_up"}),
+        ("clients", 10, {"seed", "client", "train", "test", "accuracy"}),
+        ("summary", 2, {"seed", "pooled", "client_mean", "best", "wall_seconds"}),
+    ],
+)
+def test_results_are_frames(what, rows, columns, runs):
+    frame = runs.to_frame(what)
+    assert columns <= set(frame.columns)
+    assert len(frame) == rows
+
+
+def test_a_plot_of_two_methods_has_a_line_for_each(runs):
+    other = pfl.simulate("fedavg", clients=5, **SHORT)
+    axes = (runs + other).plot()
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["pfedsim", "fedavg"]
+    mean = runs.to_frame("summary")["pooled"].mean()
+    assert axes.get_lines()[0].get_ydata()[-1] == pytest.approx(mean)
+
+
+@pytest.mark.parametrize("what", ["clients", "summary"])
+def test_clients_and_summary_are_drawn_on_given_axes(what, runs):
+    axes = mpl.pyplot.figure().subplots()
+    assert runs.plot(what, ax=axes) is axes
+    assert axes.get_ylabel() == "accuracy (%)"
+
+
+def test_objects_stand_for_names():
     dataset = make_dataset()
-    config = pfl.Config(method="fedper", rounds=2, epochs=1)
-    (result,) = pfl.simulate(config, dataset, make_clients(dataset, [8, 8]), execution=pfl.Execution())
-    assert result.metrics.rounds[-1].round == 2
+    method = FedProx(mu=0.5)
+    runs = pfl.simulate(method, dataset, make_clients(dataset, [8, 8]), model="lenet5_bn", **SHORT)
+    named = pfl.simulate(
+        "fedprox",
+        dataset,
+        make_clients(dataset, [8, 8]),
+        model="lenet5_bn",
+        hyperparameters={"mu": 0.5},
+        **SHORT,
+    )
+    assert runs[0].metrics == named[0].metrics
+
+
+def test_a_method_and_a_network_of_a_notebook_are_simulated():
+    @dataclass(frozen=True)
+    class Halfway(pfl.Method):
+        def aggregate(self, server):
+            return {"head": server.average()}
+
+    def shallow(shape, classes):
+        from torch import nn
+
+        from pfl.models._network import Network
+
+        pixels = shape[0] * shape[1] * shape[2]
+        return Network(nn.Sequential(nn.Flatten(), nn.Linear(pixels, 8)), nn.Linear(8, classes))
+
+    (run,) = pfl.simulate(Halfway, clients=4, model=shallow, **SHORT)
+    assert run.labels["method"] == "halfway"
+    assert METHODS["halfway"] is Halfway
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"method": "pfedsmi"}, "did you mean 'pfedsim'"),
+        ({"round": 3}, "option: round is not accepted.*did you mean 'rounds'"),
+        ({"seeds": 0}, "seeds: .* is not accepted"),
+        ({"partition": "dirichlet:-1"}, "is not accepted"),
+        ({"lr": -1}, "lr: -1 is not accepted"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(arguments, line):
+    with pytest.raises(InvalidInput, match=line):
+        pfl.simulate(**arguments)
+
+
+def test_a_partition_of_other_data_is_refused():
+    with pytest.raises(InvalidInput, match="a partition of digits"):
+        pfl.simulate(dataset="digits", partition=make_clients(make_dataset(), [8, 8]))
+
+
+def test_without_pandas_a_line_says_what_to_install(runs, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InvalidInput, match="pip install pandas"):
+        runs.to_frame()
 
 
 @pytest.mark.parametrize("name", pfl.__all__)
@@ -23,9 +135,22 @@ def test_every_public_name_is_there(name):
     assert getattr(pfl, name).__name__ == name
 
 
+def test_a_table_without_results_is_one_clear_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match="table: digits is not accepted"):
+        pfl.results("digits")
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'simulat'"):
         pfl.simulat  # noqa: B018
+
+
+@pytest.mark.parametrize("module", ["pfl", "pfl.api", "pfl.config", "pfl.errors", "pfl.rounding"])
+def test_the_examples_of_the_docstrings_give_what_they_say(module):
+    found = doctest.testmod(importlib.import_module(module), extraglobs={"pfl": pfl})
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 def test_importing_the_package_and_its_command_line_imports_no_torch():

@@ -16,16 +16,11 @@ from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
 from pfl.trials import Trial
+from tests.command import pfl
 from tests.conftest import make_trial
 
 ROOT = Path(__file__).parent.parent
 QUICK = ["--rounds", "4", "--epochs", "1", "--clients", "8", "--eval-every", "2"]
-
-
-def pfl(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pfl", *arguments], capture_output=True, text=True, check=False
-    )
 
 
 def test_a_run_prints_its_accuracy_and_writes_json(tmp_path):
@@ -128,15 +123,20 @@ def test_a_mistake_is_one_line_that_names_parameter_value_and_what_is_accepted(a
     "arguments",
     [
         ["--help"],
-        ["run", "--help"],
         ["methods"],
         ["datasets"],
-        ["models"],
-        ["partitions"],
-        ["figures"],
         ["tables"],
-        ["run", "--method", "nothing"],
         ["run", "--method", "pfedsim", "--set", "rho=7"],
+        *(
+            pytest.param(command, marks=pytest.mark.slow)
+            for command in (
+                ["run", "--help"],
+                ["models"],
+                ["partitions"],
+                ["figures"],
+                ["run", "--method", "nothing"],
+            )
+        ),
     ],
 )
 def test_lists_help_and_errors_do_not_import_torch(arguments):
@@ -271,7 +271,11 @@ def test_a_run_told_to_go_on_where_there_is_no_checkpoint_says_so_and_begins(tmp
 
 
 @pytest.mark.parametrize(
-    ("method", "setting"), [("fedgen", "generated=1000000000"), ("fesem", "clusters=1000000000")]
+    ("method", "setting"),
+    [
+        ("fedgen", "generated=1000000000"),
+        pytest.param("fesem", "clusters=1000000000", marks=pytest.mark.slow),
+    ],
 )
 def test_memory_that_does_not_suffice_is_one_line(method, setting):
     command = [sys.executable, "-m", "pfl", "run", *QUICK, "--method", method, "--set", setting]

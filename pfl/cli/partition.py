@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from pfl.api import load_checked
 from pfl.errors import InvalidInput
 from pfl.files import check_writable, replacing, writing
 
-if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
-
-DEFAULT_CLIENTS = 20
 PICTURES = (".svg", ".png", ".pdf")
 
 
@@ -34,7 +31,7 @@ def partition(
         check_writable(plot)
     from pfl.data.partition import make_partition
 
-    data, clients = checked(dataset, spec, clients)
+    data, clients = load_checked(dataset, spec, clients)
     split = make_partition(spec, data, clients)
     print(split.spec)
     for name, value in split.statistics(data.labels, len(data.classes)).items():
@@ -52,15 +49,3 @@ def partition(
         with writing(plot), replacing(plot) as file:
             figure.savefig(file, format=plot.suffix[1:])
         print(f"  drawn in {plot}")
-
-
-def checked(dataset: str, spec: str, clients: int | None) -> tuple[Dataset, int | None]:
-    """The data set and how many clients divide it; what can be checked is checked before anything is read."""
-    from pfl.data.dataset import check_dataset, load
-    from pfl.data.partition import check_partition, parse_spec
-
-    if clients is None and not parse_spec(spec)[1].clients_from_data:
-        clients = DEFAULT_CLIENTS
-    known = check_dataset(dataset)
-    check_partition(spec, clients, *((known.samples, known.classes) if known else ()))
-    return load(dataset), clients

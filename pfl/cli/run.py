@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pfl.cli.partition import checked
-from pfl.cli.progress import progress
+from pfl.api import load_checked
 from pfl.cli.trials import run_trials
 from pfl.config import Config, Execution
 from pfl.errors import InvalidInput
 from pfl.files import check_writable, write_text
+from pfl.models import fitting
+from pfl.progress import progress
 from pfl.validation import check_execution, check_seeds, validated, warnings_of
 
 if TYPE_CHECKING:
-    from pfl.data.dataset import Dataset
     from pfl.engine.simulation import Result
 
 DEFAULT = Config()
@@ -171,9 +171,9 @@ def run(
     _check_checkpoint(checkpoint, resume)
     spec = f"file:{partition_file}" if partition_file else partition
 
-    data, clients = checked(dataset, spec, clients)
+    data, clients = load_checked(dataset, spec, clients)
     if not model:
-        config = validated(dataclasses.replace(config, model=_fitting_model(data)))
+        config = validated(dataclasses.replace(config, model=fitting(data.shape)))
 
     from pfl.behaviour import behaviour_of
     from pfl.data.partition import make_division, of_seed, parse_spec
@@ -260,10 +260,6 @@ def _check_checkpoint(folder: Path | None, resume: bool) -> None:
         raise InvalidInput(
             "checkpoint", str(folder), "a folder without a checkpoint, or --resume to go on from this one"
         )
-
-
-def _fitting_model(data: Dataset) -> str:
-    return "cnn_digits" if data.shape[1] < 16 else "lenet5_bn"
 
 
 def _show(result: Result) -> None:

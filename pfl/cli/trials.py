@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pfl.cli.progress import progress
 from pfl.config import Execution
 from pfl.errors import InvalidInput
 from pfl.files import append_lines, read_lines
+from pfl.progress import progress
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset

@@ -86,6 +86,25 @@ class Client:
         centre = self.start if centre is None else centre
         return torch.stack([(w - centre[name]).square().sum() for name, w in self.weights.items()]).sum()
 
+    def stored(self, prefix: str) -> dict[str, Tensor]:
+        """The rows "PREFIX.NAME" of ``state``, by NAME."""
+        start = f"{prefix}."
+        return {name.removeprefix(start): row for name, row in self.state.items() if name.startswith(start)}
+
+    @contextmanager
+    def other(self, tensors: Mapping[str, Tensor]) -> Iterator[Network]:
+        """Inside, ``net`` computes with other ``tensors``, in evaluation mode and without gradient."""
+        modes = [(module, module.training) for module in self.net.modules()]
+        bind(self.net, tensors)
+        self.net.eval()
+        try:
+            with torch.no_grad():
+                yield self.net
+        finally:
+            bind(self.net, self.params)
+            for module, training in modes:
+                module.training = training
+
     def attach(self, batch: Batch) -> None:
         """Bind the client's tensors to ``net``; tell it which rows of ``batch`` are real, and its key."""
         bind(self.net, self.params)

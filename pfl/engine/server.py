@@ -263,21 +263,23 @@ class Server:
         clients: Tensor,
         tensors: Mapping[str, Tensor],
         samples: Sequence[np.ndarray] | None = None,
+        each: bool = False,
     ) -> dict[str, Tensor]:
         """Sums of a statistic over data, for the models ``tensors`` (K, *shape) in evaluation mode.
 
         Args:
             clients: (K,) whose client state each model sees.
             samples: K arrays of pooled indices; by default the clients' training samples.
+            each: the statistic of each sample in place of the sum.
 
         Returns:
-            Name to (K, ...), float64.
+            Name to (K, ...), float64; with ``each`` as in `pfl.engine.local.Backend.collect`.
         """
         if samples is None:
             samples = [self.samples[client] for client in clients.tolist()]
         rows = {name: stack[clients] for name, stack in self.client_state.items()}
         with self._on_the_clock():
-            return self._backend.collect(self.program, statistic, tensors, rows, samples)
+            return self._backend.collect(self.program, statistic, tensors, rows, samples, each)
 
     @contextmanager
     def _on_the_clock(self) -> Iterator[None]:

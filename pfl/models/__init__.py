@@ -18,6 +18,11 @@ MODELS: Registry[Callable[[Shape, int], Network]] = Registry("model", "pfl.model
 """Each builder takes the images' shape and the number of classes."""
 
 
+def fitting(shape: Shape) -> str:
+    """The network for images of this shape where none is named."""
+    return "cnn_digits" if shape[1] < 16 else "lenet5_bn"
+
+
 def weights_of(model: str) -> str | None:
     """The file of pretrained weights that a network would start from here; None: it starts from scratch.
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pfl
-from pfl.cli.progress import progress
 from pfl.config import Execution
 from pfl.errors import InvalidInput
 from pfl.files import write_text
+from pfl.progress import progress
 from pfl.trials import Record
 from pipeline.figures.config import Figure
 from pipeline.spec.table import Cell, cells

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pfl.errors import InvalidInput
+from pfl.runs import Run, Runs
 from pfl.trials import Record, Sources
 from pipeline.spec.table import Subset, Table
 from pipeline.store.json_io import stored
@@ -179,6 +180,23 @@ def load_results(table: str, root: Path) -> Results:
     except ValueError:
         accepted = "a file that a sweep of this version wrote; run it again"
         raise InvalidInput("results", str(path), accepted) from None
+
+
+def results(table: str) -> Runs:
+    """A table's simulations out of ``results/``, one for each cell and seed, as frames and plots.
+
+    Of a cell that was searched, those of the selected configuration.
+
+    Raises:
+        InvalidInput: the table has no results here.
+    """
+    return Runs(
+        tuple(
+            Run({"setting": cell.setting, "row": cell.row, "seed": row.seed}, row.metrics, row.measured)
+            for cell in load_results(table, Path()).cells
+            for row in (cell.selected or cell.pinned).rows
+        )
+    )
 
 
 def _fields(values: Any) -> dict[str, Any]:

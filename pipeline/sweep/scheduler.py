@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from pfl.config import Config
 from pfl.trials import Failure, Record, Trial
 from pfl.validation import stackable
+from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.table import Cell, Table
 from pipeline.store.ledger import Ledger
+from pipeline.store.results import CellResult
 from pipeline.store.workspace import checkpoint_folder, models_file
 from pipeline.sweep.cell_scheduler import Candidate, CellScheduler
 
@@ -24,8 +26,9 @@ class Scheduler:
 
     Args:
         datasets: shape and number of classes of each, as in the manifest.
-        on_record: told of every record that a cell receives, and whether it came out of the ledger.
-        on_cell: told of every cell that is finished.
+        on_record: called for every record that a cell receives, with the cell's id, the record, the number of
+            its search trial, and whether it came from the ledger.
+        on_cell: called for every cell that is finished, with its result and what is reported of it.
         curves: accuracies by round are wanted of every record, whatever the table reads.
 
     Attributes:
@@ -42,8 +45,8 @@ class Scheduler:
         partitions: Mapping[str, Division],
         datasets: Mapping[str, Any],
         ledger: Ledger,
-        on_record: Callable[[CellScheduler, Candidate, Record, bool], None] = lambda *_: None,
-        on_cell: Callable[[CellScheduler], None] = lambda _: None,
+        on_record: Callable[[str, Record, int | None, bool], None] = lambda *_: None,
+        on_cell: Callable[[CellResult, Evaluation], None] = lambda *_: None,
         curves: bool = False,
     ):
         self.cells = [
@@ -150,7 +153,7 @@ class Scheduler:
                     shutil.rmtree(checkpoint_folder(trial), ignore_errors=True)
                 self._serve(cell)
             if cell.finished:
-                self._on_cell(cell)
+                self._on_cell(cell.result(self.outcomes), cell.cell.evaluation)
 
     def _lacks_models(self, candidate: Candidate, key: str) -> bool:
         return self.keeps_models and candidate.trial.phase == "final" and not models_file(key).exists()
@@ -167,4 +170,5 @@ class Scheduler:
                     self.outcomes[key] = record
                     self._served.add(key)
                 cell.seen.add(key)
-                self._on_record(cell, candidate, self.outcomes[key], key in self._served)
+                from_ledger = key in self._served
+                self._on_record(cell.cell.id, self.outcomes[key], candidate.number, from_ledger)

@@ -8,18 +8,14 @@ import platform
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from pfl.errors import InvalidInput
-from pfl.trials import Record
 from pipeline.spec.params import selected_subset
 from pipeline.spec.table import Resources, Table, cells, load_table
 from pipeline.store.json_io import load_division, load_manifest
@@ -27,13 +23,10 @@ from pipeline.store.ledger import Ledger, publish
 from pipeline.store.tracking import Tracker
 from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
 from pipeline.sweep import results
-from pipeline.sweep.cell_scheduler import Candidate, CellScheduler
 from pipeline.sweep.check import check_precisions
 from pipeline.sweep.estimate import Estimate
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.scheduler import Scheduler
-
-SECONDS_TO_STOP = 3.0  # that an interrupted sweep grants MLflow
 
 
 def sweep(name: str) -> None:
@@ -55,8 +48,8 @@ def sweep(name: str) -> None:
         for place in ledger.damaged:
             print(f"ledger: {place} is no row and is passed over; its trial is run again")
         try:
-            with Writer(name, table) as writer:
-                scheduler = scheduler_of(name, table, ledger, writer)
+            with Tracker(Path.cwd(), name) as tracker:
+                scheduler = scheduler_of(name, table, ledger, tracker)
                 run(name, scheduler, ledger, load_manifest(name)["datasets"], table.resources)
         finally:
             publish(name)
@@ -74,7 +67,7 @@ def sweep(name: str) -> None:
         shutil.rmtree(checkpoints_of(name), ignore_errors=True)
 
 
-def scheduler_of(name: str, table: Table, ledger: Ledger, writer: Writer | None = None) -> Scheduler:
+def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | None = None) -> Scheduler:
     """What a table consists of, with what the ledger already has of it.
 
     Raises:
@@ -85,7 +78,7 @@ def scheduler_of(name: str, table: Table, ledger: Ledger, writer: Writer | None 
         division: load_division(name, division, cell.partition, table.seeds)
         for division, cell in {cell.partition_name: cell for cell in wanted}.items()
     }
-    callbacks = (writer.record, writer.cell) if writer else ()
+    callbacks = (tracker.trial, tracker.cell) if tracker else ()
     return Scheduler(wanted, table, partitions, datasets, ledger, *callbacks)
 
 
@@ -113,42 +106,6 @@ def run(
     print(Estimate.of(scheduler, ledger, datasets, slots).text(name, slots), flush=True)
     with Progress(name, scheduler) as progress:
         cluster.run(scheduler, resources, progress.update)
-
-
-class Writer:
-    """MLflow's single writer: a thread, so that no worker waits for the database."""
-
-    def __init__(self, name: str, table: Table):
-        self._tracker = Tracker(Path.cwd(), name)
-        self._entries = SimpleQueue[Callable[[], None] | None]()
-        self._thread = Thread(target=self._enter, daemon=True)
-        self._outcomes: dict[str, Record] = {}
-
-    def record(self, cell: CellScheduler, candidate: Candidate, record: Record, from_ledger: bool) -> None:
-        self._outcomes[record.key] = record
-        self._entries.put(partial(self._tracker.trial, cell.cell.id, record, candidate.number, from_ledger))
-
-    def cell(self, cell: CellScheduler) -> None:
-        result = cell.result(self._outcomes)
-        self._entries.put(partial(self._tracker.cell, result, cell.cell.evaluation))
-
-    def _enter(self) -> None:
-        while entry := self._entries.get():
-            entry()
-
-    def __enter__(self) -> Writer:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._entries.put(None)
-        if error:  # the next sweep enters what is missing, and a store that hangs is not waited for
-            self._thread.join(SECONDS_TO_STOP)
-        else:
-            self._thread.join()
-            self._tracker.save()
 
 
 @contextmanager

@@ -10,12 +10,15 @@ import pytest
 from PIL import Image
 
 from pfl.data.dataset import Dataset
+from pfl.files import cache_root
 
 
 @pytest.fixture(autouse=True, scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache of the session's own, and no DATA_SOURCE."""
+    """A cache of the session's own, with the kernels that are compiled already, and no DATA_SOURCE."""
     folder = tmp_path_factory.mktemp("cache")
+    (cache_root() / "kernels").mkdir(parents=True, exist_ok=True)
+    (folder / "kernels").symlink_to(cache_root() / "kernels")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PFL_CACHE", str(folder))
         patch.delenv("DATA_SOURCE", raising=False)

@@ -287,7 +287,7 @@ def test_clients_have_as_many_classes_as_fedcac_implies(alpha, classes):
     rng = generator(0, "test")
     for fling, expected in zip((False, True), PRESENT[alpha][classes], strict=True):
         rule = DirichletClient(alpha=alpha, fling_rounding=fling)
-        drawn = (rule.counts(row, 500, rng) for row in rule.proportions(20_000, classes, rng))
+        drawn = (rule.counts(row, 500, rng) for row in rule.proportions(5_000, classes, rng))
         assert np.mean([np.count_nonzero(counts) for counts in drawn]) == pytest.approx(expected, rel=0.02)
 
 

@@ -34,7 +34,9 @@ def losses(*arguments) -> list[float]:
     return [run.history[-1].train_loss for run in found.runs]
 
 
-@pytest.mark.parametrize(("method", "number"), [("fedprox", "mu"), ("pfedme", "lam")])
+@pytest.mark.parametrize(
+    ("method", "number"), [("fedprox", "mu"), pytest.param("pfedme", "lam", marks=pytest.mark.slow)]
+)
 def test_trials_that_differ_in_numbers_are_recorded_in_one_stack(method, number, dataset, partition):
     config = dataclasses.replace(CONFIG, method=method, momentum=0.5, weight_decay=1e-3)
     configs = [

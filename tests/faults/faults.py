@@ -325,7 +325,7 @@ FAULTS = {
         megabytes=64,
     ),
     "results": Fault(
-        "`results/` cannot be written", block_results, ("results/small/mlflow.json is not accepted",)
+        "`results/` cannot be written", block_results, ("results/small/results.json is not accepted",)
     ),
     "mlflow-locked": Fault(
         "Another process locks `mlflow.db`", lock_mlflow, ("database is locked",), survived=True

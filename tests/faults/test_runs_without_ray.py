@@ -37,6 +37,7 @@ def rows(file: Path) -> list[dict]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_trials_that_are_killed_go_on_from_their_checkpoint_to_the_same_numbers(trial, tmp_path):
     file, whole, resumed = tmp_path / "trials.jsonl", tmp_path / "whole.jsonl", tmp_path / "resumed.jsonl"
     file.write_text(json.dumps(trial.to_dict()) + "\n")

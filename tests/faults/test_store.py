@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from pfl.trials import Record
+from pipeline.store.mlflow_store import MLflowStore
 from pipeline.store.tracking import Tracker
 from tests.faults.recovery import file_system
 from tests.pipeline.fake_results import ledger_row
 from tests.pipeline.running import wait_until
+from tests.pipeline.store.tracking.entering import trials_of
 
 pytestmark = pytest.mark.slow
 
@@ -22,11 +24,11 @@ CELL = "cifar10-0.1/fedavg"
 OPEN = """
 import sys
 from pathlib import Path
-from pipeline.store.tracking import Tracker
+from pipeline.store.mlflow_store import MLflowStore
 from pfl.trials import Record
 from tests.pipeline.fake_results import ledger_row
 record = Record.from_json(ledger_row("cifar10-0.1/fedavg"))
-Tracker(Path(sys.argv[1]), "fake").trial(record.cell, record)
+MLflowStore(Path(sys.argv[1]), "fake").trial(record.cell, record)
 """
 
 
@@ -42,9 +44,7 @@ def test_a_store_whose_making_was_killed_is_made_again(root):
     process.kill()
     process.wait()
     assert not (root / "mlflow.db").exists()
-    tracker = Tracker(root, "fake")
-    tracker.trial(CELL, Record.from_json(ledger_row(CELL)))
-    assert tracker.lost is None
+    MLflowStore(root, "fake").trial(CELL, Record.from_json(ledger_row(CELL)))
     assert [file.name for file in root.glob("mlflow.db*")] == ["mlflow.db"]
 
 
@@ -53,25 +53,26 @@ def test_a_store_for_which_there_was_no_space_is_made_when_there_is(tmp_path, mo
     try:
         with file_system(tmp_path / "root", megabytes=8):
             (tmp_path / "root/filler").write_bytes(bytes(2**23 - 2**18))
-            tracker = Tracker(tmp_path / "root", "fake")
-            tracker.trial(CELL, Record.from_json(ledger_row(CELL)))
-            assert tracker.lost == "(sqlite3.OperationalError) database or disk is full"
+            store = MLflowStore(tmp_path / "root", "fake")
+            record = Record.from_json(ledger_row(CELL))
+            with pytest.raises(Exception, match="database or disk is full"):
+                store.trial(CELL, record)
             (tmp_path / "root/filler").unlink()
-            tracker.catch_up()
-            assert tracker.lost is None
+            store.trial(CELL, record)
     except PermissionError as error:
         pytest.skip(str(error))
 
 
 def test_a_store_that_another_process_has_locked_receives_everything_afterwards(root, caplog):
-    tracker = Tracker(root, "fake")
-    tracker.trial(CELL, Record.from_json(ledger_row(CELL, seed=0)))
-    lock = sqlite3.connect(root / "mlflow.db")
-    lock.execute("BEGIN EXCLUSIVE")
-    tracker.trial(CELL, Record.from_json(ledger_row(CELL, seed=1)))
-    assert tracker.lost == "(sqlite3.OperationalError) database is locked"
-    lock.close()
-    tracker.save()
+    with Tracker(root, "fake") as tracker:
+        tracker.trial(CELL, Record.from_json(ledger_row(CELL, seed=0)))
+        wait_until(lambda: trials_of(root))
+        lock = sqlite3.connect(root / "mlflow.db")
+        lock.execute("BEGIN EXCLUSIVE")
+        tracker.trial(CELL, Record.from_json(ledger_row(CELL, seed=1)))
+        wait_until(lambda: tracker.lost)
+        assert tracker.lost == "(sqlite3.OperationalError) database is locked"
+        lock.close()
     assert tracker.lost is None
-    assert len(tracker.run_ids()["cells"][CELL]["trials"]) == 2
+    assert len(trials_of(root)) == 2
     assert [record.name for record in caplog.records] == ["pipeline.store.tracking"] * 2

@@ -18,7 +18,10 @@ FLOAT32 = {name: 2e-2 if name.startswith("resnet") else 1e-5 for name in GOLDEN}
 
 @pytest.mark.parametrize("path", ["kernels", "torch"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("model", list(GOLDEN))
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(name, marks=pytest.mark.slow) if name.startswith("resnet") else name for name in GOLDEN],
+)
 def test_a_networks_losses_are_the_golden_ones(model, dtype, path):
     with without_kernels() if path == "torch" else nullcontext():
         ours = losses(model, dtype)

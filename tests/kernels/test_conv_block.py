@@ -317,6 +317,7 @@ def test_a_layer_that_is_watched_is_computed_by_itself():
 
 
 @needs_kernels
+@pytest.mark.slow
 def test_a_library_is_compiled_once_for_all_processes(tmp_path, monkeypatch):
     monkeypatch.setenv("PFL_CACHE", str(tmp_path))
     kernels.compiled.cache_clear()

@@ -13,6 +13,7 @@ from pfl.data.partition import Partition
 from pfl.engine.method import FIELDS
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
+from pfl.methods._families import FAMILIES
 from pfl.simulation import simulate, simulate_together
 from pfl.validation import validated
 from tests.conftest import CONFIG, interrupt, make_clients, sampled
@@ -57,7 +58,7 @@ def test_loop_and_stacked_agree_on_every_moment_and_average(method, participatio
         ("fedfomo", {"baseline": "before_training"}),
         ("fedgen", {"qualifies": "largest"}),
         ("fedrep", {"final_head_epochs": 2}),
-        ("pfedme", {"weights": "equal"}),
+        pytest.param("pfedme", {"weights": "equal"}, marks=pytest.mark.slow),
     ],
 )
 def test_an_option_gives_the_same_numbers_in_both_backends_and_after_an_interruption(
@@ -123,7 +124,7 @@ def test_recorded_steps_give_the_same_numbers(method, dataset, partition, monkey
     assert device.replays
 
 
-@every_method
+@sampled_methods
 def test_resume_is_bit_identical(method, dataset, partition, checkpointed):
     whole = run(method, dataset, partition, dtype="float32", rounds=4)
     config = dataclasses.replace(CONFIG, method=method, dtype="float32", rounds=4)
@@ -197,6 +198,7 @@ def test_the_declaration_is_complete(method):
     cls = METHODS[method]
     assert tuple(cls.fields()) == FIELDS, f"the docstring of {cls.__name__} lacks a field, or their order"
     assert METHODS.summary(method).endswith(".")
+    assert cls.family in FAMILIES
     for name, declared in cls.declarations().items():
         assert declared.about, name
         if declared.when:

@@ -154,6 +154,7 @@ def test_rows_of_a_method_that_differ_in_steps_are_measured_each(edit):
     assert six == same
 
 
+@pytest.mark.slow
 def test_where_nothing_is_known_a_larger_network_takes_longer(ledger, edit):
     manifest = {"digits": {"shape": (1, 8, 8), "classes": 10}}
 

@@ -181,11 +181,11 @@ def test_rows_of_other_sources_than_the_drivers_are_refused(ledger):
 def test_rows_and_cells_are_announced_once_each(ledger):
     rows, ended = [], []
 
-    def on_record(cell, _candidate, record, from_ledger):
-        rows.append((cell.cell.id, record.key, from_ledger))
+    def on_record(cell, record, _number, from_ledger):
+        rows.append((cell, record.key, from_ledger))
 
-    def on_cell(cell):
-        ended.append(cell.cell.id)
+    def on_cell(result, _evaluation):
+        ended.append(result.cell)
 
     finish(scheduler_of(ledger, on_record=on_record, on_cell=on_cell))
     assert len(rows) == len(set(rows)) == 48

@@ -35,13 +35,12 @@ def parent_of(root: Path) -> Run:
 
 def enter(results: dict, root: Path) -> Tracker:
     """What the driver of a sweep does."""
-    tracker = Tracker(root, "fake")
-    for cell in Results.from_json(results).cells:
-        for configuration in filter(None, (cell.pinned, cell.selected)):
-            for record in configuration.rows:
-                tracker.trial(cell.cell, record, configuration.trial)
-        tracker.cell(cell, Evaluation())
-    tracker.save()
+    with Tracker(root, "fake") as tracker:
+        for cell in Results.from_json(results).cells:
+            for configuration in filter(None, (cell.pinned, cell.selected)):
+                for record in configuration.rows:
+                    tracker.trial(cell.cell, record, configuration.trial)
+            tracker.cell(cell, Evaluation())
     return tracker
 
 

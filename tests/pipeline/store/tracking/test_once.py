@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from mlflow import MlflowClient
 
 from pfl.trials import Record
 from pipeline.spec.evaluation import Evaluation
+from pipeline.store.mlflow_store import MLflowStore
 from pipeline.store.results import Results
-from pipeline.store.tracking import Tracker
 from tests.pipeline.fake_results import cell_of, failed_row, fake_results, ledger_row
 from tests.pipeline.store.tracking.entering import (
     CELL,
@@ -24,34 +25,33 @@ def test_entering_everything_again_adds_nothing(root):
     results = fake_results(methods=2, settings=1, seeds=2)
     enter(results, root)
     before = {run.info.run_id for run in runs_of(root)}
-    ids = enter(results, root).run_ids()
+    enter(results, root)
     assert {run.info.run_id for run in runs_of(root)} == before
-    trials = [run for cell in ids["cells"].values() for run in cell["trials"].values()]
-    assert {*trials, *(cell["run"] for cell in ids["cells"].values())} == before
 
 
 def test_a_run_that_a_kill_left_behind_is_entered_anew(root, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(MlflowClient, "set_terminated", lambda *_: None)
         patch.setattr(MlflowClient, "log_text", no_space_left)
-        Tracker(root, "fake").trial(CELL, Record.from_json(ledger_row(CELL)))
+        with pytest.raises(OSError, match="no space left"):
+            MLflowStore(root, "fake").trial(CELL, Record.from_json(ledger_row(CELL)))
     assert [run.info.status for run in trials_of(root)] == ["RUNNING"]
-    Tracker(root, "fake").trial(CELL, Record.from_json(ledger_row(CELL)))
+    MLflowStore(root, "fake").trial(CELL, Record.from_json(ledger_row(CELL)))
     assert [run.info.status for run in trials_of(root)] == ["FINISHED"]
 
 
 def test_a_killed_sweep_leaves_no_cell_running(root):
-    Tracker(root, "fake").trial(CELL, Record.from_json(ledger_row(CELL)))
+    MLflowStore(root, "fake").trial(CELL, Record.from_json(ledger_row(CELL)))
     assert parent_of(root).info.status == "SCHEDULED"
 
 
 def test_a_failed_trial_keeps_its_cause_until_it_succeeds(root):
     row = ledger_row(CELL)
-    tracker = Tracker(root, "fake")
-    tracker.trial(CELL, Record.from_json(failed_row(row, "out of memory")))
+    store = MLflowStore(root, "fake")
+    store.trial(CELL, Record.from_json(failed_row(row, "out of memory")))
     (trial,) = trials_of(root)
     assert (trial.info.status, trial.data.tags["error"]) == ("FAILED", "out of memory")
-    tracker.trial(CELL, Record.from_json(row))
+    store.trial(CELL, Record.from_json(row))
     (trial,) = trials_of(root)
     assert trial.info.status == "FINISHED"
 
@@ -59,9 +59,9 @@ def test_a_failed_trial_keeps_its_cause_until_it_succeeds(root):
 def test_a_diverged_trial_is_a_failure_that_is_entered_once(root):
     row = ledger_row(CELL)
     row["metrics"]["diverged_at"] = 3
-    Tracker(root, "fake").trial(CELL, Record.from_json(row))
+    MLflowStore(root, "fake").trial(CELL, Record.from_json(row))
     (first,) = trials_of(root)
-    Tracker(root, "fake").trial(CELL, Record.from_json(row))
+    MLflowStore(root, "fake").trial(CELL, Record.from_json(row))
     assert first.info.status == "FAILED"
     assert [run.info.run_id for run in trials_of(root)] == [first.info.run_id]
 
@@ -69,11 +69,11 @@ def test_a_diverged_trial_is_a_failure_that_is_entered_once(root):
 def test_a_failed_cell_is_a_failed_run(root):
     results = fake_results(methods=2, settings=1, seeds=1)
     entry = cell_of(results, "cifar10-0.1/local")
-    tracker = Tracker(root, "fake")
-    tracker.trial(entry["cell"], Record.from_json(failed_row(entry["pinned"]["rows"][0], "out of memory")))
+    store = MLflowStore(root, "fake")
+    store.trial(entry["cell"], Record.from_json(failed_row(entry["pinned"]["rows"][0], "out of memory")))
     entry["pinned"]["rows"], entry["status"] = [], "failed"
     (cell,) = (one for one in Results.from_json(results).cells if one.cell == entry["cell"])
-    tracker.cell(cell, Evaluation())
+    store.cell(cell, Evaluation())
     assert parent_of(root).info.status == "FAILED"
 
 

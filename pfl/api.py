@@ -1,0 +1,160 @@
+"""`simulate`: a whole simulation by names or objects."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from pfl.config import Config, Execution
+from pfl.errors import InvalidInput, unknown_name
+from pfl.methods import METHODS
+from pfl.models import MODELS, fitting
+from pfl.progress import progress as shown
+from pfl.runs import Run, Runs
+from pfl.validation import check_execution, check_seeds, validated
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pfl.data.dataset import Dataset
+    from pfl.data.partition import Division, Partition
+    from pfl.engine.method import Method
+    from pfl.engine.simulation import Measure
+    from pfl.models import Shape
+    from pfl.models._network import Network
+
+DEFAULT_CLIENTS = 20
+NAMED = ("method", "model")
+"""Fields of a configuration that `simulate` has as arguments of its own."""
+
+
+def simulate(
+    method: str | Method | type[Method] = "fedavg",
+    dataset: str | Path | Dataset = "digits",
+    partition: str | Partition = "dirichlet:0.1",
+    *,
+    clients: int | None = None,
+    model: str | Callable[[Shape, int], Network] | None = None,
+    seeds: int | Sequence[int] = 1,
+    progress: bool = True,
+    execution: Execution = Execution(),
+    measure: Measure | None = None,
+    **options: Any,
+) -> Runs:
+    """Simulate a method on a data set that is divided over clients.
+
+    >>> runs = simulate("fedper", clients=5, rounds=2, epochs=1, seeds=2, progress=False)
+    >>> [run.labels["seed"] for run in runs]
+    [0, 1]
+    >>> list(runs.to_frame("summary").columns[:4])
+    ['method', 'seed', 'pooled', 'client_mean']
+
+    Args:
+        method: a name of `pfl methods`; a method with its hyperparameters, as in ``PFedSim(rho=0.3)``; or its
+            class.
+        dataset: a name of `pfl datasets`, a path to your own data, or a data set.
+        partition: a rule with its options, as `pfl partitions` lists them, or a partition.
+        clients: their number; by default what the rule decides, else 20.
+        model: a name of `pfl models`, or a function of the images' shape and the number of classes that
+            returns a network; by default one that fits the images.
+        seeds: how many, from 0 on; or which.
+        progress: show a bar.
+        execution: device, backend, threads, checkpoints.
+        measure: called after every round with the server and the network; must change nothing in them.
+        **options: fields of `Config`, for example ``rounds``, ``lr`` or ``hyperparameters``.
+
+    Returns:
+        A `Run` per seed.
+
+    Raises:
+        InvalidInput: an argument is not accepted.
+    """
+    check_execution(execution)
+    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    check_seeds(chosen)
+    names = [field.name for field in dataclasses.fields(Config) if field.name not in NAMED]
+    for name in options:
+        if name not in names:
+            raise unknown_name("option", name, names)
+    if not isinstance(method, str):
+        method, own = _known_method(method)
+        options["hyperparameters"] = {**own, **options.get("hyperparameters", {})}
+    named = model if isinstance(model, str) or model is None else _known_model(model)
+    config = validated(Config(method=method, model=named or Config.model, **options))
+    data, split = _divided(dataset, partition, clients, chosen)
+    if named is None:
+        config = dataclasses.replace(config, model=fitting(data.shape))
+
+    from pfl.simulation import simulate as run
+
+    headline = METHODS[method].headline
+    with shown(config.rounds, method, headline) if progress else nullcontext() as on_round:
+        results = run(config, data, split, chosen, execution, on_round, measure)
+    return Runs(
+        tuple(
+            Run({"method": method, "seed": result.seed}, result.metrics, result.measured, result.measurements)
+            for result in results
+        )
+    )
+
+
+def load_checked(dataset: str, spec: str, clients: int | None) -> tuple[Dataset, int | None]:
+    """The data set and how many clients divide it; what can be checked is checked before anything is read.
+
+    Raises:
+        InvalidInput: the data set, the partition or the number of clients is not accepted.
+    """
+    from pfl.data.dataset import check_dataset, load
+    from pfl.data.partition import check_partition
+
+    clients = _clients(spec, clients)
+    known = check_dataset(dataset)
+    check_partition(spec, clients, *((known.samples, known.classes) if known else ()))
+    return load(dataset), clients
+
+
+def _clients(spec: str, clients: int | None) -> int | None:
+    from pfl.data.partition import parse_spec
+
+    return DEFAULT_CLIENTS if clients is None and not parse_spec(spec)[1].clients_from_data else clients
+
+
+def _divided(
+    dataset: str | Path | Dataset, partition: str | Partition, clients: int | None, seeds: Sequence[int]
+) -> tuple[Dataset, Division]:
+    from pfl.data.dataset import Dataset, load
+    from pfl.data.partition import check_partition, make_division
+
+    if isinstance(partition, str):
+        if isinstance(dataset, Dataset):
+            data, clients = dataset, _clients(partition, clients)
+            check_partition(partition, clients, len(data.labels), len(data.classes))
+        else:
+            data, clients = load_checked(str(dataset), partition, clients)
+        return data, make_division(partition, data, clients, seeds)
+    if clients not in (None, partition.clients):
+        raise InvalidInput("clients", clients, f"{partition.clients}, as the partition has")
+    data = dataset if isinstance(dataset, Dataset) else load(str(dataset))
+    if partition.data_checksum != data.checksum:
+        raise InvalidInput("partition", partition.spec, f"a partition of {data.name}, not of other data")
+    return data, partition
+
+
+def _known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
+    """The name by which a method is found, and the hyperparameters that it brings."""
+    kind, own = (method, {}) if isinstance(method, type) else (type(method), method.hyperparameters())
+    name = kind.__module__.rpartition(".")[2]
+    if kind.__module__ != METHODS.package + "." + name:
+        name = kind.__name__.lower()
+        METHODS.add(name, kind)
+    return name, own
+
+
+def _known_model(model: Callable[[Shape, int], Network]) -> str:
+    """The name by which a network's builder is found."""
+    name = model.__name__
+    if model.__module__ != MODELS.package + "." + name:
+        MODELS.add(name, model)
+    return name

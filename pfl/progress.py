@@ -1,0 +1,48 @@
+"""What is shown while a simulation runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pfl.engine.metrics import Evaluated
+    from pfl.engine.simulation import OnRound
+
+SECONDS = 30.0
+"""Between two lines where there is no terminal."""
+
+
+@contextmanager
+def progress(rounds: int, title: str, moment: str) -> Iterator[OnRound]:
+    """A bar with the pooled accuracy at ``moment``, as what `pfl.simulation.simulate` calls; in a log file, a
+    line now and then."""
+    if not sys.stderr.isatty() and "ipykernel" not in sys.modules:
+        yield _lines(title, moment)
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=rounds, desc=title, unit="round") as bar:
+
+        def on_round(round: int, _rounds: int, newest: Evaluated | None) -> None:
+            bar.update(round - bar.n)
+            if newest:
+                bar.set_postfix(accuracy=f"{newest.moments[moment].pooled:.2f} %", refresh=False)
+
+        yield on_round
+
+
+def _lines(title: str, moment: str) -> OnRound:
+    last = time.monotonic()
+
+    def on_round(round: int, rounds: int, newest: Evaluated | None) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS:
+            last = time.monotonic()
+            reached = f", accuracy {newest.moments[moment].pooled:.2f} %" if newest else ""
+            print(f"{title}: round {round} of {rounds}{reached}", file=sys.stderr, flush=True)
+
+    return on_round
