@@ -149,24 +149,26 @@ class Simulation:
     def run(
         self, execution: Execution, on_round: OnRound | None = None, identity: Sequence[Any] = ()
     ) -> list[Result]:
-        """Run all pending rounds, from the checkpoint in ``execution.checkpoint_dir`` if there is one.
+        """Run the pending rounds up to ``execution.until``, from the checkpoint in
+        ``execution.checkpoint_dir`` if there is one.
 
         Args:
             identity: what names the code and the configurations; a checkpoint with another is refused.
         """
         folder = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
         fingerprint = self._fingerprint(identity) if folder else ""
+        until = execution.until or self.config.rounds
         if folder:
-            self._resume(folder, fingerprint)
+            self._resume(folder, fingerprint, until)
         began, before = time.perf_counter(), self.seconds
-        while self.round < self.config.rounds and self._alive():
+        while self.round < until and self._alive():
             self.advance()
             self.seconds = before + time.perf_counter() - began
             history = self.runs[0].history
             newest = history[-1] if history else None
             if on_round:
                 on_round(self.round, self.config.rounds, newest)
-            if folder and (self.round % checkpoint.EVERY == 0 or self.round == self.config.rounds):
+            if folder and (self.round % checkpoint.EVERY == 0 or self.round == until):
                 checkpoint.save(folder, self._state(fingerprint))
         if execution.save:
             models = {
@@ -265,7 +267,7 @@ class Simulation:
             "samples": self.samples,
         }
 
-    def _resume(self, folder: Path, fingerprint: str) -> None:
+    def _resume(self, folder: Path, fingerprint: str, until: int) -> None:
         state = checkpoint.load(folder)
         if state is None:
             return
@@ -273,6 +275,8 @@ class Simulation:
             raise InvalidInput(
                 "checkpoint", str(folder), "a folder without the checkpoint of another simulation"
             )
+        if max(saved["round"] for saved in state["runs"]) > until:
+            return
         for run, saved in zip(self.runs, state["runs"], strict=True):
             run.restore(saved)
         for name in ("seconds", "training_seconds", "samples"):
