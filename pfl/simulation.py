@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from pfl.engine.local import Backend
 from pfl.engine.simulation import Measure, OnRound, Result, Simulation
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
-from pfl.models import MODELS
+from pfl.models import build
 from pfl.sources import code_of
 from pfl.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
 
@@ -128,7 +129,7 @@ def make_simulation(
     methods = [METHODS[config.method].from_dict(config.hyperparameters) for config in configs]
     if measure is None and configs[0].observe == "similarities":
         measure = similarities
-    network = MODELS[configs[0].model]
+    network = partial(build, configs[0].model)
     return Simulation(configs, methods, network, federation, seeds, backend, measure, moments)
 
 

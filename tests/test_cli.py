@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pfl import __version__
 from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
@@ -102,12 +103,11 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         ),
         (["--set", "mu=1", "--set", "mu=2"], ["--set", "mu=2", "one value of mu"]),
         (["--method", "fedprox", "--set", f"mu={'9' * 5000}"], ["mu", "9999", "a number"]),
-        (["--trials", "t.jsonl", "--rounds", "3"], ["--rounds", "beside --trials", "--json"]),
-        (["--trials", "nowhere.jsonl"], ["trials", "nowhere.jsonl", "`pfl trials`"]),
         (["--dataset", "nowhere/at/all"], ["dataset", "nowhere/at/all"]),
         (["--partition-file", "nowhere.json"], ["nowhere.json"]),
         (["--clients", "1000"], ["clients", "1000"]),
         (["--no-such-option"], ["--no-such-option"]),
+        (["--learning-rate", "1"], ["--learning-rate (here it is --lr)"]),
     ],
 )
 def test_a_mistake_is_one_line_that_names_parameter_value_and_what_is_accepted(arguments, named):
@@ -144,6 +144,20 @@ def test_lists_help_and_errors_do_not_import_torch(arguments):
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_the_version_is_that_of_the_package():
+    assert pfl("--version").stdout == f"pfl {__version__}\n"
+
+
+def test_a_library_that_is_not_there_is_one_line_that_names_the_extra():
+    hidden = "import sys; sys.modules['ruamel.yaml'] = None; from pfl.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden, "check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "ruamel.yaml is not installed; this command needs pip install 'pfl-repro[pipeline]'" in line
 
 
 def test_methods_list_hyperparameters_with_their_ranges():
@@ -213,7 +227,7 @@ def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
     split = make_partition("pathological:2", data, 6)
     trial = make_trial(Config(rounds=2, epochs=1), data, split, (0, 1), clients=6)
     file, rows = write_trials(tmp_path / "trials.jsonl", trial), tmp_path / "rows.jsonl"
-    first, second = (pfl("run", "--trials", str(file), "--json", str(rows)) for _ in range(2))
+    first, second = (pfl("run-trials", str(file), "--rows", str(rows)) for _ in range(2))
     assert "1 trials run" in first.stdout, first.stderr
     assert "0 trials run" in second.stdout
     assert [json.loads(line)["key"] for line in rows.read_text().splitlines()] == trial.keys()
@@ -228,13 +242,13 @@ def trial() -> Trial:
 
 def test_one_simulation_in_two_trials_is_run_once(trial, tmp_path):
     file = write_trials(tmp_path / "trials.jsonl", trial, dataclasses.replace(trial, table="another"))
-    assert "1 trials run" in pfl("run", "--trials", str(file)).stdout
+    assert "1 trials run" in pfl("run-trials", str(file)).stdout
 
 
 def test_trials_whose_models_are_saved_go_on_after_an_interruption(trial, tmp_path):
     file = write_trials(tmp_path / "trials.jsonl", trial)
     models = tmp_path / "models"
-    command = ("run", "--trials", str(file), "--save", str(models))
+    command = ("run-trials", str(file), "--save", str(models))
     assert pfl(*command).returncode == 0
     second = pfl(*command)
     assert second.returncode == 0, second.stderr
@@ -243,12 +257,13 @@ def test_trials_whose_models_are_saved_go_on_after_an_interruption(trial, tmp_pa
 
 @pytest.mark.parametrize(
     "content",
-    [b"no JSON", b"PK\x03\x04\xff\xfe", b"[]", b"{}", b'{"moments": [], "seeds": [0]}', b"[" * 10**5],
+    [None, b"no JSON", b"PK\x03\x04\xff\xfe", b"[]", b"{}", b'{"moments": [], "seeds": [0]}', b"[" * 10**5],
 )
 def test_a_file_that_holds_no_trials_is_refused_in_one_line(content, tmp_path):
     file = tmp_path / "trials.jsonl"
-    file.write_bytes(content)
-    done = pfl("run", "--trials", str(file))
+    if content is not None:
+        file.write_bytes(content)
+    done = pfl("run-trials", str(file))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "trials.jsonl is not accepted; expected a file that `pfl trials` wrote" in line

@@ -92,7 +92,7 @@ def test_every_file_that_the_internals_name_exists():
     assert [name for name in files if not (ROOT / name).exists() and name != "tables/mine.yaml"] == []
 
 
-@pytest.mark.parametrize("document", ["python.md", "data.md"])
+@pytest.mark.parametrize("document", ["python.md", "network.md", "data.md"])
 def test_the_examples_in_python_run(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}

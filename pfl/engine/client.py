@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pfl.engine.groups import bind
-from pfl.models._layers import BatchNorm2d, Dropout
+from pfl.models._layers import BatchNorm, Dropout
 from pfl.models._network import Network
 
 
@@ -73,7 +73,7 @@ class Client:
     start: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
     trained: tuple[str, ...] = ()
-    norms: tuple[BatchNorm2d, ...] = ()
+    norms: tuple[BatchNorm, ...] = ()
     dropouts: tuple[Dropout, ...] = ()
 
     @property

@@ -20,7 +20,7 @@ from pfl.data.federation import Federation
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import Groups
 from pfl.engine.method import Method, Phase
-from pfl.models._layers import BatchNorm2d, Dropout, SingleClientMode
+from pfl.models._layers import BatchNorm, Dropout, SingleClientMode
 from pfl.models._network import Network
 from pfl.rng import generator, integer_seed
 
@@ -46,8 +46,8 @@ class Program:
     federation: Federation
 
     @cached_property
-    def norms(self) -> tuple[BatchNorm2d, ...]:
-        return tuple(module for module in self.net.modules() if isinstance(module, BatchNorm2d))
+    def norms(self) -> tuple[BatchNorm, ...]:
+        return tuple(module for module in self.net.modules() if isinstance(module, BatchNorm))
 
     def single_client(self) -> None:
         """Put ``net`` in the mode in which it computes one client at a time."""

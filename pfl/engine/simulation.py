@@ -21,6 +21,7 @@ from pfl.engine.evaluation import Known, evaluate
 from pfl.engine.local import Backend, Task, Trained
 from pfl.engine.method import Method
 from pfl.engine.metrics import ClientResult, Evaluated, Measured, Metrics
+from pfl.engine.round import begin_round, end_round
 from pfl.engine.server import Server
 from pfl.errors import InvalidInput
 from pfl.models import Shape
@@ -180,10 +181,10 @@ class Simulation:
     def advance(self) -> None:
         """One round of every run that has not diverged, evaluation included."""
         runs = self._alive()
-        tasks = [self._begin(run) for run in runs]
+        tasks = [begin_round(run.server, run.method) for run in runs]
         for run, task, trained in zip(runs, tasks, self._train(tasks), strict=True):
-            run.server.receive(task, trained)
-            self._end(run, trained.losses.tolist())
+            end_round(run.server, run.method, task, trained)
+            self._record(run, trained.losses.tolist())
 
     def _train(self, tasks: Sequence[Task]) -> list[Trained]:
         """What comes back from each task, losses in host memory; tasks that are alike are trained at once."""
@@ -204,17 +205,9 @@ class Simulation:
         self.training_seconds += time.perf_counter() - began
         return [found[number] for number in range(len(tasks))]
 
-    def _begin(self, run: _Run) -> Task:
-        method, server = run.method, run.server
-        server.next_round()
-        server.participants = method.participants(server)
-        server.dispatch(method.dispatch(server))
-        phases = method.phases(server)
-        return server.task("batches", server.participants, server.received, phases, server.sent)
-
-    def _end(self, run: _Run, losses: list[float]) -> None:
-        method, server = run.method, run.server
-        server.aggregate(method.aggregate(server))
+    def _record(self, run: _Run, losses: list[float]) -> None:
+        """Record the round that has ended, and evaluate it where that is due."""
+        server = run.server
         down, up = server.traffic.total
         run.bytes_down += BYTES_PER_SCALAR * down
         run.bytes_up += BYTES_PER_SCALAR * up

@@ -203,7 +203,7 @@ def _network(model: str, shape: tuple[int, int, int], classes: int) -> tuple[int
     """Parameters and buffers of a network, and FLOP of an image in training."""
     import torch
 
-    from pfl.models import MODELS
+    from pfl.models import build
 
     flop = 0
 
@@ -213,7 +213,7 @@ def _network(model: str, shape: tuple[int, int, int], classes: int) -> tuple[int
 
     # For real: on the device "meta" torch loads its compiler, which takes longer than the largest network.
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        network = MODELS[model](shape, classes).eval()
+        network = build(model, shape, classes).eval()
         for layer in network.modules():
             if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear):
                 layer.register_forward_hook(count)

@@ -86,7 +86,7 @@ def test_each_seed_of_a_cell_runs_on_its_own_partition(divided_by_seed):
     folder = divided_by_seed / "data/partitions/small"
     pfl("check")
     pfl("trials", "small", "trials.jsonl")
-    pfl("run", "--trials", "trials.jsonl", "--json", "rows.jsonl")
+    pfl("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
     rows = [json.loads(line) for line in (divided_by_seed / "rows.jsonl").read_text().splitlines()]
     assert {(row["seed"], row["partition_checksum"]) for row in rows} == {
         (seed, Partition.load(folder / f"dir@seed{seed}.npz").checksum) for seed in (0, 1)
@@ -147,7 +147,7 @@ def test_trials_go_to_another_machine_and_their_rows_come_back(data):
     def batch() -> list[dict]:
         pfl("trials", "small", "trials.jsonl")
         trials = [json.loads(line) for line in (data / "trials.jsonl").read_text().splitlines()]
-        pfl("run", "--trials", "trials.jsonl", "--json", "rows.jsonl")
+        pfl("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
         pfl("ledger", "import", "rows.jsonl")
         return trials
 
@@ -170,7 +170,7 @@ def test_a_simulation_that_rows_share_goes_there_once_and_serves_them_all(edit):
     assert pfl("trials", "small", "trials.jsonl").endswith(
         "2 trials in trials.jsonl; 0 of 4 simulations are done\n"
     )
-    pfl("run", "--trials", "trials.jsonl", "--json", "rows.jsonl")
+    pfl("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
     pfl("ledger", "import", "rows.jsonl")
     assert pfl("trials", "small", "trials.jsonl").endswith(
         "0 trials in trials.jsonl; 4 of 4 simulations are done\n"
