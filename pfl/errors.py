@@ -24,7 +24,7 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
         self.parameter, self.shown, self.accepted = parameter, shown, accepted
 
     def locate(self, where: str) -> None:
-        """Put a file or a cell in front of the message."""
+        """Put ``where``, a file or a place in it, in front of the parameter."""
         self.parameter = f"{where}: {self.parameter}"
         self.args = (self.parameter, self.shown, self.accepted)
 

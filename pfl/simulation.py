@@ -20,7 +20,7 @@ from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import build
 from pfl.sources import code_of
-from pfl.validation import check_execution, check_seeds, non_defaults, stackable, validated
+from pfl.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
 
 
 def simulate(
@@ -94,6 +94,7 @@ def simulate_together(
     if execution.save and len(configs) > 1:
         raise InvalidInput("save", execution.save, "no file where several configurations run together")
     config = configs[0]
+    check_pause(execution.until, config)
     device = resolve_device(execution.device)
     check_precision(config.precision, device)
 

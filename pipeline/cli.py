@@ -118,10 +118,10 @@ def trials(
     table: TableName,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Written, a trial a line.")],
 ) -> None:
-    """Write the open trials of a table, to run on another machine.
+    """Write the pending trials of a table, to run on another machine.
 
-    There, `pfl run --trials FILE` runs them. Give the rows that it writes to `pfl ledger import`, and ask
-    again until no trial is left.
+    There, `pfl run-trials FILE` runs them. Give the rows that it writes to `pfl ledger import`, and repeat
+    until no trial is pending.
     """
     from pfl.files import write_text
     from pipeline.spec.params import load_part
@@ -137,7 +137,7 @@ def trials(
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows that `pfl run --trials` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows that `pfl run-trials` wrote.")],
 ) -> None:
     """Check rows that another machine computed, and add them."""
     from pipeline.store.ledger import import_rows

@@ -103,8 +103,6 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         ),
         (["--set", "mu=1", "--set", "mu=2"], ["--set", "mu=2", "one value of mu"]),
         (["--method", "fedprox", "--set", f"mu={'9' * 5000}"], ["mu", "9999", "a number"]),
-        (["--trials", "t.jsonl", "--rounds", "3"], ["--rounds", "beside --trials", "--json"]),
-        (["--trials", "nowhere.jsonl"], ["trials", "nowhere.jsonl", "`pfl trials`"]),
         (["--dataset", "nowhere/at/all"], ["dataset", "nowhere/at/all"]),
         (["--partition-file", "nowhere.json"], ["nowhere.json"]),
         (["--clients", "1000"], ["clients", "1000"]),
@@ -229,7 +227,7 @@ def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
     split = make_partition("pathological:2", data, 6)
     trial = make_trial(Config(rounds=2, epochs=1), data, split, (0, 1), clients=6)
     file, rows = write_trials(tmp_path / "trials.jsonl", trial), tmp_path / "rows.jsonl"
-    first, second = (pfl("run", "--trials", str(file), "--json", str(rows)) for _ in range(2))
+    first, second = (pfl("run-trials", str(file), "--rows", str(rows)) for _ in range(2))
     assert "1 trials run" in first.stdout, first.stderr
     assert "0 trials run" in second.stdout
     assert [json.loads(line)["key"] for line in rows.read_text().splitlines()] == trial.keys()
@@ -244,13 +242,13 @@ def trial() -> Trial:
 
 def test_one_simulation_in_two_trials_is_run_once(trial, tmp_path):
     file = write_trials(tmp_path / "trials.jsonl", trial, dataclasses.replace(trial, table="another"))
-    assert "1 trials run" in pfl("run", "--trials", str(file)).stdout
+    assert "1 trials run" in pfl("run-trials", str(file)).stdout
 
 
 def test_trials_whose_models_are_saved_go_on_after_an_interruption(trial, tmp_path):
     file = write_trials(tmp_path / "trials.jsonl", trial)
     models = tmp_path / "models"
-    command = ("run", "--trials", str(file), "--save", str(models))
+    command = ("run-trials", str(file), "--save", str(models))
     assert pfl(*command).returncode == 0
     second = pfl(*command)
     assert second.returncode == 0, second.stderr
@@ -259,12 +257,13 @@ def test_trials_whose_models_are_saved_go_on_after_an_interruption(trial, tmp_pa
 
 @pytest.mark.parametrize(
     "content",
-    [b"no JSON", b"PK\x03\x04\xff\xfe", b"[]", b"{}", b'{"moments": [], "seeds": [0]}', b"[" * 10**5],
+    [None, b"no JSON", b"PK\x03\x04\xff\xfe", b"[]", b"{}", b'{"moments": [], "seeds": [0]}', b"[" * 10**5],
 )
 def test_a_file_that_holds_no_trials_is_refused_in_one_line(content, tmp_path):
     file = tmp_path / "trials.jsonl"
-    file.write_bytes(content)
-    done = pfl("run", "--trials", str(file))
+    if content is not None:
+        file.write_bytes(content)
+    done = pfl("run-trials", str(file))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "trials.jsonl is not accepted; expected a file that `pfl trials` wrote" in line

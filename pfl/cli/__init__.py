@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from pfl import __version__, memory
-from pfl.cli import lists, partition, run
+from pfl.cli import lists, partition, run, trials
 from pfl.errors import InvalidInput
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run.run)
+app.command()(trials.run_trials)
 for lister in (lists.methods, lists.datasets, lists.models, lists.partitions):
     app.command()(lister)
 app.command()(partition.partition)

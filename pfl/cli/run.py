@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pfl.api import load_checked
-from pfl.cli.trials import run_trials
 from pfl.config import Config, Execution
 from pfl.errors import InvalidInput
 from pfl.files import check_writable, write_text
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 DEFAULT = Config()
 CHECKPOINT = "checkpoint.pt"  # pfl.engine.checkpoint.FILE, without torch
-OF_TRIALS = ("trials", "json_file", "save", "checkpoint", "resume", "device", "backend", "threads")
-"""Where trials go and how they are carried out; all else stands in their file."""
 IN_PLACE_OF = {"seeds": "seed", "partition_file": "partition"}
 
 
@@ -100,17 +97,10 @@ def run(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in DIR.")] = False,
     save: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Save every client's final model; with --trials, to this folder."),
+        Path | None, typer.Option(metavar="FILE", help="Save every client's final model.")
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")
-    ] = None,
-    trials: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Run the trials that `pfl trials` wrote; rows go to the --json file."
-        ),
     ] = None,
 ) -> None:
     """Run one simulation and print its accuracy.
@@ -126,15 +116,9 @@ def run(
         save=str(save) if save else None,
     )
     check_execution(execution)
-    if trials:
-        json_file = json_file or trials.with_suffix(".rows.jsonl")
-    models = save / "models.pt" if save and trials else save
-    for written in (json_file, models, checkpoint and checkpoint / CHECKPOINT):
+    for written in (json_file, save, checkpoint and checkpoint / CHECKPOINT):
         if written:
             check_writable(written)
-    if trials and json_file:
-        run_trials(trials, json_file, execution)
-        return
     config = Config(
         method=method,
         hyperparameters=_assignments(set_ or []),
@@ -241,9 +225,6 @@ def _check_combinations(context: typer.Context) -> None:
     options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     given = [name for name in options if name and _on_command_line(context, name)]
     for name in given:
-        if "trials" in given and name not in OF_TRIALS:
-            allowed = ", ".join(options[name] for name in OF_TRIALS[1:])
-            raise InvalidInput(options[name], "beside --trials", f"only {allowed}")
         if (other := IN_PLACE_OF.get(name)) in given:
             raise InvalidInput(options[other], f"beside {options[name]}", "one of the two")
     if "resume" in given and "checkpoint" not in given:

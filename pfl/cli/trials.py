@@ -1,4 +1,4 @@
-"""Trials that the pipeline wrote down, run where there is no pipeline: ``pfl run --trials FILE``."""
+"""The command that runs the trials of a file, on a machine without the pipeline."""
 
 from __future__ import annotations
 
@@ -7,27 +7,61 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pfl.config import Execution
 from pfl.errors import InvalidInput
-from pfl.files import append_lines, read_lines
+from pfl.files import append_lines, check_writable, read_lines
 from pfl.progress import progress
+from pfl.validation import check_execution
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.trials import Trial
 
 
-def run_trials(file: Path, rows: Path, execution: Execution) -> None:
-    """Run one trial after another and add its rows to ``rows`` as it ends; those already there stay.
+def run_trials(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Trials that `pfl trials` wrote.")],
+    rows: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Add the rows to this file; by default beside the trials' file."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write checkpoints to DIR, and continue from them."),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Save every client's final model in this folder.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
+    backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
+    threads: Annotated[int, typer.Option(help="Threads on a CPU.")] = 1,
+) -> None:
+    """Run the trials that `pfl trials` wrote, on a machine without the pipeline.
 
-    A trial that fails is told and passed over; one that was interrupted goes on from its checkpoint.
+    Trials whose rows are in the file already are skipped. A trial that fails is reported, and the others run.
+    """
+    execution = Execution(
+        device=device,
+        backend=backend,  # type: ignore[arg-type]
+        threads=threads,
+        checkpoint_dir=str(checkpoint) if checkpoint else None,
+        save=str(save) if save else None,
+    )
+    check_execution(execution)
+    rows = rows or file.with_suffix(".rows.jsonl")
+    for written in (rows, save and save / "models.pt", checkpoint and checkpoint / "checkpoint.pt"):
+        if written:
+            check_writable(written)
+    _run(_read(file), rows, execution)
+
+
+def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
+    """Run one trial after another and add its rows to ``rows`` as it ends.
 
     Raises:
-        InvalidInput: ``file`` does not hold trials.
         typer.Exit: some trial failed.
     """
     from pfl.data.dataset import load
@@ -36,8 +70,8 @@ def run_trials(file: Path, rows: Path, execution: Execution) -> None:
 
     checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
     done = {row["key"] for row in read_lines(rows)}
-    found = {tuple(trial.keys()): trial for trial in _read(file)}  # one simulation can stand in two tables
-    pending = [trial for keys, trial in found.items() if not done.issuperset(keys)]
+    by_keys = {tuple(trial.keys()): trial for trial in trials}  # two tables can share a simulation
+    pending = [trial for keys, trial in by_keys.items() if not done.issuperset(keys)]
     datasets: dict[str, Dataset] = {}
     failed = 0
     for number, trial in enumerate(pending, start=1):
@@ -68,7 +102,7 @@ def _read(file: Path) -> list[Trial]:
     """The trials of a file.
 
     Raises:
-        InvalidInput: it is none that `pfl trials` wrote, or names what there is not here.
+        InvalidInput: `pfl trials` did not write it, or it names a method or option that is unknown here.
     """
     from pfl.trials import Trial
 

@@ -102,6 +102,10 @@ class Method:
             default = self.__dataclass_fields__[name].default
             declared.check(name, getattr(self, name), default)
 
+    def warm_up(self, rounds: int) -> int:
+        """How many of the first rounds say nothing of the final accuracy; a search compares after them."""
+        return 0
+
     # ---- the hooks -------------------------------------------------------------------------------------
 
     def client_network(self, network: Network, federation: Federation) -> Network:

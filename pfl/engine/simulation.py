@@ -21,6 +21,7 @@ from pfl.engine.evaluation import Known, evaluate
 from pfl.engine.local import Backend, Task, Trained
 from pfl.engine.method import Method
 from pfl.engine.metrics import ClientResult, Evaluated, Measured, Metrics
+from pfl.engine.round import begin_round, end_round
 from pfl.engine.server import Server
 from pfl.errors import InvalidInput
 from pfl.models import Shape
@@ -148,24 +149,26 @@ class Simulation:
     def run(
         self, execution: Execution, on_round: OnRound | None = None, identity: Sequence[Any] = ()
     ) -> list[Result]:
-        """Run all pending rounds, from the checkpoint in ``execution.checkpoint_dir`` if there is one.
+        """Run the pending rounds up to ``execution.until``, from the checkpoint in
+        ``execution.checkpoint_dir`` if there is one.
 
         Args:
             identity: what names the code and the configurations; a checkpoint with another is refused.
         """
         folder = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
         fingerprint = self._fingerprint(identity) if folder else ""
+        until = execution.until or self.config.rounds
         if folder:
-            self._resume(folder, fingerprint)
+            self._resume(folder, fingerprint, until)
         began, before = time.perf_counter(), self.seconds
-        while self.round < self.config.rounds and self._alive():
+        while self.round < until and self._alive():
             self.advance()
             self.seconds = before + time.perf_counter() - began
             history = self.runs[0].history
             newest = history[-1] if history else None
             if on_round:
                 on_round(self.round, self.config.rounds, newest)
-            if folder and (self.round % checkpoint.EVERY == 0 or self.round == self.config.rounds):
+            if folder and (self.round % checkpoint.EVERY == 0 or self.round == until):
                 checkpoint.save(folder, self._state(fingerprint))
         if execution.save:
             models = {
@@ -178,10 +181,10 @@ class Simulation:
     def advance(self) -> None:
         """One round of every run that has not diverged, evaluation included."""
         runs = self._alive()
-        tasks = [self._begin(run) for run in runs]
+        tasks = [begin_round(run.server, run.method) for run in runs]
         for run, task, trained in zip(runs, tasks, self._train(tasks), strict=True):
-            run.server.receive(task, trained)
-            self._end(run, trained.losses.tolist())
+            end_round(run.server, run.method, task, trained)
+            self._record(run, trained.losses.tolist())
 
     def _train(self, tasks: Sequence[Task]) -> list[Trained]:
         """What comes back from each task, losses in host memory; tasks that are alike are trained at once."""
@@ -202,17 +205,9 @@ class Simulation:
         self.training_seconds += time.perf_counter() - began
         return [found[number] for number in range(len(tasks))]
 
-    def _begin(self, run: _Run) -> Task:
-        method, server = run.method, run.server
-        server.next_round()
-        server.participants = method.participants(server)
-        server.dispatch(method.dispatch(server))
-        phases = method.phases(server)
-        return server.task("batches", server.participants, server.received, phases, server.sent)
-
-    def _end(self, run: _Run, losses: list[float]) -> None:
-        method, server = run.method, run.server
-        server.aggregate(method.aggregate(server))
+    def _record(self, run: _Run, losses: list[float]) -> None:
+        """Record the round that has ended, and evaluate it where that is due."""
+        server = run.server
         down, up = server.traffic.total
         run.bytes_down += BYTES_PER_SCALAR * down
         run.bytes_up += BYTES_PER_SCALAR * up
@@ -272,7 +267,7 @@ class Simulation:
             "samples": self.samples,
         }
 
-    def _resume(self, folder: Path, fingerprint: str) -> None:
+    def _resume(self, folder: Path, fingerprint: str, until: int) -> None:
         state = checkpoint.load(folder)
         if state is None:
             return
@@ -280,6 +275,8 @@ class Simulation:
             raise InvalidInput(
                 "checkpoint", str(folder), "a folder without the checkpoint of another simulation"
             )
+        if max(saved["round"] for saved in state["runs"]) > until:
+            return
         for run, saved in zip(self.runs, state["runs"], strict=True):
             run.restore(saved)
         for name in ("seconds", "training_seconds", "samples"):

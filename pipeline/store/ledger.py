@@ -104,7 +104,7 @@ def import_rows(file: Path, sources_of: Callable[[str], Sources] = current_sourc
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        raise InvalidInput("file", str(file), "a file of rows, as `pfl run --trials` writes it") from None
+        raise InvalidInput("file", str(file), "a file of rows, as `pfl run-trials` writes it") from None
     records = [_checked(line, f"{file}:{number}") for number, line in enumerate(lines, start=1)]
     sources = {table: sources_of(table) for table in {record.table for record in records}}
     ledger = Ledger(current_sources())

@@ -61,7 +61,8 @@ def span(record: Record) -> tuple[int, int]:
 
 def run_name(record: Record, trial_number: int | None) -> str:
     if record.phase == "search":
-        return f"search {trial_number}"
+        until = f", round {record.until}" if record.until else ""
+        return f"search {trial_number}, seed {record.seed}{until}"
     origin = f", from search {trial_number}" if trial_number else ""
     return f"seed {record.seed}{origin}"
 
@@ -85,18 +86,19 @@ def measures(record: Record) -> list[Measure]:
     metrics, measured = record.metrics, record.measured
     always = metrics.always
     shown = metrics.headline if metrics.headline in always else min(always)
+    part = "val_" if record.phase == "search" else ""
     found: list[Measure] = [
         ("wall_seconds", measured.wall_seconds, 0),
         ("samples_per_second", measured.samples_per_second, 0),
         ("peak_memory_bytes", measured.peak_memory_bytes, 0),
-        ("accuracy_best", metrics.reached("pooled", shown).best, 0),
+        (f"{part}accuracy_best", metrics.reached("pooled", shown).best, 0),
     ]
     for entry in metrics.rounds:
         accuracy = entry.moments[shown]
         found += [
-            ("accuracy", accuracy.pooled, entry.round),
-            ("accuracy_client_mean", accuracy.client_mean, entry.round),
-            ("loss", accuracy.loss, entry.round),
+            (f"{part}accuracy", accuracy.pooled, entry.round),
+            (f"{part}accuracy_client_mean", accuracy.client_mean, entry.round),
+            (f"{part}loss", accuracy.loss, entry.round),
             ("train_loss", entry.train_loss, entry.round),
             ("bytes_up", entry.bytes_up, entry.round),
             ("bytes_down", entry.bytes_down, entry.round),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -34,9 +35,10 @@ class Amount:
     partial: bool
 
     @classmethod
-    def of(cls, trials: int, parts: list[float | None]) -> Amount:
+    def of(cls, trials: Sequence[float], parts: Sequence[float | None]) -> Amount:
         """So many trials of every cell, each of a known or unknown cost."""
-        return cls(trials * sum(part for part in parts if part is not None), None in parts)
+        known = [number * part for number, part in zip(trials, parts, strict=True) if part is not None]
+        return cls(sum(known), None in parts)
 
     @property
     def text(self) -> str:
@@ -71,8 +73,10 @@ class Extent:
     def of(cls, name: str, table: Table, calibration: Calibration) -> Extent:
         whole = cells(name, table)
         # Rows that read different numbers off the same simulation share it.
-        found = list({(c.dataset, c.partition, c.clients, str(c.config)): c for c in whole}.values())
-        each = table.trials_of_a_cell
+        found = list(
+            {(c.dataset, c.partition, c.clients, str(c.config), str(c.search)): c for c in whole}.values()
+        )
+        each = [table.full_runs(cell.search) for cell in found]
         sizes = [sizes_of(cell, calibration) for cell in found]
 
         def hours(device: str) -> Amount:
@@ -84,7 +88,7 @@ class Extent:
 
         return cls(
             len(whole),
-            each * len(found),
+            round(sum(each)),
             Amount.of(each, [_client_epochs(c, n) for c, n in zip(found, sizes, strict=True)]),
             hours("cpu"),
             hours("cuda"),
@@ -140,8 +144,10 @@ class Estimate:
             speed = calibration.speed(cell.cell, "cpu")
             keys = cell.keys - cell.seen - counted
             counted |= keys
-            left = len(keys) + cell.to_come
-            trials += left
+            trials += len(keys) + cell.to_come
+            left = cell.runs_to_come + sum(
+                candidate.share for candidate in cell.candidates for key in candidate.keys if key in keys
+            )
             if not left:
                 continue
             data = datasets[cell.cell.dataset]
@@ -159,7 +165,7 @@ class Estimate:
             models = sizes.clients * scalars * BYTES_PER_SCALAR
             checkpoint = max(checkpoint, models)
             if scheduler.keeps_models:
-                kept += min(left, 2 * len(cell.pinned.keys)) * models
+                kept += min(math.ceil(left), 2 * len(cell.pinned.keys)) * models
         disk = trials * BYTES_PER_TRIAL + slots * checkpoint + kept
         return cls(trials, core_seconds / 3600, longest / 3600, disk)
 

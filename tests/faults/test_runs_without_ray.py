@@ -1,4 +1,4 @@
-"""`pfl run` that is killed, that cannot write, and of trials that fail."""
+"""`pfl run-trials` that is killed or whose trials fail, and `pfl run` that cannot write."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.trials import Trial
 from pfl.validation import validated
+from tests.command import pfl
 from tests.conftest import make_trial
 
-PFL = (sys.executable, "-m", "pfl", "run")
+PFL = (sys.executable, "-m", "pfl", "run-trials")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def trial() -> Trial:
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*PFL, *map(str, arguments)], capture_output=True, text=True, check=False)
+    return pfl("run-trials", *map(str, arguments))
 
 
 def rows(file: Path) -> list[dict]:
@@ -41,8 +42,8 @@ def rows(file: Path) -> list[dict]:
 def test_trials_that_are_killed_go_on_from_their_checkpoint_to_the_same_numbers(trial, tmp_path):
     file, whole, resumed = tmp_path / "trials.jsonl", tmp_path / "whole.jsonl", tmp_path / "resumed.jsonl"
     file.write_text(json.dumps(trial.to_dict()) + "\n")
-    run("--trials", file, "--json", whole)
-    command = [*PFL, "--trials", file, "--json", resumed, "--checkpoint", tmp_path / "under-way"]
+    run(file, "--rows", whole)
+    command = [*PFL, file, "--rows", resumed, "--checkpoint", tmp_path / "under-way"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     while not list(tmp_path.glob("under-way/*/checkpoint.pt")):
         assert process.poll() is None
@@ -62,7 +63,7 @@ def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(tr
     quick = dataclasses.replace(trial, config=validated(Config(rounds=1, epochs=1)).to_dict())
     file = tmp_path / "trials.jsonl"
     file.write_text("".join(json.dumps(one.to_dict()) + "\n" for one in (stale, absent, quick)))
-    done = run("--trials", file)
+    done = run(file)
     assert "setting/fedavg, seeds (0,): ValueError: the partition has checksum" in done.stderr
     assert "dataset: nowhere/at/all is not accepted" in done.stderr
     assert "1 trials run" in done.stdout
@@ -74,7 +75,7 @@ def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(tr
 @pytest.mark.parametrize("option", ["--json", "--save", "--checkpoint"])
 def test_what_could_not_be_written_in_the_end_is_refused_in_the_beginning(option, tmp_path):
     (tmp_path / "file").touch()
-    done = run(option, tmp_path / "file/result", "--rounds", "1000000")
+    done = pfl("run", option, str(tmp_path / "file/result"), "--rounds", "1000000")
     assert done.returncode == 2
     assert "expected one that can be written" in done.stderr
     assert "Traceback" not in done.stderr
