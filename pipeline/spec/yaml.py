@@ -89,7 +89,7 @@ def _first(path: Path, error: ValidationError) -> InvalidInput:
     where = f"{path}: {keys}" if keys else str(path)
     cause = found.get("ctx", {}).get("error")
     if isinstance(cause, InvalidInput):
-        cause.locate(where)
+        cause.locate(str(path) if cause.parameter == keys else where)
         return cause
     kind, value = found["type"], found["input"]
     accepted = _ACCEPTED.get(kind, found["msg"].removeprefix("Input should be "))
