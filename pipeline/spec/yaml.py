@@ -79,23 +79,23 @@ _ACCEPTED = {
     "model_type": "a mapping",
     "string_pattern_mismatch": "a name of letters, digits, '.', '_' and '-'",
 }
-"""In the place of pydantic's own words."""
+"""Instead of pydantic's own messages."""
 
 
 def _first(path: Path, error: ValidationError) -> InvalidInput:
     """The first of pydantic's errors as one line: file, key, value, what is accepted."""
-    found = error.errors(include_url=False)[0]
-    keys = ".".join(str(part) for part in found["loc"] if part != "[key]")
+    first = error.errors(include_url=False)[0]
+    keys = ".".join(str(part) for part in first["loc"] if part != "[key]")
     where = f"{path}: {keys}" if keys else str(path)
-    cause = found.get("ctx", {}).get("error")
+    cause = first.get("ctx", {}).get("error")
     if isinstance(cause, InvalidInput):
-        cause.args = (f"{where}: {cause}",)
+        cause.parameter = f"{where}: {cause.parameter}"
         return cause
-    kind, value = found["type"], found["input"]
-    accepted = _ACCEPTED.get(kind, found["msg"].removeprefix("Input should be "))
+    kind, value = first["type"], first["input"]
+    accepted = _ACCEPTED.get(kind, first["msg"].removeprefix("Input should be "))
     if kind in ("too_short", "too_long"):
         bound, length = ("at least", "min_length") if kind == "too_short" else ("at most", "max_length")
-        accepted = f"{bound} {('none', 'one', 'two')[found['ctx'][length]]}"
+        accepted = f"{bound} {('none', 'one', 'two')[first['ctx'][length]]}"
     elif kind == "missing":
         value = "nothing"
     elif isinstance(value, list | dict):
@@ -111,5 +111,5 @@ def located(where: str) -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        error.args = (f"{where}: {error}",)
+        error.parameter = f"{where}: {error.parameter}"
         raise
