@@ -35,17 +35,17 @@ def tags(table: str, cell: str, record: Record) -> dict[str, str]:
 
 def trial_tags(record: Record, trial_number: int | None, from_ledger: bool) -> dict[str, str]:
     """The tags of a trial's run alone."""
-    found = {
+    tags = {
         "seed": str(record.seed),
         "phase": record.phase,
         "key": record.key,
         "from_ledger": str(from_ledger).lower(),
     }
     if trial_number is not None:
-        found["trial"] = str(trial_number)
+        tags["trial"] = str(trial_number)
     if record.failed:
-        found["error"] = str(record.failure)
-    return found
+        tags["error"] = str(record.failure)
+    return tags
 
 
 def status(record: Record) -> str:
@@ -85,7 +85,7 @@ def measures(record: Record) -> list[Measure]:
     metrics, measured = record.metrics, record.measured
     always = metrics.always
     shown = metrics.headline if metrics.headline in always else min(always)
-    found: list[Measure] = [
+    values: list[Measure] = [
         ("wall_seconds", measured.wall_seconds, 0),
         ("samples_per_second", measured.samples_per_second, 0),
         ("peak_memory_bytes", measured.peak_memory_bytes, 0),
@@ -93,7 +93,7 @@ def measures(record: Record) -> list[Measure]:
     ]
     for entry in metrics.rounds:
         accuracy = entry.moments[shown]
-        found += [
+        values += [
             ("accuracy", accuracy.pooled, entry.round),
             ("accuracy_client_mean", accuracy.client_mean, entry.round),
             ("loss", accuracy.loss, entry.round),
@@ -101,7 +101,7 @@ def measures(record: Record) -> list[Measure]:
             ("bytes_up", entry.bytes_up, entry.round),
             ("bytes_down", entry.bytes_down, entry.round),
         ]
-    return found
+    return values
 
 
 def per_client(record: Record) -> str:

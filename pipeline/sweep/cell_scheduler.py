@@ -1,4 +1,4 @@
-"""One cell of a table under way: which configurations it still tries, and what has come of them."""
+"""One cell of a table during a sweep: the configurations that it tries, and their outcomes."""
 
 from __future__ import annotations
 
@@ -152,13 +152,13 @@ class CellScheduler:
                 self.selected = self.pinned
             elif best is not None:
                 config = configured(self.cell.config, self._study.asked[best])
-                self.selected = self._attempt("final", config, self._table.seeds, best)
+                self.selected = self._candidate("final", config, self._table.seeds, best)
             return True
         for params in self._study.ask():
             config = configured(self.cell.config, params)
             validated = dataclasses.replace(config, validation=self._table.search.validation)
             number = len(self.searched)
-            self.searched.append(self._attempt("search", validated, self._table.seeds[:1], number))
+            self.searched.append(self._candidate("search", validated, self._table.seeds[:1], number))
         return True
 
     def result(self, outcomes: Mapping[str, Record]) -> CellResult:
@@ -191,7 +191,7 @@ class CellScheduler:
             ),
         )
 
-    def _attempt(
+    def _candidate(
         self, phase: Literal["search", "final"], config: Config, seeds: Sequence[int], number: int | None
     ) -> Candidate:
         trial = dataclasses.replace(

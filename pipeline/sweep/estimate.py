@@ -1,4 +1,4 @@
-"""What a table or a sweep costs, told before it starts."""
+"""What a table or a sweep costs, reported before it starts."""
 
 from __future__ import annotations
 
@@ -71,28 +71,28 @@ class Extent:
     def of(cls, name: str, table: Table, calibration: Calibration) -> Extent:
         whole = cells(name, table)
         # Rows that read different numbers off the same simulation share it.
-        found = list({(c.dataset, c.partition, c.clients, str(c.config)): c for c in whole}.values())
+        distinct = list({(c.dataset, c.partition, c.clients, str(c.config)): c for c in whole}.values())
         each = table.trials_of_a_cell
-        sizes = [sizes_of(cell, calibration) for cell in found]
+        sizes = [sizes_of(cell, calibration) for cell in distinct]
 
         def hours(device: str) -> Amount:
-            speeds = [calibration.speed(cell, device) for cell in found]
-            together = zip(found, speeds, sizes, strict=True)
+            speeds = [calibration.speed(cell, device) for cell in distinct]
+            together = zip(distinct, speeds, sizes, strict=True)
             return Amount.of(
                 each, [v.seconds(c.config, n) / 3600 if v and n else None for c, v, n in together]
             )
 
         return cls(
             len(whole),
-            each * len(found),
-            Amount.of(each, [_client_epochs(c, n) for c, n in zip(found, sizes, strict=True)]),
+            each * len(distinct),
+            Amount.of(each, [_client_epochs(c, n) for c, n in zip(distinct, sizes, strict=True)]),
             hours("cpu"),
             hours("cuda"),
         )
 
 
 def sizes_of(cell: Cell, calibration: Calibration) -> Sizes | None:
-    """Of the cell's partition where that has been made, or as they were found out in a calibration."""
+    """The sizes of the cell's partition if it has been made, else those of the calibration."""
     path = partition_file(cell.table, cell.partition_name).with_suffix(".json")
     if path.exists():
         made = json.loads(path.read_text(encoding="utf-8"))
@@ -107,7 +107,7 @@ def _client_epochs(cell: Cell, sizes: Sizes | None) -> float | None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of what is left of a sweep.
+    """The cost of the pending trials of a sweep.
 
     Attributes:
         trials: simulations that are not in the ledger.
@@ -125,7 +125,7 @@ class Estimate:
 
     @classmethod
     def of(cls, scheduler: Scheduler, ledger: Ledger, datasets: Mapping[str, Any], slots: int) -> Estimate:
-        """Estimate what ``scheduler`` still runs.
+        """The estimate for the pending trials of ``scheduler``.
 
         Args:
             datasets: the manifest's.
