@@ -26,6 +26,7 @@ import typer
 from benchmarks.workload import JsonFile, Workload, run, timed, write
 from pfl.config import Execution
 from pfl.engine import checkpoint, simulation
+from pipeline.spec.search import Search
 from pipeline.sweep.search import Study
 
 ROOT = Path(__file__).parents[1]
@@ -122,9 +123,9 @@ def one_trial(workload: Workload) -> dict[str, float]:
 
 
 def _search(workload: Workload) -> None:
-    study = Study(workload.config, SEARCHED, 4, seed=0)
-    while not study.complete:
-        study.tell([50.0 for _ in study.ask()])
+    study = Study(workload.config, Search(trials=SEARCHED))
+    for trial in study.ask(SEARCHED):
+        study.tell(trial, workload.rounds, 50.0, ended=True)
 
 
 def short_trial(cores: int) -> float:

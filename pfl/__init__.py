@@ -18,17 +18,31 @@ if TYPE_CHECKING:
     from pfl.config import Config, Execution
     from pfl.data.dataset import load
     from pfl.data.partition import make_partition
+    from pfl.data.samples import from_samples
     from pfl.engine.method import Method
+    from pfl.models._network import Network
     from pfl.runs import Runs
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Execution", "Method", "Runs", "load", "make_partition", "simulate"]
+__all__ = [
+    "Config",
+    "Execution",
+    "Method",
+    "Network",
+    "Runs",
+    "from_samples",
+    "load",
+    "make_partition",
+    "simulate",
+]
 
 _MODULES = {
     "Config": "pfl.config",
     "Execution": "pfl.config",
     "Method": "pfl.engine.method",
+    "Network": "pfl.models._network",
     "Runs": "pfl.runs",
+    "from_samples": "pfl.data.samples",
     "load": "pfl.data.dataset",
     "make_partition": "pfl.data.partition",
     "simulate": "pfl.api",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl.config import Config, Execution
@@ -16,14 +18,13 @@ from pfl.runs import Run, Runs
 from pfl.validation import check_execution, check_seeds, validated
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from torch import nn
 
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Division, Partition
     from pfl.engine.method import Method
     from pfl.engine.simulation import Measure
     from pfl.models import Shape
-    from pfl.models._network import Network
 
 DEFAULT_CLIENTS = 20
 NAMED = ("method", "model")
@@ -32,11 +33,11 @@ NAMED = ("method", "model")
 
 def simulate(
     method: str | Method | type[Method] = "fedavg",
-    dataset: str | Path | Dataset = "digits",
+    dataset: Any = "digits",
     partition: str | Partition = "dirichlet:0.1",
     *,
     clients: int | None = None,
-    model: str | Callable[[Shape, int], Network] | None = None,
+    model: str | nn.Module | Callable[[Shape, int], nn.Module] | None = None,
     seeds: int | Sequence[int] = 1,
     progress: bool = True,
     execution: Execution = Execution(),
@@ -54,11 +55,13 @@ def simulate(
     Args:
         method: a name of `pfl methods`; a method with its hyperparameters, as in ``PFedSim(rho=0.3)``; or its
             class.
-        dataset: a name of `pfl datasets`, a path to your own data, or a data set.
+        dataset: a name of `pfl datasets`, a path to your own data, a data set, or samples that
+            `pfl.from_samples` takes.
         partition: a rule with its options, as `pfl partitions` lists them, or a partition.
         clients: their number; by default what the rule decides, else 20.
-        model: a name of `pfl models`, or a function of the images' shape and the number of classes that
-            returns a network; by default one that fits the images.
+        model: a name of `pfl models`; a function of the images' shape and the number of classes that
+            returns a new ``nn.Module``; or an ``nn.Module``, whose weights are then the initialisation for
+            every seed. By default a network that fits the images.
         seeds: how many, from 0 on; or which.
         progress: show a bar.
         execution: device, backend, threads, checkpoints.
@@ -122,11 +125,15 @@ def _clients(spec: str, clients: int | None) -> int | None:
 
 
 def _divided(
-    dataset: str | Path | Dataset, partition: str | Partition, clients: int | None, seeds: Sequence[int]
+    dataset: Any, partition: str | Partition, clients: int | None, seeds: Sequence[int]
 ) -> tuple[Dataset, Division]:
     from pfl.data.dataset import Dataset, load
     from pfl.data.partition import check_partition, make_division
 
+    if not isinstance(dataset, str | Path | Dataset):
+        from pfl.data.samples import from_samples
+
+        dataset = from_samples(dataset)
     if isinstance(partition, str):
         if isinstance(dataset, Dataset):
             data, clients = dataset, _clients(partition, clients)
@@ -152,9 +159,15 @@ def _known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
     return name, own
 
 
-def _known_model(model: Callable[[Shape, int], Network]) -> str:
-    """The name by which a network's builder is found."""
-    name = model.__name__
+def _known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
+    """The name by which a network or its builder is found."""
+    from torch import nn
+
+    if isinstance(model, nn.Module):
+        name = type(model).__name__
+        MODELS.add(name, lambda *_: copy.deepcopy(model))
+        return name
+    name = getattr(model, "__name__", type(model).__name__)
     if model.__module__ != MODELS.package + "." + name:
         MODELS.add(name, model)
     return name

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from pfl.config import Config, Execution
 from pfl.files import cache_root
 from pfl.methods import METHODS
-from pfl.models import MODELS, weights_of
+from pfl.models import build, weights_of
 from pfl.sources import code_of
 from pfl.validation import validated
 
@@ -200,7 +200,7 @@ def _parameters(model: str, shape: Shape, classes: int) -> int:
     import torch
 
     with torch.device("meta"):
-        network = MODELS[model](shape, classes)
+        network = build(model, shape, classes)
     return sum(parameter.numel() for parameter in network.parameters())
 
 

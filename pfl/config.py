@@ -127,6 +127,9 @@ class Execution:
     code: str | None = None
     """Names the code that checkpoints are of (`pfl.behaviour`); by default a digest of its text does. A
     checkpoint of other code is refused."""
+    until: int | None = None
+    """Pause after this round, which must be one with an evaluation, and write the checkpoint; None means run
+    to the end."""
     save: str | None = None
     """File for the final models (weights only): for each seed, tensors by name, (clients, *shape), or
     (1, *shape) where all clients share one."""

@@ -23,6 +23,11 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
         super().__init__(parameter, shown, accepted)  # the constructor's arguments, so that it can be pickled
         self.parameter, self.shown, self.accepted = parameter, shown, accepted
 
+    def locate(self, where: str) -> None:
+        """Put ``where``, a file or a place in it, in front of the parameter."""
+        self.parameter = f"{where}: {self.parameter}"
+        self.args = (self.parameter, self.shown, self.accepted)
+
     def __str__(self) -> str:
         line = f"{self.parameter}: {self.shown} is not accepted; expected {self.accepted}"
         return " ".join(line.splitlines())  # a library's message may have several lines

@@ -69,8 +69,14 @@ class Registry(Mapping[str, T]):
         if name in self._files:
             return self._pick(importlib.import_module(f"{self.package}.{name}"))
         if name in self._points:
-            found = self._points[name].load()
-            return self._pick(found) if isinstance(found, ModuleType) else found
+            try:
+                found = self._points[name].load()
+                return self._pick(found) if isinstance(found, ModuleType) else found
+            except Exception as error:  # whatever the import of somebody else's package raises
+                point, why = self._points[name].value, f"{type(error).__name__}: {error}"
+                raise InvalidInput(
+                    self.kind, name, f"an entry point that loads, not {point} ({why})"
+                ) from error
         raise unknown_name(self.kind, name, self)
 
     def __contains__(self, name: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,9 +18,9 @@ from pfl.engine.local import Backend
 from pfl.engine.simulation import Measure, OnRound, Result, Simulation
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
-from pfl.models import MODELS
+from pfl.models import build
 from pfl.sources import code_of
-from pfl.validation import check_execution, check_seeds, non_defaults, stackable, validated
+from pfl.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
 
 
 def simulate(
@@ -93,6 +94,7 @@ def simulate_together(
     if execution.save and len(configs) > 1:
         raise InvalidInput("save", execution.save, "no file where several configurations run together")
     config = configs[0]
+    check_pause(execution.until, config)
     device = resolve_device(execution.device)
     check_precision(config.precision, device)
 
@@ -127,7 +129,7 @@ def make_simulation(
     methods = [METHODS[config.method].from_dict(config.hyperparameters) for config in configs]
     if measure is None and configs[0].observe == "similarities":
         measure = similarities
-    network = MODELS[configs[0].model]
+    network = partial(build, configs[0].model)
     return Simulation(configs, methods, network, federation, seeds, backend, measure, moments)
 
 

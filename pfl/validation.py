@@ -129,6 +129,18 @@ def check_execution(execution: Execution) -> None:
     _check("threads", threads, holds, f"a whole number in [1, {MOST_THREADS}]")
 
 
+def check_pause(until: int | None, config: Config) -> None:
+    """Check that a simulation can pause after the round ``until``.
+
+    Raises:
+        InvalidInput: nothing is evaluated after that round.
+    """
+    if until is not None:
+        evaluated = until == config.rounds or (0 < until < config.rounds and until % config.eval_every == 0)
+        accepted = f"a multiple of eval_every ({config.eval_every}) up to {config.rounds}"
+        _check("until", until, evaluated, accepted)
+
+
 def check_seeds(seeds: Sequence[int]) -> None:
     """Check the seeds of a simulation.
 

@@ -94,10 +94,8 @@ def test_a_method_and_a_network_of_a_notebook_are_simulated():
     def shallow(shape, classes):
         from torch import nn
 
-        from pfl.models._network import Network
-
         pixels = shape[0] * shape[1] * shape[2]
-        return Network(nn.Sequential(nn.Flatten(), nn.Linear(pixels, 8)), nn.Linear(8, classes))
+        return nn.Sequential(nn.Flatten(), nn.Linear(pixels, 8), nn.ReLU(), nn.Linear(8, classes))
 
     (run,) = pfl.simulate(Halfway, clients=4, model=shallow, **SHORT)
     assert run.labels["method"] == "halfway"
@@ -146,7 +144,9 @@ def test_an_unknown_name_is_an_attribute_error():
         pfl.simulat  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["pfl", "pfl.api", "pfl.config", "pfl.errors", "pfl.rounding"])
+@pytest.mark.parametrize(
+    "module", ["pfl", "pfl.api", "pfl.config", "pfl.data.samples", "pfl.errors", "pfl.rounding"]
+)
 def test_the_examples_of_the_docstrings_give_what_they_say(module):
     found = doctest.testmod(importlib.import_module(module), extraglobs={"pfl": pfl})
     assert found.attempted > 0

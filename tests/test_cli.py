@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pfl import __version__
 from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
@@ -106,6 +107,7 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--partition-file", "nowhere.json"], ["nowhere.json"]),
         (["--clients", "1000"], ["clients", "1000"]),
         (["--no-such-option"], ["--no-such-option"]),
+        (["--learning-rate", "1"], ["--learning-rate (here it is --lr)"]),
     ],
 )
 def test_a_mistake_is_one_line_that_names_parameter_value_and_what_is_accepted(arguments, named):
@@ -142,6 +144,20 @@ def test_lists_help_and_errors_do_not_import_torch(arguments):
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_the_version_is_that_of_the_package():
+    assert pfl("--version").stdout == f"pfl {__version__}\n"
+
+
+def test_a_library_that_is_not_there_is_one_line_that_names_the_extra():
+    hidden = "import sys; sys.modules['ruamel.yaml'] = None; from pfl.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden, "check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "ruamel.yaml is not installed; this command needs pip install 'pfl-repro[pipeline]'" in line
 
 
 def test_methods_list_hyperparameters_with_their_ranges():

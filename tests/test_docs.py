@@ -15,7 +15,7 @@ import pytest
 from ruamel.yaml import YAML
 
 import pfl
-from pipeline.spec import reference
+from pipeline.spec import reference, uses
 from pipeline.spec.table import Table, cells
 
 ROOT = Path(__file__).parents[1]
@@ -92,7 +92,7 @@ def test_every_file_that_the_internals_name_exists():
     assert [name for name in files if not (ROOT / name).exists() and name != "tables/mine.yaml"] == []
 
 
-@pytest.mark.parametrize("document", ["python.md", "data.md"])
+@pytest.mark.parametrize("document", ["python.md", "network.md", "data.md"])
 def test_the_examples_in_python_run(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
@@ -129,6 +129,10 @@ def test_schema_and_page_of_the_keys_are_current():
     stale = "run `python -m pipeline.spec.reference`"
     assert json.loads((ROOT / reference.SCHEMA).read_text(encoding="utf-8")) == reference.schema(), stale
     assert (ROOT / reference.PAGE).read_text(encoding="utf-8") == reference.page(), stale
+
+
+def test_the_page_of_methods_names_the_papers_tables_that_use_them():
+    assert uses.page() in (ROOT / "docs/methods.md").read_text(encoding="utf-8"), "run `make docs`"
 
 
 def test_every_key_of_a_table_is_described():

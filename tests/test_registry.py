@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,13 @@ def test_a_file_is_a_component():
 def test_an_unknown_name_is_a_clear_error():
     with pytest.raises(InvalidInput, match="did you mean 'fedper'"):
         METHODS["fedpr"]
+
+
+def test_an_entry_point_that_does_not_load_is_one_clear_line(monkeypatch):
+    point = EntryPoint("broken", "nowhere.at_all", "pfl.methods")
+    monkeypatch.setitem(METHODS._points, "broken", point)
+    with pytest.raises(InvalidInput, match=r"^method: broken .* not nowhere.at_all \(ModuleNotFoundError"):
+        METHODS["broken"]
 
 
 def test_a_summary_is_read_without_importing():
@@ -62,7 +70,7 @@ def test_a_method_of_another_package_runs(tmp_path):
 
         from dataclasses import dataclass
 
-        from pfl.engine.method import Method
+        from pfl import Method
 
 
         @dataclass(frozen=True)
@@ -83,7 +91,7 @@ def test_a_network_of_another_package_runs_in_both_backends(tmp_path):
         def shallow(shape, classes):
             from torch import nn
 
-            from pfl.models._network import Network
+            from pfl import Network
 
             channels, height, width = shape
             extractor = nn.Sequential(nn.Flatten(), nn.Linear(channels * height * width, 16), nn.ReLU())

@@ -14,7 +14,7 @@ from pfl.data.cache import ordered_checksum
 from pfl.engine import checkpoint
 from pfl.models.mobilenet_v2 import weights_file
 from pfl.simulation import simulate
-from pfl.trials import Record, Trial, commit, edits, git, run_together, run_trial, trial_key
+from pfl.trials import Record, Trial, commit, edits, folder_of, git, run_together, run_trial, trial_key
 from pfl.validation import validated
 from tests.conftest import make_trial
 
@@ -54,6 +54,16 @@ def test_trials_in_one_stack_give_the_rows_of_each_alone(trial, dataset, partiti
 def test_metrics_hold_nothing_of_clock_or_machine(trial, dataset, partition):
     first, second = (run_trial(trial, dataset, partition)[0].metrics for _ in range(2))
     assert first == second
+
+
+def test_a_trial_that_pauses_has_another_key_and_the_same_folder(trial, dataset, partition):
+    paused = dataclasses.replace(trial, until=1)
+    assert set(paused.keys()).isdisjoint(trial.keys())
+    assert folder_of(paused) == folder_of(trial)
+    record = run_trial(paused, dataset, partition)[0]
+    assert [entry.round for entry in record.metrics.rounds] == [1]
+    assert Record.from_json(json.loads(json.dumps(record.to_json()))) == record
+    assert record.expected_key() == record.key
 
 
 def test_a_trial_survives_a_journey_as_json(trial):

@@ -6,10 +6,11 @@ import errno
 import gc
 import sys
 from importlib.metadata import entry_points
+from typing import Annotated, Any
 
 import typer
 
-from pfl import memory
+from pfl import __version__, memory
 from pfl.cli import lists, partition, run, trials
 from pfl.errors import InvalidInput
 
@@ -26,6 +27,40 @@ for lister in (lists.methods, lists.datasets, lists.models, lists.partitions):
     app.command()(lister)
 app.command()(partition.partition)
 
+OTHER_NAMES = {
+    "--algorithm": "--method",
+    "--alpha": "--partition dirichlet:ALPHA",
+    "--bs": "--batch-size",
+    "--comm-rounds": "--rounds",
+    "--frac": "--participation",
+    "--global-rounds": "--rounds",
+    "--gpu": "--device cuda",
+    "--join-ratio": "--participation",
+    "--learning-rate": "--lr",
+    "--local-epochs": "--epochs",
+    "--network": "--model",
+    "--num-clients": "--clients",
+    "--num-rounds": "--rounds",
+    "--output": "--json FILE",
+}
+"""Options as other programs call them."""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"pfl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
 UsageError: type[BaseException] = typer.BadParameter.__mro__[1]  # of the click that typer brings
 
 
@@ -40,7 +75,11 @@ def main() -> None:
     except InvalidInput as error:
         status = _fail(str(error))
     except UsageError as error:
-        status = _fail(error.format_message())  # type: ignore[attr-defined]
+        status = _fail(_usage(error))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("pfl", "pipeline"):
+            raise
+        status = _fail(f"{error.name} is not installed; this command needs pip install 'pfl-repro[pipeline]'")
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
@@ -57,6 +96,13 @@ def main() -> None:
     if "triton" not in sys.modules:  # whose bindings report as leaks what is left to the end of the process
         gc.freeze()
     sys.exit(status)
+
+
+def _usage(error: Any) -> str:
+    """What is wrong with a command line, with our name for an option that other programs call otherwise."""
+    ours = OTHER_NAMES.get(getattr(error, "option_name", ""))
+    message: str = error.format_message()
+    return f"{message.partition(' (')[0]} (here it is {ours})" if ours else message
 
 
 def _fail(message: str) -> int:

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def methods(
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for documentation.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables for documentation.")] = False,
 ) -> None:
     """List the methods and their hyperparameters."""
     from pfl.methods import METHODS
 
     if markdown:
-        print(_method_table())
+        print(_method_tables())
         return
     for name in METHODS:
         print(f"{name:<12} {METHODS.summary(name)}")
@@ -45,14 +45,27 @@ def _hyperparameters(name: str) -> list[str]:
     return lines
 
 
-def _method_table() -> str:
-    """The methods as a Markdown table; what they mix, keep and send is observed, not declared."""
+def _method_tables() -> str:
+    """The methods by family, a Markdown table each; those of plugins that name no family come last."""
+    from pfl.methods import METHODS
+    from pfl.methods._families import FAMILIES
+
+    sections = []
+    for family, about in (FAMILIES | {"other": "Methods that name no family."}).items():
+        names = [name for name in METHODS if METHODS[name].family == family]
+        if names:
+            sections.append(f"## {family.capitalize()}\n\n{about}\n\n{_method_table(names)}")
+    return "\n\n".join(sections)
+
+
+def _method_table(names: list[str]) -> str:
+    """A Markdown table of methods; what they mix, keep and send is observed, not declared."""
     from pfl.methods import METHODS
     from pfl.overview import overview
 
     head = "| method | source | mixed | own state | model sizes down, up | hyperparameters |"
     lines = [head, "| --- | --- | --- | --- | --- | --- |"]
-    for name in METHODS:
+    for name in names:
         seen = overview(name)
         mixed = "<br>".join(f"{group}: {', then '.join(kinds)}" for group, kinds in seen.mixed.items())
         state = ", ".join(seen.state) or "none"

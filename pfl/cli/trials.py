@@ -39,7 +39,7 @@ def run_trials(
     backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
     threads: Annotated[int, typer.Option(help="Threads on a CPU.")] = 1,
 ) -> None:
-    """Run the trials that `pfl trials` wrote, on a machine without the pipeline.
+    """Run the trials of a file, on a machine without the pipeline.
 
     Trials whose rows are in the file already are skipped. A trial that fails is reported, and the others run.
     """

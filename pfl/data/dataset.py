@@ -113,7 +113,7 @@ def check_dataset(
 def _located(name_or_path: str, source: str | Path | None, raw: Path) -> Located | None:
     given = source or os.environ.get("DATA_SOURCE")
     with _reading(name_or_path):
-        return locate(name_or_path, Path(given) if given else None, raw)
+        return locate(name_or_path, Path(given).expanduser() if given else None, raw)
 
 
 @contextmanager

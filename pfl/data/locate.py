@@ -77,7 +77,7 @@ def download(name: str, raw: Path, progress: bool) -> Located:
 
 
 def _of_path(text: str) -> Located:
-    path = Path(text)
+    path = Path(text).expanduser()
     if text and path.exists():
         ending = next((end for end in _ARCHIVES if path.name.endswith(end)), "")
         return _unofficial(path.resolve().name.removesuffix(ending), path)

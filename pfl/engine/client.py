@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pfl.engine.groups import bind
-from pfl.models._layers import BatchNorm2d, Dropout
+from pfl.models._layers import BatchNorm, Dropout
 from pfl.models._network import Network
 
 
@@ -73,7 +73,7 @@ class Client:
     start: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
     trained: tuple[str, ...] = ()
-    norms: tuple[BatchNorm2d, ...] = ()
+    norms: tuple[BatchNorm, ...] = ()
     dropouts: tuple[Dropout, ...] = ()
 
     @property
@@ -85,6 +85,25 @@ class Client:
         """||theta - centre||^2 over the parameters in training; the centre is by default the start."""
         centre = self.start if centre is None else centre
         return torch.stack([(w - centre[name]).square().sum() for name, w in self.weights.items()]).sum()
+
+    def stored(self, prefix: str) -> dict[str, Tensor]:
+        """The rows "PREFIX.NAME" of ``state``, by NAME."""
+        start = f"{prefix}."
+        return {name.removeprefix(start): row for name, row in self.state.items() if name.startswith(start)}
+
+    @contextmanager
+    def other(self, tensors: Mapping[str, Tensor]) -> Iterator[Network]:
+        """Inside, ``net`` computes with other ``tensors``, in evaluation mode and without gradient."""
+        modes = [(module, module.training) for module in self.net.modules()]
+        bind(self.net, tensors)
+        self.net.eval()
+        try:
+            with torch.no_grad():
+                yield self.net
+        finally:
+            bind(self.net, self.params)
+            for module, training in modes:
+                module.training = training
 
     def attach(self, batch: Batch) -> None:
         """Bind the client's tensors to ``net``; tell it which rows of ``batch`` are real, and its key."""

@@ -24,6 +24,7 @@ class Groups:
 
     Attributes:
         trainable: names of all parameters.
+        changing: names of all that training changes: parameters and batch norm's statistics.
         stages: the groups of the network's stages.
     """
 
@@ -47,6 +48,7 @@ class Groups:
             "bn_stats": tuple(names[id(b)] for norm in norms for b in norm.buffers()),
             **{f"stage:{name}": of(*modules) for name, modules in net.stages.items()},
         }
+        self.changing = frozenset((*self.trainable, *self["bn_stats"]))
 
     def __contains__(self, group: str) -> bool:
         return group in self._names

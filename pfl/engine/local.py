@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from pfl.data.federation import Federation
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import Groups
 from pfl.engine.method import Method, Phase
-from pfl.models._layers import BatchNorm2d, Dropout, SingleClientMode
+from pfl.models._layers import BatchNorm, Dropout, SingleClientMode
 from pfl.models._network import Network
 from pfl.rng import generator, integer_seed
 
@@ -45,8 +46,8 @@ class Program:
     federation: Federation
 
     @cached_property
-    def norms(self) -> tuple[BatchNorm2d, ...]:
-        return tuple(module for module in self.net.modules() if isinstance(module, BatchNorm2d))
+    def norms(self) -> tuple[BatchNorm, ...]:
+        return tuple(module for module in self.net.modules() if isinstance(module, BatchNorm))
 
     def single_client(self) -> None:
         """Put ``net`` in the mode in which it computes one client at a time."""
@@ -234,7 +235,8 @@ def minibatch_count(phase: Phase, config: Config, samples: int) -> int:
     """How many minibatches a client with so many ``samples`` draws in a phase."""
     _, each = _cut(phase, config, samples)
     epochs = config.epochs if phase.epochs is None else phase.epochs
-    return each * epochs if phase.steps is None or not each else phase.steps * phase.batches
+    # A part of an epoch is rounded up, but not for an error of rounding.
+    return math.ceil(each * epochs - 1e-9) if phase.steps is None or not each else phase.steps * phase.batches
 
 
 def _cut(phase: Phase, config: Config, samples: int) -> tuple[int, int]:
@@ -298,7 +300,8 @@ class Trained:
 
 
 Statistic = Callable[[Client, Batch], Mapping[str, Tensor]]
-"""Sums over the real rows of a batch, by name."""
+"""Sums over the real rows of a batch, by name; or a value of each row, (B, ...), where `collect` is asked for
+``each``."""
 
 
 class Backend(Protocol):
@@ -313,6 +316,7 @@ class Backend(Protocol):
         tensors: Mapping[str, Tensor],
         state: Mapping[str, Tensor],
         samples: Sequence[np.ndarray],
+        each: bool = False,
     ) -> dict[str, Tensor]:
         """Sums of a statistic over data, for K models in evaluation mode, each on its own samples.
 
@@ -320,9 +324,11 @@ class Backend(Protocol):
             tensors: name to (K, *shape).
             state: the models' rows of the method's client state.
             samples: K arrays of pooled indices.
+            each: the statistic of each sample in place of the sum.
 
         Returns:
-            Name to (K, ...), float64.
+            Name to (K, ...), float64; with ``each`` (K, M, ...) in the order of the samples, where M is the
+            largest number of them and places without a sample hold 0.
         """
         ...
 

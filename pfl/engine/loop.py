@@ -48,10 +48,12 @@ class LoopBackend:
         tensors: Mapping[str, Tensor],
         state: Mapping[str, Tensor],
         samples: Sequence[np.ndarray],
+        each: bool = False,
     ) -> dict[str, Tensor]:
         program.single_client()
         program.net.eval()
         sums: dict[str, Tensor] = {}
+        longest = max(map(len, samples), default=0)
         for k, indices in enumerate(samples):
             params = {name: stack[k] for name, stack in tensors.items()}
             bind(program.net, params)
@@ -61,8 +63,9 @@ class LoopBackend:
                 batch = Batch(*program.federation.batch(index.to(program.federation.device)))
                 for name, value in statistic(client, batch).items():
                     if name not in sums:
-                        sums[name] = value.new_zeros((len(samples), *value.shape), dtype=torch.float64)
-                    sums[name][k] += value
+                        shape = (longest, *value.shape[1:]) if each else value.shape
+                        sums[name] = value.new_zeros((len(samples), *shape), dtype=torch.float64)
+                    sums[name][(k, slice(i, i + len(index))) if each else k] += value
         return sums
 
 

@@ -52,7 +52,7 @@ class Phase:
     """A part of the local program: steps on minibatches, by default SGD on the method's loss.
 
     Attributes:
-        epochs: passes over the client's training samples; None: the configuration's.
+        epochs: passes over the client's training samples, or a part of one; None: the configuration's.
         steps: minibatch steps in place of epochs.
         batch_size: None: the configuration's.
         trains: the groups that move; everything else is frozen, its batch norm in evaluation mode.
@@ -65,7 +65,7 @@ class Phase:
         noise: uniform random numbers that each step finds in ``batch.noise``.
     """
 
-    epochs: int | None = None
+    epochs: float | None = None
     steps: int | None = None
     batch_size: int | None = None
     trains: tuple[str, ...] = ("all",)
@@ -91,14 +91,20 @@ class Method:
 
     Class attributes:
         headline: the moment whose accuracy is reported first.
+        family: the group of methods in which lists and documentation show it (`pfl.methods._families`).
     """
 
     headline: ClassVar[Moment] = "post_aggregation"
+    family: ClassVar[str] = "other"
 
     def __post_init__(self) -> None:
         for name, declared in self.declarations().items():
             default = self.__dataclass_fields__[name].default
             declared.check(name, getattr(self, name), default)
+
+    def warm_up(self, rounds: int) -> int:
+        """How many of the first rounds say nothing of the final accuracy; a search compares after them."""
+        return 0
 
     # ---- the hooks -------------------------------------------------------------------------------------
 

@@ -219,6 +219,11 @@ class Measured:
     samples_per_second: float
     peak_memory_bytes: float
 
+    @property
+    def samples(self) -> int:
+        """That local training has computed gradients of, since the first round."""
+        return round(self.samples_per_second * self.train_seconds)
+
 
 def json_ready(value: Any) -> Any:
     """``value`` with every number that JSON cannot hold (NaN, infinity) as null."""

@@ -7,21 +7,17 @@ value, which the server computed itself.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.engine.client_store import ClientStore, CopyOnWriteTensor
 from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 ROW_SUM_TOLERANCE = 1e-6
-SPARE = 4  # a bank that grows makes room for a quarter more
-RESERVED = 512 << 20
-"""Bytes of host memory that a tensor of a bank may have room for at once: what is not written to costs
-nothing, and a copy into larger memory would need both."""
 
 
 @dataclass(frozen=True)
@@ -128,152 +124,6 @@ def normalised(weights: Tensor) -> Tensor:
     return weights / weights.sum(-1, keepdim=True)
 
 
-class CopyOnWriteTensor:
-    """One tensor of every client, (n, *shape).
-
-    The value that clients have in common is stored once, and a row for each client from the time when it gets
-    a value of its own: memory and checkpoints grow with the clients that took part, not with all there are.
-
-    Args:
-        common: (*shape), everybody's value.
-        clients: n.
-        home: where rows are stored; those that are read are brought to the device of ``common``.
-    """
-
-    def __init__(self, common: Tensor, clients: int, home: torch.device | None = None):
-        self.device = common.device
-        self.values = common.unsqueeze(0).to(home or common.device)  # first the common value, then the rows
-        self.room = 0  # rows that the memory behind ``values`` holds, where it is nobody else's
-        self.at = torch.zeros(1, dtype=torch.int64, device=self.values.device).expand(clients)
-
-    @property
-    def shape(self) -> torch.Size:
-        """Of one client's tensor."""
-        return self.values.shape[1:]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.values.dtype
-
-    @property
-    def stored(self) -> Tensor:
-        """``values`` without the room behind them, which `torch.save` would write, too."""
-        if not self.room or self.values.device.type != "cpu":
-            return self.values
-        storage = self.values.untyped_storage()[: self.values.nbytes]
-        return self.values.new_empty(0).set_(storage, 0, self.values.shape, self.values.stride())
-
-    @property
-    def shared(self) -> bool:
-        """Whether no client has a value of its own."""
-        return len(self.values) == 1
-
-    def __getitem__(self, clients: Tensor | slice) -> Tensor:
-        """(K, *shape). By ids (K,) a copy; do not write into a slice of what is shared."""
-        if isinstance(clients, slice) and self.shared:
-            return self.values.to(self.device).expand(len(self.at[clients]), *self.shape)
-        where = self.at[clients.to(self.at.device) if isinstance(clients, torch.Tensor) else clients]
-        return self.values[where].to(self.device)
-
-    def write(self, ids: Tensor, values: Tensor) -> None:
-        """Replace the rows ``ids`` (K,) by ``values`` (K, *shape)."""
-        ids = ids.to(self.at.device)
-        newcomers = ids[self.at[ids] == 0]
-        if len(newcomers):
-            first = int(self.at.max()) + 1
-            self.at = self.at.contiguous()
-            self.at[newcomers] = torch.arange(first, first + len(newcomers), device=self.at.device)
-            self._hold(first + len(newcomers))
-        self.values[self.at[ids]] = values.to(self.values.device)
-
-    def copy(self) -> CopyOnWriteTensor:
-        """The same rows, stored apart."""
-        twin = copy.copy(self)
-        twin.values, twin.room, twin.at = self.values.clone(), 0, self.at.clone()
-        return twin
-
-    def _hold(self, rows: int) -> None:
-        """Make ``values`` so many rows; where that takes other memory, with room for more of them."""
-        if rows > self.room:
-            room = rows + rows // SPARE
-            if self.values.device.type == "cpu":
-                room = max(room, RESERVED // (self.shape.numel() * self.dtype.itemsize))
-            self.room = min(room, len(self.at) + 1)
-            larger = self.values.new_empty((self.room, *self.shape))
-            larger[: len(self.values)] = self.values
-            self.values = larger
-        self.values = self.values.as_strided((rows, *self.shape), self.values.stride())
-
-
-class ClientStore:
-    """The last value of every tensor of every client, by name.
-
-    Args:
-        tensors: name to (1, *shape), everybody's value, or to (n, *shape).
-        clients: n.
-        home: where rows are stored; see `CopyOnWriteTensor`.
-    """
-
-    def __init__(self, tensors: Mapping[str, Tensor], clients: int, home: torch.device | None = None):
-        self.clients = clients
-        self.home = home
-        self.stacks: dict[str, CopyOnWriteTensor] = {}
-        for name, tensor in tensors.items():
-            self.share(name, tensor[0])
-            if len(tensor) > 1:
-                self.write(name, self._everybody(tensor.device), tensor)
-
-    def __getitem__(self, name: str) -> Tensor:
-        """(n, *shape); a shared tensor is expanded, so do not write into the result."""
-        return self.stacks[name][:]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.stacks
-
-    def state(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """All that is stored, for a checkpoint."""
-        return {name: (rows.stored, rows.at) for name, rows in self.stacks.items()}
-
-    def restore(self, state: Mapping[str, tuple[Tensor, Tensor]], device: torch.device) -> None:
-        """Put back what `state` returned; rows are then read on ``device``."""
-        home = self.home or device
-        for name, (values, at) in state.items():
-            rows = self.stacks[name] = CopyOnWriteTensor(values[0], self.clients)
-            rows.values, rows.at, rows.device = values.to(home), at.to(home), device
-
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        """Name to (1, *shape) where all clients share the value, and else to (n, *shape)."""
-        return {name: self[name][:1] if rows.shared else self[name] for name, rows in self.stacks.items()}
-
-    def shape(self, name: str) -> torch.Size:
-        """Of one client's tensor."""
-        return self.stacks[name].shape
-
-    def shared(self, name: str) -> bool:
-        return self.stacks[name].shared
-
-    def rows(self, ids: Tensor) -> dict[str, Tensor]:
-        """A copy of the rows ``ids``: name to (K, *shape)."""
-        return {name: rows[ids] for name, rows in self.stacks.items()}
-
-    def write(self, name: str, ids: Tensor, values: Tensor) -> None:
-        """Replace the rows ``ids`` of one tensor."""
-        self.stacks[name].write(ids, values)
-
-    def share(self, name: str, value: Tensor) -> None:
-        """Make ``value`` (*shape) everybody's."""
-        self.stacks[name] = CopyOnWriteTensor(value, self.clients, self.home)
-
-    def mix(self, name: str, matrix: Dense | Masked) -> None:
-        """Replace rows of one tensor by their mixture, read from a snapshot."""
-        new = mixed(self.stacks[name], matrix)
-        self.write(name, self._everybody(new.device) if matrix.rows is None else matrix.rows, new)
-
-    def _everybody(self, device: torch.device) -> Tensor:
-        return torch.arange(self.clients, device=device)
-
-
 def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked) -> Tensor:
     """The new rows (R, *shape) of ``matrix`` out of ``old`` (n, *shape), of which it reads what it needs."""
     if isinstance(matrix, Masked):
@@ -297,3 +147,9 @@ def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked) -> Tensor:
         own = matrix.own.to(kept.dtype).view(-1, *[1] * (kept.dim() - 1))
         new = torch.addcmul(new, own, kept)
     return new
+
+
+def mix(store: ClientStore, name: str, matrix: Dense | Masked) -> None:
+    """Replace rows of one tensor in ``store`` by their mixture, read from a snapshot."""
+    new = mixed(store.stacks[name], matrix)
+    store.write(name, store.everybody(new.device) if matrix.rows is None else matrix.rows, new)

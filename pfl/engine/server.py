@@ -14,23 +14,11 @@ from torch import Tensor
 from pfl.config import Config
 from pfl.data.federation import Federation
 from pfl.data.rule import split
+from pfl.engine.client_store import ClientStore, CopyOnWriteTensor
 from pfl.engine.groups import Groups
 from pfl.engine.local import Backend, Program, Statistic, Task, Trained, minibatch_count
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import (
-    Average,
-    ClientStore,
-    CopyOnWriteTensor,
-    DeltaMix,
-    Dense,
-    Identity,
-    Masked,
-    Matrix,
-    Mixing,
-    check_rows,
-    mixed,
-    normalised,
-)
+from pfl.engine.mixing import Average, Matrix, normalised
 from pfl.engine.traffic import Traffic, Uploads
 from pfl.models._network import Network
 from pfl.rng import generator
@@ -95,7 +83,6 @@ class Server:
         self.matrices: dict[str, Matrix | Tensor] = {}
         self.traffic = Traffic()
         self.groups = Groups(net)
-        self._moving = {*self.groups.trainable, *self.groups["bn_stats"]}  # what training changes
         tensors = {**dict(net.named_parameters()), **dict(net.named_buffers())}
         initial = {name: tensor.detach().clone().unsqueeze(0) for name, tensor in tensors.items()}
         everybody = self.clients * sum(tensor.numel() * tensor.element_size() for tensor in initial.values())
@@ -200,6 +187,22 @@ class Server:
         ids = np.sort(stream.choice(self.clients, size=count, replace=False))
         return torch.from_numpy(ids).to(self.federation.device)
 
+    def last_trained(self, name: str) -> CopyOnWriteTensor:
+        """(n, *shape) as each client's last local training left it; stored from the first call on."""
+        if name not in self.local:
+            self.local.stacks[name] = self.bank.stacks[name].copy()
+            self.local.write(name, self.participants, self.trained[name])
+        return self.local.stacks[name]
+
+    def averaged(self, name: str, average: Average) -> Tensor:
+        """The mean (1, *shape) of what clients trained; for `Method.aggregate`."""
+        self.traffic.add_mixing(name, average, self.bank.shape(name).numel(), len(self.participants))
+        sources = average.sources
+        models = self.trained[name] if sources is None else self.last_trained(name)[sources]
+        weights = average.weights.to(models.dtype)
+        new = (weights @ models.flatten(1)).view(1, *models.shape[1:])
+        return new if average.own is None else new + average.own.to(models.dtype) * self.bank[name][0]
+
     # ---- work that clients do for a method --------------------------------------------------------------
 
     def train(
@@ -263,122 +266,26 @@ class Server:
         clients: Tensor,
         tensors: Mapping[str, Tensor],
         samples: Sequence[np.ndarray] | None = None,
+        each: bool = False,
     ) -> dict[str, Tensor]:
         """Sums of a statistic over data, for the models ``tensors`` (K, *shape) in evaluation mode.
 
         Args:
             clients: (K,) whose client state each model sees.
             samples: K arrays of pooled indices; by default the clients' training samples.
+            each: the statistic of each sample in place of the sum.
 
         Returns:
-            Name to (K, ...), float64.
+            Name to (K, ...), float64; with ``each`` as in `pfl.engine.local.Backend.collect`.
         """
         if samples is None:
             samples = [self.samples[client] for client in clients.tolist()]
         rows = {name: stack[clients] for name, stack in self.client_state.items()}
         with self._on_the_clock():
-            return self._backend.collect(self.program, statistic, tensors, rows, samples)
+            return self._backend.collect(self.program, statistic, tensors, rows, samples, each)
 
     @contextmanager
     def _on_the_clock(self) -> Iterator[None]:
         began = time.perf_counter()
         yield
         self.client_seconds += time.perf_counter() - began
-
-    # ---- a round ----------------------------------------------------------------------------------------
-
-    def next_round(self) -> None:
-        """Begin the next round; nothing has been sent in it yet."""
-        self.round += 1
-        self.traffic = Traffic()
-
-    def dispatch(self, start: Mixing) -> None:
-        """Give every participant what `Method.dispatch` returned."""
-        present = len(self.participants)
-        self.sent = {}
-        mixing = {}
-        for name, value in start.items():
-            if isinstance(value, Tensor) and name not in self.groups:
-                self.sent[name] = value
-                self.traffic.add(name, down=present * value[0].numel())
-            else:
-                mixing[name] = value
-        self.received = self.bank.rows(self.participants)
-        self.matrices = self._resolved(mixing)
-        for name, matrix in self.matrices.items():
-            self._count(name, matrix)
-            if isinstance(matrix, Tensor):
-                self.received[name] = matrix.expand_as(self.received[name])
-            elif isinstance(matrix, Dense | Masked):
-                self.received[name] = mixed(self.bank.stacks[name], matrix)
-            elif not isinstance(matrix, Identity):
-                raise TypeError(
-                    f"dispatch, {name}: {type(matrix).__name__} mixes what was trained, not stored"
-                )
-
-    def receive(self, task: Task, trained: Trained) -> None:
-        """Take in what the participants trained. Only this moves their class streams on."""
-        self.positions[task.clients] += torch.tensor(task.batches_consumed())
-        self.trained = trained.tensors
-        for name, stack in self.client_state.items():
-            stack[self.participants] = trained.state[name]
-        for name in self.local.stacks:
-            self.local.write(name, self.participants, self.trained[name])
-
-    def aggregate(self, mixing: Mixing) -> None:
-        """Put what the participants trained into the bank; mix its rows as `Method.aggregate` returned."""
-        for name, matrix in self._resolved(mixing).items():
-            self._count(name, matrix)
-            if not isinstance(matrix, Identity):
-                self.matrices[name] = matrix
-                if name in self._moving:
-                    self.last_trained(name)
-            if isinstance(matrix, Tensor):
-                self.bank.share(name, matrix[0])
-            elif isinstance(matrix, Average):
-                self.bank.share(name, self.averaged(name, matrix)[0])
-            elif isinstance(matrix, DeltaMix):
-                moved = matrix.moved(self.received[name], self.trained[name])
-                self.bank.write(name, self.participants, moved)
-            else:
-                self.bank.write(name, self.participants, self.trained[name])
-            if isinstance(matrix, Dense | Masked):
-                self.bank.mix(name, matrix)
-
-    def last_trained(self, name: str) -> CopyOnWriteTensor:
-        """(n, *shape) as each client's last local training left it; stored from the first call on."""
-        if name not in self.local:
-            self.local.stacks[name] = self.bank.stacks[name].copy()
-            self.local.write(name, self.participants, self.trained[name])
-        return self.local.stacks[name]
-
-    def averaged(self, name: str, average: Average) -> Tensor:
-        """The mean (1, *shape) of what clients trained; for `Method.aggregate`."""
-        self._count(name, average)
-        sources = average.sources
-        models = self.trained[name] if sources is None else self.last_trained(name)[sources]
-        weights = average.weights.to(models.dtype)
-        new = (weights @ models.flatten(1)).view(1, *models.shape[1:])
-        return new if average.own is None else new + average.own.to(models.dtype) * self.bank[name][0]
-
-    def _resolved(self, mixing: Mixing) -> dict[str, Matrix | Tensor]:
-        """Tensor name to matrix or new value; a matrix that many tensors share is checked once."""
-        matrices = self.groups.resolve(mixing, self.config.bn_stats)
-        for matrix in {id(matrix): matrix for matrix in matrices.values()}.values():
-            if not isinstance(matrix, Tensor):
-                check_rows(matrix)
-        return matrices
-
-    def _count(self, name: str, matrix: Matrix | Tensor) -> None:
-        """Count one of the clients' tensors as traffic, if ``matrix`` moves or replaces it."""
-        if isinstance(matrix, Identity):
-            return
-        down = up = len(self.participants)  # copies
-        if isinstance(matrix, Tensor):
-            up = 0
-        elif isinstance(matrix, Dense) and matrix.downloads is not None:
-            down = matrix.downloads
-        elif isinstance(matrix, Average) and matrix.sources is not None:
-            up = len(matrix.sources)
-        size = self.bank.shape(name).numel()
-        self.traffic.add(name, down * size, up * size)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +16,11 @@ from pfl.config import Config, Execution
 from pfl.data.federation import Federation
 from pfl.engine import checkpoint
 from pfl.engine.device import peak_memory
-from pfl.engine.evaluation import Known, evaluate
 from pfl.engine.local import Backend, Task, Trained
 from pfl.engine.method import Method
-from pfl.engine.metrics import ClientResult, Evaluated, Measured, Metrics
+from pfl.engine.metrics import Evaluated, Measured, Metrics
+from pfl.engine.round import begin_round, end_round
+from pfl.engine.seed_run import SeedRun
 from pfl.engine.server import Server
 from pfl.errors import InvalidInput
 from pfl.models import Shape
@@ -52,36 +52,6 @@ class Result:
     metrics: Metrics
     measured: Measured
     measurements: list[Any] = field(default_factory=list)
-
-
-@dataclass
-class _Run:
-    """One seed of one configuration under way."""
-
-    method: Method
-    server: Server
-    history: list[Evaluated] = field(default_factory=list)
-    per_client: torch.Tensor | None = None
-    bytes_down: int = 0
-    bytes_up: int = 0
-    losses: list[float] = field(default_factory=list)  # of the rounds since the last evaluation
-    diverged_at: int | None = None
-    known: Known = field(default_factory=dict)
-    measurements: list[Any] = field(default_factory=list)
-
-    def state(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        history = [entry.to_json() for entry in self.history]
-        return {**checkpoint.server_state(self.server), **plain, "history": history}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        checkpoint.restore_server(self.server, state)
-        for name in _PLAIN:
-            setattr(self, name, state[name])
-        self.history = list(map(Evaluated.from_json, state["history"]))
-
-
-_PLAIN = ("per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "measurements")
 
 
 class Simulation:
@@ -117,7 +87,7 @@ class Simulation:
         self.network = network
         self.federation = federations[0]
         self.backend = backend
-        self.runs: list[_Run] = []
+        self.runs: list[SeedRun] = []
         for config, method in zip(configs, methods, strict=True):
             self.runs += [self._start(config, method, *of) for of in zip(federations, seeds, strict=True)]
         self.program = self.runs[0].server.program
@@ -125,11 +95,11 @@ class Simulation:
         self.training_seconds = 0.0
         self.samples = 0
 
-    def _start(self, config: Config, method: Method, federation: Federation, seed: int) -> _Run:
+    def _start(self, config: Config, method: Method, federation: Federation, seed: int) -> SeedRun:
         # One template serves all runs: backends bind each client's own tensors to it.
         template = self.runs[0].server.program.net if self.runs else None
         net = self._build(method, federation, seed)
-        return _Run(method, Server(config, federation, seed, method, net, self.backend, template))
+        return SeedRun(method, Server(config, federation, seed, method, net, self.backend, template))
 
     def _build(self, method: Method, federation: Federation, seed: int) -> Network:
         """A client's networks with the common initialisation of ``seed``."""
@@ -148,24 +118,26 @@ class Simulation:
     def run(
         self, execution: Execution, on_round: OnRound | None = None, identity: Sequence[Any] = ()
     ) -> list[Result]:
-        """Run all pending rounds, from the checkpoint in ``execution.checkpoint_dir`` if there is one.
+        """Run the pending rounds up to ``execution.until``, from the checkpoint in
+        ``execution.checkpoint_dir`` if there is one.
 
         Args:
             identity: what names the code and the configurations; a checkpoint with another is refused.
         """
         folder = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
         fingerprint = self._fingerprint(identity) if folder else ""
+        until = execution.until or self.config.rounds
         if folder:
-            self._resume(folder, fingerprint)
+            self._resume(folder, fingerprint, until)
         began, before = time.perf_counter(), self.seconds
-        while self.round < self.config.rounds and self._alive():
+        while self.round < until and self._alive():
             self.advance()
             self.seconds = before + time.perf_counter() - began
             history = self.runs[0].history
             newest = history[-1] if history else None
             if on_round:
                 on_round(self.round, self.config.rounds, newest)
-            if folder and (self.round % checkpoint.EVERY == 0 or self.round == self.config.rounds):
+            if folder and (self.round % checkpoint.EVERY == 0 or self.round == until):
                 checkpoint.save(folder, self._state(fingerprint))
         if execution.save:
             models = {
@@ -178,10 +150,10 @@ class Simulation:
     def advance(self) -> None:
         """One round of every run that has not diverged, evaluation included."""
         runs = self._alive()
-        tasks = [self._begin(run) for run in runs]
+        tasks = [begin_round(run.server, run.method) for run in runs]
         for run, task, trained in zip(runs, tasks, self._train(tasks), strict=True):
-            run.server.receive(task, trained)
-            self._end(run, trained.losses.tolist())
+            end_round(run.server, run.method, task, trained)
+            self._record(run, trained.losses.tolist())
 
     def _train(self, tasks: Sequence[Task]) -> list[Trained]:
         """What comes back from each task, losses in host memory; tasks that are alike are trained at once."""
@@ -202,17 +174,9 @@ class Simulation:
         self.training_seconds += time.perf_counter() - began
         return [found[number] for number in range(len(tasks))]
 
-    def _begin(self, run: _Run) -> Task:
-        method, server = run.method, run.server
-        server.next_round()
-        server.participants = method.participants(server)
-        server.dispatch(method.dispatch(server))
-        phases = method.phases(server)
-        return server.task("batches", server.participants, server.received, phases, server.sent)
-
-    def _end(self, run: _Run, losses: list[float]) -> None:
-        method, server = run.method, run.server
-        server.aggregate(method.aggregate(server))
+    def _record(self, run: SeedRun, losses: list[float]) -> None:
+        """Record the round that has ended, and evaluate it where that is due."""
+        server = run.server
         down, up = server.traffic.total
         run.bytes_down += BYTES_PER_SCALAR * down
         run.bytes_up += BYTES_PER_SCALAR * up
@@ -225,27 +189,12 @@ class Simulation:
             run.diverged_at = server.round
         last = server.round == self.config.rounds or run.diverged_at is not None
         if last:
-            self._evaluate(run)
+            run.evaluate()
         elif server.round % self.config.eval_every == 0:
-            self._evaluate(run, self.moments)
+            run.evaluate(self.moments)
         server.client_seconds = 0.0  # an evaluation's do not count
 
-    def _evaluate(self, run: _Run, chosen: Sequence[str] = ()) -> None:
-        """Add the evaluation of this round, at the moments ``chosen`` or else at all, to the history."""
-        scores, groups, run.per_client = evaluate(run.server, run.method, run.known, chosen)
-        run.history.append(
-            Evaluated(
-                round=run.server.round,
-                moments=scores,
-                train_loss=sum(run.losses) / len(run.losses),
-                bytes_down=run.bytes_down,
-                bytes_up=run.bytes_up,
-                groups=groups,
-            )
-        )
-        run.losses = []
-
-    def _alive(self) -> list[_Run]:
+    def _alive(self) -> list[SeedRun]:
         return [run for run in self.runs if run.diverged_at is None]
 
     # ---- checkpoints and results -----------------------------------------------------------------------
@@ -272,7 +221,7 @@ class Simulation:
             "samples": self.samples,
         }
 
-    def _resume(self, folder: Path, fingerprint: str) -> None:
+    def _resume(self, folder: Path, fingerprint: str, until: int) -> None:
         state = checkpoint.load(folder)
         if state is None:
             return
@@ -280,38 +229,18 @@ class Simulation:
             raise InvalidInput(
                 "checkpoint", str(folder), "a folder without the checkpoint of another simulation"
             )
+        if max(saved["round"] for saved in state["runs"]) > until:
+            return
         for run, saved in zip(self.runs, state["runs"], strict=True):
             run.restore(saved)
         for name in ("seconds", "training_seconds", "samples"):
             setattr(self, name, state[name])
 
-    def _result(self, run: _Run) -> Result:
-        server = run.server
-        assert run.per_client is not None
-        per_client = tuple(
-            ClientResult(
-                client=client,
-                train=len(server.federation.train[client]),
-                test=len(server.federation.test[client]),
-                accuracy=None if math.isnan(accuracy) else accuracy,
-            )
-            for client, accuracy in enumerate(run.per_client.tolist())
-        )
-        similarities = server.config.observe == "similarities" and run.measurements
-        metrics = Metrics(
-            headline=run.method.headline,
-            rounds=tuple(run.history),
-            per_client=per_client,
-            bytes_down=run.bytes_down,
-            bytes_up=run.bytes_up,
-            pretrained=self.program.net.pretrained,
-            similarities=run.measurements[-1] if similarities else None,
-            diverged_at=run.diverged_at,
-        )
+    def _result(self, run: SeedRun) -> Result:
         measured = Measured(
             wall_seconds=self.seconds / len(self.runs),
             train_seconds=self.training_seconds / len(self.runs),
             samples_per_second=self.samples / self.training_seconds if self.training_seconds else 0.0,
             peak_memory_bytes=peak_memory(self.federation.device),
         )
-        return Result(server.seed, metrics, measured, run.measurements)
+        return Result(run.server.seed, run.metrics(), measured, run.measurements)

@@ -107,9 +107,10 @@ class StackedBackend:
         tensors: Mapping[str, Tensor],
         state: Mapping[str, Tensor],
         samples: Sequence[np.ndarray],
+        each: bool = False,
     ) -> dict[str, Tensor]:
         def with_images(size: int) -> dict[str, Tensor]:
-            return _collect(program, statistic, tensors, state, samples, size)
+            return _collect(program, statistic, tensors, state, samples, size, each)
 
         sums, self.images = _halving(with_images, self.images, "images")
         return sums
@@ -138,6 +139,7 @@ def _collect(
     state: Mapping[str, Tensor],
     samples: Sequence[np.ndarray],
     images: int,
+    each: bool,
 ) -> dict[str, Tensor]:
     """See `pfl.engine.local.Backend.collect`; at most ``images`` at once."""
     federation, net = program.federation, program.net
@@ -148,6 +150,7 @@ def _collect(
         return statistic(Client(net, params, params, state), Batch(x, y, rows))
 
     sums: dict[str, Tensor] = {}
+    longest = max(map(len, samples), default=0)
     order = np.argsort([-len(indices) for indices in samples], kind="stable")
     together = max(1, images // max(len(samples[order[0]]), 1))
     for first in range(0, len(order), together):
@@ -166,8 +169,13 @@ def _collect(
             )
             for name, value in found.items():
                 if name not in sums:
-                    sums[name] = value.new_zeros((len(samples), *value.shape[1:]), dtype=torch.float64)
-                sums[name][at] += value
+                    shape = (longest, *value.shape[2:]) if each else value.shape[1:]
+                    sums[name] = value.new_zeros((len(samples), *shape), dtype=torch.float64)
+                if each:
+                    real = rows[:, part].view(*value.shape[:2], *[1] * (value.dim() - 2))
+                    sums[name][at, column : column + value.shape[1]] += value * real
+                else:
+                    sums[name][at] += value
     return sums
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from pfl.engine.mixing import Average, Dense, Identity, Matrix
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -24,6 +26,19 @@ class Traffic:
         """Count a tensor."""
         before_down, before_up = self._counted.get(name, (0, 0))
         self._counted[name] = max(before_down, down), max(before_up, up)
+
+    def add_mixing(self, name: str, matrix: Matrix | Tensor, size: int, participants: int) -> None:
+        """Count one of the clients' tensors, of ``size`` scalars, if ``matrix`` moves or replaces it."""
+        if isinstance(matrix, Identity):
+            return
+        down = up = participants
+        if isinstance(matrix, Dense) and matrix.downloads is not None:
+            down = matrix.downloads
+        elif isinstance(matrix, Average) and matrix.sources is not None:
+            up = len(matrix.sources)
+        elif not isinstance(matrix, Matrix):  # a value that the server computed
+            up = 0
+        self.add(name, down * size, up * size)
 
     def state(self, name: str, down: int, up: int) -> None:
         """Count what the engine does not see, or sees wrongly."""

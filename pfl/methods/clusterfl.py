@@ -41,6 +41,8 @@ class ClusterFL(Method):
         thresholds may be relative to ``unit``, since absolute ones do not carry over to another network.
     """
 
+    family = "clustering"
+
     eps1: float = hyper(
         0.4,
         "a cluster may split if its mean change is shorter",

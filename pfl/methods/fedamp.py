@@ -43,6 +43,8 @@ class FedAMP(Method):
         clients that never took part have equal models. Batch norm's running statistics stay personal.
     """
 
+    family = "mixing"
+
     form: str = hyper(
         "scale_free", "our parametrisation, the paper's, or HeurFedAMP", choices=("scale_free", "raw", "heur")
     )

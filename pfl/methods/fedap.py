@@ -46,6 +46,7 @@ class FedAP(Method):
         headline, as said.
     """
 
+    family = "mixing"
     headline = "post_local"
 
     rho: float = hyper(0.5, "share of the rounds that are warm-up", low=0.0, high=1.0, search=(0.1, 0.9))

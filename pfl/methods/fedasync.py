@@ -36,6 +36,8 @@ class FedAsync(Clocked):
         counted in rounds and not in updates of the server.
     """
 
+    family = "asynchronous"
+
     alpha: float = hyper(0.6, "weight of a fresh arrival", low=0.0, high=1.0, search=(0.1, 0.95))
     staleness: str = hyper(
         "polynomial",

@@ -22,5 +22,7 @@ class FedAvg(Method):
     Differs from the authors: nothing.
     """
 
+    family = "baseline"
+
     def aggregate(self, server: Server) -> Mixing:
         return {"all": server.average()}

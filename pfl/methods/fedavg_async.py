@@ -24,6 +24,8 @@ class FedAvgAsync(Clocked):
     Differs from the authors: the clock follows the paper's text (their code: ``schedule`` "code").
     """
 
+    family = "asynchronous"
+
     repeat: int = hyper(1, "SGD steps on each batch", low=1)
 
     def phases(self, server: Server) -> tuple[Phase, ...]:

@@ -27,6 +27,8 @@ class FedAvgSync(Clocked):
     Differs from the authors: the clock follows the paper's text (their code: ``schedule`` "code").
     """
 
+    family = "asynchronous"
+
     def arrivals(self, server: Server) -> Tensor:
         arrivals = super().arrivals(server)
         return arrivals[~torch.isin(arrivals, self.late(server))]

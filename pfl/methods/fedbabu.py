@@ -24,6 +24,7 @@ class FedBABU(Method):
         quarters). The average of the extractors is uniform, as theirs.
     """
 
+    family = "personal layers"
     headline = "adapted"
 
     finetune_epochs: int = hyper(5, "tau_f: epochs of fine-tuning", low=1, search=(1, 20), log=True)

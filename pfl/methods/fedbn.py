@@ -27,6 +27,8 @@ class FedBN(Method):
     Differs from the authors: the average is by training samples (theirs: uniform).
     """
 
+    family = "personal layers"
+
     def aggregate(self, server: Server) -> Mixing:
         return {"all": server.average(), "bn_affine": Identity(), "bn_stats": Identity()}
 

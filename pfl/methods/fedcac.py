@@ -47,6 +47,8 @@ class FedCAC(Method):
         local, as in their code (paper: critical, ``statistics``).
     """
 
+    family = "mixing"
+
     tau: float = hyper(0.5, "share of critical elements", low=0.0, high=1.0, search=(0.05, 0.95))
     beta: float = hyper(
         0.2,

@@ -37,6 +37,8 @@ class FedDyn(Method):
         statistics are averaged and do not drift.
     """
 
+    family = "local objective"
+
     alpha: float = hyper(0.1, "weight of the dynamic regulariser", low=0.0, search=(1e-3, 1.0), log=True)
     scaled: bool = hyper(True, "alpha in inverse proportion to the client's size")
     clip: float = hyper(10.0, "largest norm of a local gradient; 0 means any", low=0.0, probe=0.5)

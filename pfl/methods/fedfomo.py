@@ -45,6 +45,8 @@ class FedFomo(Method):
         for each.
     """
 
+    family = "mixing"
+
     models: int = hyper(5, "M: largest number of models sent to a participant", low=0, search=(1, 20))
     epsilon: float = hyper(
         0.3, "probability of random models in the first round", low=0.0, high=1.0, search=(0.0, 0.5)

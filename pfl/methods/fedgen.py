@@ -54,6 +54,8 @@ class FedGen(Method):
         heads, as the authors'.
     """
 
+    family = "knowledge transfer"
+
     label_weight: float = hyper(
         10.0, "a_0: weight of generated features", low=0.0, search=(0.1, 30.0), log=True
     )

@@ -34,6 +34,7 @@ class FedGH(Method):
         moves it; class means are taken in evaluation mode.
     """
 
+    family = "knowledge transfer"
     headline = "post_local"
 
     server_lr: float = hyper(

@@ -48,6 +48,8 @@ class FedPAC(Method):
         before training; statistics are taken in evaluation mode.
     """
 
+    family = "personal layers"
+
     lam: float = hyper(
         1.0, "lambda: weight of the distance to prototypes", low=0.0, search=(1e-2, 30.0), log=True
     )

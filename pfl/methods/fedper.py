@@ -22,5 +22,7 @@ class FedPer(Method):
     Differs from the authors: the personal layers are the head alone (theirs: one to four blocks).
     """
 
+    family = "personal layers"
+
     def aggregate(self, server: Server) -> Mixing:
         return {"extractor": server.average()}

@@ -37,6 +37,8 @@ class FedProto(Method):
         has keeps its prototype.
     """
 
+    family = "knowledge transfer"
+
     lam: float = hyper(
         1.0, "lambda: weight of the distance to prototypes", low=0.0, search=(1e-2, 1e2), log=True
     )

@@ -28,6 +28,8 @@ class FedProx(Method):
         epochs.
     """
 
+    family = "local objective"
+
     mu: float = hyper(1.0, "weight of the proximal term", low=0.0, search=(1e-4, 3.0), log=True)
 
     def loss(self, client: Client, batch: Batch) -> Tensor:

@@ -30,6 +30,8 @@ class FedRep(Method):
         client's last head training is an option and reported beside the untuned heads.
     """
 
+    family = "personal layers"
+
     head_epochs: int = hyper(
         0, "epochs of the head; 0 means those that the extractor leaves, at least 1", low=0, search=(1, 10)
     )

@@ -40,6 +40,8 @@ class FedRoD(Method):
         weight decay. No hypernetwork.
     """
 
+    family = "personal layers"
+
     gamma: float = hyper(1.0, "exponent of the class counts", low=0.0, search=(0.0, 2.0))
     personal_lr: float = hyper(
         1.0,

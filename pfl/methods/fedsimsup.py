@@ -43,6 +43,8 @@ class FedSimSup(Method):
         "everyone" are ours.
     """
 
+    family = "mixing"
+
     supervisor_epochs: int = hyper(2, "tau_s: epochs of the supervisor", low=1, search=(1, 5))
     model_epochs: int = hyper(3, "tau_theta: epochs of the model", low=1, search=(1, 5))
     supervisor_lr: float = hyper(

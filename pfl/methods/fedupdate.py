@@ -26,6 +26,7 @@ class FedUpdate(Method):
     Differs from the authors: no second training stage with Reptile, as in SPFL; plain SGD.
     """
 
+    family = "meta-learning"
     headline = "adapted"
 
     steps: int = hyper(1, "steps before the evaluation", low=0, search=(1, 50), log=True)

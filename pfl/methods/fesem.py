@@ -37,6 +37,8 @@ class FeSEM(Method):
         members is given the upload that is farthest from its own centre.
     """
 
+    family = "clustering"
+
     clusters: int = hyper(3, "K: number of clusters", low=1, search=(2, 10))
     distance: str = hyper(
         "all",

@@ -45,6 +45,8 @@ class LGA(Clocked):
         clock follows the paper's text (their code: ``schedule`` "code").
     """
 
+    family = "asynchronous"
+
     equation: int = hyper(11, "which equation predicts the late model", choices=(10, 11))
     taylor: float = hyper(1.0, "c of the Taylor term, or lambda where its coefficient is consistent")
     coefficient: str = hyper(

@@ -25,6 +25,8 @@ class Local(Method):
         federated methods; with ``all_train`` every client trains in every round.
     """
 
+    family = "baseline"
+
     all_train: bool = hyper(False, "all clients train in every round, whatever the participation")
 
     def participants(self, server: Server) -> Tensor:

@@ -45,6 +45,7 @@ class PerFedAvg(Method):
         ``adapt_epochs`` 0).
     """
 
+    family = "meta-learning"
     headline = "adapted"
 
     variant: str = hyper(

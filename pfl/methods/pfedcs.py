@@ -57,6 +57,8 @@ class PFedCS(Method):
         "Normalization" may mean; ``farthest``, D_max of the row, which leaves the farthest member a share.
     """
 
+    family = "knowledge transfer"
+
     beta: float = hyper(
         0.5,
         "share of the rounds with teachers; 1 or more means all",

@@ -39,6 +39,7 @@ class PFedMe(Method):
         while Algorithm 1 has equal weights (``weights``).
     """
 
+    family = "personal model"
     headline = "post_local"
 
     inner_steps: int = hyper(5, "K: steps of theta on each batch", low=1, search=(1, 10))

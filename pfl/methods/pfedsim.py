@@ -35,6 +35,8 @@ class PFedSim(Method):
         (paper: after, ``affinity``); cosines are capped, since -log(1 - cosine) is unbounded.
     """
 
+    family = "mixing"
+
     rho: float = hyper(0.5, "share of the rounds that are warm-up", low=0.0, high=1.0, search=(0.0, 1.0))
     affinity: str = hyper(
         "mean_then_log",

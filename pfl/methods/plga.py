@@ -42,6 +42,7 @@ class PLGA(LGA):
         of w^t0, are ours.
     """
 
+    family = "asynchronous"
     headline = "post_local"
 
     temperature: float = hyper(

@@ -51,6 +51,8 @@ class SPFL(Method):
         keep their models; batch norm's statistics stay local.
     """
 
+    family = "mixing"
+
     mix: str = hyper(
         "deltas", "what is mixed: SPFL's deltas or SPFL-w's weights", choices=("deltas", "weights")
     )

@@ -6,16 +6,36 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pfl.errors import InvalidInput
 from pfl.registry import Registry
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from pfl.models._network import Network
 
 Shape = tuple[int, int, int]
 """Of an image: channels, height, width."""
 
-MODELS: Registry[Callable[[Shape, int], Network]] = Registry("model", "pfl.models")
+MODELS: Registry[Callable[[Shape, int], nn.Module]] = Registry("model", "pfl.models")
 """Each builder takes the images' shape and the number of classes."""
+
+
+def build(model: str, shape: Shape, classes: int) -> Network:
+    """The network called ``model``.
+
+    Raises:
+        InvalidInput: it cannot be built, or the clients of such a network cannot be simulated.
+    """
+    from pfl.models._adapted import adapted
+
+    builder = MODELS[model]
+    try:
+        module = builder(shape, classes)
+    except TypeError as error:
+        accepted = f"a function of the images' shape and the number of classes ({error})"
+        raise InvalidInput("model", model, accepted) from None
+    return adapted(model, module, shape, classes)
 
 
 def fitting(shape: Shape) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from pfl.rng import hash32
 
@@ -21,10 +23,10 @@ class SingleClientMode(nn.Module):
     single_client: bool = False
 
 
-class BatchNorm2d(nn.BatchNorm2d, SingleClientMode):
+class BatchNorm(_BatchNorm, SingleClientMode):
     """Batch norm (Ioffe and Szegedy, 2015) over the real rows of a padded batch.
 
-    Differs from `torch.nn.BatchNorm2d` in two ways: there is no batch counter, which could not be averaged,
+    Differs from torch's in two ways: there is no batch counter, which could not be averaged,
     and the attribute ``rows`` may tell real rows from padding. Without real rows the running statistics stay.
 
     Statistics are in the dtype of the weights, whatever the images' is; the result is in the images'.
@@ -49,25 +51,35 @@ class BatchNorm2d(nn.BatchNorm2d, SingleClientMode):
         nn.Module._load_from_state_dict(self, *args)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) to the same shape. Under vmap each client's running statistics move in place."""
+        """(B, C, ...) to the same shape. Under vmap each client's running statistics move in place."""
         if self.rows is None or not self.training:
             statistics = (self.running_mean, self.running_var)
             images = x if self.single_client else x.to(self.weight.dtype)
             return F.batch_norm(
                 images, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps
             ).to(x.dtype)
-        rows = self.rows[:, None, None, None]
-        values = rows.sum() * x.shape[2] * x.shape[3]
-        mean = (x * rows).sum((0, 2, 3), keepdim=True) / values.clamp(min=1)
+        inner = [1] * (x.dim() - 2)  # dimensions after the channels
+        others = (0, *range(2, x.dim()))
+        rows = self.rows.view(-1, 1, *inner)
+        values = rows.sum() * math.prod(x.shape[2:])
+        mean = (x * rows).sum(others, keepdim=True) / values.clamp(min=1)
         centred = x - mean
-        variance = (centred.square() * rows).sum((0, 2, 3), keepdim=True) / values.clamp(min=1)
+        variance = (centred.square() * rows).sum(others, keepdim=True) / values.clamp(min=1)
         with torch.no_grad():
             unbiased = variance * values / (values - 1).clamp(min=1)
             momentum = self.momentum * values.clamp(max=1)
             for running, batch in ((self.running_mean, mean), (self.running_var, unbiased)):
                 running.add_(momentum * (batch.flatten() - running))
-        weight, bias = self.weight[:, None, None], self.bias[:, None, None]
+        weight, bias = self.weight.view(-1, *inner), self.bias.view(-1, *inner)
         return (centred * (variance + self.eps).rsqrt() * weight + bias).to(x.dtype)
+
+
+class BatchNorm1d(BatchNorm, nn.BatchNorm1d):
+    """Of features (B, C) or (B, C, L)."""
+
+
+class BatchNorm2d(BatchNorm, nn.BatchNorm2d):
+    """Of images (B, C, H, W)."""
 
 
 def channels_last(x: Tensor) -> Tensor:

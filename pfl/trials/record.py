@@ -45,6 +45,7 @@ class Record:
         behaviour: None in rows of an older form, whose key no trial has.
         sources: the code that computed it.
         finished: when, as an ISO 8601 time.
+        until: the round after which the simulation paused; None where it ran to its end.
     """
 
     key: str
@@ -66,6 +67,7 @@ class Record:
     outcome: Success | Failure
     sources: Sources
     finished: str
+    until: int | None = None
 
     @classmethod
     def of(cls, trial: Trial, seed: int, outcome: Success | Failure) -> Record:
@@ -90,6 +92,7 @@ class Record:
             outcome=outcome,
             sources=commit(),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            until=trial.until,
         )
 
     @property
@@ -130,7 +133,14 @@ class Record:
         """The key that follows from the content; None in rows of an older form."""
         if self.behaviour is None:
             return None
-        return trial_key(self.config, self.data_checksum, self.partition_checksum, self.seed, self.behaviour)
+        return trial_key(
+            self.config,
+            self.data_checksum,
+            self.partition_checksum,
+            self.seed,
+            self.behaviour,
+            self.until,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The row as a JSON object; numbers that are not finite are null."""
@@ -147,6 +157,8 @@ class Record:
             values["versions"] = dataclasses.asdict(self.outcome.versions)
         values |= dataclasses.asdict(self.sources)
         values["finished"] = self.finished
+        if self.until:
+            values["until"] = self.until
         ready: dict[str, Any] = json_ready(values)
         return ready
 
@@ -181,6 +193,7 @@ class Record:
                 outcome=outcome,
                 sources=Sources(values["commit"], values["dirty"], values["sources"]),
                 finished=values["finished"],
+                until=values.get("until"),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no record ({error!r})") from None

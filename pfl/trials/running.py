@@ -55,7 +55,7 @@ def run_together(
 ) -> list[list[Record]]:
     """Run trials of the same seeds, whose configurations are `pfl.validation.stackable`, in one stack.
 
-    They are evaluated at the moments of the first, and their models are not saved.
+    They are evaluated at the moments of the first, they pause where it does, and their models are not saved.
 
     Returns:
         The records of each.
@@ -90,7 +90,8 @@ def _run(
         if does != trial.behaviour:
             raise ValueError(f"the code has behaviour {does}, the trial was made for {trial.behaviour}")
     code = " ".join(trial.behaviour for trial in trials)
-    execution = dataclasses.replace(execution, moments=trials[0].moments, code=code)
+    first = trials[0]
+    execution = dataclasses.replace(execution, moments=first.moments, until=first.until, code=code)
     try:
         results = _simulate(trials, dataset, partition, execution, on_round, measure)
     except InvalidInput as error:

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pfl.models import weights_of
@@ -31,6 +31,7 @@ class Trial:
         moment: the one that its cell reads, which is shown while it runs; no part of the key.
         moments: those that every evaluation has, as in `pfl.config.Execution`; no part of the key, since a
             row shows which it has.
+        until: the round after which it pauses, to go on as the trial without it; None: the last.
     """
 
     table: str
@@ -49,6 +50,7 @@ class Trial:
     behaviour: str
     moment: str = "post_aggregation"
     moments: tuple[str, ...] = ()
+    until: int | None = None
 
     @property
     def method(self) -> str:
@@ -57,7 +59,9 @@ class Trial:
     def keys(self) -> list[str]:
         """The key of each seed's row."""
         return [
-            trial_key(self.config, self.data_checksum, self.partition_of(seed), seed, self.behaviour)
+            trial_key(
+                self.config, self.data_checksum, self.partition_of(seed), seed, self.behaviour, self.until
+            )
             for seed in self.seeds
         ]
 
@@ -85,13 +89,21 @@ class Trial:
 
 
 def folder_of(*trials: Trial) -> str:
-    """The name of a folder for what is under way of a stack, another for every set of trials and seeds."""
-    keys = "".join("".join(trial.keys()) for trial in trials)
+    """The name of a folder for what is under way of a stack, another for every set of trials and seeds.
+
+    A trial that pauses has the folder of the trial that it goes on as.
+    """
+    keys = "".join("".join(replace(trial, until=None).keys()) for trial in trials)
     return hashlib.sha256(keys.encode()).hexdigest()
 
 
 def trial_key(
-    config: Mapping[str, Any], data_checksum: str, partition_checksum: str, seed: int, behaviour: str
+    config: Mapping[str, Any],
+    data_checksum: str,
+    partition_checksum: str,
+    seed: int,
+    behaviour: str,
+    until: int | None = None,
 ) -> str:
     """The identity of a result: everything that decides its numbers, and nothing else.
 
@@ -105,6 +117,8 @@ def trial_key(
         "seed": seed,
         "behaviour": behaviour,
     }
+    if until:
+        content["until"] = until
     if weights := weights_of(config["model"]):
         content["weights"] = weights
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))

@@ -100,8 +100,6 @@ def draw(summary: Summary) -> dict[str, str]:
     plots: dict[str, Callable[[Summary], Figure]] = {}
     if any(entry.evaluation.is_accuracy for entry in finished):
         plots = {"convergence": convergence, "clients": clients, "communication": communication}
-    if finished and any(cell.search for cell in summary.results.cells):
-        plots["search"] = search
     with rc_context(STYLE):
         return {name: svg_text(plot(summary)) for name, plot in plots.items()}
 
@@ -122,7 +120,7 @@ def convergence(summary: Summary) -> Figure:
             axes.fill_between(rounds, mean - std, mean + std, color=look.colour, alpha=0.15, linewidth=0)
 
     figure = panels(summary, panel, "Round", "Accuracy (%)")
-    _legend(figure, summary)
+    legend(figure, summary)
     return figure
 
 
@@ -164,27 +162,7 @@ def communication(summary: Summary) -> Figure:
         axes.autoscale_view()
 
     figure = panels(summary, panel, "Communicated in total (MB)", "Accuracy (%)")
-    _legend(figure, summary, curves=False)
-    return figure
-
-
-def search(summary: Summary) -> Figure:
-    """The validation objective of each trial (marker) and the best so far (line)."""
-    from matplotlib.ticker import MaxNLocator
-
-    trials = {cell.cell: cell.search for cell in summary.results.cells}
-
-    def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        searched = trials[f"{entry.setting}/{entry.row}"]
-        valued = [(trial.trial, trial.value) for trial in searched if trial.value is not None]
-        numbers, values = [number for number, _ in valued], [value for _, value in valued]
-        axes.step(numbers, np.maximum.accumulate(values), where="post", color=look.colour, ls=look.dash)
-        axes.plot(numbers, values, look.marker, color=look.colour, markersize=3, alpha=0.55)
-
-    figure = panels(summary, panel, "Trial", "Validation accuracy (%)")
-    for axes in figure.axes:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _legend(figure, summary)
+    legend(figure, summary, curves=False)
     return figure
 
 
@@ -259,7 +237,7 @@ def panels(
     return figure
 
 
-def _legend(figure: Figure, summary: Summary, curves: bool = True) -> None:
+def legend(figure: Figure, summary: Summary, curves: bool = True) -> None:
     """Of the rows that have a result."""
     from matplotlib.lines import Line2D
 

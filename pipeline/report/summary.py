@@ -180,7 +180,7 @@ def summarise(results: Results, published: Path = FOLDER) -> Summary:
         return Line(row.id, row.label or row.id, row.method, configuration, entries)
 
     pinned = [line(row, "pinned") for row in table.methods]
-    selected = [line(row, "selected") for row in table.methods] if table.search.trials else []
+    selected = [line(row, "selected") for row in table.searched_rows]
     return Summary(
         id=results.table,
         table=table,

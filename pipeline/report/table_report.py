@@ -13,7 +13,7 @@ from typing import Any
 from pfl.errors import InvalidInput
 from pfl.files import replacing
 from pipeline.report import ablation as gaps
-from pipeline.report import agreement, formats, plots, verdict_plots
+from pipeline.report import agreement, formats, plots, search, verdict_plots
 from pipeline.report.provenance import (
     commands,
     costs,
@@ -46,8 +46,9 @@ CAPTIONS = {
     "communication": "Accuracy against the bytes that all clients together sent and received.",
     "costs": "Of one simulation; ranges are over the settings. The wall time is measured while other "
     "simulations share the machine, so it compares no methods: reports/engineering/speed does.",
-    "search": "Validation accuracy of the search: a marker per trial, a line for the best so far. "
-    "Trial 0 is the pinned configuration.",
+    "search": "The best validation accuracy so far against the training samples that the search has spent.",
+    "slices": "Validation accuracy by parameter: a marker per trial at the last round that it reached, the "
+    "larger the later; the shape is the setting.",
 }
 
 
@@ -63,7 +64,7 @@ def write_report(table: str, root: Path) -> Path:
     """
     whole = summarise(load_results(table, root), root / FOLDER)
     summary = whole.without(whole.empty)
-    drawn = plots.draw(summary)
+    drawn = plots.draw(summary) | search.draw(summary)
     if summary.compared:
         drawn["side_by_side"] = verdict_plots.side_by_side(summary)
     if explanation := gaps.explain(whole):
@@ -92,7 +93,7 @@ def write_report(table: str, root: Path) -> Path:
         "partitions": partitions,
         "statistics": partition_statistics(summary, root),
         "costs": costs(summary),
-        "searched": _searched(summary),
+        "searched": search.searches(summary),
         "provenance": provenance(summary),
         "commands": commands(summary),
         "troubles": [entry for entry in summary.entries if entry.cause],
@@ -103,6 +104,7 @@ def write_report(table: str, root: Path) -> Path:
         "table.csv": formats.comma_separated(whole),
         "table.tex": formats.tex(summary, context["protocol"]),
         **({"claims.csv": formats.claims(tested)} if tested else {}),
+        **({"search.csv": search.rows(whole)} if "search" in drawn else {}),
         **{f"{name}.svg": svg for name, svg in drawn.items()},
         **{f"partition-{name}.svg": svg for name, svg in partitions.items()},
     }
@@ -169,30 +171,6 @@ def _html(text: str) -> str:
     from markdown_it import MarkdownIt
 
     return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
-
-
-def _searched(summary: Summary) -> list[dict[str, Any]]:
-    """For every cell that was searched: what was pinned, what was selected, and what either is worth."""
-    pinned = {(entry.setting, entry.row): entry for line in summary.pinned for entry in line.entries.values()}
-    cells = {(cell.setting, cell.row): cell for cell in summary.results.cells}
-    found = []
-    for line in summary.selected:
-        for name, entry in line.entries.items():
-            cell = cells.get((name, line.row))
-            if entry.rows and cell and cell.selected and cell.selected.trial is not None:
-                values = {trial.trial: trial.value for trial in cell.search}
-                found.append(
-                    {
-                        "label": line.label,
-                        "setting": summary.columns[name],
-                        "trial": cell.selected.trial,
-                        "pinned": pinned[name, line.row],
-                        "selected": entry,
-                        "pinned_value": values[0],
-                        "selected_value": values[cell.selected.trial],
-                    }
-                )
-    return found
 
 
 def _partition_plots(summary: Summary, root: Path) -> dict[str, str]:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from pfl.behaviour import Behaviour, add_known, behaviour_of, question_of
+from pfl.behaviour import ON, Behaviour, add_known, behaviour_of, question_of
 from pfl.config import Config
 from pfl.data.dataset import check_dataset
 from pfl.files import write_json
 from pfl.methods import METHODS
 from pfl.models import Shape
 from pfl.validation import validated
+from pipeline.spec.search import searched, with_params
 from pipeline.spec.table import Cell, Table, cells
 
 FOLDER = Path("data/behaviours")
@@ -28,7 +29,7 @@ def behaviours_of(name: str, table: Table) -> list[Behaviour]:
     asked = {
         question_of(config, *images(cell.dataset)): (config, images(cell.dataset))
         for cell in cells(name, table)
-        for config in _configurations(cell, table)
+        for config in _configurations(cell)
     }
     bar = tqdm(sorted(asked.items()), desc=f"{name}: probing", delay=2, leave=False, disable=None)
     return [behaviour_of(config, *shown) for _, (config, shown) in bar]
@@ -62,17 +63,17 @@ def images(dataset: str) -> tuple[Shape, int]:
     return data.shape, len(data.classes)
 
 
-def _configurations(cell: Cell, table: Table) -> Iterator[Config]:
+def _configurations(cell: Cell) -> Iterator[Config]:
     """The pinned one, and those of the search, as far as they differ in more than numbers."""
     yield cell.config
-    if not table.search.trials:
+    if not cell.search:
         return
-    searched = {
-        name: dict.fromkeys((cell.config.hyperparameters[name], *declared.search))
-        for name, declared in METHODS[cell.config.method].declarations().items()
-        if declared.choices is not None and declared.search is not None
+    choices = {
+        name: declared.search
+        for name, declared in searched(cell.config, cell.search).items()
+        if declared.search is not None and (declared.choices is not None or name in ON)
     }
-    for values in product(*searched.values()):
-        own = {**cell.config.hyperparameters, **dict(zip(searched, values, strict=True))}
-        for validation in (0.0, table.search.validation):
-            yield validated(dataclasses.replace(cell.config, hyperparameters=own, validation=validation))
+    for values in product(*choices.values()):
+        config = with_params(cell.config, dict(zip(choices, values, strict=True)))
+        for validation in (0.0, cell.search.validation):
+            yield validated(dataclasses.replace(config, validation=validation))

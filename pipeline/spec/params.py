@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
 
 from pfl.errors import InvalidInput, unknown_name
 from pipeline.spec.table import Subset, Table, load_table, table_names
@@ -16,6 +18,13 @@ class Params(Strict):
 
     tables: list[str] = Field(min_length=1)
     subset: Subset = Subset()
+
+    @field_validator("tables", mode="before")
+    @classmethod
+    def _is_a_list(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise InvalidInput("tables", value, f"a list, as in tables=[{value}]")
+        return value
 
     @model_validator(mode="after")
     def _each_once(self) -> Params:

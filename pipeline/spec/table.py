@@ -17,6 +17,7 @@ from pfl.validation import validated
 from pipeline.spec.claims import Claim
 from pipeline.spec.evaluation import Evaluation, EvaluationOverride
 from pipeline.spec.published import PublishedCell
+from pipeline.spec.search import Search
 from pipeline.spec.yaml import Strict, load, located
 
 TABLES = Path("tables")
@@ -161,6 +162,8 @@ class Row(Strict):
     """By setting: what the row does differently there."""
     evaluation: EvaluationOverride = EvaluationOverride()
     """Reported numbers, instead of the setting's."""
+    search: Search | None = None
+    """The hyperparameter search of this row, instead of the table's."""
     published: PublishedCell | None = None
     """Which printed cells belong to this row; by default those of its name."""
 
@@ -172,21 +175,6 @@ class Row(Strict):
         """The name of its partition: the setting's, or one of its own where it divides the data otherwise."""
         departs = self.clients or self.settings.get(setting, RowOverride()).partition
         return f"{setting}.{self.id}" if departs else setting
-
-
-class Search(Strict):
-    """The hyperparameter search in each cell."""
-
-    trials: int = Field(default=0, ge=0)
-    """Trials per cell, the pinned configuration included; 0 means that only the pinned configuration runs."""
-    batch: int = Field(default=3, ge=1)
-    """Trials that are proposed together: they run in parallel, and none sees the others' results."""
-    validation: float = Field(default=0.2, gt=0, lt=1)
-    """Share of each client's training samples that the search evaluates on."""
-    seed: int = Field(default=0, ge=0)
-    """Seed of the sampler."""
-    ranges: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] = {}
-    """Search ranges by hyperparameter, `[low, high]`, instead of those that the methods declare."""
 
 
 class Resources(Strict):
@@ -258,10 +246,11 @@ class Table(Strict):
     average: Average | None = None
     """A last column with each row's mean over the settings."""
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
-    """Each cell runs once per seed. A search runs on the first."""
+    """Each cell runs once per seed. A search tries configurations with the first, and compares the best with
+    all."""
     evaluation: Evaluation = Evaluation()
     """Which numbers are reported."""
-    search: Search = Search()
+    search: Search | None = None
     """The hyperparameter search in each cell; by default there is none."""
     resources: Resources = Resources()
     """What one trial may use."""
@@ -282,35 +271,40 @@ class Table(Strict):
         return {**self.settings, AVERAGE: self.average} if self.average else dict(self.settings)
 
     @property
-    def trials_of_a_cell(self) -> int:
-        """At most: a search may choose a configuration that has run."""
-        search = self.search.trials
-        return len(self.seeds) + (search + len(self.seeds) if search else 0)
+    def searched_rows(self) -> list[Row]:
+        return [row for row in self.methods if row.search or self.search]
+
+    def full_runs(self, search: Search | None) -> float:
+        """At most so many simulations' worth of training in a cell: a search may choose what has run."""
+        seeds = len(self.seeds)
+        return seeds + (search.full_runs(seeds) + seeds if search else 0)
 
     @property
     def size(self) -> str:
-        """For example "14 cells, at most 210 trials"."""
+        """For example "14 cells, at most 210 full runs"."""
         cells = len(self.settings) * len(self.methods)
-        return f"{cells} cells, at most {cells * self.trials_of_a_cell} trials"
+        runs = len(self.settings) * sum(self.full_runs(row.search or self.search) for row in self.methods)
+        return f"{cells} cells, at most {runs:.0f} full runs"
 
     def part(self, subset: Subset) -> Table:
         """This table without what ``subset`` leaves out.
 
         Raises:
             InvalidInput: ``subset`` names a setting, a row or a seed that the table does not have, or
-                leaves out the seed that the search runs on.
+                leaves out a seed of a table with a search.
         """
-        if self.search.trials and self.seeds[0] not in (subset.seeds or self.seeds):
-            first = f"{self.seeds[0]} among them: the search runs on it"
-            raise InvalidInput("subset.seeds", subset.seeds, first)
         rows = {row.id: row for row in self.methods}
-        return self.model_copy(
+        seeds = list(_chosen("seeds", subset.seeds, dict.fromkeys(self.seeds)))
+        part = self.model_copy(
             update={
                 "settings": _chosen("settings", subset.settings, self.settings),
                 "methods": list(_chosen("methods", subset.methods, rows).values()),
-                "seeds": list(_chosen("seeds", subset.seeds, dict.fromkeys(self.seeds))),
+                "seeds": seeds,
             }
         )
+        if part.searched_rows and seeds != self.seeds:
+            raise InvalidInput("subset.seeds", subset.seeds, "all seeds, as there is a search")
+        return part
 
     @model_validator(mode="after")
     def _each_once(self) -> Table:
@@ -333,6 +327,13 @@ class Table(Strict):
             for setting in (self.choices.neither, *self.choices.alone, self.choices.both):
                 if setting not in self.settings:
                     raise unknown_name("setting of choices", setting, self.settings)
+        return self
+
+    @model_validator(mode="after")
+    def _seeds_of_a_search(self) -> Table:
+        if self.searched_rows and len(self.seeds) < 2:
+            accepted = "two or more: a search estimates the error of a gain from them"
+            raise InvalidInput("seeds", self.seeds, accepted)
         return self
 
 
@@ -367,6 +368,7 @@ class Cell:
     config: Config
     """Validated, the method's defaults filled in."""
     evaluation: Evaluation
+    search: Search | None
     partition_name: str
     """See `Row.partition_in`."""
 
@@ -414,6 +416,7 @@ def _cell(name: str, table: Table, setting_name: str, setting: Setting, row: Row
         clients=row.clients or setting.clients or table.clients,
         config=config,
         evaluation=evaluation,
+        search=row.search or table.search,
         partition_name=row.partition_in(setting_name),
     )
 

@@ -84,18 +84,18 @@ _ACCEPTED = {
 
 def _first(path: Path, error: ValidationError) -> InvalidInput:
     """The first of pydantic's errors as one line: file, key, value, what is accepted."""
-    first = error.errors(include_url=False)[0]
-    keys = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    found = error.errors(include_url=False)[0]
+    keys = ".".join(str(part) for part in found["loc"] if part != "[key]")
     where = f"{path}: {keys}" if keys else str(path)
-    cause = first.get("ctx", {}).get("error")
+    cause = found.get("ctx", {}).get("error")
     if isinstance(cause, InvalidInput):
-        cause.parameter = f"{where}: {cause.parameter}"
+        cause.locate(str(path) if cause.parameter == keys else where)
         return cause
-    kind, value = first["type"], first["input"]
-    accepted = _ACCEPTED.get(kind, first["msg"].removeprefix("Input should be "))
+    kind, value = found["type"], found["input"]
+    accepted = _ACCEPTED.get(kind, found["msg"].removeprefix("Input should be "))
     if kind in ("too_short", "too_long"):
         bound, length = ("at least", "min_length") if kind == "too_short" else ("at most", "max_length")
-        accepted = f"{bound} {('none', 'one', 'two')[first['ctx'][length]]}"
+        accepted = f"{bound} {('none', 'one', 'two')[found['ctx'][length]]}"
     elif kind == "missing":
         value = "nothing"
     elif isinstance(value, list | dict):
@@ -111,5 +111,5 @@ def located(where: str) -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        error.parameter = f"{where}: {error.parameter}"
+        error.locate(where)
         raise

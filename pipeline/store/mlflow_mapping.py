@@ -35,17 +35,17 @@ def tags(table: str, cell: str, record: Record) -> dict[str, str]:
 
 def trial_tags(record: Record, trial_number: int | None, from_ledger: bool) -> dict[str, str]:
     """The tags of a trial's run alone."""
-    tags = {
+    found = {
         "seed": str(record.seed),
         "phase": record.phase,
         "key": record.key,
         "from_ledger": str(from_ledger).lower(),
     }
     if trial_number is not None:
-        tags["trial"] = str(trial_number)
+        found["trial"] = str(trial_number)
     if record.failed:
-        tags["error"] = str(record.failure)
-    return tags
+        found["error"] = str(record.failure)
+    return found
 
 
 def status(record: Record) -> str:
@@ -61,7 +61,8 @@ def span(record: Record) -> tuple[int, int]:
 
 def run_name(record: Record, trial_number: int | None) -> str:
     if record.phase == "search":
-        return f"search {trial_number}"
+        until = f", round {record.until}" if record.until else ""
+        return f"search {trial_number}, seed {record.seed}{until}"
     origin = f", from search {trial_number}" if trial_number else ""
     return f"seed {record.seed}{origin}"
 
@@ -85,23 +86,24 @@ def measures(record: Record) -> list[Measure]:
     metrics, measured = record.metrics, record.measured
     always = metrics.always
     shown = metrics.headline if metrics.headline in always else min(always)
-    values: list[Measure] = [
+    part = "val_" if record.phase == "search" else ""
+    found: list[Measure] = [
         ("wall_seconds", measured.wall_seconds, 0),
         ("samples_per_second", measured.samples_per_second, 0),
         ("peak_memory_bytes", measured.peak_memory_bytes, 0),
-        ("accuracy_best", metrics.reached("pooled", shown).best, 0),
+        (f"{part}accuracy_best", metrics.reached("pooled", shown).best, 0),
     ]
     for entry in metrics.rounds:
         accuracy = entry.moments[shown]
-        values += [
-            ("accuracy", accuracy.pooled, entry.round),
-            ("accuracy_client_mean", accuracy.client_mean, entry.round),
-            ("loss", accuracy.loss, entry.round),
+        found += [
+            (f"{part}accuracy", accuracy.pooled, entry.round),
+            (f"{part}accuracy_client_mean", accuracy.client_mean, entry.round),
+            (f"{part}loss", accuracy.loss, entry.round),
             ("train_loss", entry.train_loss, entry.round),
             ("bytes_up", entry.bytes_up, entry.round),
             ("bytes_down", entry.bytes_down, entry.round),
         ]
-    return values
+    return found
 
 
 def per_client(record: Record) -> str:

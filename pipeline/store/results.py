@@ -35,18 +35,44 @@ class ConfigurationResult:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """One trial of a search.
+    """One simulation of a search: a trial with a seed up to a round.
 
     Attributes:
-        params: hyperparameters and learning rate.
+        params: those that are searched.
         value: what the search maximises; None where the trial failed, and why in ``error``.
+        samples: that it has trained on since its first round; None where it failed.
     """
 
     trial: int
+    seed: int
+    until: int
     params: Mapping[str, Any]
     value: float | None
+    samples: int | None
     key: str
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A finalist against the pinned configuration, on validation data with all seeds.
+
+    Attributes:
+        gain: mean difference of the accuracies, in percentage points.
+        error: its standard error over the seeds.
+    """
+
+    trial: int
+    gain: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a search selected: trial 0 is the pinned configuration."""
+
+    trial: int
+    comparisons: tuple[Comparison, ...]
 
 
 @dataclass(frozen=True)
@@ -54,6 +80,7 @@ class CellResult:
     """One cell of the table.
 
     Attributes:
+        selection: what the search decided, and why; None before its end and without one.
         errors: what failed, and why, a line each.
     """
 
@@ -65,6 +92,7 @@ class CellResult:
     pinned: ConfigurationResult
     selected: ConfigurationResult | None
     search: tuple[SearchResult, ...]
+    selection: Selection | None
     errors: tuple[str, ...]
 
 
@@ -102,6 +130,7 @@ class Results:
                     "pinned": _configuration_to_json(cell.pinned),
                     "selected": _configuration_to_json(cell.selected) if cell.selected else None,
                     "search": [dataclasses.asdict(trial) for trial in cell.search],
+                    "selection": dataclasses.asdict(cell.selection) if cell.selection else None,
                 }
                 for cell in self.cells
             ],
@@ -185,9 +214,14 @@ def _cell(values: Mapping[str, Any]) -> CellResult:
             "pinned": _configuration(values["pinned"]),
             "selected": _configuration(values["selected"]) if values["selected"] else None,
             "search": tuple(SearchResult(**trial) for trial in values["search"]),
+            "selection": _selection(values["selection"]) if values["selection"] else None,
             "errors": tuple(values["errors"]),
         }
     )
+
+
+def _selection(values: Mapping[str, Any]) -> Selection:
+    return Selection(values["trial"], tuple(Comparison(**one) for one in values["comparisons"]))
 
 
 def _configuration(values: Mapping[str, Any]) -> ConfigurationResult:

@@ -1,4 +1,4 @@
-"""One cell of a table during a sweep: the configurations that it tries, and their outcomes."""
+"""One cell of a table under way: which configurations it still tries, and what has come of them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pfl.data.partition import of_seed, parse_spec
 from pfl.methods import METHODS
 from pfl.trials import Record, Trial
 from pipeline.spec.table import Cell, Table
-from pipeline.store.results import CellResult, ConfigurationResult, SearchResult
+from pipeline.store.results import CellResult, ConfigurationResult, SearchResult, Selection
 from pipeline.store.scores import reported
-from pipeline.sweep.search import WORST, Study, configured
+from pipeline.sweep.halving import PINNED, Step, Steps
+from pipeline.sweep.search import WORST, Study, on_validation, plan_of, planned, search
 
 if TYPE_CHECKING:
     from pfl.data.partition import Division
@@ -27,14 +28,22 @@ class Candidate:
     Attributes:
         number: of the search trial that the configuration comes from, 0 being the pinned one; None without
             a search.
+        after: the round that it goes on from.
     """
 
     trial: Trial
     number: int | None
+    after: int = 0
     keys: tuple[str, ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", tuple(self.trial.keys()))
+
+    @property
+    def share(self) -> float:
+        """Of the training of a whole simulation, with one seed."""
+        rounds = int(self.trial.config["rounds"])
+        return ((self.trial.until or rounds) - self.after) / rounds
 
     def open(self, settled: Set[str], together: bool) -> Trial | None:
         """The trial of the seeds that are not settled, or of the first of them; None where all are."""
@@ -52,11 +61,15 @@ class CellScheduler:
 
     Attributes:
         partition: of all seeds, or of the first.
-        searched: the search trials so far, the pinned configuration first.
-        selected: what the search chose, which may be `pinned` itself; None before its end and without one.
+        study: Optuna's, of the search; None without one.
+        searched: the steps of the search so far.
+        selection: what the search decided; None before its end and without one.
+        selected: the configuration that it chose, which may be `pinned` itself; likewise.
+        stopped: the trials that the search ended at the last rung.
         seen: the keys of the records that the cell has received.
         moment: the one that the cell reads.
         curves: the moments that the cell reads of every evaluation, and not only of the last.
+        values: validation accuracies in percent of the first steps of the search; None where one failed.
     """
 
     def __init__(
@@ -90,13 +103,17 @@ class CellScheduler:
             moment=self.moment,
             moments=(self.moment,),
         )
-        search = table.search
-        self._study = None
-        if search.trials:
-            self._study = Study(cell.config, search.trials, search.batch, search.seed, search.ranges)
-        self.pinned = Candidate(self._base, 0 if self._study else None)
+        self.study = Study(cell.config, cell.search) if cell.search else None
+        if self.study and cell.search:
+            plan = plan_of(cell.config, cell.search, table.seeds)
+            self._search = search(self.study, plan)
+            self._planned = planned(plan)
+        self.pinned = Candidate(self._base, PINNED if self.study else None)
         self.searched: list[Candidate] = []
+        self.values: list[float | None] = []
+        self.selection: Selection | None = None
         self.selected: Candidate | None = None
+        self.stopped: list[Trial] = []
         self.seen: set[str] = set()
 
     @property
@@ -112,22 +129,26 @@ class CellScheduler:
     @property
     def to_come(self) -> int:
         """Simulations that the search will still ask for; fewer in the end if it chooses the pinned ones."""
-        if self._study is None or self._study.complete:
+        if self.study is None or self.selection:
             return 0
-        return self._study.trials - len(self.searched) + len(self._table.seeds)
+        return max(0, len(self._planned) - len(self.searched)) + len(self._table.seeds)
+
+    @property
+    def runs_to_come(self) -> float:
+        """Whole simulations' worth of training in them."""
+        if not self.to_come:
+            return 0.0
+        ahead = self._planned[len(self.searched) :]
+        rounds = sum(step.until - step.after for step in ahead) / self.cell.config.rounds
+        return rounds + len(self._table.seeds)
 
     @property
     def total(self) -> int:
         return len(self.keys) + self.to_come
 
     @property
-    def values(self) -> list[float | None]:
-        """Validation accuracies in percent of the search trials so far; None where one failed."""
-        return self._study.values if self._study else []
-
-    @property
     def finished(self) -> bool:
-        searched_out = self._study is None or self._study.complete
+        searched_out = self.study is None or self.selection is not None
         return searched_out and all(
             key in self.seen for candidate in self.candidates for key in candidate.keys
         )
@@ -137,36 +158,43 @@ class CellScheduler:
         return record.failed or not record.metrics.lacks(self.curves)
 
     def advance(self, outcomes: Mapping[str, Record]) -> bool:
-        """Tell the search of a batch that is settled, and ask for the next; whether anything is new."""
-        if self._study is None or self._study.complete:
+        """Tell the search of a rung that has ended, and take its next steps; whether anything is new."""
+        if self.study is None or self.selection:
             return False
-        told = len(self._study.values)
-        batch = [candidate.keys[0] for candidate in self.searched[told:]]
-        if not self.seen.issuperset(batch):
+        rung = self.searched[len(self.values) :]
+        if not all(candidate.keys[0] in self.seen for candidate in rung):
             return False
-        if batch:
-            self._study.tell([self._objective(outcomes[key]) for key in batch])
-        if self._study.complete:
-            best = self._study.best()
-            if best == 0:
-                self.selected = self.pinned
-            elif best is not None:
-                config = configured(self.cell.config, self._study.asked[best])
-                self.selected = self._candidate("final", config, self._table.seeds, best)
-            return True
-        for params in self._study.ask():
-            config = configured(self.cell.config, params)
-            validated = dataclasses.replace(config, validation=self._table.search.validation)
-            number = len(self.searched)
-            self.searched.append(self._candidate("search", validated, self._table.seeds[:1], number))
+        values = [self._objective(outcomes[candidate.keys[0]]) for candidate in rung]
+        self.values += values
+        steps: Steps = []
+        try:
+            steps = self._search.send(values) if rung else next(self._search)
+        except StopIteration as end:
+            self.selection = end.value
+            self.selected = self._selected(end.value.trial)
+        self.searched += map(self._candidate, steps)
+        going_on = {step.trial for step in steps if step.after}
+        self.stopped = [one.trial for one in rung if one.trial.until and one.number not in going_on]
         return True
+
+    def _candidate(self, step: Step) -> Candidate:
+        assert self.study and self.cell.search
+        config = on_validation(self.study.config(step.trial), self.cell.search.validation)
+        until = None if step.until == config.rounds else step.until
+        return self._attempt("search", config, (step.seed,), step.trial, until, step.after)
+
+    def _selected(self, trial: int) -> Candidate:
+        assert self.study
+        if trial == PINNED:
+            return self.pinned
+        return self._attempt("final", self.study.config(trial), self._table.seeds, trial)
 
     def result(self, outcomes: Mapping[str, Record]) -> CellResult:
         """The cell as `results.json` has it."""
         pinned = self._configuration(self.pinned, outcomes)
         selected = self._configuration(self.selected, outcomes) if self.selected else None
         done = [
-            len(part.rows) == len(self._table.seeds) if part else not self._study
+            len(part.rows) == len(self._table.seeds) if part else not self.study
             for part in (pinned, selected)
         ]
         keys = [key for candidate in self.candidates for key in candidate.keys]
@@ -180,10 +208,11 @@ class CellScheduler:
             pinned=pinned,
             selected=selected,
             search=tuple(
-                self._search_result(number, candidate, outcomes[candidate.keys[0]])
-                for number, candidate in enumerate(self.searched)
+                self._search_result(candidate, outcomes[candidate.keys[0]])
+                for candidate in self.searched
                 if candidate.keys[0] in outcomes
             ),
+            selection=self.selection,
             errors=tuple(
                 f"{record.phase}, seed {record.seed}: {record.failure}"
                 for record in records
@@ -191,8 +220,14 @@ class CellScheduler:
             ),
         )
 
-    def _candidate(
-        self, phase: Literal["search", "final"], config: Config, seeds: Sequence[int], number: int | None
+    def _attempt(
+        self,
+        phase: Literal["search", "final"],
+        config: Config,
+        seeds: Sequence[int],
+        number: int,
+        until: int | None = None,
+        after: int = 0,
     ) -> Candidate:
         trial = dataclasses.replace(
             self._base,
@@ -200,8 +235,9 @@ class CellScheduler:
             config=config.to_dict(),
             seeds=tuple(seeds),
             behaviour=self._behaviour(config),
+            until=until,
         )
-        return Candidate(trial, number)
+        return Candidate(trial, number, after)
 
     def _behaviour(self, config: Config) -> str:
         return behaviour_of(config, tuple(self._images["shape"]), self._images["classes"]).name
@@ -211,12 +247,16 @@ class CellScheduler:
             return None
         return WORST if record.failure else reported(record, self.cell.evaluation)
 
-    def _search_result(self, number: int, candidate: Candidate, record: Record) -> SearchResult:
-        config = candidate.trial.config
+    def _search_result(self, candidate: Candidate, record: Record) -> SearchResult:
+        assert self.study and candidate.number is not None
+        trial = candidate.trial
         return SearchResult(
-            trial=number,
-            params={**config["hyperparameters"], "lr": config["lr"]},
+            trial=candidate.number,
+            seed=record.seed,
+            until=trial.until or int(trial.config["rounds"]),
+            params=self.study.asked[candidate.number],
             value=None if record.failure else self._objective(record),
+            samples=None if record.failed else record.measured.samples,
             key=record.key,
             error=record.failure,
         )

@@ -12,16 +12,17 @@ from pfl.data.dataset import check_dataset
 from pfl.data.definition import Definition
 from pfl.data.partition import check_partition
 from pfl.errors import InvalidInput, unknown_name
-from pfl.methods import METHODS
 from pfl.trials import cause_of
 from pfl.validation import warnings_of
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.published import find, published_cells
+from pipeline.spec.search import check_space, searched
 from pipeline.spec.table import Cell, Resources, Table, cells, load_table, table_file, target
 from pipeline.spec.yaml import located
 from pipeline.store.workspace import SCRATCH
 from pipeline.sweep.calibration import synthetic_simulation
 from pipeline.sweep.cluster import gpus_of
+from pipeline.sweep.search import plan_of
 
 WRITTEN = ("data/manifests", "data/partitions", "reports/tables", "results")
 
@@ -67,7 +68,7 @@ def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | N
     met: set[tuple[str, ...]] = set()
     for cell in wanted:
         with located(f"{file}: cell {cell.id}"):
-            _check_reported(cell, bool(table.search.trials))
+            _check_reported(cell, cell.search is not None)
             if simulates and _setup(cell) not in met and (definition := data[cell.dataset]):
                 _check_setup(cell, definition)
             met.add(_setup(cell))
@@ -95,34 +96,25 @@ def _check_published(table: Table) -> None:
 
 
 def check_searched(name: str, table: Table, whole: Table) -> None:
-    """Check the ranges of the search in ``table``: each of a searched number that some row of the ``whole``
-    table has, its ends in order and in the method's domain.
+    """Check the searches of ``table``: their ranges, each of a parameter that some row of the ``whole`` table
+    has, and their budgets.
 
     Raises:
-        InvalidInput: the first that is not.
+        InvalidInput: the first that is not accepted.
     """
-    with located(f"{table_file(name)}: search.ranges"):
-        _check_ranges(table, whole)
-
-
-def _check_ranges(table: Table, whole: Table) -> None:
-    searched = {
-        name: (declared, method.__dataclass_fields__[name].default)
-        for method in {METHODS[row.method] for row in whole.methods}
-        for name, declared in method.declarations().items()
-        if declared.search is not None and declared.choices is None
-    }
-    for name, (low, high) in table.search.ranges.items():
-        if name not in searched:
-            raise unknown_name("hyperparameter", name, searched)
-        declared, default = searched[name]
-        for end in (low, high):
-            integer = isinstance(default, int) and end.is_integer()
-            declared.check(name, int(end) if integer else end, default)
-        if low >= high:
-            raise InvalidInput(name, [low, high], "the lower end first")
-        if declared.log and low <= 0:
-            raise InvalidInput(name, low, "a lower end above 0: it is searched on a logarithmic scale")
+    file = table_file(name)
+    if table.search:
+        with located(f"{file}: search.space"):
+            check_space(table.search, {row.method for row in whole.methods if not row.search})
+    for row in table.methods:
+        if row.search:
+            with located(f"{file}: row {row.id}: search.space"):
+                check_space(row.search, [row.method])
+    for cell in cells(name, table):
+        if cell.search:
+            with located(f"{file}: cell {cell.id}"):
+                searched(cell.config, cell.search)
+                plan_of(cell.config, cell.search, table.seeds)
 
 
 def _check_reported(cell: Cell, searched: bool) -> None:

@@ -1,10 +1,11 @@
-"""What a table or a sweep costs, reported before it starts."""
+"""What a table or a sweep costs, told before it starts."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -34,9 +35,10 @@ class Amount:
     partial: bool
 
     @classmethod
-    def of(cls, trials: int, parts: list[float | None]) -> Amount:
+    def of(cls, trials: Sequence[float], parts: Sequence[float | None]) -> Amount:
         """So many trials of every cell, each of a known or unknown cost."""
-        return cls(trials * sum(part for part in parts if part is not None), None in parts)
+        known = [number * part for number, part in zip(trials, parts, strict=True) if part is not None]
+        return cls(sum(known), None in parts)
 
     @property
     def text(self) -> str:
@@ -71,28 +73,30 @@ class Extent:
     def of(cls, name: str, table: Table, calibration: Calibration) -> Extent:
         whole = cells(name, table)
         # Rows that read different numbers off the same simulation share it.
-        distinct = list({(c.dataset, c.partition, c.clients, str(c.config)): c for c in whole}.values())
-        each = table.trials_of_a_cell
-        sizes = [sizes_of(cell, calibration) for cell in distinct]
+        found = list(
+            {(c.dataset, c.partition, c.clients, str(c.config), str(c.search)): c for c in whole}.values()
+        )
+        each = [table.full_runs(cell.search) for cell in found]
+        sizes = [sizes_of(cell, calibration) for cell in found]
 
         def hours(device: str) -> Amount:
-            speeds = [calibration.speed(cell, device) for cell in distinct]
-            together = zip(distinct, speeds, sizes, strict=True)
+            speeds = [calibration.speed(cell, device) for cell in found]
+            together = zip(found, speeds, sizes, strict=True)
             return Amount.of(
                 each, [v.seconds(c.config, n) / 3600 if v and n else None for c, v, n in together]
             )
 
         return cls(
             len(whole),
-            each * len(distinct),
-            Amount.of(each, [_client_epochs(c, n) for c, n in zip(distinct, sizes, strict=True)]),
+            round(sum(each)),
+            Amount.of(each, [_client_epochs(c, n) for c, n in zip(found, sizes, strict=True)]),
             hours("cpu"),
             hours("cuda"),
         )
 
 
 def sizes_of(cell: Cell, calibration: Calibration) -> Sizes | None:
-    """The sizes of the cell's partition if it has been made, else those of the calibration."""
+    """Of the cell's partition where that has been made, or as they were found out in a calibration."""
     path = partition_file(cell.table, cell.partition_name).with_suffix(".json")
     if path.exists():
         made = json.loads(path.read_text(encoding="utf-8"))
@@ -107,7 +111,7 @@ def _client_epochs(cell: Cell, sizes: Sizes | None) -> float | None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The cost of the pending trials of a sweep.
+    """Of what is left of a sweep.
 
     Attributes:
         trials: simulations that are not in the ledger.
@@ -125,7 +129,7 @@ class Estimate:
 
     @classmethod
     def of(cls, scheduler: Scheduler, ledger: Ledger, datasets: Mapping[str, Any], slots: int) -> Estimate:
-        """The estimate for the pending trials of ``scheduler``.
+        """Estimate what ``scheduler`` still runs.
 
         Args:
             datasets: the manifest's.
@@ -140,8 +144,10 @@ class Estimate:
             speed = calibration.speed(cell.cell, "cpu")
             keys = cell.keys - cell.seen - counted
             counted |= keys
-            left = len(keys) + cell.to_come
-            trials += left
+            trials += len(keys) + cell.to_come
+            left = cell.runs_to_come + sum(
+                candidate.share for candidate in cell.candidates for key in candidate.keys if key in keys
+            )
             if not left:
                 continue
             data = datasets[cell.cell.dataset]
@@ -159,7 +165,7 @@ class Estimate:
             models = sizes.clients * scalars * BYTES_PER_SCALAR
             checkpoint = max(checkpoint, models)
             if scheduler.keeps_models:
-                kept += min(left, 2 * len(cell.pinned.keys)) * models
+                kept += min(math.ceil(left), 2 * len(cell.pinned.keys)) * models
         disk = trials * BYTES_PER_TRIAL + slots * checkpoint + kept
         return cls(trials, core_seconds / 3600, longest / 3600, disk)
 
@@ -197,7 +203,7 @@ def _network(model: str, shape: tuple[int, int, int], classes: int) -> tuple[int
     """Parameters and buffers of a network, and FLOP of an image in training."""
     import torch
 
-    from pfl.models import MODELS
+    from pfl.models import build
 
     flop = 0
 
@@ -207,7 +213,7 @@ def _network(model: str, shape: tuple[int, int, int], classes: int) -> tuple[int
 
     # For real: on the device "meta" torch loads its compiler, which takes longer than the largest network.
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        network = MODELS[model](shape, classes).eval()
+        network = build(model, shape, classes).eval()
         for layer in network.modules():
             if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear):
                 layer.register_forward_hook(count)

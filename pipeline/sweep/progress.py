@@ -34,7 +34,7 @@ class Running:
     @property
     def part(self) -> float:
         """Of their rounds."""
-        return self.round / int(self.trials[0].config["rounds"])
+        return self.round / int(self.trials[0].until or self.trials[0].config["rounds"])
 
     @property
     def simulations(self) -> int:

@@ -74,7 +74,8 @@ class SchedulerSearcher(Searcher):
                     self._agenda.fail(trial, end["error"])
                 else:
                     self._agenda.record(trial, [Record.from_json(row) for row in end["rows"]])
-            shutil.rmtree(checkpoint_folder(*trials), ignore_errors=True)
+            if not trials[0].until:  # one that pauses may go on
+                shutil.rmtree(checkpoint_folder(*trials), ignore_errors=True)
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing of it goes into Tune's own record of the experiment: a sweep continues from the ledger."""

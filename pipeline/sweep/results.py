@@ -18,6 +18,8 @@ from pipeline.store.workspace import models_file
 from pipeline.sweep.scheduler import Scheduler
 
 FOLDER = Path("results")
+STUDIES = Path("optuna.db")
+"""A copy of every search, for `optuna-dashboard sqlite:///optuna.db`; nothing reads it."""
 
 
 def write(
@@ -62,6 +64,9 @@ def write(
     write_text(folder / "curves.csv", curves.getvalue())
     if scheduler.keeps_models:
         write_text(folder / "models.csv", _models(scheduler))
+    for one in scheduler.cells:
+        if one.study:
+            one.study.save(f"sqlite:///{STUDIES}", f"{name}: {one.cell.id}")
     return results
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.table import Cell, Table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import CellResult
-from pipeline.store.workspace import models_file
+from pipeline.store.workspace import checkpoint_folder, models_file
 from pipeline.sweep.cell_scheduler import Candidate, CellScheduler
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class Scheduler:
         """Further trials for the stack of one that has just been handed out, handed out with it."""
         if not self.stacks or (self.keeps_models and trial.phase == "final"):
             return []
+        if trial.phase == "search":  # a checkpoint is of a whole stack, of which not all go on
+            return []
 
         def place(one: Trial) -> tuple[object, ...]:
             divided = tuple(one.partition_of(seed) for seed in one.seeds)
@@ -146,6 +149,8 @@ class Scheduler:
                 continue
             self._serve(cell)
             while cell.advance(self.outcomes):
+                for trial in cell.stopped:
+                    shutil.rmtree(checkpoint_folder(trial), ignore_errors=True)
                 self._serve(cell)
             if cell.finished:
                 self._on_cell(cell.result(self.outcomes), cell.cell.evaluation)

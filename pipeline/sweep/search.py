@@ -1,137 +1,209 @@
-"""The search in a cell: Optuna's TPE over a method's declared ranges and the learning rate.
+"""The search in a cell: proposals by Optuna's TPE, successive halving, and a comparison of the finalists.
 
-Configurations are asked for in batches of a fixed size and told in the order of the trials, so that neither
-the number of cores nor a trial's duration nor an interruption changes what is tried. A study is not stored:
-asked and told anew with the ledger's values, it is the same study.
+Configurations are proposed and told in the order of the trials, a rung at a time. A search is not stored:
+begun anew with the values of the ledger, it is the same search.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+import statistics
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pfl.config import Config
 from pfl.methods import METHODS
 from pfl.rng import integer_seed
-from pfl.validation import validated
+from pipeline.spec.search import (
+    FINALISTS,
+    Search,
+    distribution,
+    pinned_value,
+    searched,
+    with_params,
+)
+from pipeline.store.results import Comparison, Selection
+from pipeline.sweep.halving import PINNED, Plan, Proposals, Step, Steps, Values, brackets, ranking
 
 if TYPE_CHECKING:
     import optuna
     from optuna.distributions import BaseDistribution
 
-LEARNING_RATE = (1e-3, 3e-1)
-"""The range that every method's learning rate is searched in, on a logarithmic scale."""
-
 WORST = 0.0
 """The value of a trial that diverged: no accuracy is lower, and the sampler learns to stay away."""
 
+RANDOM = 6
+"""So many of the first trials are drawn at random, the pinned configuration among them."""
 
-def space(config: Config, ranges: Mapping[str, Sequence[float]] | None = None) -> dict[str, BaseDistribution]:
-    """What is searched around a pinned configuration; ranges are widened to hold the pinned values.
 
-    A hyperparameter with a condition (`Hyperparameter.when`) is left out unless some trial can meet it.
+def search(proposals: Proposals, plan: Plan) -> Generator[Steps, Values, Selection]:
+    """The whole search: yields what is to be run next, and is sent the values of that."""
+    completed = yield from brackets(proposals, plan)
+    finalists = [trial for trial in ranking(completed) if trial != PINNED][:FINALISTS]
+    if PINNED not in completed or not finalists:
+        return Selection(PINNED, ())
+    steps = [Step(trial, seed, 0, plan.rounds) for trial in (PINNED, *finalists) for seed in plan.seeds[1:]]
+    told = yield steps
+    values: dict[int, list[float | None]] = {trial: [completed[trial]] for trial in (PINNED, *finalists)}
+    for step, value in zip(steps, told, strict=True):
+        values[step.trial].append(value)
+    return selected(values)
+
+
+def selected(values: Mapping[int, list[float | None]]) -> Selection:
+    """The trial with the largest gain over the pinned configuration that exceeds its standard error.
 
     Args:
-        ranges: of a table, in place of the methods' own.
+        values: by trial, of every seed; the pinned configuration's among them.
+
+    Returns:
+        The pinned configuration where no gain does.
     """
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    found: dict[str, BaseDistribution] = {}
-    low, high = LEARNING_RATE
-    found["lr"] = FloatDistribution(min(low, config.lr), max(high, config.lr), log=True)
-    method = METHODS[config.method]
-    declarations = method.declarations()
-    for name, declared in declarations.items():
-        pinned = config.hyperparameters[name]
-        if declared.search is None:
-            continue
-        if not declared.active(config.hyperparameters) and declarations[declared.when[0]].search is None:
-            continue
-        if declared.choices is not None:
-            found[name] = CategoricalDistribution(tuple(dict.fromkeys((*declared.search, pinned))))
-        else:
-            low, high = (ranges or {}).get(name, declared.search)
-            if not (declared.log and pinned <= 0):
-                low, high = min(low, pinned), max(high, pinned)
-            if isinstance(method.__dataclass_fields__[name].default, int):
-                found[name] = IntDistribution(int(low), int(high), log=declared.log)
-            else:
-                found[name] = FloatDistribution(low, high, log=declared.log)
-    return found
+    found = []
+    for trial, own in values.items():
+        pairs = list(zip(own, values[PINNED], strict=True))
+        differences = [one - other for one, other in pairs if one is not None and other is not None]
+        if trial != PINNED and len(differences) == len(pairs):
+            error = statistics.stdev(differences) / math.sqrt(len(differences))
+            found.append(Comparison(trial, statistics.fmean(differences), error))
+    convincing = [one for one in found if one.gain > one.error]
+    best = max(convincing, key=lambda one: one.gain, default=None)
+    return Selection(best.trial if best else PINNED, tuple(found))
 
 
-def configured(pinned: Config, params: Mapping[str, Any]) -> Config:
-    """The pinned configuration with the values of one search trial."""
-    rest = {name: value for name, value in params.items() if name != "lr"}
-    return validated(
-        dataclasses.replace(pinned, lr=params["lr"], hyperparameters={**pinned.hyperparameters, **rest})
-    )
+def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> Plan:
+    """The plan of a search around a pinned configuration.
+
+    Raises:
+        InvalidInput: the budget does not pay for one trial.
+    """
+    warm_up = METHODS[pinned.method].from_dict(pinned.hyperparameters).warm_up(pinned.rounds)
+    return Plan.of(search, pinned.rounds, pinned.eval_every, warm_up, seeds)
+
+
+class Counted:
+    """Proposals that are only counted, to tell what a plan comes to."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    def ask(self, count: int) -> list[int]:
+        self._asked += count
+        return list(range(self._asked - count, self._asked))
+
+    def warm_up(self, trial: int) -> int:
+        return 0
+
+    def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
+        pass
+
+
+def planned(plan: Plan) -> Steps:
+    """The steps of a search in which no trial fails and no warm-up lasts longer than the pinned one's."""
+    steps, found = search(Counted(), plan), []
+    batch = next(steps)
+    try:
+        while True:
+            found += batch
+            batch = steps.send([1.0] * len(batch))
+    except StopIteration:
+        return found
+
+
+def on_validation(config: Config, share: float) -> Config:
+    """``config`` with a share of the training samples held out, and minibatches that are smaller by as much.
+
+    So a local epoch has as many steps as in the final training, and no last minibatch of a few samples.
+    """
+    batch_size = math.ceil(config.batch_size * (1 - share))
+    return dataclasses.replace(config, validation=share, batch_size=batch_size)
 
 
 class Study:
-    """The search around one pinned configuration, which is trial 0.
+    """Optuna's study around one pinned configuration, which is trial 0.
 
     Args:
         pinned: validated.
-        trials: how many, the pinned one included.
-        batch: how many are asked for together.
-        seed: of the sampler, with the method's name.
-        ranges: as in `space`.
+        search: what the table says; its seed is the sampler's, with the method's name.
 
     Attributes:
         asked: the parameters of every trial so far.
-        values: what was told of them, None for one that failed.
     """
 
-    def __init__(
-        self,
-        pinned: Config,
-        trials: int,
-        batch: int,
-        seed: int,
-        ranges: Mapping[str, Sequence[float]] | None = None,
-    ):
+    def __init__(self, pinned: Config, search: Search):
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.trials = trials
         self.asked: list[dict[str, Any]] = []
-        self.values: list[float | None] = []
-        self._batch = batch
-        self._space = space(pinned, ranges)
+        self._pinned = pinned
+        declared = searched(pinned, search)
+        self._space = {name: distribution(pinned.method, name, one) for name, one in declared.items()}
+        self._conditional = {
+            name: one for name, one in declared.items() if one.when and one.when[0] in self._space
+        }
         sampler = optuna.samplers.TPESampler(
-            seed=integer_seed(seed, f"search {pinned.method}") % 2**32,
-            n_startup_trials=max(1, trials // 3),
+            seed=integer_seed(search.seed, f"search {pinned.method}") % 2**32,
+            n_startup_trials=RANDOM,
             multivariate=True,
             constant_liar=True,
         )
-        self._study = optuna.create_study(direction="maximize", sampler=sampler)
-        self._first = {"lr": pinned.lr, **pinned.hyperparameters}
-        declared = METHODS[pinned.method].declarations()
-        self._conditional = {
-            name: declaration
-            for name, declaration in declared.items()
-            if name in self._space and declaration.when and declaration.when[0] in self._space
-        }
-        self._open: list[optuna.Trial | None] = []
+        self._storage = optuna.storages.InMemoryStorage()
+        self._study = optuna.create_study(direction="maximize", sampler=sampler, storage=self._storage)
+        self._trials: list[optuna.Trial | None] = []
 
-    @property
-    def complete(self) -> bool:
-        return len(self.values) == self.trials
+    def ask(self, count: int) -> list[int]:
+        """The numbers of new trials, whose parameters are then in `asked`."""
+        first = len(self.asked)
+        for number in range(first, first + count):
+            self.asked.append(self._ask_one(number))
+        return list(range(first, first + count))
 
-    def ask(self) -> list[dict[str, Any]]:
-        """The parameters of the next batch, which is to be told before another is asked for."""
-        size = min(self._batch, self.trials - len(self.asked))
-        fresh = [self._ask_one(len(self.asked) + place) for place in range(size)]
-        self.asked += fresh
-        return fresh
+    def config(self, trial: int) -> Config:
+        """The configuration of a trial."""
+        return with_params(self._pinned, self.asked[trial])
+
+    def warm_up(self, trial: int) -> int:
+        config = self.config(trial)
+        return METHODS[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
+
+    def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
+        """Report the accuracy after a round. To Optuna a trial that stops before the last one is pruned."""
+        from optuna.trial import TrialState
+
+        open_trial = self._trials[trial]
+        if open_trial is None:
+            return
+        if value is None:
+            self._study.tell(open_trial, state=TrialState.FAIL)
+            return
+        open_trial.report(value, step=until)
+        if ended and until == self._pinned.rounds:
+            self._study.tell(open_trial, value)
+        elif ended:
+            self._study.tell(open_trial, state=TrialState.PRUNED)
+
+    def save(self, url: str, name: str) -> None:
+        """Copy the study into a storage of Optuna, in the place of one of the same name."""
+        import optuna
+
+        with suppress(KeyError):
+            optuna.delete_study(study_name=name, storage=url)
+        optuna.copy_study(
+            from_study_name=self._study.study_name,
+            from_storage=self._storage,
+            to_storage=url,
+            to_study_name=name,
+        )
 
     def _ask_one(self, number: int) -> dict[str, Any]:
-        if number == 0:
-            pinned = {name: self._first[name] for name in self._space if self._active(name, {})}
+        if number == PINNED:
+            pinned = {
+                name: pinned_value(self._pinned, name) for name in self._space if self._active(name, {})
+            }
             if any(value <= 0 for name, value in pinned.items() if getattr(self._space[name], "log", False)):
-                self._open.append(None)  # a logarithmic scale cannot hold it: the sampler is not told
+                self._trials.append(None)  # a logarithmic scale cannot hold it: the sampler is not told
                 return pinned
             self._study.enqueue_trial(pinned)
         trial = self._study.ask(
@@ -140,29 +212,13 @@ class Study:
         for name in self._conditional:
             if self._active(name, trial.params):
                 _suggest(trial, name, self._space[name])
-        self._open.append(trial)
+        self._trials.append(trial)
         return trial.params
 
     def _active(self, name: str, params: Mapping[str, Any]) -> bool:
         """Whether a trial with ``params``, and else with the pinned values, is asked for ``name``."""
         declared = self._conditional.get(name)
-        return declared is None or declared.active({**self._first, **params})
-
-    def tell(self, values: Sequence[float | None]) -> None:
-        """The objectives of the open batch, in its order: higher is better, None for a trial that failed."""
-        from optuna.trial import TrialState
-
-        for trial, value in zip(self._open, values, strict=True):
-            if trial is not None:
-                state = TrialState.FAIL if value is None else TrialState.COMPLETE
-                self._study.tell(trial, value, state=state)
-        self._open = []
-        self.values += values
-
-    def best(self) -> int | None:
-        """The trial with the highest value, the first of equals; None where all failed."""
-        told = [number for number, value in enumerate(self.values) if value is not None]
-        return max(told, key=lambda number: (self.values[number], -number), default=None)
+        return declared is None or declared.active({**self._pinned.hyperparameters, **params})
 
 
 def _suggest(trial: optuna.Trial, name: str, distribution: BaseDistribution) -> None:

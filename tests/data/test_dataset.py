@@ -54,6 +54,16 @@ def test_an_image_folder_is_pooled_train_first_in_class_and_file_order(image_fol
     assert (photos.name, photos.classes, photos.n_train) == ("photos", ("cat", "dog"), 6)
 
 
+def test_a_folder_of_classes_alone_has_training_images_only(image_folder):
+    data = load(str(image_folder / "train"), progress=False)
+    assert (data.classes, len(data.labels), data.n_train) == (("cat", "dog"), 6, 6)
+
+
+def test_a_path_may_begin_with_a_tilde(image_folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(image_folder.parent))
+    assert load("~/photos", progress=False).n_train == 6
+
+
 def test_mean_and_standard_deviation_are_those_of_the_training_images(image_folder):
     photos = load(str(image_folder), progress=False)
     train = photos.images[: photos.n_train] / 255

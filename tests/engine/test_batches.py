@@ -14,6 +14,7 @@ from pfl.data.partition import Partition, make_partition
 from pfl.engine.local import minibatch_count
 from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Phase
+from pfl.engine.round import begin_round
 from pfl.errors import InvalidInput
 from pfl.simulation import make_simulation, simulate
 from pfl.validation import validated
@@ -31,7 +32,7 @@ STREAM = dataclasses.replace(
 def batches(simulation):
     """The batches of this round's local training, client by client, as lists of pooled indices."""
     server = simulation.runs[0].server
-    task = simulation._begin(simulation.runs[0])
+    task = begin_round(simulation.runs[0].server, simulation.runs[0].method)
     server.round -= 1
     found = [[index.tolist() for plan in plans for index in plan.batches] for (plans,) in task.schedules()]
     simulation.advance()
@@ -135,7 +136,7 @@ def test_every_phase_begins_the_fixed_minibatches_anew(dataset, partition):
     config = dataclasses.replace(FIXED, method="fedrep", participation=1.0, epochs=1)
     simulation = federated(config, dataset, partition)
     server = simulation.runs[0].server
-    (schedule, *_) = simulation._begin(simulation.runs[0]).schedules()
+    (schedule, *_) = begin_round(simulation.runs[0].server, simulation.runs[0].method).schedules()
     own = server.samples[0]
     assert len(schedule) == 2
     for plans in schedule:

@@ -31,9 +31,9 @@ class Counting(LoopBackend):
     def __init__(self):
         self.seen = []
 
-    def collect(self, program, statistic, tensors, state, samples):
+    def collect(self, program, statistic, tensors, state, samples, each=False):
         self.seen.append(len(samples))
-        return super().collect(program, statistic, tensors, state, samples)
+        return super().collect(program, statistic, tensors, state, samples, each)
 
 
 def test_a_client_that_took_no_part_is_not_evaluated_again(dataset, partition):

@@ -5,7 +5,8 @@ import copy
 import pytest
 import torch
 
-from pfl.engine.mixing import Average, ClientStore, DeltaMix, Dense, Identity, Masked, check_rows, mixed
+from pfl.engine.client_store import ClientStore
+from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, check_rows, mix, mixed
 
 
 def test_a_shared_tensor_is_stored_once_until_a_row_is_written():
@@ -18,7 +19,7 @@ def test_a_shared_tensor_is_stored_once_until_a_row_is_written():
 def test_dense_rows_read_a_snapshot():
     bank = ClientStore({"w": torch.tensor([[1.0], [2.0], [4.0]])}, clients=3)
     shift = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
-    bank.mix("w", Dense(shift))
+    mix(bank, "w", Dense(shift))
     assert bank["w"].flatten().tolist() == [2.0, 4.0, 1.0]
 
 
@@ -30,7 +31,7 @@ def test_dense_with_own_weight_changes_only_its_rows():
         sources=torch.tensor([0, 1]),
         own=torch.tensor([0.5]),
     )
-    bank.mix("w", matrix)
+    mix(bank, "w", matrix)
     assert bank["w"].flatten().tolist() == [1.0, 2.0, 0.25 * 1 + 0.25 * 2 + 0.5 * 4]
 
 
@@ -39,7 +40,7 @@ def test_a_mask_blends_two_matrices_element_by_element():
     both = torch.tensor([0, 1])
     inside = Dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), rows=both, sources=both)
     outside = Dense(torch.tensor([[0.5, 0.5]]), sources=both)
-    bank.mix("w", Masked(torch.tensor([[True, False], [False, True]]), inside, outside))
+    mix(bank, "w", Masked(torch.tensor([[True, False], [False, True]]), inside, outside))
     assert bank["w"].tolist() == [[3.0, 5.0], [2.0, 8.0], [5.0, 5.0]]
 
 

@@ -42,7 +42,7 @@ def test_clients_of_a_round_train_at_its_rate(backend, dataset, partition):
 
         chosen = dataclasses.replace(config, rounds=rounds)
         (result,) = simulate(chosen, dataset, partition, (0,), Execution(backend=backend), measure=last)
-        return result.observations
+        return result.measurements
 
     assert weights(2) == weights(1)
 

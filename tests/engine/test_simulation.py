@@ -70,6 +70,24 @@ def test_a_finished_simulation_resumes_without_a_round(dataset, partition, tmp_p
     assert again.metrics.to_json() == first.metrics.to_json()
 
 
+def test_a_simulation_that_pauses_goes_on_bit_identically(dataset, partition, tmp_path):
+    (whole,) = simulate(CONFIG, dataset, partition, (0,))
+    execution = Execution(checkpoint_dir=str(tmp_path))
+    (part,) = simulate(CONFIG, dataset, partition, (0,), dataclasses.replace(execution, until=4))
+    assert part.metrics.rounds == whole.metrics.rounds[:2]
+    executed = []
+    (rest,) = simulate(CONFIG, dataset, partition, (0,), execution, lambda round, *_: executed.append(round))
+    assert executed == [5, 6]
+    assert rest.metrics == whole.metrics
+
+
+def test_a_simulation_that_pauses_ignores_the_checkpoint_of_a_later_round(dataset, partition, tmp_path):
+    execution = Execution(checkpoint_dir=str(tmp_path))
+    (whole,) = simulate(CONFIG, dataset, partition, (0,), execution)
+    (part,) = simulate(CONFIG, dataset, partition, (0,), dataclasses.replace(execution, until=4))
+    assert part.metrics.rounds == whole.metrics.rounds[:2]
+
+
 def test_the_checkpoint_of_another_simulation_is_refused(dataset, partition, tmp_path):
     execution = Execution(checkpoint_dir=str(tmp_path))
     simulate(CONFIG, dataset, partition, (0,), execution)
@@ -123,6 +141,11 @@ def test_a_diverging_simulation_stops_and_says_when(dataset, partition):
         ((0,), Execution(threads=10**13), "threads: 10000000000000 is not accepted"),
         ((0,), Execution(device="cuda:128"), "device: cuda:128 is not accepted"),
         ((0,), Execution(backend="fast"), "backend: fast is not accepted"),
+        (
+            (0,),
+            Execution(until=3),
+            r"until: 3 is not accepted; expected a multiple of eval_every \(2\) up to 6",
+        ),
     ],
 )
 def test_seeds_and_execution_are_checked_before_anything_is_computed(

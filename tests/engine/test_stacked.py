@@ -8,6 +8,7 @@ import torch
 from pfl.config import Config, Execution
 from pfl.data.federation import Federation
 from pfl.engine.local import Task
+from pfl.engine.round import begin_round
 from pfl.engine.stacked import StackedBackend
 from pfl.simulation import make_simulation, simulate
 from pfl.validation import validated
@@ -68,7 +69,7 @@ def test_local_training_never_waits_for_the_device(method, dataset, partition):
     with emulated() as device:
         federation = Federation(dataset, partition, DEVICE, torch.float32)
         simulation = make_simulation([config], federation, (0, 1), StackedBackend())
-        tasks = [simulation._begin(run) for run in simulation.runs]
+        tasks = [begin_round(run.server, run.method) for run in simulation.runs]
         device.waits.clear()
         simulation.backend.train(Task.joined(tasks))
     assert not device.waits
@@ -87,7 +88,7 @@ def test_no_step_moves_anything_to_the_device(dataset, partition, monkeypatch):
             (0,),
             StackedBackend(),
         )
-        task = simulation._begin(simulation.runs[0])
+        task = begin_round(simulation.runs[0].server, simulation.runs[0].method)
         calls = moved[epochs] = []
         monkeypatch.setattr(torch, "from_numpy", lambda array, calls=calls: calls.append(1) or plain(array))
         simulation.backend.train(task)

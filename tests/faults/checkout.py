@@ -34,7 +34,7 @@ methods:
 - {method: fedprox, params: {mu: 0.1}}
 seeds: [0, 1]
 evaluation: {every: 10}
-search: {trials: 4, batch: 2}
+search: {trials: 4}
 """
 
 

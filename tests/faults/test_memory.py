@@ -37,10 +37,10 @@ def scarce(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return train(backend, task)
 
-    def collect_forty(program, statistic, tensors, state, samples, images):
+    def collect_forty(program, statistic, tensors, state, samples, images, each):
         if images > 40:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return collect(program, statistic, tensors, state, samples, images)
+        return collect(program, statistic, tensors, state, samples, images, each)
 
     monkeypatch.setattr(StackedBackend, "_train", train_two)
     monkeypatch.setattr(stacked, "_collect", collect_forty)

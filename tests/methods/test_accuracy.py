@@ -50,6 +50,12 @@ def fedavg() -> float:
         ("spfl", {"head_stage": "local"}),
         ("pfedcs", {}),
         ("fedcac", {}),
+        ("apfl", {}),
+        ("lgfedavg", {}),
+        ("fedala", {}),
+        ("fedas", {}),
+        ("fedphp", {}),
+        ("knnper", {}),
     ],
 )
 def test_a_personalised_method_beats_fedavg(method, hyperparameters, fedavg):

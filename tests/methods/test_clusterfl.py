@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pfl.config import Config
+from pfl.engine.round import aggregate, dispatch
 from pfl.methods.clusterfl import ClusterFL
 from pfl.validation import validated, warnings_of
 from tests.conftest import make_clients
@@ -33,10 +34,10 @@ class Federation:
         server = self.server
         server.round += 1
         server.participants = torch.tensor(sorted(changes))
-        server.dispatch({})
+        dispatch(server, {})
         moves = torch.tensor([changes[client] for client in sorted(changes)], dtype=torch.float64)
         server.trained = {**server.received, "head.bias": server.received["head.bias"] + moves}
-        server.aggregate(self.simulation.program.method.aggregate(server))
+        aggregate(server, self.simulation.program.method.aggregate(server))
 
     @property
     def clusters(self):

@@ -11,8 +11,10 @@ import torch
 from pfl.config import Execution
 from pfl.data.partition import Partition
 from pfl.engine.method import FIELDS
+from pfl.engine.round import begin_round
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
+from pfl.methods._families import FAMILIES
 from pfl.simulation import simulate, simulate_together
 from pfl.validation import validated
 from tests.conftest import CONFIG, interrupt, make_clients, sampled
@@ -170,9 +172,7 @@ def test_local_batch_norm_statistics_are_never_mixed(method, dataset, partition)
 def test_hooks_that_answer_change_no_state(method, dataset, partition):
     simulation, server = after_rounds(method, dataset, partition, 2)
     own = simulation.program.method
-    server.next_round()
-    server.participants = own.participants(server)
-    server.dispatch(own.dispatch(server))
+    begin_round(server, own)
 
     def state():
         stored = {name: (rows.values, rows.at) for name, rows in server.bank.stacks.items()}
@@ -197,6 +197,7 @@ def test_the_declaration_is_complete(method):
     cls = METHODS[method]
     assert tuple(cls.fields()) == FIELDS, f"the docstring of {cls.__name__} lacks a field, or their order"
     assert METHODS.summary(method).endswith(".")
+    assert cls.family in FAMILIES
     for name, declared in cls.declarations().items():
         assert declared.about, name
         if declared.when:

@@ -9,6 +9,7 @@ from pfl.config import Config
 from pfl.data.federation import Federation
 from pfl.engine.groups import bind
 from pfl.engine.loop import LoopBackend
+from pfl.engine.round import dispatch
 from pfl.engine.stacked import StackedBackend
 from pfl.methods.fedap import FedAP
 from pfl.simulation import make_simulation
@@ -93,7 +94,7 @@ def test_batch_norm_stays_personal_and_the_rest_is_mixed_from_stored_models(data
     before = {name: server.bank[name].clone() for name in server.bank.tensors}
     server.round += 1
     server.participants = torch.tensor([1, 4])
-    server.dispatch(simulation.program.method.dispatch(server))
+    dispatch(server, simulation.program.method.dispatch(server))
     personal = {*server.groups["bn_affine"], *server.groups["bn_stats"]}
     for name, received in server.received.items():
         rows = before[name][server.participants]

@@ -10,8 +10,8 @@ import torch
 
 from pfl.config import Config
 from pfl.data.federation import Federation
+from pfl.engine.client_store import ClientStore
 from pfl.engine.loop import LoopBackend
-from pfl.engine.mixing import ClientStore
 from pfl.methods.fedfomo import FedFomo, _shares
 from pfl.simulation import make_simulation
 from pfl.validation import validated

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pfl.engine.round import aggregate, dispatch
 from pfl.methods.fesem import FeSEM
 from tests.methods.scripted import models, scripted
 
@@ -49,10 +50,10 @@ def test_an_absent_client_keeps_its_cluster_and_gets_its_model():
     method, server = simulation.program.method, simulation.runs[0].server
     before = assignment(simulation)
     server.round, server.participants = 2, torch.tensor([0])
-    server.dispatch({})
+    dispatch(server, {})
     moving = server.groups.trainable
     server.trained = {name: value + 3.0 * (name in moving) for name, value in server.received.items()}
-    server.aggregate(method.aggregate(server))
+    aggregate(server, method.aggregate(server))
     assert assignment(simulation) == before
     assert models(simulation) == pytest.approx([13, 13, 13, -10, -10, -10])
 

@@ -12,6 +12,7 @@ from pfl.data.federation import Federation
 from pfl.data.rule import split
 from pfl.engine.groups import bind
 from pfl.engine.loop import LoopBackend
+from pfl.engine.round import begin_round
 from pfl.methods.local import Local
 from pfl.simulation import make_simulation, simulate
 from pfl.validation import validated
@@ -231,7 +232,7 @@ def test_perfedavg_with_alpha_0_takes_fedavg_s_steps_on_the_second_batches(datas
     simulation = make_simulation([config], federation, (0,), LoopBackend())
     server, net = simulation.runs[0].server, simulation.program.net
     start = {name: stack[0].clone() for name, stack in server.bank.tensors.items()}
-    task = simulation._begin(simulation.runs[0])
+    task = begin_round(simulation.runs[0].server, simulation.runs[0].method)
     models = []
     for (plans,) in task.schedules():
         bind(net, {name: tensor.clone().requires_grad_() for name, tensor in start.items()})

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pfl.engine.client import Batch, Client
-from pfl.engine.mixing import ClientStore
+from pfl.engine.client_store import ClientStore
 from pfl.methods.pfedcs import PFedCS, farthest_candidate
 from pfl.models._network import Network
 from pfl.simulation import simulate

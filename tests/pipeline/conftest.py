@@ -34,7 +34,7 @@ methods:
 - {method: fedprox, params: {mu: 0.1}}
 seeds: [0, 1]
 evaluation: {every: 1}
-search: {trials: 4, batch: 2}
+search: {trials: 4}
 """
 
 SOURCES = Sources(commit="0" * 40, dirty=False, sources="1" * 64)
@@ -75,7 +75,7 @@ def edit(project: Path) -> Callable[[str, str], None]:
 def prepared(project: Path, edit: Callable[[str, str], None]) -> Path:
     """A project with data and partitions of a small table: 2 cells of 2 seeds, no search."""
     edit('  two: "pathological:2"\n', "")
-    edit("trials: 4", "trials: 0")
+    edit("search: {trials: 4}\n", "")
     stages.download("small")
     stages.partition("small")
     return project

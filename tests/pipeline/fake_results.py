@@ -213,6 +213,7 @@ def fake_results(
                 },
                 "selected": None,
                 "search": [],
+                "selection": None,
                 "errors": [],
             }
             for trial in range(search):
@@ -221,14 +222,19 @@ def fake_results(
                 entry["search"].append(
                     {
                         "trial": trial,
+                        "seed": 0,
+                        "until": rounds,
                         "params": {**pinned, "lr": lr},
                         "value": searched["metrics"]["accuracy"]["pooled"]["last"],
+                        "samples": 12_000,
                         "key": searched["key"],
                     }
                 )
             if search:
                 best = max(entry["search"], key=lambda trial: trial["value"])
                 lr = best["params"]["lr"]
+                compared = [{"trial": best["trial"], "gain": 1.5, "error": 0.5}] if best["trial"] else []
+                entry["selection"] = {"trial": best["trial"], "comparisons": compared}
                 gain = float(rng.normal(0.5, 1)) if best["trial"] else 0.0
                 entry["selected"] = {"trial": best["trial"], "params": pinned, "lr": lr} | {
                     "rows": [
@@ -261,7 +267,7 @@ def fake_results(
             "methods": [{"method": m, "label": METHODS[m], "as": m, "params": {}} for m in chosen],
             "seeds": list(range(seeds)),
             "evaluation": {"every": 5, "metric": "pooled", "which": "last", "moment": "headline"},
-            "search": {"trials": search, "batch": 3, "validation": 0.2, "seed": 0},
+            "search": {"trials": search} if search else None,
             "published": published,
             "sources": {"rounds": "ours: the paper does not say"},
         },

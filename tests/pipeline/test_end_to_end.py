@@ -34,10 +34,10 @@ methods:
 - {method: fedprox, params: {mu: 0.1}}
 seeds: [0, 1]
 evaluation: {every: 1}
-search: {trials: 3, batch: 3}
+search: {trials: 3}
 """
 PARAMS = "tables: [tiny]\nsubset: {settings: [], methods: [], seeds: []}\n"
-SIMULATIONS_OF_A_CELL = 3 + 2 + 2
+SIMULATIONS_OF_A_CELL = (3 + 2 + 2) + 2 + 2  # two rungs and the finalists, then the final runs
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

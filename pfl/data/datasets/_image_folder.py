@@ -1,4 +1,4 @@
-"""Images in folders: train/<class>/* and test/<class>/*, in a folder, a zip or a tar."""
+"""Images in folders: train/<class>/* and test/<class>/*, or <class>/* alone, in a folder, a zip or a tar."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     """
     (path,) = files
     with open_tree(path) as tree:
-        train, test, classes = find_images(tree)
+        train, test, classes = _undivided(tree) or find_images(tree)
         images = _numbered(train) + _numbered(test)
         out.expect(len(images))
         append_images(
@@ -48,6 +48,20 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
         )
     formats = {PurePosixPath(image.name).suffix[1:].lower() for image in images}
     return Content(classes, n_train=len(train), formats=tuple(sorted(formats)))
+
+
+def _undivided(tree: Tree) -> tuple[list[Labelled], list[Labelled], tuple[str, ...]] | None:
+    """The images of a tree of classes without train and test, all of them training images."""
+    paths = [PurePosixPath(name) for name in tree.names]
+    found = sorted(path for path in paths if path.suffix.lower() in SUFFIXES and path.name[0] != ".")
+    if {"train", "test"} & {part for path in found for part in path.parts[:-1]}:
+        return None
+    if not found or {len(path.parts) for path in found} not in ({2}, {3}):
+        return None
+    if len({path.parts[:-2] for path in found}) > 1:  # more than one wrapping folder
+        return None
+    classes = tuple(sorted({path.parts[-2] for path in found}))
+    return [Labelled(str(path), classes.index(path.parts[-2])) for path in found], [], classes
 
 
 def _numbered(images: list[Labelled]) -> list[Labelled]:

@@ -18,12 +18,8 @@ def drawn() -> dict[str, str]:
     return draw(summary_of(fake_results(seeds=2, search=3)))
 
 
-def test_results_of_a_search_give_every_plot(drawn):
-    assert list(drawn) == ["convergence", "clients", "communication", "search"]
-
-
-def test_without_a_search_none_is_drawn():
-    assert "search" not in draw(summary_of(fake_results(settings=1, seeds=1)))
+def test_results_give_every_plot(drawn):
+    assert list(drawn) == ["convergence", "clients", "communication"]
 
 
 def test_without_results_nothing_is_drawn():
@@ -33,11 +29,9 @@ def test_without_results_nothing_is_drawn():
 
 
 def test_where_all_pinned_runs_failed_nothing_is_drawn():
-    results = fake_results(settings=1, seeds=1, search=2)
+    results = fake_results(settings=1, seeds=1)
     for cell in results["cells"]:
         cell["pinned"]["rows"] = []
-        for trial in cell["search"]:
-            trial["value"] = None
     assert draw(summary_of(results)) == {}
 
 

@@ -22,7 +22,7 @@ def message() -> str:
 
 
 def test_a_table_in_order_is_summed_up():
-    assert check_tables() == ["small: 4 cells, at most 32 trials"]
+    assert check_tables() == ["small: 4 cells, at most 44 full runs"]
 
 
 def test_the_tables_are_those_of_params_yaml_unless_named(project):
@@ -46,16 +46,16 @@ def test_all_selected_tables_are_checked(project):
         ("dirichlet:0.5", "dirichlet:-1", "setting dir: alpha: -1"),
         ("pathological:2", "pathological:12", "setting two: classes: 12 * at most 10"),
         ("clients: 5", "clients: 400", "setting dir: min: 10 is not accepted; expected at most 4"),
-        ("batch: 2}", "batch: 2, ranges: {nu: [0, 1]}}", "search.ranges: hyperparameter: nu * one of mu"),
-        ("batch: 2}", "batch: 2, ranges: {mu: [-1, 1]}}", "search.ranges: mu: -1.0 * at least 0"),
+        ("trials: 4}", "trials: 4, space: {nu: [0, 1]}}", "search.space: parameter: nu * one of *"),
+        ("trials: 4}", "trials: 4, space: {mu: [-1, 1]}}", "search.space: mu: -1 * at least 0"),
         (
-            "batch: 2}",
-            "batch: 2, ranges: {mu: [1, 0.5]}}",
-            "search.ranges: mu: [1.0, 0.5] * the lower end first",
+            "trials: 4}",
+            "trials: 4, space: {mu: [1, 0.5]}}",
+            "search.space: mu: [1, 0.5] * the lower end first",
         ),
-        ("batch: 2}", "batch: 2, ranges: {mu: [0, 1]}}", "search.ranges: mu: 0.0 * above 0 * logarithmic"),
-        ("batch: 2}", "batch: 2, ranges: {mu: [.nan, 1]}}", "search.ranges: mu: nan * at least 0"),
-        ("batch: 2}", "batch: 2, ranges: {mu: [1, .inf]}}", "search.ranges: mu: inf * at least 0"),
+        ("trials: 4}", "trials: 4, space: {mu: [0, 1]}}", "search.space: mu: 0 * above 0 * logarithmic"),
+        ("trials: 4}", "trials: 4, space: {mu: [.nan, 1]}}", "search.space: mu: nan * at least 0"),
+        ("trials: 4}", "trials: 4, space: {mu: [1, .inf]}}", "search.space: mu: inf * at least 0"),
         (
             "model: cnn_digits",
             "model: lenet5_bn",
@@ -114,15 +114,15 @@ def test_what_a_cluster_s_machines_compute_in_is_not_this_machine_s_to_say(edit,
 def test_a_similarity_is_of_two_clients_and_of_what_the_network_has(edit, reading, said):
     edit("lr: 0.05}", "lr: 0.05, observe: similarities}")
     edit("every: 1}", f"every: 1, metric: similarity, {reading}}}")
-    edit("search: {trials: 4, batch: 2}\n", "")
+    edit("search: {trials: 4}\n", "")
     assert said in message()
 
 
 @pytest.mark.parametrize("end", ["1.7", ".nan", ".inf"])
 def test_a_range_of_a_whole_number_ends_in_whole_numbers(edit, end):
     edit("- fedavg", "- fedrep")
-    edit("batch: 2}", f"batch: 2, ranges: {{head_epochs: [1, {end}]}}}}")
-    expected = f"search.ranges: head_epochs: {end.lstrip('.')} is not accepted; expected a whole number"
+    edit("trials: 4}", f"trials: 4, space: {{head_epochs: [1, {end}]}}}}")
+    expected = f"search.space: head_epochs: {end.lstrip('.')} is not accepted; expected a whole number"
     assert expected in message()
 
 

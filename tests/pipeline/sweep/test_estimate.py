@@ -44,7 +44,7 @@ def test_a_simulation_takes_its_rounds_and_its_evaluations():
 
 def test_nothing_is_known_before_a_calibration():
     extent = Extent.of("small", load_table("small"), Calibration())
-    assert (extent.cells, extent.trials, extent.client_epochs) == (4, 32, Amount(128, partial=False))
+    assert (extent.cells, extent.trials, extent.client_epochs) == (4, 44, Amount(176, partial=False))
     assert extent.core_hours.text == "?"
 
 
@@ -99,25 +99,27 @@ def test_data_of_the_user_s_own_are_not_known(edit):
 
 
 def test_what_is_known_in_part_is_a_lower_bound():
-    assert Amount.of(3, [2.0, None]).text == "> 6"
+    assert Amount.of([3, 3], [2.0, None]).text == "> 6"
 
 
 def test_a_sweep_is_estimated_by_the_calibration_and_else_by_the_fastest_earlier_trial(ledger, monkeypatch):
     scheduler = scheduler_of(ledger)
     manifest = {"digits": {"shape": (1, 8, 8), "classes": 10}}
-    # 8 training samples of each of 2 participants in 2 rounds: 32 samples a trial.
+    # 8 training samples of each of 2 participants in 2 rounds: 32 samples a trial. A search takes six trials
+    # of one round and two of two; before and after it come two seeds.
     monkeypatch.setattr(type(ledger), "speed", lambda *_: 32.0)
-    assert Estimate.of(scheduler, ledger, manifest, slots=1).core_hours == pytest.approx(32 / 3600)
+    assert Estimate.of(scheduler, ledger, manifest, slots=1).core_hours == pytest.approx(4 * 9 / 3600)
     calibration = measured()
     speeds = [calibration.speed(cell, "cpu") for cell in small()]
     sizes = Sizes(5, 40, 40)
     seconds = [v.seconds(c.config, sizes) for c, v in zip(small(), speeds, strict=True) if v]
     assert Estimate.of(scheduler, ledger, manifest, slots=1).core_hours == pytest.approx(
-        8 * sum(seconds) / 3600
+        9 * sum(seconds) / 3600
     )
 
 
-def test_no_trial_ends_sooner_for_idle_places(ledger):
+def test_no_trial_ends_sooner_for_idle_places(ledger, edit):
+    edit("search: {trials: 4}\n", "")
     manifest = {"digits": {"shape": (1, 8, 8), "classes": 10}}
     estimate = Estimate.of(scheduler_of(ledger), ledger, manifest, slots=100)
     assert estimate.longest_hours == pytest.approx(estimate.core_hours / estimate.trials)

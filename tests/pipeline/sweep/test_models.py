@@ -66,8 +66,7 @@ def test_where_the_models_lie_is_written_down(ledger):
 
 @pytest.mark.slow
 def test_of_a_sweep_that_keeps_models_nothing_else_is_left_in_the_scratch(start, edit):
-    edit("trials: 0", "trials: 2")
-    edit("search:", "keep: models\nsearch:")
+    edit("evaluation:", "search: {trials: 2}\nkeep: models\nevaluation:")
     said = finished(start())
     assert "the final models are in .sweeps/models/; results/small/models.csv says which are whose" in said
     final = {row["key"]: row["seed"] for row in rows() if row["phase"] == "final"}

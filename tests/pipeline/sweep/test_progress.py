@@ -31,10 +31,10 @@ def test_trials_under_way_are_shown_with_their_rounds(ledger, capsys, monkeypatc
     progress = Progress("small", scheduler)
     monkeypatch.setattr("pipeline.sweep.progress.SECONDS_BETWEEN_LINES", 0)
     progress.update(2, stacks)
-    assert "0 of 32 trials, processes are starting" in capsys.readouterr().out
+    assert "0 of 48 trials, processes are starting" in capsys.readouterr().out
     heartbeat_writer(stacks[1])(1, 2, None)
     progress.update(2, stacks)
-    assert "0 of 32 trials, 2 under way (0 to 50 % of their rounds)" in capsys.readouterr().out
+    assert "0 of 48 trials, 2 under way (0 to 50 % of their rounds)" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_time_left_counts_what_is_under_way(ledger, capsys, clock):
     heartbeat_writer([second])(1, 2, None)
     clock.now = 150.0
     progress.update(1, [[second]])
-    assert "1 under way (50 % of their rounds), about 50 min 50 s left" in capsys.readouterr().out
+    assert "1 under way (50 % of their rounds), about 1 h 17 min left" in capsys.readouterr().out
 
 
 def test_time_left_does_not_count_as_fast_what_a_checkpoint_had(ledger, capsys, clock):
@@ -68,7 +68,7 @@ def test_time_left_does_not_count_as_fast_what_a_checkpoint_had(ledger, capsys, 
     scheduler.record(trial, fake_run(trial))
     clock.now = 50.0
     progress.update(1, [])
-    assert "1 of 32 trials, about 51 min 40 s left" in capsys.readouterr().out
+    assert "1 of 48 trials, about 1 h 18 min left" in capsys.readouterr().out
 
 
 def test_the_last_trial_takes_its_time_however_many_could_run_beside_it(ledger, capsys, clock):
@@ -79,6 +79,6 @@ def test_the_last_trial_takes_its_time_however_many_could_run_beside_it(ledger, 
         scheduler.record(trial, fake_run(trial))
     last = [scheduler.next()]
     progress.update(2, [last])
-    clock.now = 310.0
+    clock.now = 470.0
     progress.update(2, [last])
-    assert "31 of 32 trials, about 10.0 s left" in capsys.readouterr().out
+    assert "47 of 48 trials, about 10.0 s left" in capsys.readouterr().out

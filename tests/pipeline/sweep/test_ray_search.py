@@ -54,7 +54,9 @@ def test_a_trial_that_fails_does_not_fail_those_in_its_stack(job):
     assert "lr" in second["error"]
 
 
-def test_the_sweep_takes_note_of_every_trial_of_a_stack(ledger):
+def test_the_sweep_takes_note_of_every_trial_of_a_stack(ledger, edit):
+    edit("search: {trials: 4}\n", "")
+    edit("- fedavg\n", "- {method: fedprox, as: stronger, params: {mu: 1.0}}\n")
     scheduler = scheduler_of(ledger)
     scheduler.stacks = True
     search = tune.SchedulerSearcher(scheduler, {})

@@ -17,18 +17,19 @@ def keys(trials) -> list[str]:
     return [key for trial in trials for key in Trial.keys(trial)]
 
 
-def searched(scheduler) -> list[list[dict]]:
-    return [[item.params for item in cell.result(scheduler.outcomes).search] for cell in scheduler.cells]
+def searched(scheduler) -> list[tuple]:
+    results = [cell.result(scheduler.outcomes) for cell in scheduler.cells]
+    return [([(item.params, item.until, item.seed) for item in one.search], one.selection) for one in results]
 
 
 def test_every_cell_runs_its_search_and_both_configurations_with_all_seeds(ledger):
     trials = finish(scheduler := scheduler_of(ledger))
-    assert len(trials) == 4 * (4 + 2 * 2)  # cells x (search trials + two configurations x two seeds)
-    assert scheduler.ran == scheduler.total == scheduler.done == 32
+    assert len(trials) == 4 * (4 + 2 + 2 + 2 * 2)  # cells x (two rungs, finalists, both with two seeds)
+    assert scheduler.ran == scheduler.total == scheduler.done == 48
 
 
 def test_without_a_search_only_the_pinned_configuration_runs(ledger, edit):
-    edit("trials: 4", "trials: 0")
+    edit("search: {trials: 4}\n", "")
     assert len(finish(scheduler := scheduler_of(ledger))) == 4 * 2
     assert [cell.result(scheduler.outcomes).selected for cell in scheduler.cells] == [None] * 4
 
@@ -57,7 +58,7 @@ def test_a_killed_sweep_goes_on_and_tries_what_it_would_have_tried(project):
         trial = killed.next()
         killed.record(trial, fake_run(trial))
     resumed = scheduler_of(Ledger(SOURCES))
-    assert (len(finish(resumed)), resumed.served) == (32 - 19, 19)
+    assert (len(finish(resumed)), resumed.served) == (48 - 19, 19)
     assert searched(resumed) == searched(whole)
 
 
@@ -74,11 +75,11 @@ def test_a_changed_hyperparameter_of_one_method_runs_that_methods_trials_only(le
     assert len(finish(scheduler_of(Ledger(SOURCES)))) == 0
 
 
-def test_the_selected_configuration_is_the_best_on_validation_data(ledger):
+def test_the_selected_configuration_is_the_best_of_the_finalists_on_validation_data(ledger):
     finish(scheduler := scheduler_of(ledger))
     for cell in scheduler.cells:
         result = cell.result(scheduler.outcomes)
-        best = max(result.search, key=lambda item: item.value)
+        best = max((item for item in result.search if item.until == 2), key=lambda item: item.value)
         assert result.selected.trial == best.trial
         assert result.selected.lr == best.params["lr"]
         assert {row.phase for row in result.selected.rows} == {"final"}
@@ -89,13 +90,13 @@ def test_a_search_that_chooses_the_pinned_configuration_runs_it_once(ledger, edi
     finish(scheduler := scheduler_of(ledger))
     fedavg = scheduler.cells[0].result(scheduler.outcomes)
     assert fedavg.selected == fedavg.pinned
-    assert scheduler.cells[0].total == 4 + 2
+    assert scheduler.cells[0].total == 8 + 2
 
 
 def test_cells_with_one_configuration_in_two_rows_are_run_once(ledger, edit):
     edit("- fedavg\n", "- fedavg\n- {method: fedavg, as: again}\n")
     trials = finish(scheduler := scheduler_of(ledger))
-    assert len(keys(trials)) == len(set(keys(trials))) == 32
+    assert len(keys(trials)) == len(set(keys(trials))) == 48
     first, second = (cell.result(scheduler.outcomes) for cell in scheduler.cells[:2])
     assert first.pinned == second.pinned
 
@@ -105,10 +106,11 @@ def test_seeds_are_handed_out_together_where_a_device_runs_them_side_by_side(led
     scheduler.stacks = True
     finals = [trial for trial in finish(scheduler) if trial.phase == "final"]
     assert {trial.seeds for trial in finals} == {(0, 1)}
-    assert scheduler.ran == 32
+    assert scheduler.ran == 48
 
 
-def test_what_differs_in_numbers_alone_is_handed_out_for_one_stack(ledger):
+def test_what_differs_in_numbers_alone_is_handed_out_for_one_stack(ledger, edit):
+    edit("- fedavg\n", "- {method: fedprox, as: stronger, params: {mu: 1.0}}\n")
     scheduler = scheduler_of(ledger)
     scheduler.stacks = True
     stacks = []
@@ -117,8 +119,9 @@ def test_what_differs_in_numbers_alone_is_handed_out_for_one_stack(ledger):
         for trial in stack:
             scheduler.record(trial, fake_run(trial))
     handed_out = [key for stack in stacks for key in keys(stack)]
-    assert len(handed_out) == len(set(handed_out)) == scheduler.total == 32
-    assert max(map(len, stacks)) == 2  # the search asks for two at a time
+    assert len(handed_out) == len(set(handed_out)) == scheduler.total
+    assert [len(stack) for stack in stacks if stack[0].phase == "final"][:2] == [2, 2]
+    assert {len(stack) for stack in stacks if stack[0].phase == "search"} == {1}
     for stack in stacks:
         assert stackable([Config.from_dict(trial.config) for trial in stack])
         assert len({(trial.phase, trial.setting, trial.seeds) for trial in stack}) == 1
@@ -185,15 +188,15 @@ def test_rows_and_cells_are_announced_once_each(ledger):
         ended.append(result.cell)
 
     finish(scheduler_of(ledger, on_record=on_record, on_cell=on_cell))
-    assert len(rows) == len(set(rows)) == 32
+    assert len(rows) == len(set(rows)) == 48
     assert sorted(ended) == ["dir/fedavg", "dir/fedprox", "two/fedavg", "two/fedprox"]
     scheduler_of(Ledger(SOURCES), on_record=on_record, on_cell=on_cell)
-    assert [from_ledger for _, _, from_ledger in rows] == [False] * 32 + [True] * 32
+    assert [from_ledger for _, _, from_ledger in rows] == [False] * 48 + [True] * 48
 
 
 def test_rows_that_share_a_simulation_count_it_once(ledger, edit):
     edit("- fedavg\n", "- fedavg\n- {method: fedavg, as: mean, evaluation: {metric: client_mean}}\n")
-    edit("search: {trials: 4, batch: 2}\n", "")
+    edit("search: {trials: 4}\n", "")
     scheduler = scheduler_of(ledger)
     assert len(scheduler.cells) == 6
     assert (scheduler.done, scheduler.total) == (0, 8)  # two settings, two configurations, two seeds
@@ -213,7 +216,7 @@ def with_a_first_round(record, moments):
 
 
 def test_the_best_of_a_moment_that_was_evaluated_in_the_end_only_is_run_again(ledger, edit):
-    edit("trials: 4", "trials: 0")
+    edit("search: {trials: 4}\n", "")
     finish(scheduler_of(ledger), run_at_its_moments)
     edit("every: 1", "every: 1, moment: post_local")
     assert scheduler_of(Ledger(SOURCES)).finished  # the last evaluation has every moment
@@ -224,7 +227,7 @@ def test_the_best_of_a_moment_that_was_evaluated_in_the_end_only_is_run_again(le
 
 
 def test_a_simulation_that_two_cells_share_is_evaluated_at_the_moments_of_both(ledger, edit):
-    edit("trials: 4", "trials: 0")
+    edit("search: {trials: 4}\n", "")
     edit(
         "- {method: fedprox, params: {mu: 0.1}}",
         "- {method: fedavg, as: local, evaluation: {moment: post_local}}",

@@ -4,110 +4,163 @@ from __future__ import annotations
 
 from statistics import median
 
+import pytest
+
 from pfl.config import Config
+from pfl.methods import METHODS
 from pfl.validation import validated
-from pipeline.sweep.search import WORST, Study, configured, space
+from pipeline.spec.search import Search
+from pipeline.store.results import Comparison
+from pipeline.sweep.halving import Plan
+from pipeline.sweep.search import Study, on_validation, plan_of, planned, search, selected
+
+TEN = Search(trials=10)
 
 
 def pinned(method: str = "fedprox", **hyperparameters) -> Config:
-    return validated(Config(method=method, hyperparameters=hyperparameters, lr=0.05))
+    return validated(Config(method=method, hyperparameters=hyperparameters, lr=0.05, rounds=20))
 
 
-def asked(study: Study, objective=lambda params: params["lr"]) -> list[dict]:
-    while not study.complete:
-        study.tell([objective(params) for params in study.ask()])
+def asked(study: Study, trials: int = 9, objective=lambda params: params["lr"]) -> list[dict]:
+    """The parameters of so many trials, in rounds of three, each trained to the end."""
+    for _ in range(trials // 3):
+        for trial in study.ask(3):
+            study.tell(trial, 20, objective(study.asked[trial]), ended=True)
     return study.asked
 
 
+def selection(study: Study, plan: Plan, value) -> tuple[list, object]:
+    """All steps of a search and what it selects, where ``value(trial, seed)`` is the accuracy."""
+    steps, found = search(study, plan), []
+    try:
+        batch = next(steps)
+        while True:
+            found += batch
+            batch = steps.send([value(step.trial, step.seed) for step in batch])
+    except StopIteration as end:
+        return found, end.value
+
+
 def test_the_pinned_configuration_is_tried_first():
-    assert Study(pinned(mu=0.3), trials=9, batch=3, seed=0).ask()[0] == {"lr": 0.05, "mu": 0.3}
+    study = Study(pinned(mu=0.3), TEN)
+    study.ask(3)
+    assert study.asked[0] == {"lr": 0.05, "mu": 0.3}
+    assert study.config(0) == pinned(mu=0.3)
 
 
 def test_the_same_study_asked_again_tries_the_same():
-    first, again = (asked(Study(pinned(), trials=9, batch=3, seed=0)) for _ in range(2))
+    first, again = (asked(Study(pinned(), TEN)) for _ in range(2))
     assert first == again
-    assert asked(Study(pinned(), trials=9, batch=3, seed=1)) != first
+    assert asked(Study(pinned(), Search(trials=10, seed=1))) != first
 
 
-def test_after_a_third_of_the_trials_the_sampler_follows_what_it_was_told():
-    up = asked(Study(pinned("local"), 18, 3, 0), lambda params: params["lr"])
-    down = asked(Study(pinned("local"), 18, 3, 0), lambda params: -params["lr"])
+def test_after_the_random_trials_the_sampler_follows_what_it_was_told():
+    up = asked(Study(pinned("local"), TEN), 18, lambda params: params["lr"])
+    down = asked(Study(pinned("local"), TEN), 18, lambda params: -params["lr"])
     assert up[:6] == down[:6]
     assert median(params["lr"] for params in up[6:]) > 5 * median(params["lr"] for params in down[6:])
 
 
-def test_the_last_batch_is_as_small_as_the_budget_says():
-    study = Study(pinned(), trials=4, batch=3, seed=0)
-    sizes = []
-    while not study.complete:
-        batch = study.ask()
-        sizes.append(len(batch))
-        study.tell([1.0] * len(batch))
-    assert sizes == [3, 1]
+def test_a_trial_that_stopped_early_counts_less_than_one_that_went_on():
+    def told(stopped: float) -> list[dict]:
+        study = Study(pinned("local"), TEN)
+        for _ in range(6):
+            for trial in study.ask(3):
+                early = study.asked[trial]["lr"] > stopped
+                study.tell(trial, 5 if early else 20, 90.0 if early else 50.0, ended=True)
+        return study.asked[6:]
+
+    assert max(params["lr"] for params in told(0.02)) < 0.1
 
 
 def test_everything_tried_is_a_valid_configuration_of_the_method():
     for method in ("local", "fedrep", "pfedsim", "fedsimsup"):
-        config = pinned(method)
-        for params in asked(Study(config, 9, 3, 0)):
-            tried = configured(config, params)
+        study = Study(pinned(method), TEN)
+        asked(study)
+        for trial, params in enumerate(study.asked):
+            tried = study.config(trial)
             assert tried.lr == params["lr"]
-            assert tried.hyperparameters.keys() == config.hyperparameters.keys()
-
-
-def test_ranges_are_widened_to_hold_the_pinned_values():
-    found = space(pinned(mu=50.0))
-    assert found["mu"].high == 50.0
+            assert tried.hyperparameters.keys() == pinned(method).hyperparameters.keys()
 
 
 def test_a_pinned_value_that_a_logarithmic_scale_cannot_hold_is_tried_first_all_the_same():
-    study = Study(pinned(mu=0), trials=3, batch=3, seed=0)
-    batch = study.ask()
-    assert batch[0]["mu"] == 0
-    assert all(params["mu"] > 0 for params in batch[1:])
-    study.tell([3.0, 2.0, 1.0])
-    assert study.best() == 0
-
-
-def test_the_best_of_equals_is_the_earliest_and_a_failed_trial_is_never_it():
-    study = Study(pinned(), trials=4, batch=4, seed=0)
-    study.ask()
-    study.tell([None, 80.0, 80.0, WORST])
-    assert study.best() == 1
-
-
-def test_a_search_in_which_everything_failed_selects_nothing():
-    study = Study(pinned(), trials=2, batch=2, seed=0)
-    study.ask()
-    study.tell([None, None])
-    assert study.best() is None
-
-
-def test_a_table_narrows_a_range_but_never_below_the_pinned_value():
-    found = space(pinned(mu=0.3), {"mu": [0.01, 0.1]})["mu"]
-    assert (found.low, found.high) == (0.01, 0.3)
-
-
-def test_what_has_no_effect_under_the_pinned_choice_is_not_searched():
-    def names(method, **hyperparameters):
-        return set(space(pinned(method, **hyperparameters))) - {"lr"}
-
-    assert names("fedamp") == {"mu", "kappa", "scale"}
-    assert names("fedamp", form="heur") == {"mu"}
-    assert names("perfedavg", variant="hf") - names("perfedavg", variant="fo") == {"delta"}
+    study = Study(pinned(mu=0), TEN)
+    study.ask(3)
+    assert study.asked[0]["mu"] == 0
+    assert all(params["mu"] > 0 for params in study.asked[1:])
+    for trial in range(3):
+        study.tell(trial, 20, 50.0, ended=True)
 
 
 def test_a_condition_on_what_is_searched_too_is_looked_at_in_every_trial():
-    trials = asked(Study(pinned("clusterfl", eps1=0.7), 30, 3, 0))
+    study = Study(pinned("clusterfl", eps1=0.7), TEN)
+    trials = asked(study, 30)
     assert {params["thresholds"] for params in trials} == {"absolute", "relative"}
     for params in trials:
         assert ("eps1" in params) == ("eps2" in params) == (params["thresholds"] == "relative")
-    absolute = next(params for params in trials if params["thresholds"] == "absolute")
-    assert configured(pinned("clusterfl", eps1=0.7), absolute).hyperparameters["eps1"] == 0.7
+    absolute = next(n for n, params in enumerate(trials) if params["thresholds"] == "absolute")
+    assert study.config(absolute).hyperparameters["eps1"] == 0.7
 
 
 def test_a_conditional_search_asked_again_tries_the_same():
-    first, again = (asked(Study(pinned("fedasync"), 18, 3, 0)) for _ in range(2))
+    first, again = (asked(Study(pinned("fedasync"), TEN), 18) for _ in range(2))
     assert first == again
     needed = {"constant": set(), "polynomial": {"a"}, "hinge": {"a", "b"}}
     assert all(params.keys() & {"a", "b"} == needed[params["staleness"]] for params in first)
+
+
+@pytest.mark.parametrize("method", ["pfedsim", "fedap"])
+def test_a_method_with_a_warm_up_is_compared_after_it(method):
+    plan = plan_of(pinned(method, rho=0.5), Search(budget=4), [0, 1])
+    assert plan.rungs == (15, 20)
+    study = Study(pinned(method, rho=0.5), TEN)
+    study.ask(6)
+    for trial in range(6):
+        rho = study.config(trial).hyperparameters["rho"]
+        assert study.warm_up(trial) == METHODS[method](rho=rho).warm_up(20)
+
+
+def test_finalists_and_the_pinned_configuration_are_compared_on_all_seeds():
+    plan = Plan((5, 10, 20), (3, 4, 5), budget=200)
+    steps, found = selection(Study(pinned(), TEN), plan, lambda trial, seed: 50.0 + trial + seed)
+    compared = [step for step in steps if step.seed != 3]
+    assert {step.trial for step in compared} == {0, *(one.trial for one in found.comparisons)}
+    assert len(compared) == 3 * 2
+    assert all((step.after, step.until) == (0, 20) for step in compared)
+
+
+def test_the_pinned_configuration_stays_unless_the_gain_exceeds_its_standard_error():
+    noisy = selected({0: [50.0, 60.0, 70.0], 4: [59.0, 60.0, 66.0]})
+    assert noisy.trial == 0
+    assert noisy.comparisons[0].gain == pytest.approx(5 / 3)
+    assert noisy.comparisons[0].error == pytest.approx(3.844, abs=1e-3)
+    assert selected({0: [50.0, 60.0, 70.0], 4: [51.0, 61.5, 72.0]}).trial == 4
+    assert selected({0: [50.0, 60.0], 4: [50.0, 60.0]}).trial == 0
+
+
+def test_of_convincing_finalists_the_one_with_the_largest_gain_is_selected():
+    found = selected({0: [50.0, 60.0], 4: [51.0, 61.0], 7: [55.0, 66.0], 8: [90.0, None]})
+    assert found.trial == 7
+    assert found.comparisons == (Comparison(4, 1.0, 0.0), Comparison(7, 5.5, 0.5))
+
+
+def test_a_search_in_which_everything_failed_stays_with_the_pinned_configuration():
+    steps, found = selection(Study(pinned(), TEN), Plan((5, 20), (0, 1), trials=4), lambda *_: None)
+    assert (found.trial, found.comparisons) == (0, ())
+    assert {step.until for step in steps} == {5}
+
+
+def test_a_plan_says_beforehand_what_it_comes_to():
+    plan = Plan((5, 10, 20), (0, 1, 2), budget=200)
+    steps, _ = selection(Study(pinned(), TEN), plan, lambda trial, _: float(trial))
+    assert [(s.after, s.until) for s in planned(plan)] == [(s.after, s.until) for s in steps]
+
+
+@pytest.mark.parametrize(("images", "batch_size"), [(90, 32), (64, 32), (96, 32), (160, 16), (30, 10)])
+def test_validation_takes_as_many_steps_as_the_final_training_and_no_ragged_one(images, batch_size):
+    config = on_validation(validated(Config(batch_size=batch_size)), 0.2)
+    left = images - int(0.2 * images)
+    assert config.validation == 0.2
+    assert -(-left // config.batch_size) == -(-images // batch_size)
+    ragged, final = left % config.batch_size, images % batch_size
+    assert not ragged or ragged >= 0.6 * (final or batch_size)

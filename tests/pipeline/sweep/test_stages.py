@@ -39,7 +39,7 @@ def test_the_manifest_says_what_the_data_are(data):
 
 def test_the_manifest_names_data_sets_of_other_columns_that_are_not_here(project, edit):
     edit('  two: "pathological:2"', '  two: {partition: "pathological:2", dataset: mnist}')
-    edit("search: {trials: 4, batch: 2}", "")
+    edit("search: {trials: 4}", "")
     (project / "params.yaml").write_text("tables: [small]\nsubset: {settings: [dir]}\n")
     stages.download("small")
     assert json.loads((project / "data/manifests/small.json").read_text())["absent"] == ["mnist"]
@@ -66,7 +66,7 @@ def test_the_same_partition_gives_the_same_files(data):
 def divided_by_seed(data, edit) -> Path:
     """One setting, without a search, with a partition for each of its seeds 0 and 1."""
     edit('  dir: "dirichlet:0.5"\n  two: "pathological:2"', '  dir: "dirichlet:0.5,seed=run"')
-    edit("search: {trials: 4, batch: 2}\n", "")
+    edit("search: {trials: 4}\n", "")
     stages.partition("small")
     return data
 
@@ -141,28 +141,31 @@ def test_results_that_are_damaged_are_one_line(project, command, content):
         pfl(*command, "small")
 
 
-def test_trials_go_to_another_machine_and_their_rows_come_back(data, edit):
-    edit("batch: 2", "batch: 4")
+def test_trials_go_to_another_machine_and_their_rows_come_back(data):
     stages.partition("small")
-    # Of each cell the pinned configuration and the whole search, then what the search has chosen.
-    pfl("trials", "small", "first.jsonl")
-    trials = [json.loads(line) for line in (data / "first.jsonl").read_text().splitlines()]
-    assert len(trials) == 4 * (1 + 4)
-    assert {tuple(trial["seeds"]) for trial in trials if trial["phase"] == "final"} == {(0, 1)}
-    pfl("run-trials", "first.jsonl", "--rows", "rows.jsonl")
-    assert pfl("ledger", "import", "rows.jsonl") == "24 rows are new\n"
-    pfl("trials", "small", "second.jsonl")
-    second = [json.loads(line) for line in (data / "second.jsonl").read_text().splitlines()]
-    assert {trial["phase"] for trial in second} == {"final"}
-    pfl("run-trials", "second.jsonl", "--rows", "rows.jsonl")
-    pfl("ledger", "import", "rows.jsonl")
-    assert pfl("trials", "small", "third.jsonl").startswith("0 trials in third.jsonl")
+
+    def batch() -> list[dict]:
+        pfl("trials", "small", "trials.jsonl")
+        trials = [json.loads(line) for line in (data / "trials.jsonl").read_text().splitlines()]
+        pfl("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
+        pfl("ledger", "import", "rows.jsonl")
+        return trials
+
+    # Of each cell the pinned configuration with both seeds, and the first rung of the search.
+    first = batch()
+    assert [tuple(trial["seeds"]) for trial in first if trial["phase"] == "final"] == [(0, 1)] * 4
+    assert [trial["until"] for trial in first if trial["phase"] == "search"] == [1] * 4 * 4
+    # Then the second rung, and the finalists with the second seed.
+    assert [(trial["until"], trial["seeds"]) for trial in batch()] == [(None, [0])] * 4 * 2
+    assert [(trial["until"], trial["seeds"]) for trial in batch()] == [(None, [1])] * 4 * 2
+    assert {trial["phase"] for trial in batch()} <= {"final"}
+    assert pfl("trials", "small", "trials.jsonl").startswith("0 trials in trials.jsonl")
 
 
 @pytest.mark.usefixtures("data")
 def test_a_simulation_that_rows_share_goes_there_once_and_serves_them_all(edit):
     edit("- {method: fedprox, params: {mu: 0.1}}", "- {method: fedavg, as: again}")
-    edit("search: {trials: 4, batch: 2}\n", "")
+    edit("search: {trials: 4}\n", "")
     stages.partition("small")
     assert pfl("trials", "small", "trials.jsonl").endswith(
         "2 trials in trials.jsonl; 0 of 4 simulations are done\n"
@@ -189,7 +192,7 @@ def test_tables_are_listed_with_their_size(project, monkeypatch):
     monkeypatch.setenv("PFL_CACHE", str(project / "cache"))
     line = pfl("tables").splitlines()[1]
     # Of 5 clients, 2 train in each of the 2 rounds.
-    assert line.split(maxsplit=6) == ["small", "4", "32", "128", "?", "?", "A table for tests"]
+    assert line.split(maxsplit=6) == ["small", "4", "44", "176", "?", "?", "A table for tests"]
 
 
 def test_tables_and_figures_are_listed_in_the_root_of_the_project_only(tmp_path, monkeypatch):
@@ -209,4 +212,4 @@ def test_no_command_s_summary_is_cut():
 
 def test_a_check_prints_and_writes_what_it_found(project):
     said = pfl("check", "--out", "data/check.txt")
-    assert said == "small: 4 cells, at most 32 trials\n" == (project / "data/check.txt").read_text()
+    assert said == "small: 4 cells, at most 44 full runs\n" == (project / "data/check.txt").read_text()

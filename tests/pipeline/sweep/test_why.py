@@ -18,7 +18,7 @@ LOCAL = Path(".sweeps/ledger/small.jsonl")
 @pytest.fixture
 def small(edit) -> None:
     """The table without a search: 2 settings, 2 rows, 2 seeds."""
-    edit("search: {trials: 4, batch: 2}\n", "")
+    edit("search: {trials: 4}\n", "")
 
 
 @pytest.fixture

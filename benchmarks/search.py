@@ -1,0 +1,99 @@
+"""Whether accuracy on validation data ranks configurations as accuracy on test data does.
+
+`python -m benchmarks.search` trains configurations of four methods three times each, on the digits: as the
+final training, and as a search does, with minibatches of the full size and with smaller ones. It writes
+`reports/engineering/search/`.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from pathlib import Path
+
+from scipy.stats import spearmanr
+from tqdm import tqdm
+
+from pfl.config import Config
+from pfl.data.dataset import load
+from pfl.data.partition import make_partition
+from pfl.files import write_text
+from pfl.simulation import simulate
+from pfl.validation import validated
+from pipeline.spec.search import Search
+from pipeline.sweep.search import Study, on_validation
+
+FOLDER = Path("reports/engineering/search")
+METHODS = ("fedavg", "fedper", "fedrep", "pfedsim")
+PARTITION = "dirichlet:0.1,min=10,test=0.25,seed=7"
+CLIENTS = 20
+CONFIGURATIONS = 10
+"""Of each method: drawn at random by the sampler of the search."""
+SHARE = 0.2
+BATCHES = ("full batches", "smaller batches")
+
+
+def measure() -> list[dict[str, object]]:
+    """One row per configuration: its accuracy on test data, and on validation data with either batch size."""
+    dataset = load("digits", progress=False)
+    partition = make_partition(PARTITION, dataset, CLIENTS)
+
+    def accuracy(config: Config) -> float:
+        (result,) = simulate(config, dataset, partition)
+        return result.metrics.reached().last if result.metrics.diverged_at is None else 0.0
+
+    rows: list[dict[str, object]] = []
+    for method in METHODS:
+        pinned = validated(Config(method=method, participation=0.3, rounds=20, batch_size=32, lr=0.2))
+        study = Study(pinned, Search(trials=CONFIGURATIONS))
+        for trial in tqdm(study.ask(CONFIGURATIONS), desc=method, disable=None):
+            config = study.config(trial)
+            rows.append(
+                {
+                    "method": method,
+                    "lr": config.lr,
+                    "test": accuracy(config),
+                    "full batches": accuracy(dataclasses.replace(config, validation=SHARE)),
+                    "smaller batches": accuracy(on_validation(config, SHARE)),
+                }
+            )
+    return rows
+
+
+def correlations(rows: list[dict[str, object]]) -> dict[str, tuple[float, float]]:
+    """Spearman's rank correlation with the test accuracy, by method, for full and for smaller minibatches."""
+    found = {}
+    for method in METHODS:
+        own = [row for row in rows if row["method"] == method]
+        test, full, smaller = ([row[name] for row in own] for name in ("test", *BATCHES))
+        found[method] = (float(spearmanr(test, full)[0]), float(spearmanr(test, smaller)[0]))
+    return found
+
+
+def main() -> None:
+    """Measure, and write the report with its rows."""
+    rows = measure()
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(FOLDER / "bias.csv", text.getvalue())
+    lines = [
+        f"| {method} | {full:.3f} | {smaller:.3f} |" for method, (full, smaller) in correlations(rows).items()
+    ]
+    heading = f"""# Validation accuracy of a search
+
+Spearman's rank correlation of validation and test accuracy over {CONFIGURATIONS} configurations of each
+method: digits, `{PARTITION}`, {CLIENTS} clients, 20 rounds, minibatches of 32, one seed. A search
+holds out {SHARE:.0%} of each client's training samples. [bias.csv](bias.csv) has the rows;
+`python -m benchmarks.search` measures anew.
+
+| Method | Full minibatches | Smaller by the same share |
+| --- | ---: | ---: |
+"""
+    write_text(FOLDER / "README.md", heading + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""`from_samples`: a data set out of images and labels in memory, as torch and Hugging Face have them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pfl.data.cache import content_checksum
+from pfl.data.dataset import Dataset
+from pfl.errors import InvalidInput
+
+IMAGE, LABEL = ("image", "img"), ("label", "labels")
+"""Names under which a sample that is a mapping may have them."""
+
+
+def from_samples(samples: Any, size: tuple[int, int] | None = None) -> Dataset:
+    """A data set out of a map-style `torch.utils.data.Dataset`, a Hugging Face ``Dataset``, or a list.
+
+    >>> images = np.zeros((6, 8, 8), np.uint8)
+    >>> from_samples(list(zip(images, [0, 1] * 3))).shape
+    (1, 8, 8)
+
+    Args:
+        samples: has a length and gives by index ``(image, label)`` or a mapping with ``image`` and ``label``.
+            An image is a Pillow image, uint8 (H, W), (H, W, C) or (C, H, W), or floats in [0, 1] of these
+            shapes, as ``ToTensor`` gives them. All samples are training samples; a partition divides them.
+        size: height and width to which images are resized, by Lanczos' filter.
+
+    Raises:
+        InvalidInput: a sample is of another form, or the images have several sizes.
+    """
+    images, labels = [], []
+    for i in range(len(samples)):
+        image, label = _parts(samples[i], i)
+        images.append(_pixels(image, i, size))
+        labels.append(int(label))
+    shapes = sorted({image.shape for image in images})
+    if len(shapes) != 1:
+        found = " and ".join("x".join(map(str, shape)) for shape in shapes) or "none"
+        raise InvalidInput("dataset", found, "images of one shape (size=(height, width) resizes them)")
+    return _dataset(np.stack(images), np.array(labels, np.int64), _classes(samples, max(labels) + 1))
+
+
+def _parts(sample: Any, place: int) -> tuple[Any, Any]:
+    if isinstance(sample, Mapping):
+        image = next((sample[name] for name in IMAGE if name in sample), None)
+        label = next((sample[name] for name in LABEL if name in sample), None)
+        if image is not None and label is not None:
+            return image, label
+    elif isinstance(sample, tuple | list) and len(sample) == 2:
+        return sample[0], sample[1]
+    raise InvalidInput("dataset", f"sample {place}", "(image, label), or a mapping with image and label")
+
+
+def _pixels(image: Any, place: int, size: tuple[int, int] | None) -> np.ndarray:
+    """(C, H, W), uint8."""
+    from PIL import Image
+
+    if isinstance(image, Image.Image):
+        image = image.convert("L" if image.mode in ("1", "L") else "RGB")
+    pixels = np.asarray(image)
+    if pixels.dtype.kind == "f" and pixels.min() >= 0 and pixels.max() <= 1:
+        pixels = np.rint(pixels * 255).astype(np.uint8)
+    if pixels.ndim == 2:
+        pixels = pixels[None]
+    elif pixels.ndim == 3 and pixels.shape[0] not in (1, 3):
+        pixels = pixels.transpose(2, 0, 1)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[0] not in (1, 3):
+        accepted = "an image of uint8 or of floats in [0, 1], with 1 or 3 channels"
+        raise InvalidInput("dataset", f"sample {place}", accepted)
+    if size and pixels.shape[1:] != size:
+        scaled = [Image.fromarray(channel).resize(size[::-1], Image.Resampling.LANCZOS) for channel in pixels]
+        pixels = np.stack([np.asarray(channel) for channel in scaled])
+    return pixels
+
+
+def _classes(samples: Any, least: int) -> tuple[str, ...]:
+    """The names that torchvision or Hugging Face know, else the numbers."""
+    features = getattr(samples, "features", None) or {}
+    hugging = next((getattr(features[name], "names", None) for name in LABEL if name in features), None)
+    names = getattr(samples, "classes", None) or hugging or range(least)
+    if len(names) < least:
+        raise InvalidInput(
+            "dataset", f"label {least - 1}", f"labels below {len(names)}, the number of classes"
+        )
+    return tuple(map(str, names))
+
+
+def _dataset(images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...]) -> Dataset:
+    if labels.min() < 0:
+        raise InvalidInput("dataset", f"label {labels.min()}", "labels from 0 on")
+    digest = hashlib.sha256(json.dumps([images.shape, classes]).encode())
+    digest.update(images.tobytes() + labels.astype("<i8").tobytes())
+    scaled = images.astype(np.float32) / 255
+    return Dataset(
+        name="samples",
+        images=images,
+        labels=labels,
+        classes=classes,
+        n_train=len(labels),
+        checksum=digest.hexdigest(),
+        mean=tuple(scaled.mean((0, 2, 3), dtype=np.float64).tolist()),
+        std=tuple(scaled.std((0, 2, 3), dtype=np.float64).tolist()),
+        source={"kind": "samples", "files": []},
+        content=content_checksum(images, labels, len(labels)),
+    )

@@ -1,0 +1,86 @@
+"""One seed of one configuration under way: its federation, its history, and what it results in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from pfl.engine import checkpoint
+from pfl.engine.evaluation import Known, evaluate
+from pfl.engine.method import Method
+from pfl.engine.metrics import ClientResult, Evaluated, Metrics
+from pfl.engine.server import Server
+
+_PLAIN = ("per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "measurements")
+"""Attributes that a checkpoint stores as they are."""
+
+
+@dataclass
+class SeedRun:
+    """One seed of one configuration under way."""
+
+    method: Method
+    server: Server
+    history: list[Evaluated] = field(default_factory=list)
+    per_client: Tensor | None = None
+    bytes_down: int = 0
+    bytes_up: int = 0
+    losses: list[float] = field(default_factory=list)  # of the rounds since the last evaluation
+    diverged_at: int | None = None
+    known: Known = field(default_factory=dict)
+    measurements: list[Any] = field(default_factory=list)
+
+    def state(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        history = [entry.to_json() for entry in self.history]
+        return {**checkpoint.server_state(self.server), **plain, "history": history}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        checkpoint.restore_server(self.server, state)
+        for name in _PLAIN:
+            setattr(self, name, state[name])
+        self.history = list(map(Evaluated.from_json, state["history"]))
+
+    def evaluate(self, chosen: Sequence[str] = ()) -> None:
+        """Add the evaluation of this round, at the moments ``chosen`` or else at all, to the history."""
+        scores, groups, self.per_client = evaluate(self.server, self.method, self.known, chosen)
+        self.history.append(
+            Evaluated(
+                round=self.server.round,
+                moments=scores,
+                train_loss=sum(self.losses) / len(self.losses),
+                bytes_down=self.bytes_down,
+                bytes_up=self.bytes_up,
+                groups=groups,
+            )
+        )
+        self.losses = []
+
+    def metrics(self) -> Metrics:
+        """The results after the last evaluation."""
+        federation = self.server.federation
+        assert self.per_client is not None
+        per_client = tuple(
+            ClientResult(
+                client=client,
+                train=len(federation.train[client]),
+                test=len(federation.test[client]),
+                accuracy=None if math.isnan(accuracy) else accuracy,
+            )
+            for client, accuracy in enumerate(self.per_client.tolist())
+        )
+        similarities = self.server.config.observe == "similarities" and self.measurements
+        return Metrics(
+            headline=self.method.headline,
+            rounds=tuple(self.history),
+            per_client=per_client,
+            bytes_down=self.bytes_down,
+            bytes_up=self.bytes_up,
+            pretrained=self.server.program.net.pretrained,
+            similarities=self.measurements[-1] if similarities else None,
+            diverged_at=self.diverged_at,
+        )

@@ -1,0 +1,17 @@
+"""What methods do, in groups: the names that `Method.family` has here, for lists and documentation."""
+
+from __future__ import annotations
+
+FAMILIES = {
+    "baseline": "No personalisation, or no federation.",
+    "local objective": "One global model; the clients' local objective keeps them from drifting apart.",
+    "server optimisation": "One global model; the server does more than average.",
+    "personal layers": "Clients share a part of the network and keep the rest to themselves.",
+    "personal model": "Clients train a model of their own beside the global one.",
+    "mixing": "Each client gets its own mixture of the clients' models.",
+    "knowledge transfer": "Features, class prototypes, generators or predictions teach the clients.",
+    "clustering": "Clients in groups that share a model.",
+    "meta-learning": "One global model that a few local steps personalise.",
+    "asynchronous": "Some clients' models arrive rounds later.",
+}
+"""Name of a family to what its methods have in common, in the order of the documentation."""

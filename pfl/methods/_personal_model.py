@@ -1,0 +1,28 @@
+"""A personal model beside the global one: a second network of each client, which is never sent."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Client
+    from pfl.models._network import Network
+
+NAME = "personal"
+"""The submodule of the client's network that is the personal model; a tensor ``X`` has its twin in
+``personal.X``."""
+
+
+def with_personal_model(network: Network) -> Network:
+    """``network`` with a copy of itself as its personal model."""
+    network.add_module(NAME, copy.deepcopy(network))
+    return network
+
+
+def personal_logits(client: Client, x: Tensor) -> Tensor:
+    """Logits (B, classes) of the personal model."""
+    logits: Tensor = client.net.get_submodule(NAME)(x)
+    return logits

@@ -1,0 +1,71 @@
+"""Server optimisers: the server takes the participants' mean change as a gradient (Reddi et al.)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.method import Method
+from pfl.engine.mixing import Mixing
+from pfl.hyper import hyper
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class ServerOptimiser(Method):
+    """Base: x <- x + eta d, with the direction d that the optimiser makes of Delta = sum_i p_i (y_i - x).
+
+    The p_i are FedAvg's weights. Batch norm's statistics are averaged.
+    """
+
+    server_lr: float = hyper(1.0, "eta: learning rate of the server", low=0.0, search=(0.1, 3.0), log=True)
+
+    def initialise(self, server: Server) -> None:
+        for name in server.groups.trainable:
+            server.state[f"mean.{name}"] = torch.zeros_like(server.bank[name][:1])
+
+    def aggregate(self, server: Server) -> Mixing:
+        average, moved = server.average(), {}
+        for name in server.groups.trainable:
+            start = server.received[name][:1]  # all participants received the same
+            change = server.averaged(name, average) - start
+            moved[name] = start + self.server_lr * self.direction(server, name, change)
+        return {"all": average, **moved}
+
+    @abstractmethod
+    def direction(self, server: Server, name: str, change: Tensor) -> Tensor:
+        """d of one tensor (1, *shape), from Delta; the optimiser's state changes."""
+
+
+@dataclass(frozen=True)
+class AdaptiveOptimiser(ServerOptimiser):
+    """Base: d = m / (sqrt(v) + tau), with m <- beta_1 m + (1 - beta_1) Delta and v from Delta^2.
+
+    v is tau^2 at first. There is no bias correction.
+    """
+
+    server_lr: float = hyper(0.1, "eta: learning rate of the server", low=0.0, search=(1e-3, 1.0), log=True)
+    beta1: float = hyper(0.9, "decay of the mean of changes", low=0.0, high=0.9999)
+    beta2: float = hyper(0.99, "decay of the mean of squared changes", low=0.0, high=0.9999)
+    tau: float = hyper(1e-3, "adaptivity; smaller is more adaptive", low=1e-9, search=(1e-5, 1e-1), log=True)
+
+    def initialise(self, server: Server) -> None:
+        super().initialise(server)
+        for name in server.groups.trainable:
+            server.state[f"square.{name}"] = torch.full_like(server.bank[name][:1], self.tau**2)
+
+    def direction(self, server: Server, name: str, change: Tensor) -> Tensor:
+        mean, square = server.state[f"mean.{name}"], server.state[f"square.{name}"]
+        mean.lerp_(change, 1 - self.beta1)
+        square.copy_(self.squares(square, change.square()))
+        return mean / (square.sqrt() + self.tau)
+
+    @abstractmethod
+    def squares(self, old: Tensor, new: Tensor) -> Tensor:
+        """v from its ``old`` value and Delta^2."""

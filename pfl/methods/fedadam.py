@@ -1,0 +1,33 @@
+"""FedAdam: FedAvg with Adam on the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.methods._server_optimiser import AdaptiveOptimiser
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class FedAdam(AdaptiveOptimiser):
+    """The server moves by eta m / (sqrt(v) + tau), with Delta the participants' mean change and
+
+        m <- beta_1 m + (1 - beta_1) Delta,    v <- beta_2 v + (1 - beta_2) Delta^2.
+
+    There is no bias correction; v is tau^2 at first.
+
+    Source: Reddi et al., ICLR 2021, https://arxiv.org/abs/2003.00295, Algorithm 2.
+    State: ``server.state["mean.NAME"]`` (1, *shape), m; ``square.NAME`` (1, *shape), v.
+    Evaluated: the global model, without fine-tuning.
+    Differs from the authors: the change is averaged by training samples, as in their experiments (in
+        Algorithm 2 uniformly); they tune eta and tau for each data set, so the defaults are one point of
+        their grids. Batch norm's statistics are averaged.
+    """
+
+    family = "server optimisation"
+
+    def squares(self, old: Tensor, new: Tensor) -> Tensor:
+        return old.lerp(new, 1 - self.beta2)

@@ -1,0 +1,85 @@
+"""FedALA: each client mixes the global model with its own, element by element, before it trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.method import Method, Phase
+from pfl.engine.mixing import Mixing
+from pfl.hyper import hyper
+from pfl.lazy import torch
+from pfl.methods._stages import stages
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client, Step
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class FedALA(Method):
+    """FedAvg in which a client starts from a mixture of its own last layers and the global ones.
+
+    With theta the layers that the client trained last and g those that it received, a client starts from
+
+        theta + (g - theta) * W
+
+    in its last p layers, and from g in the others. W has an element for each parameter and is 1 at first. On
+    each batch of a random share of the client's samples it moves to
+
+        W <- clip(W - eta grad * (g - theta), 0, 1),
+
+    with the gradient of the loss with respect to the mixture.
+
+    Source: Zhang et al., AAAI 2023, https://arxiv.org/abs/2212.01197, Algorithm 1.
+    State: ``server.client_state["own.NAME"]`` (n, *shape), theta, at first the common initialisation;
+        ``weight.NAME`` (n, *shape), W.
+    Evaluated: the mixture that the client would start the next round from ("adapted", the headline); the W
+        that is learnt for an evaluation is discarded.
+    Differs from the authors: W is learnt for one pass in every round (theirs: until the loss settles in a
+        client's first mixture, then one pass); the share is drawn anew in each round as batches in random
+        order (theirs: a contiguous part); only participants learn W in a round (theirs: all clients).
+    """
+
+    family = "mixing"
+    headline = "adapted"
+
+    layers: int = hyper(1, "p: last layers that are mixed; the others are global", low=1, search=(1, 3))
+    eta: float = hyper(1.0, "rate of W", low=0.0, search=(0.1, 10.0), log=True)
+    share: float = hyper(0.8, "share of the training samples on which W is learnt", low=0.01, high=1.0)
+
+    def initialise(self, server: Server) -> None:
+        for name in self._mixed(server):
+            server.client_state[f"own.{name}"] = server.bank[name].clone()
+            server.client_state[f"weight.{name}"] = torch.ones_like(server.bank[name])
+
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        return (*self.adaptation(server), Phase())
+
+    def aggregate(self, server: Server) -> Mixing:
+        for name in self._mixed(server):
+            server.client_state[f"own.{name}"][server.participants] = server.trained[name]
+        return {"all": server.average()}
+
+    def adaptation(self, server: Server) -> tuple[Phase, ...]:
+        return (Phase(self.share, trains=self._mixed(server), step=self._weigh),)
+
+    def _mixed(self, server: Server) -> tuple[str, ...]:
+        """Parameters of the last p layers."""
+        return tuple(name for names in stages(server.groups, "layer")[-self.layers :] for name in names)
+
+    def _weigh(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
+        from pfl.engine.client import Step
+
+        own, weight = client.stored("own"), client.stored("weight")
+        apart = {name: client.start[name] - theta for name, theta in own.items()}
+        mixture = {name: own[name] + apart[name] * weight[name] for name in own}
+        gradient, loss = client.gradient(self.loss, batches[0], at=mixture)
+        moved = {name: (weight[name] - self.eta * gradient[name] * apart[name]).clamp(0, 1) for name in own}
+        return Step(
+            {name: own[name] + apart[name] * moved[name] for name in own},
+            loss,
+            {f"weight.{name}": tensor for name, tensor in moved.items()},
+        )

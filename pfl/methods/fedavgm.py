@@ -1,0 +1,33 @@
+"""FedAvgM: FedAvg with momentum on the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.hyper import hyper
+from pfl.methods._server_optimiser import ServerOptimiser
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class FedAvgM(ServerOptimiser):
+    """The server moves by m <- beta m + Delta, where Delta is the participants' mean change.
+
+    Source: Hsu et al., 2019, https://arxiv.org/abs/1909.06335, Section 4.3.
+    State: ``server.state["mean.NAME"]`` (1, *shape), m.
+    Evaluated: the global model, without fine-tuning.
+    Differs from the authors: nothing in the rule; the authors' code could not be checked. Batch norm's
+        statistics are averaged and have no momentum.
+    """
+
+    family = "server optimisation"
+
+    beta: float = hyper(0.9, "momentum of the server", low=0.0, high=0.9999, search=(0.0, 0.97))
+
+    def direction(self, server: Server, name: str, change: Tensor) -> Tensor:
+        return server.state[f"mean.{name}"].mul_(self.beta).add_(change)

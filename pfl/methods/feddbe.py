@@ -1,0 +1,125 @@
+"""FedDBE: a personal translation of the features, whose mean is held near that of all clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.method import Method, Phase
+from pfl.engine.mixing import Mixing
+from pfl.hyper import hyper
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.config import Config
+    from pfl.data.federation import Federation
+    from pfl.engine.client import Batch, Client, Step
+    from pfl.engine.server import Server
+    from pfl.models._network import Network
+
+
+@dataclass(frozen=True)
+class FedDBE(Method):
+    """FedAvg with a personal translation z_i between the extractor f and the head h.
+
+    With z the mean feature of all clients, a client minimises on each batch
+
+        CE(h(f(x) + z_i), y) + kappa/2 mean((r - z)^2),    r = (1 - m) [r] + m mean_b f(x_b),
+
+    where r is 0 at the beginning of each local training and no gradient passes through the bracket. Before
+    the first round every client trains once without z_i and kappa; z is the mean feature of its samples under
+    these models, which are then discarded.
+
+    Source: Zhang et al., NeurIPS 2023, https://arxiv.org/abs/2311.14975, Algorithm 1.
+    State: ``server.client_state["running"]`` (n, d), r; ``server.state["mean"]`` (1, d), z; z_i is personal.
+    Evaluated: the global model with the client's own z_i.
+    Differs from the authors: z is taken after the first training, over all samples in evaluation mode
+        (theirs: the running means during it); its own steps are plain SGD. kappa is tuned by the authors; the
+        default is our choice.
+    """
+
+    family = "personal layers"
+
+    kappa: float = hyper(
+        1.0, "weight of the distance to the mean feature", low=0.0, search=(0.01, 100.0), log=True
+    )
+    m: float = hyper(0.1, "weight of a batch in the running mean", low=0.0, high=1.0, search=(0.05, 1.0))
+
+    def client_network(self, network: Network, federation: Federation) -> Network:
+        translation = torch.nn.Module()
+        zeros = torch.zeros(network.head.in_features)
+        translation.register_parameter("bias", torch.nn.Parameter(zeros))
+        network.add_module("translation", translation)
+        return network
+
+    def initialise(self, server: Server) -> None:
+        width = server.bank.shape("translation.bias")[0]
+        dtype = server.federation.dtype
+        server.client_state["running"] = torch.zeros(server.clients, width, dtype=dtype)
+        server.state["mean"] = torch.zeros(1, width, dtype=dtype)
+
+    def dispatch(self, server: Server) -> Mixing:
+        if server.round == 1:
+            server.state["mean"] = self._mean_feature(server)
+        server.client_state["running"][server.participants] = 0
+        return {"mean": server.state["mean"]}
+
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        return (Phase(step=self._step),)
+
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        features = client.net.features(batch.x)
+        running = self._running(client, batch, features)
+        apart = (running - client.state["mean"]).square().mean()
+        logits = client.net.head(features + client.params["translation.bias"])
+        return batch.cross_entropy(logits) + self.kappa / 2 * apart
+
+    def logits(self, client: Client, x: Tensor) -> Tensor:
+        logits: Tensor = client.net.head(client.net.features(x) + client.params["translation.bias"])
+        return logits
+
+    def aggregate(self, server: Server) -> Mixing:
+        return {"model": server.average()}
+
+    def warnings(self, config: Config) -> tuple[str, ...]:
+        if config.momentum or config.weight_decay:
+            return ("feddbe: momentum and weight_decay have no part in its steps",)
+        return ()
+
+    def _running(self, client: Client, batch: Batch, features: Tensor) -> Tensor:
+        """r (d,) after a batch with these features (B, d)."""
+        mean = batch.sum(features) / batch.sum(torch.ones_like(features[:, 0]))
+        return (1 - self.m) * client.state["running"] + self.m * mean
+
+    def _step(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
+        from pfl.engine.client import Step
+
+        (batch,) = batches
+        gradient, loss = client.gradient(self.loss, batch)
+        client.attach(batch)
+        with client.statistics_kept():
+            running = self._running(client, batch, client.net.features(batch.x))
+        moved = {name: weight - lr * gradient[name] for name, weight in client.weights.items()}
+        return Step(moved, loss, {"running": running})
+
+    def _mean_feature(self, server: Server) -> Tensor:
+        """z (1, d), from one training of all clients."""
+        everybody = server.everybody
+        models = server.bank.rows(everybody)
+        plain = (Phase(trains=("model",), loss=_cross_entropy),)
+        trained = server.train("mean feature", everybody, models, plain).tensors
+        features = server.collect(_features, everybody, trained)["features"]
+        server.count("mean feature", down=len(everybody) * server.scalars("model"), up=features.numel())
+        return (features.sum(0, keepdim=True) / server.sizes.sum()).to(server.federation.dtype)
+
+
+def _cross_entropy(client: Client, batch: Batch) -> Tensor:
+    """Without the translation."""
+    return batch.cross_entropy(client.net(batch.x))
+
+
+def _features(client: Client, batch: Batch) -> dict[str, Tensor]:
+    """The sum of the features."""
+    return {"features": batch.sum(client.net.features(batch.x))}

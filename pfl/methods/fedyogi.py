@@ -1,0 +1,31 @@
+"""FedYogi: FedAvg with Yogi on the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.methods._server_optimiser import AdaptiveOptimiser
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class FedYogi(AdaptiveOptimiser):
+    """The server moves by eta m / (sqrt(v) + tau), with Delta the participants' mean change and
+
+        m <- beta_1 m + (1 - beta_1) Delta,    v <- v - (1 - beta_2) Delta^2 sign(v - Delta^2).
+
+    v shrinks by no more than Delta^2 allows, while FedAdam's forgets at a fixed rate.
+
+    Source: Reddi et al., ICLR 2021, https://arxiv.org/abs/2003.00295, Algorithm 2.
+    State: ``server.state["mean.NAME"]`` (1, *shape), m; ``square.NAME`` (1, *shape), v.
+    Evaluated: the global model, without fine-tuning.
+    Differs from the authors: as FedAdam.
+    """
+
+    family = "server optimisation"
+
+    def squares(self, old: Tensor, new: Tensor) -> Tensor:
+        return old - (1 - self.beta2) * new * (old - new).sign()

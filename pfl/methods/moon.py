@@ -1,0 +1,63 @@
+"""MOON: a global model whose features are drawn to the global model's and away from the client's last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.method import Method
+from pfl.engine.mixing import Mixing
+from pfl.hyper import hyper
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class MOON(Method):
+    """FedAvg with a contrastive term between the features of three models.
+
+    With z the features of the model in training, z' those of the received global model and z'' those of the
+    model that the client trained last, the local objective is
+
+        loss - mu log(exp(cos(z, z') / tau) / (exp(cos(z, z') / tau) + exp(cos(z, z'') / tau))).
+
+    Both other models are in evaluation mode, and no gradient passes through them.
+
+    Source: Li et al., CVPR 2021, https://arxiv.org/abs/2103.16257, Algorithm 1.
+    State: ``server.client_state["previous.NAME"]`` (n, *shape), the extractor that each client trained last,
+        at first the common initialisation.
+    Evaluated: the global model, without fine-tuning.
+    Differs from the authors: z is what enters the head (theirs: the output of a projection head of two layers
+        that they add to the network); their first round has no contrastive term, here it has no gradient.
+    """
+
+    family = "local objective"
+
+    mu: float = hyper(1.0, "weight of the contrastive term", low=0.0, search=(0.1, 10.0), log=True)
+    tau: float = hyper(0.5, "temperature", low=1e-3, search=(0.1, 1.0), log=True)
+
+    def initialise(self, server: Server) -> None:
+        for name in server.groups["extractor"]:
+            server.client_state[f"previous.{name}"] = server.bank[name].clone()
+
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        with client.other(client.start) as net:
+            common = net.features(batch.x)
+        with client.other(client.stored("previous")) as net:
+            last = net.features(batch.x)
+        features = client.net.features(batch.x)
+        cosine = torch.nn.functional.cosine_similarity
+        # -log(e^a / (e^a + e^b)) = log(1 + e^(b - a))
+        apart = (cosine(features, last, dim=1) - cosine(features, common, dim=1)) / self.tau
+        contrast = batch.mean(torch.nn.functional.softplus(apart))
+        return batch.cross_entropy(client.net.head(features)) + self.mu * contrast
+
+    def aggregate(self, server: Server) -> Mixing:
+        for name in server.groups["extractor"]:
+            server.client_state[f"previous.{name}"][server.participants] = server.trained[name]
+        return {"all": server.average()}

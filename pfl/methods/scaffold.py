@@ -1,0 +1,83 @@
+"""SCAFFOLD: control variates correct the drift of the clients' local steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.method import Method
+from pfl.engine.mixing import Mixing
+from pfl.hyper import hyper
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.config import Config
+    from pfl.engine.client import Batch, Client
+    from pfl.engine.server import Server
+
+
+@dataclass(frozen=True)
+class Scaffold(Method):
+    """A global model whose clients step along the gradient less their own control variate plus the server's.
+
+    With the client's variate c_i and the server's c, both 0 at first, a local step is
+
+        y <- y - eta (grad loss(y) - c_i + c).
+
+    After K steps from x, a participant sets c_i+ = c_i - c + (x - y) / (K eta), and the server
+
+        x <- x + eta_g mean_i (y_i - x),    c <- c + 1/n sum_i (c_i+ - c_i).
+
+    Source: Karimireddy et al., ICML 2020, https://arxiv.org/abs/1910.06378, Algorithm 1 with option II.
+    State: ``server.client_state["variate.NAME"]`` (n, *shape), c_i; ``server.state["variate.NAME"]``
+        (1, *shape), c.
+    Evaluated: the global model, without fine-tuning.
+    Differs from the authors: nothing in the rule; batch norm's statistics are averaged and have no variate.
+        The authors' code could not be checked.
+    """
+
+    family = "local objective"
+
+    server_lr: float = hyper(1.0, "eta_g: step of the server", low=0.0, search=(0.1, 2.0), log=True)
+
+    def initialise(self, server: Server) -> None:
+        for name in server.groups.trainable:
+            server.client_state[f"variate.{name}"] = torch.zeros_like(server.bank[name])
+            server.state[f"variate.{name}"] = torch.zeros_like(server.bank[name][:1])
+
+    def dispatch(self, server: Server) -> Mixing:
+        return {f"server_variate.{name}": server.state[f"variate.{name}"] for name in server.groups.trainable}
+
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        # Its gradient is the correction c - c_i.
+        correction = [
+            ((client.state[f"server_variate.{name}"] - client.state[f"variate.{name}"]) * weight).sum()
+            for name, weight in client.weights.items()
+        ]
+        return super().loss(client, batch) + torch.stack(correction).sum()
+
+    def aggregate(self, server: Server) -> Mixing:
+        present, mean = server.participants, server.uniform()
+        (phase,) = self.phases(server)
+        steps = server.steps(present, phase)
+        # A client without a step has not moved.
+        travelled = steps.clamp(min=1) * server.config.lr_in(server.round)
+        server.count("variates", up=len(present) * server.scalars(*server.groups.trainable))
+        moved = {}
+        for name in server.groups.trainable:
+            change = server.uploads[name] - server.received[name]
+            own, common = server.client_state[f"variate.{name}"], server.state[f"variate.{name}"]
+            shape = (-1, *[1] * (change.dim() - 1))
+            update = -common - change / travelled.to(change.dtype).view(shape)
+            update = torch.where((steps > 0).view(shape), update, torch.zeros_like(update))
+            own[present] += update
+            common += update.sum(0) / server.clients
+            moved[name] = server.received[name][:1] + self.server_lr * change.mean(0)
+        return {"all": mean, **moved}
+
+    def warnings(self, config: Config) -> tuple[str, ...]:
+        if config.momentum or config.weight_decay:
+            return ("scaffold: momentum and weight_decay enter the control variates, which assume plain SGD",)
+        return ()

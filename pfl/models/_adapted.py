@@ -1,0 +1,106 @@
+"""Any classifier that is an `nn.Module`, as a `Network` whose clients can be stacked."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from pfl.errors import InvalidInput
+from pfl.models import Shape
+from pfl.models._layers import BatchNorm, BatchNorm1d, BatchNorm2d, Dropout
+from pfl.models._network import Network
+
+Module = TypeVar("Module", bound=nn.Module)
+
+NORMS: dict[type[nn.Module], type[BatchNorm1d] | type[BatchNorm2d]] = {
+    nn.BatchNorm1d: BatchNorm1d,
+    nn.BatchNorm2d: BatchNorm2d,
+}
+
+
+def adapted(name: str, module: nn.Module, shape: Shape, classes: int) -> Network:
+    """``module`` with layers that both backends run, split before its last linear layer unless it is split.
+
+    Raises:
+        InvalidInput: a layer cannot be stacked, or no linear layer gives the logits.
+    """
+    if isinstance(module, Network):
+        return _with_own_layers(name, module)
+    net = _split(name, _with_own_layers(name, module), shape, classes)
+    tensors = list(net.named_parameters(remove_duplicate=False))
+    if len(tensors) != len(list(net.parameters())):
+        raise InvalidInput("model", name, "a network whose layers share no weights")
+    if not all(buffer.is_floating_point() for buffer in net.buffers()):
+        raise InvalidInput("model", name, "a network whose buffers are floating-point numbers")
+    return net
+
+
+def _split(name: str, module: nn.Module, shape: Shape, classes: int) -> Network:
+    found = [path for path, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+    accepted = "a network that ends with an nn.Linear of the classes, or pfl.Network(extractor, head)"
+    if not found or found[-1] == "":
+        raise InvalidInput("model", name, accepted)
+    logits = _logits(name, module, shape)
+    head = module.get_submodule(found[-1])
+    assert isinstance(head, nn.Linear)
+    module.set_submodule(found[-1], nn.Identity())
+    net = Network(module, head)
+    if logits.shape != (2, classes):
+        raise InvalidInput("model", name, f"a network with {classes} logits, not {tuple(logits.shape[1:])}")
+    features = _logits(name, module, shape)
+    if features.shape != (2, head.in_features):
+        raise InvalidInput("model", name, accepted)
+    if not logits.is_meta and not torch.equal(head(features), logits):
+        raise InvalidInput("model", name, accepted)
+    return net
+
+
+@torch.no_grad()
+def _logits(name: str, module: nn.Module, shape: Shape) -> Tensor:
+    """What ``module`` makes of two images in training, batch norm and dropout excepted."""
+    module.train()
+    for layer in module.modules():
+        if isinstance(layer, BatchNorm | Dropout):
+            layer.eval()
+    before = torch.get_rng_state()
+    try:
+        logits: Tensor = module(torch.linspace(-1, 1, 2 * shape[0] * shape[1] * shape[2]).view(2, *shape))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        size = "x".join(map(str, shape))
+        raise InvalidInput("model", name, f"a network of images of {size} ({error})") from None
+    finally:
+        module.train()
+    if not torch.equal(before, torch.get_rng_state()):
+        raise InvalidInput("model", name, "a network that is random in nn.Dropout only")
+    return logits
+
+
+def _with_own_layers(name: str, module: Module) -> Module:
+    """``module`` with this package's batch norm and dropout in the place of torch's, which hold the same
+    tensors."""
+    for path, layer in list(module.named_modules()):
+        if isinstance(layer, _BatchNorm) and not isinstance(layer, BatchNorm):
+            module.set_submodule(path, _own_norm(name, layer))
+        elif type(layer) is nn.Dropout:
+            module.set_submodule(path, Dropout(layer.p))
+        elif isinstance(layer, _DropoutNd) or (
+            isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats
+        ):
+            raise InvalidInput("model", name, f"a network without {type(layer).__name__}")
+    return module
+
+
+def _own_norm(name: str, layer: _BatchNorm) -> nn.Module:
+    momentum = layer.momentum
+    usual = layer.affine and layer.track_running_stats
+    if type(layer) not in NORMS or not usual or momentum is None:
+        accepted = "BatchNorm1d and BatchNorm2d with weights, running statistics and a momentum"
+        raise InvalidInput("model", name, f"a network whose batch norm is {accepted}")
+    own = NORMS[type(layer)](layer.num_features, layer.eps, momentum)
+    own.weight, own.bias = layer.weight, layer.bias
+    own.load_state_dict(layer.state_dict(), strict=False)  # without torch's counter of batches
+    return own

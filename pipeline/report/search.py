@@ -1,0 +1,244 @@
+"""What a search found: its cost, its decision, what mattered, and which ranges were too narrow."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pfl.hyper import Hyperparameter
+from pipeline.report.plots import STYLE, WIDTH, Look, legend, looks, panels
+from pipeline.report.summary import Entry, Summary
+from pipeline.spec.search import distribution, searched
+from pipeline.spec.table import Cell, cells
+from pipeline.store.results import CellResult, SearchResult
+from pipeline.svg import svg_text
+from pipeline.text import signed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+EDGE = 0.05
+"""A value this near to an end of its range, as a share of the range, sits at the end."""
+
+ENOUGH = 10
+"""Trials at the first rung from which the importance of parameters is computed."""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The search of one cell.
+
+    Attributes:
+        trial: the selected one; 0 is the pinned configuration.
+        trials: how many configurations were tried.
+        validation: of the pinned and of the selected configuration, the mean over the seeds in percent.
+        gain: of the selected finalist, or of the best one, with its standard error; "" without finalists.
+        notes: on importance, and on ranges that bound the best trial.
+    """
+
+    label: str
+    setting: str
+    trial: int
+    trials: int
+    pinned: Entry
+    selected: Entry
+    validation: tuple[float | None, float | None]
+    gain: str
+    notes: tuple[str, ...]
+
+
+def searches(summary: Summary) -> list[Searched]:
+    """The searches that have ended, a row after another."""
+    results = {(cell.setting, cell.row): cell for cell in summary.results.cells}
+    places = {(cell.setting, cell.row): cell for cell in cells(summary.id, summary.table)}
+    pinned = {(entry.setting, entry.row): entry for line in summary.pinned for entry in line.entries.values()}
+    found = []
+    for line in summary.selected:
+        for name, entry in line.entries.items():
+            place = (name, line.row)
+            result = results.get(place)
+            if entry.rows and result and result.search and result.selection:
+                trial = result.selection.trial
+                found.append(
+                    Searched(
+                        label=line.label,
+                        setting=summary.columns[name],
+                        trial=trial,
+                        trials=len({step.trial for step in result.search}),
+                        pinned=pinned[place],
+                        selected=entry,
+                        validation=(_validation(result.search, 0), _validation(result.search, trial)),
+                        gain=_gain(result),
+                        notes=tuple(_notes(result.search, places[place])),
+                    )
+                )
+    return found
+
+
+def progress(steps: Sequence[SearchResult]) -> list[tuple[int, float]]:
+    """After every step, the samples that the search has trained on, and its best accuracy so far."""
+    reached: dict[tuple[int, int], int] = {}
+    total, best, found = 0, -math.inf, []
+    for step in steps:
+        if step.samples is not None and step.value is not None:
+            total += step.samples - reached.get((step.trial, step.seed), 0)
+            reached[step.trial, step.seed] = step.samples
+            best = max(best, step.value)
+            found.append((total, best))
+    return found
+
+
+def draw(summary: Summary) -> dict[str, str]:
+    """The search against its cost and, for every parameter, the accuracy against the value; SVG by name."""
+    from matplotlib import rc_context
+
+    if not any(progress(cell.search) and cell.pinned.rows for cell in summary.results.cells):
+        return {}
+    with rc_context(STYLE):
+        return {"search": svg_text(_cost(summary)), "slices": svg_text(_slices(summary))}
+
+
+def rows(summary: Summary) -> str:
+    """Every step of every search, as CSV, with the samples since the first round of its trial."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["cell", "trial", "seed", "round", "accuracy", "samples", "parameters", "error"])
+    for cell in summary.results.cells:
+        for step in cell.search:
+            value = None if step.value is None else round(step.value, 4)
+            parameters = json.dumps(step.params, sort_keys=True)
+            place = (cell.cell, step.trial, step.seed, step.until)
+            writer.writerow([*place, value, step.samples, parameters, step.error])
+    return text.getvalue()
+
+
+def _cost(summary: Summary) -> Figure:
+    steps = {(cell.setting, cell.row): cell.search for cell in summary.results.cells}
+
+    def panel(axes: Axes, entry: Entry, look: Look) -> None:
+        found = progress(steps[entry.setting, entry.row])
+        spent = [samples / 1e6 for samples, _ in found]
+        axes.step(spent, [best for _, best in found], where="post", color=look.colour, ls=look.dash)
+
+    figure = panels(summary, panel, "Training samples (million)", "Best validation accuracy so far (%)")
+    legend(figure, summary)
+    return figure
+
+
+def _slices(summary: Summary) -> Figure:
+    """A row of panels for each method, one for each parameter; a marker is a trial at the last round that it
+    reached with the first seed, the larger the later."""
+    from matplotlib.figure import Figure
+
+    spaces = {cell.row: cell for cell in cells(summary.id, summary.table) if cell.search}
+    rows = [line for line in summary.pinned if line.row in spaces]
+    ranges = {row: searched(cell.config, cell.search) for row, cell in spaces.items() if cell.search}
+    across = max(map(len, ranges.values()))
+    figure = Figure(figsize=(WIDTH, 1.9 * len(rows) + 0.4), layout="constrained")
+    grid = figure.subplots(len(rows), across, squeeze=False)
+    look = looks(summary.pinned)
+    for line, places in zip(rows, grid, strict=True):
+        for axes in places[len(ranges[line.row]) :]:
+            axes.remove()
+        for axes, (name, declared) in zip(places, ranges[line.row].items(), strict=False):
+            for number, cell in enumerate(one for one in summary.results.cells if one.row == line.row):
+                shown = [step for step in _last_steps(cell.search) if name in step.params]
+                axes.scatter(
+                    [step.params[name] for step in shown],
+                    [step.value for step in shown],
+                    s=[30 * step.until / max(one.until for one in shown) for step in shown],
+                    color=look[line.row].colour,
+                    marker="osD^vPX*"[number % 8],
+                    alpha=0.7,
+                )
+            if declared.log:
+                axes.set_xscale("log")
+            axes.set_xlabel(name)
+        places[0].set_ylabel(f"{line.label} (%)")
+    return figure
+
+
+def _last_steps(steps: Sequence[SearchResult]) -> list[SearchResult]:
+    """The last step of every trial with the first seed that has a value."""
+    own = {step.trial: step for step in steps if step.seed == steps[0].seed and step.value is not None}
+    return list(own.values())
+
+
+def _validation(steps: Sequence[SearchResult], trial: int) -> float | None:
+    last = max(step.until for step in steps)
+    values = [
+        step.value for step in steps if (step.trial, step.until) == (trial, last) and step.value is not None
+    ]
+    return statistics.fmean(values) if values else None
+
+
+def _gain(result: CellResult) -> str:
+    selection = result.selection
+    if not selection or not selection.comparisons:
+        return ""
+    shown = max(selection.comparisons, key=lambda one: (one.trial == selection.trial, one.gain))
+    return f"{signed(shown.gain)} ± {shown.error:.2f}"
+
+
+def _notes(steps: Sequence[SearchResult], cell: Cell) -> list[str]:
+    assert cell.search
+    space = searched(cell.config, cell.search)
+    notes = []
+    completed = [step for step in _last_steps(steps) if step.until == cell.config.rounds]
+    best = max(completed, key=lambda step: step.value or 0.0, default=None)
+    for name, value in (best.params if best else {}).items():
+        end = edge(space[name], value)
+        if end:
+            notes.append(f"widen {name}: the best trial ({value:.3g}) sits at its {end} end")
+    shares = importance(steps, space, cell.config.method)
+    if shares:
+        notes.insert(0, "importance: " + ", ".join(f"{name} {share:.2f}" for name, share in shares.items()))
+    return notes
+
+
+def edge(declared: Hyperparameter, value: Any) -> str:
+    """The end of a search range at which ``value`` sits: "lower", "upper", or "" for neither.
+
+    An end that is also the end of the domain cannot be widened and is none.
+    """
+    if declared.choices is not None or declared.search is None:
+        return ""
+    low, high = declared.search
+    scale = math.log if declared.log and value > 0 else float
+    place = (scale(value) - scale(low)) / (scale(high) - scale(low))
+    if place < EDGE and low != declared.low:
+        return "lower"
+    return "upper" if place > 1 - EDGE and high != declared.high else ""
+
+
+def importance(
+    steps: Sequence[SearchResult], space: Mapping[str, Hyperparameter], method: str
+) -> dict[str, float]:
+    """The share of each parameter in the variation of the accuracy at the first rung, by Optuna's PED-ANOVA;
+    empty for too few trials."""
+    import optuna
+
+    first = [step for step in steps if step.until == steps[0].until and step.seed == steps[0].seed]
+    told = [step for step in first if step.value is not None and step.params.keys() == space.keys()]
+    if len(told) < ENOUGH or len({step.value for step in told}) == 1:
+        return {}
+    distributions = {name: distribution(method, name, declared) for name, declared in space.items()}
+    study = optuna.create_study(direction="maximize")
+    for step in told:
+        params = dict(step.params)
+        if not any(space[name].log and value <= 0 for name, value in params.items()):
+            study.add_trial(
+                optuna.trial.create_trial(params=params, distributions=distributions, value=step.value)
+            )
+    evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+    found = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return {name: share for name, share in found.items() if np.isfinite(share)}

@@ -1,0 +1,176 @@
+"""What `search:` may say, and which parameters of a configuration are searched, in which ranges."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator, model_validator
+
+from pfl.config import Config
+from pfl.errors import InvalidInput, unknown_name
+from pfl.hyper import Hyperparameter
+from pfl.methods import METHODS
+from pfl.validation import validated
+from pipeline.spec.yaml import Strict
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+PINNED = "pinned"
+"""In the place of a range: the parameter is not searched."""
+
+FINALISTS = 2
+"""So many of the configurations that a search has trained to the end are compared with the pinned one."""
+
+TRAINING = {
+    "lr": Hyperparameter("learning rate", low=0.0, search=(1e-3, 3e-1), log=True),
+    "momentum": Hyperparameter("momentum", low=0.0, high=0.999),
+    "weight_decay": Hyperparameter("weight decay", low=0.0, log=True),
+    "epochs": Hyperparameter("local epochs", low=1),
+    "batch_size": Hyperparameter("images per minibatch", low=1, log=True),
+}
+"""The training options that can be searched in every method; without a range of the table only ``lr`` is."""
+
+Range = list[float] | list[str] | Literal["pinned"]
+
+
+def _range(value: Any) -> Any:
+    """``value`` if it is a range, without regard to the parameter that it is for."""
+    kinds = {type(one) for one in value} if isinstance(value, list) else set()
+    pair = kinds and kinds <= {int, float} and len(value) == 2
+    if value == PINNED or pair or kinds == {str}:
+        return value
+    raise InvalidInput("a range", value, "[lowest, highest], a list of choices, or pinned")
+
+
+class Search(Strict):
+    """A hyperparameter search in each cell. It has either a budget or a number of trials."""
+
+    budget: float | None = Field(default=None, gt=0)
+    """What a search may train in each cell, in runs of the pinned configuration with all seeds: rounds of
+    trials that stop early count as what they are, and the comparison of the finalists counts too."""
+    trials: int | None = Field(default=None, ge=2)
+    """Configurations per cell, the pinned one included."""
+    space: dict[str, Annotated[Any, PlainValidator(_range, json_schema_input_type=Range)]] = Field(default={})
+    """By parameter: `[lowest, highest]`, a list of choices, or `pinned`. A parameter is a hyperparameter of a
+    row's method or one of lr, momentum, weight_decay, epochs and batch_size. What is left out here has the
+    range that its method declares; lr has 0.001 to 0.3, and the other four are pinned."""
+    validation: float = Field(default=0.2, gt=0, lt=1)
+    """Share of each client's training samples that the search evaluates on."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the sampler."""
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> Search:
+        if (self.budget is None) == (self.trials is None):
+            given = "neither" if self.budget is None else "both"
+            raise InvalidInput("budget and trials", given, "one of them")
+        return self
+
+    def full_runs(self, seeds: int) -> float:
+        """At most so many simulations' worth of training in a cell of a table with so many seeds."""
+        if self.budget is not None:
+            return self.budget * seeds
+        assert self.trials is not None
+        return self.trials + (FINALISTS + 1) * (seeds - 1)
+
+
+def searched(config: Config, search: Search) -> dict[str, Hyperparameter]:
+    """What is searched around a pinned configuration, by name, with the range in ``Hyperparameter.search``.
+
+    Ranges are widened to hold the pinned value. A hyperparameter with a condition is left out unless some
+    trial can meet it.
+
+    Raises:
+        InvalidInput: nothing is left to be searched.
+    """
+    found = {
+        name: dataclasses.replace(declared, search=_around(declared, chosen, pinned_value(config, name)))
+        for name, declared in _declared(config.method).items()
+        if (chosen := search.space.get(name, declared.search)) not in (None, PINNED)
+    }
+    active = {
+        name: declared
+        for name, declared in found.items()
+        if declared.active(config.hyperparameters) or declared.when[0] in found
+    }
+    if not active:
+        raise InvalidInput("search.space", "nothing to search", f"a range of one of {', '.join(TRAINING)}")
+    return active
+
+
+def pinned_value(config: Config, name: str) -> Any:
+    """The value of a training option or of a hyperparameter."""
+    return getattr(config, name) if name in TRAINING else config.hyperparameters[name]
+
+
+def with_params(pinned: Config, params: Mapping[str, Any]) -> Config:
+    """The pinned configuration with the parameters of one trial."""
+    training = {name: value for name, value in params.items() if name in TRAINING}
+    own = {name: value for name, value in params.items() if name not in TRAINING}
+    hyperparameters = {**pinned.hyperparameters, **own}
+    return validated(dataclasses.replace(pinned, **training, hyperparameters=hyperparameters))
+
+
+def default_of(method: str, name: str) -> Any:
+    """The default of a training option or of a hyperparameter, which has the type of all its values."""
+    fields = Config.__dataclass_fields__ if name in TRAINING else METHODS[method].__dataclass_fields__
+    return fields[name].default
+
+
+def distribution(method: str, name: str, declared: Hyperparameter) -> BaseDistribution:
+    """The search range of a parameter, in Optuna's terms."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    assert declared.search is not None
+    if declared.choices is not None:
+        return CategoricalDistribution(declared.search)
+    low, high = declared.search
+    if isinstance(default_of(method, name), int):
+        return IntDistribution(int(low), int(high), log=declared.log)
+    return FloatDistribution(low, high, log=declared.log)
+
+
+def check_space(search: Search, methods: Iterable[str]) -> None:
+    """Check the ranges of a search in rows of ``methods``.
+
+    Raises:
+        InvalidInput: the first range that is of no parameter of any row, has its ends in the wrong order, or
+            does not lie in the parameter's domain.
+    """
+    known = {
+        name: (declared, default_of(method, name))
+        for method in methods
+        for name, declared in _declared(method).items()
+    }
+    for name, chosen in search.space.items():
+        if name not in known:
+            raise unknown_name("parameter", name, known)
+        declared, default = known[name]
+        if chosen == PINNED:
+            continue
+        if (declared.choices is None) != isinstance(chosen[0], int | float) or isinstance(default, bool):
+            accepted = "[lowest, highest]" if declared.choices is None else "some of its choices"
+            raise InvalidInput(name, chosen, f"{accepted}, or pinned")
+        for value in chosen:
+            whole = isinstance(default, int) and float(value).is_integer()
+            declared.check(name, int(value) if whole else value, default)
+        if declared.choices is None and chosen[0] >= chosen[1]:
+            raise InvalidInput(name, chosen, "the lower end first")
+        if declared.log and chosen[0] <= 0:
+            accepted = "a lower end above 0: it is searched on a logarithmic scale"
+            raise InvalidInput(name, chosen[0], accepted)
+
+
+def _declared(method: str) -> dict[str, Hyperparameter]:
+    return {**TRAINING, **METHODS[method].declarations()}
+
+
+def _around(declared: Hyperparameter, chosen: Any, pinned: Any) -> tuple[Any, ...]:
+    """The range or the choices ``chosen``, and in them the pinned value, if the scale can hold it."""
+    if declared.choices is not None:
+        return tuple(dict.fromkeys((*chosen, pinned)))
+    low, high = chosen
+    return (low, high) if declared.log and pinned <= 0 else (min(low, pinned), max(high, pinned))

@@ -1,0 +1,31 @@
+"""Which papers' tables use each method, in Markdown; a part of the documentation's page of methods.
+
+`make docs` prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipeline.spec.table import load_table, table_names
+
+
+def uses() -> Mapping[str, list[str]]:
+    """Method to the papers' tables that have a row of it, as in "Tan et al., 2023, Table 3"."""
+    found: dict[str, list[str]] = {}
+    for table in map(load_table, table_names()):
+        for method in {row.method: None for row in table.methods}:
+            tables = found.setdefault(method, [])
+            if table.paper and table.paper not in tables:
+                tables.append(table.paper)
+    return {method: sorted(found[method]) for method in sorted(found) if found[method]}
+
+
+def page() -> str:
+    """The section of the page."""
+    rows = "\n".join(f"| `{method}` | {'<br>'.join(tables)} |" for method, tables in uses().items())
+    return f"## In the papers' tables\n\n| method | tables |\n| --- | --- |\n{rows}\n"
+
+
+if __name__ == "__main__":
+    print(page())

@@ -1,0 +1,58 @@
+"""Data sets out of images and labels in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.datasets import FakeData
+from torchvision.transforms import ToTensor
+
+import pfl
+from pfl.errors import InvalidInput
+
+GREY = np.arange(64, dtype=np.uint8).reshape(8, 8)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [GREY, GREY[None], GREY[:, :, None], Image.fromarray(GREY), torch.from_numpy(GREY)[None] / 255],
+    ids=["flat", "channels first", "channels last", "pillow", "tensor"],
+)
+@pytest.mark.parametrize("sample", [lambda x, y: (x, y), lambda x, y: {"image": x, "label": y}])
+def test_images_of_every_form_keep_their_pixels(image, sample):
+    data = pfl.from_samples([sample(image, 0), sample(image, 1)])
+    assert np.array_equal(data.images, np.stack([GREY[None]] * 2))
+    assert data.labels.tolist() == [0, 1]
+    assert data.classes == ("0", "1")
+    assert data.n_train == 2
+
+
+def test_a_data_set_of_torchvision_is_simulated_as_it_is():
+    samples = FakeData(48, image_size=(3, 16, 16), num_classes=2, transform=ToTensor())
+    (run,) = pfl.simulate("fedavg", samples, "shards:2", clients=2, rounds=1, epochs=1, progress=False)
+    assert sum(client.train + client.test for client in run.metrics.per_client) == 48
+
+
+def test_images_are_resized_where_a_size_is_given():
+    images = [Image.new("RGB", (width, 10), (9, 8, 7)) for width in (12, 20)]
+    data = pfl.from_samples([(image, 0) for image in images], size=(6, 5))
+    assert data.shape == (3, 6, 5)
+    assert data.images[:, :, 0, 0].tolist() == [[9, 8, 7]] * 2
+
+
+@pytest.mark.parametrize(
+    ("samples", "accepted"),
+    [
+        ([], "images of one shape"),
+        ([(GREY, 0), (GREY[:4], 0)], r"size=\(height, width\) resizes"),
+        ([GREY], r"sample 0 .*\(image, label\)"),
+        ([{"pixels": GREY, "label": 0}], "a mapping with image and label"),
+        ([(GREY.astype(np.int32), 0)], "uint8 or of floats"),
+        ([(GREY, -1)], "labels from 0 on"),
+    ],
+)
+def test_samples_of_another_form_are_one_clear_line(samples, accepted):
+    with pytest.raises(InvalidInput, match=f"^dataset: .*{accepted}"):
+        pfl.from_samples(samples)

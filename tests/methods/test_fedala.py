@@ -1,0 +1,58 @@
+"""FedALA's element-wise mixtures, by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from pfl.methods.fedala import FedALA
+from tests.methods import toy
+from tests.methods.curves import assert_apart, assert_same, curve
+
+OWN = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+RECEIVED = torch.tensor([[2.0, 0.5], [0.0, -1.0]], dtype=torch.float64)
+WEIGHT = torch.tensor([[0.5, 0.25], [1.0, 0.0]], dtype=torch.float64)
+
+
+def test_with_weights_that_stay_1_it_is_fedavg(dataset, partition):
+    # The batches of the weights come first, so full batches keep those of training the same.
+    setting = {"batch_size": 20, "epochs": 1}
+    ours = curve(dataset, partition, "fedala", {"eta": 0.0}, **setting)
+    assert_same(ours, curve(dataset, partition, "fedavg", **setting))
+    assert_apart(curve(dataset, partition, "fedala", {"eta": 10.0}, **setting), ours)
+
+
+def client():
+    one = toy.client([[9.0, 9.0], [9.0, 9.0]], {"own.head.weight": OWN, "weight.head.weight": WEIGHT})
+    return dataclasses.replace(one, start={"head.weight": RECEIVED}, trained=("head.weight",))
+
+
+@pytest.mark.parametrize("eta", [0.3, 100.0])
+def test_weights_descend_on_the_loss_of_the_mixture_and_stay_between_0_and_1(eta):
+    batch = toy.batch([[1.0, 2.0], [0.5, -1.0]], [0, 1])
+    step = FedALA(eta=eta)._weigh(client(), (batch,), 0.1)
+
+    weight = WEIGHT.clone().requires_grad_()
+    mixture = OWN + (RECEIVED - OWN) * weight
+    loss = torch.nn.functional.cross_entropy(batch.x.flatten(1) @ mixture.T, batch.y)
+    loss.backward()
+    moved = (WEIGHT - eta * weight.grad).clamp(0, 1)
+    torch.testing.assert_close(step.state["weight.head.weight"], moved)
+    torch.testing.assert_close(step.params["head.weight"], OWN + (RECEIVED - OWN) * moved)
+    assert step.loss.item() == pytest.approx(loss.item())
+
+
+def test_only_the_last_layers_are_mixed(dataset, partition):
+    _, server = toy.after_rounds("fedala", dataset, partition, 1, hyperparameters={"layers": 2})
+    mixed = {name.removeprefix("weight.") for name in server.client_state if name.startswith("weight.")}
+    assert mixed == {"extractor.fc2.weight", "extractor.fc2.bias", "head.weight", "head.bias"}
+
+
+def test_weights_are_learnt_on_a_share_of_the_batches(dataset, partition):
+    simulation, server = toy.after_rounds("fedala", dataset, partition, 1)
+    method = simulation.program.method
+    weighing, training = (server.steps(server.everybody, phase) for phase in method.phases(server))
+    expected = torch.ceil(0.8 * training - 1e-9)
+    assert weighing.tolist() == expected.tolist()

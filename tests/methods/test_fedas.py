@@ -1,0 +1,51 @@
+"""FedAS's alignment and weights, by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from pfl.methods.fedas import FedAS
+from tests.methods import toy
+
+
+@pytest.mark.parametrize("rows", [None, [1, 1, 1, 0]])
+def test_the_alignment_counts_each_class_of_a_batch_once(rows):
+    anchors = torch.tensor([[1.0, 0.0], [0.0, 2.0], [9.0, 9.0]], dtype=torch.float64)
+    client = toy.client([[1.0, 0.0], [0.0, 1.0]], {"anchors": anchors})
+    pixels, labels = [[1.0, 2.0], [3.0, 0.0], [0.0, 0.0]], [0, 0, 1]
+    if rows:
+        pixels, labels = [*pixels, [5.0, 5.0]], [*labels, 2]
+    loss = FedAS()._align(client, toy.batch(pixels, labels, rows))
+    # Mean squared distances are 4/2 and 4/2 for the first class, and 4/2 for the second.
+    assert loss.item() == pytest.approx(2.0 + 2.0)
+
+
+def test_fisher_traces_add_up_over_batches_and_leave_the_model():
+    client = toy.client([[1.0, 0.0], [0.0, 2.0]], {"fisher": torch.tensor(0.25, dtype=torch.float64)})
+    client = dataclasses.replace(client, params={n: t.detach() for n, t in client.params.items()})
+    batch = toy.batch([[1.0, 1.0], [0.0, 2.0]], [0, 1])
+    step = FedAS()._fisher(client, (batch,), 0.1)
+
+    weight = client.params["head.weight"].clone().requires_grad_()
+    bias = client.params["head.bias"].clone().requires_grad_()
+    loss = torch.nn.functional.cross_entropy(batch.x.flatten(1) @ weight.T + bias, batch.y)
+    gradients = torch.autograd.grad(loss, (weight, bias))
+    trace = sum(gradient.square().sum().item() for gradient in gradients)
+    assert step.state["fisher"].item() == pytest.approx(0.25 + trace)
+    assert not step.params
+
+
+def test_extractors_are_averaged_by_fisher_traces_and_heads_stay(dataset, partition):
+    _, server = toy.after_rounds("fedas", dataset, partition, 2)
+    fisher = server.client_state["fisher"][server.participants]
+    assert (fisher > 0).all()
+    name = "extractor.conv1.weight"
+    mean = (fisher.view(-1, 1, 1, 1, 1) * server.trained[name]).sum(0) / fisher.sum()
+    torch.testing.assert_close(server.bank[name][0], mean)
+    assert not server.bank.shared("head.weight")
+    # The extractor both ways, and one number up.
+    model, present = server.scalars("extractor"), len(server.participants)
+    assert server.traffic.total == (present * model, present * (model + 1))

@@ -1,0 +1,66 @@
+"""FedPHP's historical models, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from pfl.engine.client import Client
+from pfl.methods.fedphp import TEMPERATURE, FedPHP
+from tests.methods import toy
+from tests.methods.curves import assert_apart, assert_same, curve
+from tests.methods.scripted import numbers, scripted
+
+
+def test_with_lambda_0_the_global_model_is_fedavg_s(dataset, partition):
+    fedavg = curve(dataset, partition, "fedavg")
+    assert_same(curve(dataset, partition, "fedphp", {"lam": 0.0}), fedavg)
+    assert_apart(curve(dataset, partition, "fedphp", {"lam": 0.5}), fedavg)
+
+
+def test_with_mu_0_the_historical_model_is_the_last_trained_one(dataset, partition):
+    hyper = {"lam": 0.0, "mu": 0.0}
+    ours = curve(dataset, partition, "fedphp", hyper, moment="post_local")
+    assert_same(ours, curve(dataset, partition, "fedavg", moment="post_local"))
+
+
+def test_the_weight_of_the_past_grows_with_every_training():
+    simulation = scripted("fedphp", lambda _p, _r, client: client + 1.0, [6, 12, 6, 8], participation=0.5)
+    server = simulation.runs[0].server
+    server.rounds = 4  # each client is expected to train twice
+    history, trainings, model = [0.0] * 4, [0] * 4, 0.0
+    for _ in range(5):
+        simulation.advance()
+        present = server.participants.tolist()
+        trained = {client: model + client + 1.0 for client in present}
+        for client in present:
+            mu = 0.9 * min(trainings[client] / 2, 1)
+            history[client] = mu * history[client] + (1 - mu) * trained[client]
+            trainings[client] += 1
+        sizes = server.sizes[present].tolist()
+        model = sum(size * trained[client] for client, size in zip(present, sizes, strict=True)) / sum(sizes)
+        stored = {n: server.client_state[f"history.{n}"] for n in server.groups.trainable}
+        assert numbers(simulation, stored) == pytest.approx(history)
+
+
+@pytest.mark.parametrize("rows", [None, [1, 0]])
+def test_the_client_learns_from_the_historical_model_s_probabilities(rows):
+    one = toy.client([[1.0, 0.0], [0.0, 2.0]])
+    history = {
+        "history.head.weight": torch.tensor([[4.0, 0.0], [0.0, 8.0]], dtype=torch.float64),
+        "history.head.bias": torch.zeros(2, dtype=torch.float64),
+    }
+    client = Client(one.net, one.params, one.start, history)
+    pixels, labels = ([[1.0, 1.0]], [0]) if rows is None else ([[1.0, 1.0], [7.0, 0.0]], [0, 1])
+    loss = FedPHP(lam=0.3).loss(client, toy.batch(pixels, labels, rows))
+
+    def log_softmax(logits):
+        total = math.log(sum(map(math.exp, logits)))
+        return [logit - total for logit in logits]
+
+    own = log_softmax([1.0, 2.0])
+    teacher = [math.exp(p) for p in log_softmax([4 / TEMPERATURE, 8 / TEMPERATURE])]
+    distilled = -sum(p * q for p, q in zip(teacher, own, strict=True))
+    assert loss.item() == pytest.approx(0.7 * -own[0] + 0.3 * distilled)

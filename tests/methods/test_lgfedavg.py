@@ -1,0 +1,23 @@
+"""LG-FedAvg shares what FedPer keeps, and keeps what FedPer shares."""
+
+from __future__ import annotations
+
+from tests.methods.curves import assert_apart, assert_same, curve
+from tests.methods.toy import after_rounds
+
+
+def test_the_head_is_shared_and_the_extractor_is_personal(dataset, partition):
+    _, server = after_rounds("lgfedavg", dataset, partition, 2, participation=1.0)
+    _, fedper = after_rounds("fedper", dataset, partition, 2, participation=1.0)
+    for name in server.groups.trainable:
+        assert server.bank.shared(name) == (name in server.groups["head"])
+        assert server.bank.shared(name) != fedper.bank.shared(name)
+
+
+def test_the_first_round_trains_like_fedavg_and_local_training(dataset, partition):
+    ours = curve(dataset, partition, "lgfedavg", moment="post_local", rounds=1, participation=1.0)
+    assert_same(ours, curve(dataset, partition, "local", moment="post_local", rounds=1, participation=1.0))
+    assert_apart(
+        curve(dataset, partition, "lgfedavg"),
+        curve(dataset, partition, "local"),
+    )

@@ -1,0 +1,59 @@
+"""FedAvgM, FedAdam and FedYogi: the server's steps, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.methods.curves import assert_apart, assert_same, curve
+from tests.methods.scripted import models, scripted
+
+CHANGES = (1.0, -2.0, 0.5)
+"""What every client moves by in rounds 1, 2 and 3."""
+
+
+def positions(method, **hyper):
+    simulation = scripted(method, lambda _p, round, _c: CHANGES[round - 1], [6, 12], **hyper)
+    found = []
+    for _ in CHANGES:
+        simulation.advance()
+        found.append(models(simulation)[0])
+    return found
+
+
+def test_fedavgm_without_momentum_at_rate_1_is_fedavg(dataset, partition):
+    plain = curve(dataset, partition, "fedavgm", {"beta": 0.0})
+    assert_same(plain, curve(dataset, partition, "fedavg"))
+    assert_apart(curve(dataset, partition, "fedavgm"), plain)
+
+
+def test_fedavgm_moves_by_the_decayed_sum_of_changes():
+    model, momentum, expected = 0.0, 0.0, []
+    for change in CHANGES:
+        momentum = 0.5 * momentum + change
+        model += 0.3 * momentum
+        expected.append(model)
+    assert positions("fedavgm", beta=0.5, server_lr=0.3) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("method", ["fedadam", "fedyogi"])
+def test_adaptive_steps_are_the_paper_s(method):
+    b1, b2, tau, rate = 0.8, 0.9, 0.1, 0.3
+    model, mean, square, expected = 0.0, 0.0, tau**2, []
+    for change in CHANGES:
+        mean = b1 * mean + (1 - b1) * change
+        if method == "fedadam":
+            square = b2 * square + (1 - b2) * change**2
+        else:
+            square -= (1 - b2) * change**2 * math.copysign(1, square - change**2)
+        model += rate * mean / (math.sqrt(square) + tau)
+        expected.append(model)
+    found = positions(method, beta1=b1, beta2=b2, tau=tau, server_lr=rate)
+    assert found == pytest.approx(expected)
+
+
+def test_changes_are_averaged_by_training_samples():
+    simulation = scripted("fedavgm", lambda _p, _r, client: (1.0, 4.0)[client], [6, 12])
+    simulation.advance()
+    assert models(simulation) == pytest.approx([3.0, 3.0])

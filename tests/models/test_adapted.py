@@ -1,0 +1,140 @@
+"""Ordinary networks of torch are simulated as they are."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import pfl
+from pfl.config import Config, Execution
+from pfl.errors import InvalidInput
+from pfl.models import MODELS, build
+from pfl.models._layers import BatchNorm2d, Dropout
+from pfl.simulation import simulate
+
+SHAPE, CLASSES = (1, 16, 16), 4
+
+
+class Ordinary(nn.Module):
+    """A network as one writes it: no sequence, its parts defined in another order than they run."""
+
+    def __init__(self, norm=nn.BatchNorm2d):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 5)
+        self.norm = norm(4)
+        self.hidden = nn.Linear(4 * 36, 8)
+        self.dense_norm = nn.BatchNorm1d(8)
+        self.drop = nn.Dropout(0.5)
+        self.layer_norm = nn.LayerNorm(8)
+        self.out = nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm(self.conv(x)), inplace=True), 2).flatten(1)
+        return self.out(self.drop(self.layer_norm(F.relu(self.dense_norm(self.hidden(x))))))
+
+
+@pytest.fixture
+def network():
+    """Registers a builder of a network in the place of those before it."""
+
+    def add(builder):
+        MODELS.add("ordinary", builder)
+        return "ordinary"
+
+    yield add
+    MODELS._added.pop("ordinary", None)
+
+
+def test_the_last_linear_layer_is_the_head_and_the_rest_the_extractor(network):
+    module = Ordinary()
+    net = build(network(lambda *_: copy.deepcopy(module)), SHAPE, CLASSES)
+    x = torch.randn(3, *SHAPE)
+    assert torch.equal(net.eval()(x), module.eval()(x))
+    assert (net.head.in_features, net.head.out_features) == (8, CLASSES)
+    assert isinstance(net.extractor.norm, BatchNorm2d)
+    assert isinstance(net.extractor.drop, Dropout)
+
+
+def group_norm(width):
+    return nn.GroupNorm(2, width)
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d, group_norm])
+def test_both_backends_agree_on_an_ordinary_network(norm, network, dataset, partition):
+    config = Config(
+        method="fedper",
+        model=network(lambda *_: Ordinary(norm)),
+        rounds=2,
+        epochs=1,
+        batch_size=8,
+        eval_every=1,
+        dtype="float64",
+    )
+    loop, stacked = (
+        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics.rounds
+        for backend in ("loop", "stacked")
+    )
+    losses = [entry.train_loss for entry in stacked]
+    assert [entry.train_loss for entry in loop] == pytest.approx(losses, abs=1e-9)
+
+
+def test_a_module_is_the_initialisation_of_every_seed(dataset, partition):
+    module = Ordinary()
+    seen = []
+
+    def first(server, _network):
+        seen.append(server.received["head.bias"][0])
+
+    pfl.simulate(
+        "fedavg", dataset, partition, model=module, rounds=1, epochs=1, seeds=2, progress=False, measure=first
+    )
+    assert all(torch.equal(bias, module.out.bias) for bias in seen)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(256, 256)
+        self.second = nn.Linear(256, 256)
+        self.second.weight = self.first.weight
+        self.out = nn.Linear(256, CLASSES)
+
+    def forward(self, x):
+        return self.out(self.second(self.first(x.flatten(1))))
+
+
+class Softmax(Ordinary):
+    def forward(self, x):
+        return super().forward(x).softmax(1)
+
+
+class Random(Ordinary):
+    def forward(self, x):
+        return super().forward(F.dropout(x, 0.5, self.training))
+
+
+def flat(*layers):
+    return nn.Sequential(nn.Flatten(), *layers)
+
+
+@pytest.mark.parametrize(
+    ("builder", "accepted"),
+    [
+        (lambda *_: flat(nn.Linear(256, 5)), r"a network with 4 logits, not \(5,\)"),
+        (lambda *_: flat(nn.Linear(9, CLASSES)), "a network of images of 1x16x16"),
+        (lambda *_: Softmax(), r"ends with an nn.Linear of the classes, or pfl.Network\(extractor, head\)"),
+        (lambda *_: nn.Conv2d(1, 4, 3), "ends with an nn.Linear"),
+        (lambda *_: Tied(), "share no weights"),
+        (lambda *_: Random(), "random in nn.Dropout only"),
+        (lambda *_: flat(nn.Dropout1d(), nn.Linear(256, CLASSES)), "without Dropout1d"),
+        (lambda *_: Ordinary(lambda width: nn.BatchNorm2d(width, affine=False)), "batch norm is"),
+        (Ordinary().forward, "images' shape and the number of classes"),
+    ],
+)
+def test_a_network_that_cannot_be_simulated_is_one_clear_line(builder, accepted, network):
+    with pytest.raises(InvalidInput, match=f"^model: ordinary is not accepted; expected .*{accepted}"):
+        build(network(builder), SHAPE, CLASSES)

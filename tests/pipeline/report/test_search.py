@@ -1,0 +1,83 @@
+"""What a report says of a search."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from pfl.hyper import Hyperparameter
+from pipeline.report import search
+from pipeline.report.summary import Summary
+from pipeline.store.results import SearchResult
+from tests.pipeline.fake_results import fake_results, summary_of
+
+LR = Hyperparameter("learning rate", low=0.0, search=(0.001, 0.3), log=True)
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    return summary_of(fake_results(seeds=2, search=3))
+
+
+def step(trial: int, until: int, value: float | None, samples: int | None, **params) -> SearchResult:
+    return SearchResult(trial, 0, until, params, value, samples, key=f"{trial}-{until}")
+
+
+def test_the_cost_of_a_trial_that_goes_on_is_counted_once():
+    steps = [step(0, 5, 50.0, 100), step(1, 5, 60.0, 150), step(2, 5, None, None), step(1, 20, 55.0, 600)]
+    assert search.progress(steps) == [(100, 50.0), (250, 60.0), (700, 60.0)]
+
+
+def test_every_search_has_its_cost_and_its_slices_drawn(summary):
+    assert list(search.draw(summary)) == ["search", "slices"]
+    assert search.draw(summary) == search.draw(summary)
+    assert search.draw(summary_of(fake_results(settings=1, seeds=1))) == {}
+
+
+def test_a_search_of_which_nothing_ran_is_not_drawn():
+    results = fake_results(settings=1, seeds=2, search=2)
+    for cell in results["cells"]:
+        for trial in cell["search"]:
+            trial["value"] = None
+    assert search.draw(summary_of(results)) == {}
+
+
+def test_a_cell_says_what_was_selected_and_by_how_much(summary):
+    found = search.searches(summary)
+    assert len(found) == len(summary.results.cells)
+    for one in found:
+        assert one.trials == 3
+        assert one.gain == ("+1.50 ± 0.50" if one.trial else "")
+        assert one.trial or one.validation[0] == one.validation[1]
+
+
+def test_every_trial_is_a_line_of_the_csv_file(summary):
+    lines = list(csv.DictReader(io.StringIO(search.rows(summary))))
+    assert len(lines) == sum(len(cell.search) for cell in summary.results.cells)
+    assert lines[0].keys() >= {"cell", "trial", "seed", "round", "accuracy", "samples", "parameters"}
+
+
+@pytest.mark.parametrize(
+    ("value", "end"), [(0.29, "upper"), (0.00101, "lower"), (0.02, ""), (0.3, "upper"), (0.25, "upper")]
+)
+def test_a_value_at_the_end_of_its_range_is_told_on_the_scale_of_the_search(value, end):
+    assert search.edge(LR, value) == end
+
+
+def test_an_end_that_is_the_end_of_the_domain_cannot_be_widened():
+    share = Hyperparameter("share", low=0.0, high=1.0, search=(0.0, 0.5))
+    assert (search.edge(share, 0.0), search.edge(share, 0.5)) == ("", "upper")
+
+
+def test_importance_names_what_moves_the_accuracy_and_needs_ten_trials():
+    values = [0.001 * 1.8**place for place in range(10)]
+    steps = [
+        step(place, 5, 50 + 40 * place / 10, 1, lr=lr, mu=0.1 + 0.8 * (place * 7 % 10) / 10)
+        for place, lr in enumerate(values)
+    ]
+    space = {"lr": LR, "mu": Hyperparameter("weight", low=0.0, search=(0.0, 1.0))}
+    found = search.importance(steps, space, "fedprox")
+    assert found["lr"] > found["mu"]
+    assert search.importance(steps[:9], space, "fedprox") == {}

@@ -1,0 +1,67 @@
+"""What a table may say of its search, and what is searched."""
+
+from __future__ import annotations
+
+import pytest
+
+from pfl.config import Config
+from pfl.errors import InvalidInput
+from pfl.validation import validated
+from pipeline.spec.search import Search, check_space, searched, with_params
+
+
+def pinned(method: str = "fedprox", **hyperparameters) -> Config:
+    return validated(Config(method=method, hyperparameters=hyperparameters, lr=0.05))
+
+
+def ranges(config: Config, **space) -> dict[str, tuple]:
+    return {name: one.search for name, one in searched(config, Search(trials=9, space=space)).items()}
+
+
+def test_the_learning_rate_and_what_the_method_declares_are_searched():
+    assert ranges(pinned(mu=0.3)) == {"lr": (0.001, 0.3), "mu": (1e-4, 3.0)}
+
+
+def test_ranges_are_widened_to_hold_the_pinned_values():
+    assert ranges(pinned(mu=50.0))["mu"] == (1e-4, 50.0)
+    assert ranges(pinned(mu=0.3), mu=[0.01, 0.1])["mu"] == (0.01, 0.3)
+
+
+def test_training_options_are_searched_where_the_table_gives_a_range():
+    found = ranges(pinned(), momentum=[0, 0.9], epochs=[1, 4], batch_size=[8, 64], weight_decay=[1e-5, 1e-2])
+    assert found["momentum"] == (0, 0.9)
+    assert found["epochs"] == (1, 4)
+    config = with_params(pinned(), {"momentum": 0.9, "epochs": 4, "mu": 0.2})
+    assert (config.momentum, config.epochs, config.hyperparameters) == (0.9, 4, {"mu": 0.2})
+
+
+def test_what_is_pinned_is_not_searched():
+    assert set(ranges(pinned(), lr="pinned")) == {"mu"}
+
+
+def test_an_empty_space_is_one_line():
+    with pytest.raises(InvalidInput, match=r"search\.space: nothing to search is not accepted; expected a"):
+        ranges(pinned("local"), lr="pinned")
+
+
+def test_what_has_no_effect_under_the_pinned_choice_is_not_searched():
+    assert ranges(pinned("fedamp")).keys() == {"lr", "mu", "kappa", "scale"}
+    assert ranges(pinned("fedamp", form="heur")).keys() == {"lr", "mu"}
+    assert ranges(pinned("perfedavg", variant="hf")).keys() - ranges(pinned("perfedavg")).keys() == {"delta"}
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ({"nu": [0, 1]}, "parameter: nu is not accepted; expected one of "),
+        ({"mu": ["a", "b"]}, "mu: ['a', 'b'] is not accepted; expected [lowest, highest], or pinned"),
+        ({"momentum": [0.5, 1.5]}, "momentum: 1.5 is not accepted; expected a number in [0, 0.999]"),
+        ({"epochs": [1, 2.5]}, "epochs: 2.5 is not accepted; expected a whole number of at least 1"),
+        ({"lr": [0, 0.1]}, "lr: 0 is not accepted; expected a lower end above 0"),
+        ({"epochs": [4, 1]}, "epochs: [4, 1] is not accepted; expected the lower end first"),
+    ],
+)
+def test_a_range_that_no_row_can_have_is_one_line(space, said):
+    with pytest.raises(InvalidInput) as caught:
+        check_space(Search(trials=9, space=space), ["fedprox", "local"])
+    assert str(caught.value).startswith(said)
