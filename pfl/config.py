@@ -36,7 +36,7 @@ class Config:
     """Share of the clients that take part in a round; at least one does."""
     rounds: int = 30
     epochs: int = 2
-    """Local epochs a round."""
+    """Local epochs per round."""
     batch_size: int = 16
     lr: float = 0.05
     momentum: float = 0.0
@@ -123,7 +123,7 @@ class Execution:
     """Moments (`pfl.engine.method.Moment`) that the evaluations before the last one have; () means all. The
     last evaluation has all moments."""
     checkpoint_dir: str | None = None
-    """Folder for the checkpoint; a simulation that finds its own there goes on from it."""
+    """Folder for the checkpoint; a simulation that finds its own there continues from it."""
     code: str | None = None
     """Names the code that checkpoints are of (`pfl.behaviour`); by default a digest of its text does. A
     checkpoint of other code is refused."""

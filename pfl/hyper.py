@@ -19,8 +19,8 @@ class Hyperparameter:
 
     Attributes:
         about: one line for lists and documentation.
-        low, high: accepted values, inclusive (None: unbounded).
-        search: the range that a search draws from, inclusive, or some of the choices; None: not searched.
+        low, high: accepted values, inclusive (None means unbounded).
+        search: the range that a search draws from, inclusive, or some of the choices; None means no search.
         log: the search range is on a logarithmic scale.
         choices: accepted values of a categorical hyperparameter.
         when: another hyperparameter and some of its choices, as in ("form", "raw", "heur"). A search asks for

@@ -40,7 +40,7 @@ class Registry(Mapping[str, T]):
         self._added: dict[str, T] = {}
 
     def add(self, name: str, component: T) -> None:
-        """Make a component known by ``name`` in this process, in the place of one that was added before.
+        """Make a component known by ``name`` in this process, instead of one that was added before.
 
         Raises:
             InvalidInput: a file or a package already has the name.
@@ -89,7 +89,7 @@ class Registry(Mapping[str, T]):
         return len(self._files | self._points.keys() | self._added.keys())
 
     def plugin(self, name: str) -> EntryPoint | None:
-        """Where a component of somebody else's package is from; None: it is built in."""
+        """Where a component of somebody else's package is from; None means that it is built in."""
         return None if name in self._files else self._points[name]
 
     def module(self, name: str) -> str:

@@ -39,7 +39,7 @@ def check(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default those of params.yaml.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write what was found to a file, too.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the lines to this file.")] = None,
     behaviours: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Probe the code, and write its behaviours' names.")
     ] = None,
@@ -62,7 +62,7 @@ def check(
 def tables(
     names: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all.")] = None,
     calibrate: Annotated[
-        bool, typer.Option(help="Measure first what they take here; seconds to minutes a table.")
+        bool, typer.Option(help="Measure first what they take here; seconds to minutes per table.")
     ] = False,
 ) -> None:
     """List the tables with their size and the time they take here."""
@@ -74,7 +74,7 @@ def tables(
 def figures(
     names: Annotated[list[str] | None, typer.Argument(metavar="[FIGURE]...", help="By default all.")] = None,
     calibrate: Annotated[
-        bool, typer.Option(help="Measure first what they take here; seconds to minutes a figure.")
+        bool, typer.Option(help="Measure first what they take here; seconds to minutes per figure.")
     ] = False,
 ) -> None:
     """List the papers' figures with their size and time."""
@@ -82,12 +82,12 @@ def figures(
     from pipeline.figures.plots import DRAWINGS
 
     chosen = [part for name in names for part in parts_of(name)] if names else figure_names()
-    found = {name: load_figure(name) for name in chosen}
-    simulated = {name: figure for name, figure in found.items() if DRAWINGS[figure.draw].simulates}
+    loaded = {name: load_figure(name) for name in chosen}
+    simulated = {name: figure for name, figure in loaded.items() if DRAWINGS[figure.draw].simulates}
     if simulated:
         _list("figure", simulated, calibrate)
-    for name in found.keys() - simulated.keys():
-        print(f"{name} ({found[name].title}) runs nothing: it shows how data are divided.")
+    for name in loaded.keys() - simulated.keys():
+        print(f"{name} ({loaded[name].title}) runs nothing: it shows how data are divided.")
 
 
 def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
@@ -116,7 +116,7 @@ def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
 
 def trials(
     table: TableName,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written, a trial a line.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written, one trial per line.")],
 ) -> None:
     """Write the pending trials of a table, to run on another machine.
 
@@ -131,9 +131,9 @@ def trials(
 
     scheduler = scheduler_of(table, load_part(table), Ledger(current_sources(table)))
     scheduler.stacks = True
-    found = [json.dumps(trial.to_dict()) + "\n" for trial in iter(scheduler.next, None)]
-    write_text(file, "".join(found))
-    print(f"{len(found)} trials in {file}; {scheduler.done} of {scheduler.total} simulations are done")
+    lines = [json.dumps(trial.to_dict()) + "\n" for trial in iter(scheduler.next, None)]
+    write_text(file, "".join(lines))
+    print(f"{len(lines)} trials in {file}; {scheduler.done} of {scheduler.total} simulations are done")
 
 
 def import_(
@@ -162,7 +162,7 @@ def behaviours(
         list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all tables and figures.")
     ] = None,
 ) -> None:
-    """Give names to what the code does now."""
+    """Record the names of what the code does now."""
     from pipeline.figures.config import figure_names, load_figure
     from pipeline.spec.behaviours import record
     from pipeline.spec.table import load_table, table_names
@@ -173,7 +173,7 @@ def behaviours(
 
 
 def track(table: TableName) -> None:
-    """Enter a table's results in MLflow again.
+    """Write a table's results to MLflow again.
 
     For a store that was lost or moved, or failed during the sweep.
     """
@@ -193,8 +193,8 @@ def overview() -> None:
 
 def figure(
     name: Annotated[str, typer.Argument(metavar="FIGURE", help="See `pfl figures`.")],
-    rounds: Annotated[int | None, typer.Option(help="Rounds, in the place of the paper's.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Local epochs a round.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds, instead of the paper's.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Local epochs per round.")] = None,
     dataset: Annotated[str | None, typer.Option(help="See `pfl datasets`; or a path.")] = None,
     model: Annotated[str | None, typer.Option(help="See `pfl models`.")] = None,
     clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
@@ -202,7 +202,7 @@ def figure(
     methods: Annotated[str | None, typer.Option(metavar="A,B", help="Some of its rows.")] = None,
     out: Annotated[Path, typer.Option(help="Folder that is written.")] = Path("reports/figures"),
 ) -> None:
-    """Make a figure of a paper, beside what the paper says of it.
+    """Make a figure of a paper and test what the paper says about it.
 
     What is not in the ledger is run. With options it runs less than the paper did, and says so.
     """

@@ -49,8 +49,8 @@ def run(
         float, typer.Option(help="Share of the clients in a round.")
     ] = DEFAULT.participation,
     rounds: Annotated[int, typer.Option(help="Rounds.")] = DEFAULT.rounds,
-    epochs: Annotated[int, typer.Option(help="Local epochs a round.")] = DEFAULT.epochs,
-    batch_size: Annotated[int, typer.Option(help="Images a step.")] = DEFAULT.batch_size,
+    epochs: Annotated[int, typer.Option(help="Local epochs per round.")] = DEFAULT.epochs,
+    batch_size: Annotated[int, typer.Option(help="Images per step.")] = DEFAULT.batch_size,
     lr: Annotated[float, typer.Option(help="Learning rate of SGD.")] = DEFAULT.lr,
     momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = DEFAULT.momentum,
     weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = DEFAULT.weight_decay,

@@ -22,7 +22,7 @@ DEGREES = 15  # of a rotation, at most, to either side
 
 @dataclass(frozen=True)
 class Moves:
-    """What happens to each image of a batch; None: this step is left out.
+    """What happens to each image of a batch; None means that this step is left out.
 
     Attributes:
         flip: bool (..., B), mirrored from left to right.

@@ -46,7 +46,7 @@ class Content:
 
     Attributes:
         classes: the classes' names; a label is an index into them.
-        n_train: how many images, counted from the first, are the official training set; None: all.
+        n_train: how many images, counted from the first, are the official training set; None means all.
         domains: the domains' names, if the images came with a domain.
         formats: endings of the image files, "jpg"; empty where the images were no files of their own.
     """

@@ -18,8 +18,8 @@ class RemoteFile:
 
     Attributes:
         url: where it is fetched; its last part is the file's name.
-        md5: as published by the source or by torchvision; None: none is published, the sha256 of the first
-            download is recorded and held to afterwards.
+        md5: as published by the source or by torchvision; None means that none is published.
+            The sha256 of the first download is then recorded and checked from then on.
     """
 
     url: str
@@ -37,13 +37,13 @@ class Definition:
     Attributes:
         shape: of an image: channels, height, width.
         classes: their number.
-        samples: the number of images, train and test; None: it depends on the source.
+        samples: the number of images, train and test; None means that it depends on the source.
         read: reads the official files, in the order of ``files``.
         files: the official files; empty for a data set that is embedded in a library.
         folder: the name of its folder in data/raw, where two data sets share their files.
         alternative: reads a folder or archive of another form that is found under the data set's name; None:
             an image folder is expected there.
-        content: `pfl.data.cache.content_checksum` of the original pixels; None: not known here.
+        content: `pfl.data.cache.content_checksum` of the original pixels; None means unknown.
     """
 
     shape: tuple[int, int, int]

@@ -183,7 +183,7 @@ def parse_spec(spec: str, run_seed: int | None = None) -> tuple[str, Rule]:
     'dirichlet:0.1,min=10,test=0.25,seed=3'
 
     Args:
-        run_seed: what ``seed=run`` stands for; None: it is left as it is.
+        run_seed: what ``seed=run`` stands for; None leaves it as it is.
 
     Raises:
         InvalidInput: an unknown rule or option, or a value that is not accepted.

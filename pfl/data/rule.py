@@ -82,8 +82,8 @@ class Rule(ABC):
         """Raise `InvalidInput` unless the rule can work.
 
         Args:
-            clients: their number; None: as the data say.
-            samples, classes: of the pooled data; None: not known yet.
+            clients: their number; None means as many as the data define.
+            samples, classes: of the pooled data; None means that they are not known yet.
         """
         if (clients is None and not self.clients_from_data) or (clients is not None and clients < 1):
             raise InvalidInput("clients", clients, "a whole number of at least 1")

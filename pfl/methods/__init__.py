@@ -1,4 +1,4 @@
-"""The methods, one a file. `METHODS` maps a method's name to its class."""
+"""The methods, one per file. `METHODS` maps a method's name to its class."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def fitting(shape: Shape) -> str:
 
 
 def weights_of(model: str) -> str | None:
-    """The file of pretrained weights that a network would start from here; None: it starts from scratch.
+    """The file of pretrained weights that a network would start from here, or None if it starts from scratch.
 
     A network that can start from such a file has a function ``weights_file`` beside it, which gives the path.
     """

@@ -101,7 +101,8 @@ class Dropout(nn.Module):
     after its real rows.
 
     Attributes:
-        key: () int64, another for every client and step; None: the mask is drawn from torch's random state.
+        key: () int64, another for every client and step; None means that the mask is drawn from
+            torch's random state.
     """
 
     key: Tensor | None = None

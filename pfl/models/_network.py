@@ -18,7 +18,7 @@ class Network(nn.Module):
             "base" and the head the stage "head".
 
     Attributes:
-        pretrained: whether the extractor starts from weights learnt on other data; None: there are none.
+        pretrained: whether the extractor starts from weights learnt on other data; None if there are none.
         bf16: `features` are computed under bfloat16 autocast; see `pfl.config.Config.precision`.
     """
 

@@ -29,7 +29,7 @@ class Figure(Table):
 
 @dataclass(frozen=True)
 class Changes:
-    """What is to run in the place of what a figure pins, to make it with less; None: as pinned."""
+    """What runs instead of what a figure pins, to make it with less; None means as pinned."""
 
     rounds: int | None = None
     epochs: int | None = None
@@ -77,7 +77,7 @@ def changed(figure: Figure, changes: Changes) -> tuple[Figure, list[str]]:
 
     Raises:
         InvalidInput: a setting, a row or a seed that the figure does not have; a number below 1; one data set
-            in the place of several.
+            instead of several.
     """
     part = figure.part(changes.subset)
     content = part.model_dump(by_alias=True)

@@ -63,8 +63,8 @@ def lines(
     names: Mapping[str, str],
     marker: str = "",
 ) -> None:
-    """Draw a line a series into the panel of ``axes``, a band of one standard deviation around it, and one
-    legend for all."""
+    """Draw one line per series into the panel of ``axes``, a band of one standard deviation around it, and
+    one legend for all."""
     shown = dict.fromkeys(series for panel in axes for series in numbers.panels[panel])
     looks = {
         series: {"color": COLOURS[place % len(COLOURS)], "ls": DASHES[place // 6 % len(DASHES)]}

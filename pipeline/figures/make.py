@@ -1,4 +1,4 @@
-"""Makes a figure: runs, numbers, picture, and what is to be said of them.
+"""Makes a figure: runs, numbers, picture, and the answers to the paper's claims.
 
 `reports/figures/<name>.svg` is the picture, `.csv` its numbers, `.json` the rest; README.md shows all figures
 of the folder.
@@ -22,7 +22,7 @@ from pipeline.report.provenance import OFFICIAL, copies, data_facts, machine
 from pipeline.report.table_report import environment, write_files
 from pipeline.store.json_io import stored
 from pipeline.sweep.check import check_runs
-from pipeline.sweep.train_sweep import alone, stoppable
+from pipeline.sweep.train_sweep import stoppable, table_lock
 
 FOLDER = Path("reports/figures")
 
@@ -31,11 +31,11 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
     """Make the figure called ``name``, or all its parts, and write the overview of the folder again.
 
     Args:
-        changes: what is run in the place of what the figure pins.
+        changes: what runs instead of what the figure pins.
         options: ``changes`` as a command line has them, for the note on how to make the figure again.
 
     Returns:
-        A line a figure: the file, and how many of the paper's claims hold.
+        One line per figure: the file, and how many of the paper's claims hold.
 
     Raises:
         InvalidInput: the figure, a change, the data; before anything is run where that can be known. A figure
@@ -71,7 +71,7 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
 
     drawing = DRAWINGS[figure.draw]
     runs = Runs(name, figure)
-    with alone(name), stoppable(name):
+    with table_lock(name), stoppable(name):
         numbers = drawing.measure(runs)
     if not numbers.points:
         raise InvalidInput("figure", name, f"runs with a result ({'; '.join(runs.failed)})")
@@ -108,8 +108,8 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
 
 def overview(out: Path) -> str:
     """README.md of a folder of figures: each with what its paper says of it, and a list of all there are."""
-    found = {path.stem: stored(path) for path in sorted(out.glob("*.json"))}
-    made = [content for name, content in found.items() if content and content.get("name") == name]
+    contents = {path.stem: stored(path) for path in sorted(out.glob("*.json"))}
+    made = [content for name, content in contents.items() if content and content.get("name") == name]
     there = {content["name"] for content in made}
     absent = [(name, load_figure(name)) for name in figure_names() if name not in there]
     return str(environment().get_template("figures.md.j2").render(made=made, absent=absent))

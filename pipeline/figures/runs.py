@@ -1,4 +1,4 @@
-"""The runs behind a figure: out of the ledger, through the sweep, or with somebody looking on."""
+"""The runs behind a figure: from the ledger, from a sweep, or with a probe."""
 
 from __future__ import annotations
 

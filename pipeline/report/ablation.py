@@ -99,7 +99,7 @@ def _gap(line: Line, choices: Choices) -> Gap | None:
 
 
 def findings(explanation: Explanation) -> list[str]:
-    """What the numbers say, a sentence or two a method, then over all methods."""
+    """What the numbers say, a sentence or two per method, then one about all methods."""
     gaps = explanation.gaps
     near = {when: sum(abs(gap) <= POINTS for gap in at) for when, at in _distances(gaps).items()}
     mean = {when: statistics.fmean(map(abs, at)) for when, at in _distances(gaps).items()}
@@ -135,7 +135,7 @@ def _stands(difference: float) -> str:
 
 
 def plot(explanation: Explanation) -> str:
-    """A line a method, from neither choice to both by their effects, and the printed number, as SVG text."""
+    """One line per method, from neither choice to both by their effects, with the printed number, as SVG."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

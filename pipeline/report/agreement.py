@@ -76,15 +76,15 @@ def tally(summary: Summary) -> Tally:
 
 def rankings(summary: Summary) -> dict[str, Ranking]:
     """By setting, for those with a printed number."""
-    found = {}
+    rankings = {}
     for setting in summary.columns:
         column = [entry for entry in summary.compared if entry.setting == setting]
         if column:
             both = [entry for entry in column if entry.score]
             ours = [round(entry.score.mean, 2) for entry in both if entry.score]
             theirs = [entry.published.mean for entry in both if entry.published]
-            found[setting] = Ranking(kendall(ours, theirs), len(both))
-    return found
+            rankings[setting] = Ranking(kendall(ours, theirs), len(both))
+    return rankings
 
 
 def claims(summary: Summary) -> list[Tested]:
@@ -119,7 +119,7 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
     else:
         first = _leaders(summary)
     more = []
-    if taus := [found.tau for found in ranked if found.tau is not None]:
+    if taus := [ranking.tau for ranking in ranked if ranking.tau is not None]:
         shown = " to ".join(dict.fromkeys(f"{tau:.2f}" for tau in (min(taus), max(taus))))
         more.append(f"the ranking of the methods agrees with Kendall's τ = {shown}".replace("-", "−"))
     if tested:

@@ -44,7 +44,7 @@ class Cell:
     """The outcome of a printed cell that a table pins.
 
     Attributes:
-        ours: None where it was not run.
+        ours: None if it has not run.
         keys: of the ledger rows behind ours.
     """
 

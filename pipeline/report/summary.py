@@ -81,7 +81,7 @@ class Summary:
     Attributes:
         table: with the seeds that were asked for; all settings and rows, of whatever part was run.
         columns: label by setting, in the table's order.
-        pinned, selected: a line a method, in the table's order; selected is empty without a search.
+        pinned, selected: one line per method, in the table's order; selected is empty without a search.
         results: the whole of ``results.json``.
     """
 
@@ -104,12 +104,12 @@ class Summary:
     @property
     def partitions(self) -> dict[str, str]:
         """Label by name of a partition, the settings' and of the rows that divide the data otherwise."""
-        found = {}
+        headings = {}
         for setting, label in self.columns.items():
-            found[setting] = label
+            headings[setting] = label
             for row in self.table.methods:
-                found.setdefault(row.partition_in(setting), f"{label}, {self.labels[row.id]}")
-        return found
+                headings.setdefault(row.partition_in(setting), f"{label}, {self.labels[row.id]}")
+        return headings
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -199,7 +199,7 @@ def blank(name: str, table: Table, published: Path = FOLDER) -> Summary:
 
 
 def _filled(entry: Entry, cell: CellResult, seeds: int) -> Entry:
-    """The entry with what came of ``cell``, which was asked for so many seeds."""
+    """The entry with the outcome of ``cell``, of which so many seeds were to run."""
     tried = cell.pinned if entry.configuration == "pinned" else cell.selected
     rows = tried.rows if tried else ()
     missing = seeds - len(rows)

@@ -32,7 +32,7 @@ class Point:
 
 
 def side_by_side(summary: Summary) -> str:
-    """A panel a setting, a line a method: the printed number, and ours, as SVG text."""
+    """One panel per setting, one line per method: the printed number and ours, as SVG text."""
     from matplotlib import rc_context
     from matplotlib.lines import Line2D
 

@@ -65,7 +65,7 @@ class Verdict:
 
 
 def rule(seeds: int | None) -> str:
-    """`RULE` for a table whose printed numbers rest on so many seeds; None: the paper does not say."""
+    """`RULE` for a table whose printed numbers rest on so many seeds; None if the paper does not say."""
     if seeds is not None and seeds >= SEEDS:
         return f"{RULE} The paper has {seeds} seeds."
     why = "the paper does not state its number of seeds" if seeds is None else f"the paper has {seeds} seeds"

@@ -37,7 +37,7 @@ def behaviours_of(name: str, table: Table) -> list[Behaviour]:
 
 def write_behaviours(folder: Path, name: str, table: Table) -> None:
     """Write the names of a table's behaviours, by question, to a file of ``folder``."""
-    names = {found.question: found.name for found in behaviours_of(name, table)}
+    names = {behaviour.question: behaviour.name for behaviour in behaviours_of(name, table)}
     write_json(folder / f"{name}.json", names)
 
 

@@ -71,14 +71,14 @@ class Evaluation(Strict):
         said: dict[str, Any] = {}
         for reading in readings:
             said |= reading.model_dump(exclude_none=True)
-        found = self.model_copy(update=said)
-        asked = (found.which, found.moment, found.group)
-        if found.clients and asked != ("last", "headline", None):
+        overridden = self.model_copy(update=said)
+        asked = (overridden.which, overridden.moment, overridden.group)
+        if overridden.clients and asked != ("last", "headline", None):
             accepted = "last, headline and no group beside clients"
             raise InvalidInput("evaluation", ", ".join(map(str, asked)), accepted)
-        if found.clients and found.clients[0] > found.clients[1]:
-            raise InvalidInput("evaluation.clients", found.clients, "the first client before the last")
-        return found
+        if overridden.clients and overridden.clients[0] > overridden.clients[1]:
+            raise InvalidInput("evaluation.clients", overridden.clients, "the first client before the last")
+        return overridden
 
     @property
     def is_accuracy(self) -> bool:

@@ -20,7 +20,8 @@ class Published:
 
     Attributes:
         paper, table: where it is printed, "pfedsim" and "3" for example.
-        dataset, partition, partition_arg, clients, variant: the paper's setting; clients None: not stated.
+        dataset, partition, partition_arg, clients, variant: the paper's setting; ``clients`` is None if it is
+            not stated.
         method: our name of the method; empty where the cell describes data.
         metric: "accuracy" in percent, or another quantity in the unit that ``note`` names.
         mean, std: as printed; std None where there is none.
@@ -98,24 +99,24 @@ def find(cells: Sequence[Published], table: str, wanted: PublishedCell) -> Publi
     """
     plain = wanted.model_dump(exclude={"variant"}, exclude_none=True)
     variant = _things(wanted.variant or "")
-    found = [
+    matches = [
         cell
         for cell in cells
         if cell.table == table
         and all(getattr(cell, name) == value for name, value in plain.items())
         and variant <= _things(cell.variant)
     ]
-    if len(found) > 1:
+    if len(matches) > 1:
         apart = {
             name: values
             for name in type(wanted).model_fields
-            if len(values := list(dict.fromkeys(str(getattr(cell, name)) for cell in found))) > 1
+            if len(values := list(dict.fromkeys(str(getattr(cell, name)) for cell in matches))) > 1
         }
         name, values = next(iter(apart.items()))
         shown = ", ".join(f"{key} {value}" for key, value in wanted.model_dump(exclude_none=True).items())
         accepted = f"one that names a single printed cell; give '{name}', one of {', '.join(values)}"
         raise InvalidInput(f"published cell of table {table}", shown, accepted)
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def _things(variant: str) -> set[str]:

@@ -28,8 +28,8 @@ class _SeriesClaim(Stated):
     """Base of the claims about series.
 
     Attributes:
-        series: those that the claim is about; empty: all of a panel.
-        panels: those that the claim is about; empty: all of the figure.
+        series: those that the claim is about; empty means all of a panel.
+        panels: those that the claim is about; empty means all of the figure.
     """
 
     series: list[str] = []

@@ -346,7 +346,7 @@ def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
 
 
 def target(column: Setting | Average, row: Row) -> PublishedCell | None:
-    """What a cell is held against; None: nothing."""
+    """The printed cell that a cell is compared with; None if there is none."""
     if column.published is None:
         return None
     wanted = column.published.override(row.published)
@@ -378,7 +378,7 @@ class Cell:
 
 
 def cells(name: str, table: Table) -> tuple[Cell, ...]:
-    """The cells of a table, a column after another.
+    """The cells of a table, column by column.
 
     Raises:
         InvalidInput: a name is unknown or a value outside its range; the message names file and cell.
@@ -459,10 +459,10 @@ def names_in(folder: Path) -> list[str]:
     Raises:
         InvalidInput: there are none here.
     """
-    found = sorted(path.stem for path in folder.glob("*.yaml"))
-    if not found:
+    names = sorted(path.stem for path in folder.glob("*.yaml"))
+    if not names:
         raise InvalidInput(f"{folder}/*.yaml", "no such file", "to be run in the root of the project")
-    return found
+    return names
 
 
 def load_table(name: str) -> Table:

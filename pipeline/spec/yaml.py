@@ -79,7 +79,7 @@ _ACCEPTED = {
     "model_type": "a mapping",
     "string_pattern_mismatch": "a name of letters, digits, '.', '_' and '-'",
 }
-"""In the place of pydantic's own words."""
+"""Instead of pydantic's own messages."""
 
 
 def _first(path: Path, error: ValidationError) -> InvalidInput:

@@ -15,10 +15,10 @@ from pipeline.spec.table import manifest_file, partition_file
 def stored(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None where there is no file, or another thing in it."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def load_manifest(table: str) -> dict[str, Any]:
@@ -28,10 +28,10 @@ def load_manifest(table: str) -> dict[str, Any]:
         InvalidInput: that stage has not run, or its file is damaged.
     """
     path = manifest_file(table)
-    found = stored(path) or {}
-    if "datasets" not in found:
+    manifest = stored(path) or {}
+    if "datasets" not in manifest:
         raise InvalidInput("manifest", str(path), "a file that the download stage wrote; run it first")
-    return found
+    return manifest
 
 
 def save_division(division: Division, table: str, name: str) -> None:

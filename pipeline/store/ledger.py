@@ -54,8 +54,8 @@ class Ledger:
 
         The most, since what else a machine had to do only slows it down.
         """
-        found = [record for record in self.successes if record.config["model"] == model]
-        return max((record.measured.samples_per_second for record in found), default=None)
+        records = [record for record in self.successes if record.config["model"] == model]
+        return max((record.measured.samples_per_second for record in records), default=None)
 
     @property
     def successes(self) -> list[Record]:

@@ -76,9 +76,9 @@ def curve(record: Record, evaluation: Evaluation) -> list[tuple[int, float]]:
 
 def curves(records: Sequence[Record], evaluation: Evaluation) -> list[tuple[int, list[float]]]:
     """Round and the accuracy of each of ``records``, at the evaluations that all of them have."""
-    found = [dict(curve(record, evaluation)) for record in records]
-    shared = [number for number in found[0] if all(number in one for one in found)] if found else []
-    return [(number, [one[number] for one in found]) for number in shared]
+    by_round = [dict(curve(record, evaluation)) for record in records]
+    shared = [number for number in by_round[0] if all(number in one for one in by_round)] if by_round else []
+    return [(number, [one[number] for one in by_round]) for number in shared]
 
 
 def _check_group(groups: Sequence[str], evaluation: Evaluation) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pipeline.spec.table import Cell
 
 CLIENTS = 2
-"""Of a measurement on a CPU, which trains one after another; a GPU gets a round's participants at once."""
+"""In a measurement on a CPU, which trains them one after another; a GPU gets all participants at once."""
 
 TEST_SAMPLES = 64
 """Of each client."""
@@ -91,7 +91,7 @@ class Calibration:
     def __init__(self) -> None:
         try:
             self._all = _MACHINES.validate_json(_file().read_bytes())
-        except (OSError, ValueError):  # not there, or damaged, which is as good as not there
+        except (OSError, ValueError):  # not there, or damaged, which counts as not there
             self._all = {}
         here = self._all.setdefault(platform.node(), _Machine())
         self._speeds, self._sizes = here.speeds, here.sizes
@@ -112,7 +112,7 @@ class Calibration:
         return self._sizes.get(_sizes_key(cell))
 
     def measure(self, cells: Sequence[Cell], tell: Callable[[str], None]) -> None:
-        """Measure what is not known yet of ``cells``, and keep it; ``tell`` is told of each step.
+        """Measure what is not known yet of ``cells`` and keep it; ``tell`` is called with each step.
 
         Raises:
             InvalidInput: the file cannot be written.

@@ -36,12 +36,12 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
         InvalidInput: the first thing that is wrong.
     """
     chosen = list(names) if names else selected_tables()
-    found = [_check(name, load_table(name), load_part(name)) for name in chosen]
+    reports = [_check(name, load_table(name), load_part(name)) for name in chosen]
     _check_writable(SCRATCH)
     for folder in WRITTEN:
         for name in chosen:
             _check_writable(Path(folder) / name)
-    return [line for lines in found for line in lines]
+    return [line for lines in reports for line in lines]
 
 
 def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | None = None) -> list[str]:
@@ -55,18 +55,18 @@ def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | N
         InvalidInput: the first thing that is wrong.
     """
     file = str(table_file(name))
-    found = cells(name, table)
-    configs = [cell.config for cell in found]
+    wanted = cells(name, table)
+    configs = [cell.config for cell in wanted]
     check_searched(name, table, whole or table)
     data: dict[str, Definition | None] = {}
-    for cell in {cell.partition_name: cell for cell in found}.values():
+    for cell in {cell.partition_name: cell for cell in wanted}.values():
         own = cell.partition_name != cell.setting
         with located(f"{file}: cell {cell.id}" if own else f"{file}: setting {cell.setting}"):
             definition = data[cell.dataset] = check_dataset(cell.dataset)
             known = (definition.samples, definition.classes) if definition else (None, None)
             check_partition(cell.partition, cell.clients, *known)
     met: set[tuple[str, ...]] = set()
-    for cell in found:
+    for cell in wanted:
         with located(f"{file}: cell {cell.id}"):
             _check_reported(cell, cell.search is not None)
             if simulates and _setup(cell) not in met and (definition := data[cell.dataset]):

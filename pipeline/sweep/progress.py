@@ -1,4 +1,4 @@
-"""What a sweep shows while it runs: trials done of how many, rounds, best so far by cell, time left."""
+"""What a sweep shows while it runs: trials done, rounds, best result per cell so far, and time left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CELLS_SHOWN = 12
 
 @dataclass(frozen=True)
 class Running:
-    """The trials of one stack that is under way, and the last round that they have told."""
+    """The trials of one stack that is running, and the last round that they have reported."""
 
     trials: Sequence[Trial]
     round: int
@@ -47,11 +47,11 @@ class Running:
 
 
 class Progress:
-    """A live display on a terminal; elsewhere a line a cell, and one every minute."""
+    """A live display on a terminal; elsewhere one line per finished cell, and one every minute."""
 
     def __init__(self, table: str, scheduler: Scheduler):
         self._table = table
-        self._agenda = scheduler
+        self._scheduler = scheduler
         self._slots = 1
         self._under_way: Sequence[Sequence[Trial]] = ()
         self._told = {id(cell) for cell in scheduler.cells if cell.finished}
@@ -83,7 +83,7 @@ class Progress:
             if all(trials[0] is not known[0] for known in self._under_way):  # it has just begun
                 self._resumed += Running(trials, reached(trials)).begun
         self._updated, self._slots, self._under_way = now, slots, under_way
-        for cell in self._agenda.cells:
+        for cell in self._scheduler.cells:
             if cell.finished and id(cell) not in self._told:
                 self._told.add(id(cell))
                 self._say(f"{cell.cell.id}: {self._scores(cell)}")
@@ -95,10 +95,10 @@ class Progress:
         if self._live:
             self._live.console.print(line, highlight=False, markup=False)
         else:
-            print(f"[{self._agenda.done}/{self._agenda.total}] {line}", flush=True)
+            print(f"[{self._scheduler.done}/{self._scheduler.total}] {line}", flush=True)
 
     def _summary(self, running: Sequence[Running]) -> str:
-        scheduler = self._agenda
+        scheduler = self._scheduler
         text = f"{self._table}: {scheduler.done} of {scheduler.total} trials"
         if scheduler.served:
             text += f", {scheduler.served} of them out of the ledger"
@@ -115,9 +115,9 @@ class Progress:
         return text
 
     def _running(self) -> list[Running]:
-        """What is under way, the furthest first, without what Tune has asked for ahead of its start."""
-        found = [Running(trials, reached(trials)) for trials in self._under_way]
-        return sorted(found, key=lambda one: one.part, reverse=True)[: self._slots]
+        """What is running, the furthest first, without what Tune has queued."""
+        running = [Running(trials, reached(trials)) for trials in self._under_way]
+        return sorted(running, key=lambda one: one.part, reverse=True)[: self._slots]
 
     def _scores(self, cell: CellScheduler) -> str:
         """For example "pinned 91.20 ± 0.43 %, selected 93.05 ± 0.51 %"."""
@@ -139,13 +139,13 @@ class Progress:
         return ", ".join(texts)
 
     def _score(self, cell: CellScheduler, candidate: Candidate) -> str:
-        outcomes, evaluation = self._agenda.outcomes, cell.cell.evaluation
+        outcomes, evaluation = self._scheduler.outcomes, cell.cell.evaluation
         records = [outcomes[key] for key in candidate.keys if key in outcomes]
-        found = score([record for record in records if not record.failure], evaluation)
-        if found is None:
+        result = score([record for record in records if not record.failure], evaluation)
+        if result is None:
             return "failed"
-        spread = "" if found.std is None else f" ± {found.std:.2f}"
-        return f"{found.mean:.2f}{spread} {evaluation.unit}"
+        spread = "" if result.std is None else f" ± {result.std:.2f}"
+        return f"{result.mean:.2f}{spread} {evaluation.unit}"
 
     def _picture(self) -> Group:
         from rich.console import Group
@@ -158,7 +158,9 @@ class Progress:
             for name in {trial.cell for trial in one.trials}:
                 rounds.setdefault(name, []).append(one.round)
         begun = [
-            cell for cell in self._agenda.cells if cell.cell.id in rounds or (cell.seen and not cell.finished)
+            cell
+            for cell in self._scheduler.cells
+            if cell.cell.id in rounds or (cell.seen and not cell.finished)
         ]
         cells = Table.grid(padding=(0, 2))
         for cell in begun[:CELLS_SHOWN]:
@@ -172,8 +174,8 @@ class Progress:
         total = Table.grid(padding=(0, 2))
         total.add_row(
             ProgressBar(
-                total=self._agenda.total,
-                completed=self._agenda.done + sum(one.begun for one in running),
+                total=self._scheduler.total,
+                completed=self._scheduler.done + sum(one.begun for one in running),
                 width=30,
             ),
             self._summary(running),

@@ -78,7 +78,7 @@ class SchedulerSearcher(Searcher):
                 shutil.rmtree(checkpoint_folder(*trials), ignore_errors=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing of it goes into Tune's own record of the experiment: a sweep goes on from the ledger."""
+        """Nothing of it goes into Tune's own record of the experiment: a sweep continues from the ledger."""
         return {}
 
     def save(self, checkpoint_path: str) -> None:
@@ -114,7 +114,7 @@ class Worker(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """The rows of each trial, or why there are none: its failure is not the process's."""
+        """The rows of each trial, or why there are none: a failed trial does not end the process."""
         outcome = self._outcome()
         said = [self._said.get().getMessage() for _ in range(self._said.qsize())]
         return {"done": True, "said": list(dict.fromkeys(said)), **outcome}

@@ -47,13 +47,13 @@ def write(
         sources=sources,
     )
     pinned = [
-        (cell.cell, found.pinned.rows) for cell, found in zip(scheduler.cells, results.cells, strict=True)
+        (cell.cell, result.pinned.rows) for cell, result in zip(scheduler.cells, results.cells, strict=True)
     ]
     folder = FOLDER / name
     write_json(folder / "results.json", results.to_json())
     for setting in table.part(subset).settings:
-        found = {cell.row: score(rows, cell.evaluation) for cell, rows in pinned if cell.setting == setting}
-        means = {row: round(s.mean, 2) for row, s in found.items() if s}
+        scores = {cell.row: score(rows, cell.evaluation) for cell, rows in pinned if cell.setting == setting}
+        means = {row: round(s.mean, 2) for row, s in scores.items() if s}
         write_json(folder / "metrics" / f"{setting}.json", means)
     curves = io.StringIO()
     writer = csv.writer(curves)

@@ -1,4 +1,4 @@
-"""What is left to run of a table, and what has come of it: the sweep without the machinery that runs it."""
+"""The pending trials of a table and their outcomes: the sweep without the machinery that runs it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 class Scheduler:
-    """The trials of a table, handed out one by one; what is in the ledger is taken from there.
+    """The trials of a table, handed out one by one; records that the ledger has are used.
 
     Args:
         datasets: shape and number of classes of each, as in the manifest.
         on_record: called for every record that a cell receives, with the cell's id, the record, the number of
             its search trial, and whether it came from the ledger.
         on_cell: called for every cell that is finished, with its result and what is reported of it.
-        curves: accuracies by round are wanted of every record, whatever the table reads.
+        curves: require accuracies by round of every record, whatever the table reports.
 
     Attributes:
-        keeps_models: the table wants the models of final trials, not their records alone.
-        stacks: hand out what can share a stack together, for a device that is the faster for it.
+        keeps_models: keep the models of final trials, not only their records.
+        stacks: hand out together what can share a stack, for a device where this is faster.
         ran: how many simulations were run.
         outcomes: the record of every key that is settled.
     """
@@ -95,7 +95,7 @@ class Scheduler:
                 yield trial
 
     def next(self) -> Trial | None:
-        """A trial to start, whose end is told to `record` or `fail`; None: none is open now."""
+        """A trial to start, whose end is passed to `record` or `fail`; None if none is open now."""
         trial = next(self.open(), None)
         if trial is None:
             return None
@@ -116,14 +116,14 @@ class Scheduler:
             divided = tuple(one.partition_of(seed) for seed in one.seeds)
             return one.phase, one.dataset, divided, one.seeds, one.moment
 
-        found: list[Trial] = []
+        batch: list[Trial] = []
         config = Config.from_dict(trial.config)
         for other in self.open():
             alike = place(other) == place(trial) and stackable([config, Config.from_dict(other.config)])
             if alike and self._out.isdisjoint(other.keys()):  # two rows may ask for the same
                 self._out.update(other.keys())
-                found.append(other)
-        return found
+                batch.append(other)
+        return batch
 
     def record(self, trial: Trial, records: Sequence[Record]) -> None:
         """Take the records of a trial that has ended."""
@@ -131,7 +131,7 @@ class Scheduler:
             self.fail(trial, "the worker's rows have other keys: it runs other sources")
             return
         for record in records:
-            # A trial that was run again for its models alone has its record.
+            # A trial that ran again only for its models has a record already.
             known = self._ledger.get(record.key, trial.moments)
             self.outcomes[record.key] = known or self._ledger.append(record)
         self.ran += len(records)
@@ -139,11 +139,11 @@ class Scheduler:
         self._catch_up()
 
     def fail(self, trial: Trial, cause: str) -> None:
-        """Take note that a trial has ended without a result."""
+        """Record that a trial has ended without a result."""
         self.record(trial, [Record.of(trial, seed, Failure(cause)) for seed in trial.seeds])
 
     def _catch_up(self) -> None:
-        """Serve what the ledger has, and let the searches go on as far as it leads."""
+        """Use the records of the ledger, and continue the searches as far as these allow."""
         for cell in self.cells:
             if cell.finished:
                 continue

@@ -25,8 +25,8 @@ def download(name: str) -> None:
     datasets = {dataset: _described(_load(dataset)) for dataset in names}
     absent = [dataset for dataset in _names(load_table(name)) if dataset not in names and _is_absent(dataset)]
     write_json(manifest_file(name), {"table": name, "datasets": datasets, "absent": absent})
-    for dataset, found in datasets.items():
-        print(f"{dataset}: {found['images']} images in {found['classes']} classes, {found['identity']}")
+    for dataset, entry in datasets.items():
+        print(f"{dataset}: {entry['images']} images in {entry['classes']} classes, {entry['identity']}")
 
 
 def partition(name: str) -> None:
@@ -50,9 +50,9 @@ def partition(name: str) -> None:
             raise InvalidInput(
                 "dataset", cell.dataset, "the data that the download stage found (run `dvc repro` again)"
             )
-        found = make_division(cell.partition, dataset, cell.clients, seeds)
-        save_division(found, name, division)
-        made, spec = of_seed(found, seeds[0]), parse_spec(cell.partition)[0]
+        divided = make_division(cell.partition, dataset, cell.clients, seeds)
+        save_division(divided, name, division)
+        made, spec = of_seed(divided, seeds[0]), parse_spec(cell.partition)[0]
         notes = list(made.notes)
         if follows_run(spec):
             notes.insert(0, f"each seed has a partition of its own; this is that of seed {seeds[0]}")

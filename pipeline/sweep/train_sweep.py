@@ -1,4 +1,4 @@
-"""The train-sweep stage: every cell of a table searched and run, out of the ledger where it can."""
+"""The train-sweep stage: search and run every cell of a table; what the ledger has is not run again."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ from pipeline.sweep.scheduler import Scheduler
 
 
 def sweep(name: str) -> None:
-    """Run what is left of a table and write `results/<table>/`.
+    """Run the pending trials of a table and write `results/<table>/`.
 
-    A trial that fails becomes a failed cell, never the end of the sweep. Interrupted, it is to be started
-    again: what is in the ledger is not run twice, and a trial goes on from its checkpoint.
+    A trial that fails becomes a failed cell, never the end of the sweep. To continue an
+    interrupted sweep, start it again: what is in the ledger is not run twice, and a trial continues from its
+    checkpoint.
 
     Raises:
         InvalidInput: the table, a stage before this one that has not run, another sweep of the table, or a
@@ -42,7 +43,7 @@ def sweep(name: str) -> None:
     began = time.monotonic()
     whole, subset = load_table(name), selected_subset()
     table = whole.part(subset)
-    with alone(name), stoppable(name):
+    with table_lock(name), stoppable(name):
         sources = current_sources(name)
         ledger = Ledger(sources)
         for place in ledger.damaged:
@@ -53,9 +54,9 @@ def sweep(name: str) -> None:
                 run(name, scheduler, ledger, load_manifest(name)["datasets"], table.resources)
         finally:
             publish(name)
-        found = results.write(name, whole, subset, scheduler, sources, time.monotonic() - began)
+        outcome = results.write(name, whole, subset, scheduler, sources, time.monotonic() - began)
     print(f"{name}: {scheduler.ran} trials run, {scheduler.served} out of the ledger; see results/{name}/")
-    for cell in found.cells:
+    for cell in outcome.cells:
         if cell.errors:
             print(f"{cell.cell}: {cell.status} ({'; '.join(cell.errors)})")
     if table.keep:
@@ -63,12 +64,12 @@ def sweep(name: str) -> None:
     # A trial that diverged would do so again.
     if any(record.failed for record in scheduler.outcomes.values()):
         print(f"To try trials again that failed: dvc repro --force --single-item train-sweep@{name}")
-    elif table == whole:  # of what was under way when the table was another one
+    elif table == whole:  # left from before the table was edited
         shutil.rmtree(checkpoints_of(name), ignore_errors=True)
 
 
 def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | None = None) -> Scheduler:
-    """What a table consists of, with what the ledger already has of it.
+    """The trials of a table, with the records that the ledger already has.
 
     Raises:
         InvalidInput: the download or the partition stage has not run.
@@ -85,7 +86,7 @@ def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | Non
 def run(
     name: str, scheduler: Scheduler, ledger: Ledger, datasets: Mapping[str, Any], resources: Resources
 ) -> None:
-    """Say what is to come, and let Ray run it; Ray is not even imported where nothing is left to run.
+    """Print an estimate, and let Ray run the pending trials; Ray is imported only if there are any.
 
     Args:
         name: of a table or a figure.
@@ -109,7 +110,7 @@ def run(
 
 
 @contextmanager
-def alone(name: str) -> Iterator[None]:
+def table_lock(name: str) -> Iterator[None]:
     """Hold the lock of a table or a figure, which ends with the process however that ends.
 
     Raises:
@@ -131,7 +132,7 @@ def alone(name: str) -> Iterator[None]:
 
 @contextmanager
 def stoppable(name: str) -> Iterator[None]:
-    """Answer Ctrl-C, and SIGTERM likewise, at once: Ray and MLflow take seconds to end."""
+    """Acknowledge Ctrl-C and SIGTERM at once: Ray and MLflow take seconds to end."""
 
     def stop(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.default_int_handler)  # said once

@@ -119,7 +119,7 @@ def append_images(
 
     Args:
         mode: Pillow's, RGB for three channels or L for one.
-        size: resize to this width and height, by Lanczos' filter; None: the images are of one size.
+        size: resize to this width and height, by Lanczos' filter; None means that all images have one size.
         columns: ``writer`` or ``domain``, one an image, if there are any.
 
     Raises:

@@ -18,7 +18,7 @@ PANEL = "angle"
 
 
 def measure(runs: Runs) -> Numbers:
-    """A series a setting, by round."""
+    """One series per setting, by round."""
     points = []
     for cell, per_seed in runs.measurements(look).items():
         setting = cell.partition("/")[0]

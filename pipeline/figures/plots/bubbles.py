@@ -33,7 +33,7 @@ def measure(runs: Runs) -> Numbers:
 
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
-    """A panel a setting, one above the other; areas are alike in all."""
+    """One panel per setting, one above the other; equal areas mean equal counts in all."""
     panels = [panel for panel in numbers.panels if panel != CLASSES]
     largest = max(numbers.matrix(panel).max() for panel in panels)
     names = labels(figure)
@@ -45,7 +45,7 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
         areas = 160 * counts[label, client] / largest
         place.scatter(client, label, s=areas, color=COLOURS[1], alpha=0.75, linewidths=0)
         mean = numbers.panels[CLASSES][panel][0].value
-        place.set_title(f"{names[panel]}: {mean:.1f} classes a client")
+        place.set_title(f"{names[panel]}: {mean:.1f} classes per client")
         place.set_xlabel("Client")
         place.set_yticks(range(len(counts)), [*numbers.panels[panel]])
         place.invert_yaxis()

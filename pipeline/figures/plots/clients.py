@@ -1,4 +1,4 @@
-"""Accuracy of every client: a panel a setting, a series a method."""
+"""Accuracy of every client: one panel per setting, one series per method."""
 
 from __future__ import annotations
 

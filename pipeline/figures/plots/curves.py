@@ -1,4 +1,4 @@
-"""Accuracy by round: a panel a setting, a line a method."""
+"""Accuracy by round: one panel per setting, one line per method."""
 
 from __future__ import annotations
 

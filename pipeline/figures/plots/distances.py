@@ -22,7 +22,7 @@ SAME, OTHERS = "same classes", "other classes"
 
 
 def measure(runs: Runs) -> Numbers:
-    """D at the figure's rounds, a row and a column a client; the mean over pairs at every round."""
+    """D at the figure's rounds, one row and one column per client; the mean over pairs at every round."""
     (per_seed,) = runs.measurements(look).values()
     points, means = [], []
     for together in zip(*per_seed, strict=True):
@@ -40,7 +40,7 @@ def measure(runs: Runs) -> Numbers:
 
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
-    """A heat map a round, and the means by round."""
+    """One heat map per round, and the means by round."""
     panels = [panel for panel in numbers.panels if panel != GROUPS]
     canvas, axes = grid(len(panels) + 1, height=3.2)
     for panel, place in zip(panels, axes, strict=False):

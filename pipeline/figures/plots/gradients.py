@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def measure(runs: Runs) -> Numbers:
     """A panel a data set, a series a kind ("iid", "noniid"): by layer, from 1, the mean over rounds and
-    clients; and for every setting a panel, with a series a client."""
+    clients; and for every setting a panel, with one series per client."""
     means, clients = [], []
     cells = {cell.id: cell for cell in runs.cells}
     for name, per_seed in runs.measurements(look).items():
@@ -35,7 +35,7 @@ def measure(runs: Runs) -> Numbers:
 
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
-    """A dot a client, a bar the mean; IID and non-IID side by side."""
+    """One dot per client and a bar for the mean; IID and non-IID side by side."""
     settings = {
         (setting.dataset or figure.dataset, _kind(name)): name for name, setting in figure.settings.items()
     }

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def measure(runs: Runs) -> Numbers:
-    """Over a hyperparameter, a panel a setting and a series a method; over clients, a panel a data set and a
-    series a row.
+    """Over a hyperparameter, one panel per setting and one series per method; over clients, one
+    panel per data set and one series per row.
 
     Raises:
         InvalidInput: the figure does not say over what, or a row has no such hyperparameter.

@@ -15,7 +15,7 @@ from pipeline.figures.config import Changes
 from pipeline.figures.make import make
 from pipeline.spec.table import Subset
 from pipeline.sweep import cluster
-from pipeline.sweep.train_sweep import alone
+from pipeline.sweep.train_sweep import table_lock
 from tests.pipeline.figures.conftest import run_here
 
 OUT = Path("reports/figures")
@@ -120,7 +120,10 @@ def test_other_files_of_the_folder_are_left_alone():
 
 @pytest.mark.usefixtures("project")
 def test_a_figure_that_another_process_is_at_is_refused():
-    with alone("pfedsim-figure3"), pytest.raises(InvalidInput, match=r"no other sweep is at \(process \d+"):
+    with (
+        table_lock("pfedsim-figure3"),
+        pytest.raises(InvalidInput, match=r"no other sweep is at \(process \d+"),
+    ):
         made("pfedsim-figure3", dataset="digits", clients=4)
 
 
