@@ -65,7 +65,7 @@ def test_a_sweep_writes_results_metrics_and_curves(ready):
     sweep("small")
     found = results()
     assert [cell["status"] for cell in found["cells"]] == ["done"] * 4
-    assert (found["trials_run"], found["trials_from_ledger"]) == (32, 0)
+    assert (found["trials_run"], found["trials_from_ledger"]) == (48, 0)
     assert found["config"]["methods"][1]["params"] == {"mu": 0.1}
     metrics = json.loads((ready / "results/small/metrics/dir.json").read_text())
     assert metrics.keys() == {"fedavg", "fedprox"}
@@ -82,7 +82,7 @@ def test_a_sweep_of_a_finished_table_does_not_start_ray(monkeypatch, capsys):
     before = results()["cells"]
     run_with(monkeypatch, lambda *_: pytest.fail("Ray was started"))
     sweep("small")
-    assert "0 trials run, 32 out of the ledger" in capsys.readouterr().out
+    assert "0 trials run, 48 out of the ledger" in capsys.readouterr().out
     assert results()["cells"] == before
 
 
@@ -100,7 +100,7 @@ def test_a_sweep_refuses_a_precision_that_this_machine_has_not_before_a_trial_ru
 def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
     sweep("small")
     first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("small: 32 trials to run")
+    assert first.startswith("small: 48 trials to run")
     assert "core-hours" in first
     assert "MB of disk" in first
 
@@ -130,7 +130,7 @@ def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(ready, mo
     assert len((ready / "results/ledger/small.jsonl").read_text().splitlines()) == 5
     run_with(monkeypatch, lambda scheduler, *_: finish(scheduler))
     sweep("small")
-    assert (results()["trials_run"], results()["trials_from_ledger"]) == (27, 5)
+    assert (results()["trials_run"], results()["trials_from_ledger"]) == (43, 5)
 
 
 @pytest.mark.usefixtures("ready")
