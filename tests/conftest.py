@@ -16,6 +16,8 @@ from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 from pfl.engine import checkpoint
+from pfl.methods import METHODS
+from pfl.models import MODELS
 from pfl.rng import generator
 from pfl.simulation import simulate
 from pfl.trials import Trial
@@ -36,6 +38,13 @@ CONFIG = Config(
 
 SAMPLE = ("fedavg", "fesem", "pfedsim", "spfl")
 """Methods that `sampled` keeps in the fast suite: of averages, of clusters, of layers, of phases."""
+
+
+@pytest.fixture(autouse=True)
+def _registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods and networks that a test hands over as objects are unknown to the next test."""
+    for registry in (METHODS, MODELS):
+        monkeypatch.setattr(registry, "_added", dict(registry._added))
 
 
 def make_dataset(shape: tuple[int, int, int] = (1, 16, 16), classes: int = 4, samples: int = 240) -> Dataset:

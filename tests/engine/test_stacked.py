@@ -25,7 +25,7 @@ def forward_calls(clients: int, monkeypatch) -> int:
     )
     federation = Federation(data, split, torch.device("cpu"), torch.float32)
     simulation = make_simulation([config], federation, (0,), StackedBackend())
-    monkeypatch.setattr("pfl.engine.simulation.evaluate", lambda *_: ({}, {}, None))
+    monkeypatch.setattr("pfl.engine.seed_run.evaluate", lambda *_: ({}, {}, None))
     calls = []
     simulation.program.net.register_forward_pre_hook(lambda *_: calls.append(1))
     simulation.advance()

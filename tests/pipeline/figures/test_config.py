@@ -90,7 +90,7 @@ def test_what_is_as_pinned_is_no_change():
 def test_a_part_of_a_figure_is_a_change():
     subset = Subset(settings=["cifar10"], methods=["tau-0.1", "tau-0.5"])
     figure, notes = changed(load_figure("fedcac-figure5"), Changes(subset=subset, model="lenet5"))
-    assert figure.size == "2 cells, at most 2 trials"
+    assert figure.size == "2 cells, at most 2 full runs"
     assert notes[0] == "settings cifar10 only"
     assert notes[2] == "model lenet5 in the place of resnet8"
 
