@@ -25,7 +25,7 @@ def record(**values) -> Record:
 
 
 def reach(results: dict, cell: str, *accuracies: float) -> None:
-    """Let the pinned configuration of ``cell`` end with these accuracies, one a seed."""
+    """Let the pinned configuration of ``cell`` end with these accuracies, one per seed."""
     rows = [ledger_row(cell, seed, accuracy=value) for seed, value in enumerate(accuracies)]
     cell_of(results, cell)["pinned"]["rows"] = rows
 
