@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pfl.api import load_checked
-from pfl.config import Config, Execution
+from pfl.cli.execution import CHECKPOINT, execution_of
+from pfl.config import Config
 from pfl.errors import InvalidInput
 from pfl.files import check_writable, write_text
 from pfl.models import fitting
 from pfl.progress import progress
-from pfl.validation import check_execution, check_seeds, validated, warnings_of
+from pfl.validation import check_seeds, validated, warnings_of
 
 if TYPE_CHECKING:
     from pfl.engine.simulation import Result
 
 DEFAULT = Config()
-CHECKPOINT = "checkpoint.pt"  # pfl.engine.checkpoint.FILE, without torch
 IN_PLACE_OF = {"seeds": "seed", "partition_file": "partition"}
 
 
@@ -108,14 +108,7 @@ def run(
     Clients are evaluated at the moment that the method reports; the last evaluation has all moments.
     """
     _check_combinations(context)
-    execution = Execution(
-        device=device,
-        backend=backend,  # type: ignore[arg-type]
-        threads=threads,
-        checkpoint_dir=str(checkpoint) if checkpoint else None,
-        save=str(save) if save else None,
-    )
-    check_execution(execution)
+    execution = execution_of(device, backend, threads, checkpoint, save)
     for written in (json_file, save, checkpoint and checkpoint / CHECKPOINT):
         if written:
             check_writable(written)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pfl.cli.execution import CHECKPOINT, execution_of
 from pfl.config import Execution
 from pfl.errors import InvalidInput
 from pfl.files import append_lines, check_writable, read_lines
 from pfl.progress import progress
-from pfl.validation import check_execution
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -43,16 +43,9 @@ def run_trials(
 
     Trials whose rows are in the file already are skipped. A trial that fails is reported, and the others run.
     """
-    execution = Execution(
-        device=device,
-        backend=backend,  # type: ignore[arg-type]
-        threads=threads,
-        checkpoint_dir=str(checkpoint) if checkpoint else None,
-        save=str(save) if save else None,
-    )
-    check_execution(execution)
+    execution = execution_of(device, backend, threads, checkpoint, save)
     rows = rows or file.with_suffix(".rows.jsonl")
-    for written in (rows, save and save / "models.pt", checkpoint and checkpoint / "checkpoint.pt"):
+    for written in (rows, save and save / "models.pt", checkpoint and checkpoint / CHECKPOINT):
         if written:
             check_writable(written)
     _run(_read(file), rows, execution)
