@@ -29,6 +29,9 @@ def add_commands(app: typer.Typer) -> None:
     ledger.command("import")(import_)
     ledger.command("why")(why_)
     app.add_typer(ledger, name="ledger")
+    search = typer.Typer(help="What searches of hyperparameters selected.", no_args_is_help=True)
+    search.command("export")(export_)
+    app.add_typer(search, name="search")
     stage = typer.Typer(help="The stages of dvc.yaml, one at a time.", no_args_is_help=True)
     for command in (download, partition, sweep, report):
         stage.command()(command)
@@ -155,6 +158,17 @@ def why_(table: TableName) -> None:
 
     ledger = Ledger(current_sources(table))
     print("\n".join(why(scheduler_of(table, load_part(table), ledger), ledger)))
+
+
+def export_(table: TableName) -> None:
+    """Print a table that pins what the search of another one selected.
+
+    For example `pfl search export digits > tables/digits-tuned.yaml`.
+    """
+    from pipeline.store.export import export
+    from pipeline.store.results import load_results
+
+    print(export(load_results(table, Path())), end="")
 
 
 def behaviours(
