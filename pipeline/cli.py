@@ -177,11 +177,14 @@ def track(table: TableName) -> None:
 
     For a store that was lost or moved, or failed during the sweep.
     """
+    from pipeline.report.table_report import REPORTS
     from pipeline.store.ledger import Ledger
-    from pipeline.store.tracking import rebuild
+    from pipeline.store.tracking import attach_report, rebuild
     from pipeline.store.workspace import current_sources
 
     print(f"{rebuild(Path.cwd(), table, Ledger(current_sources()).find)} trials entered")
+    if (REPORTS / table).is_dir():
+        print(attach_report(Path.cwd(), table, REPORTS / table))
 
 
 def overview() -> None:
@@ -253,7 +256,9 @@ def report(table: TableName) -> None:
     """Write the report, and the overview of all."""
     from pipeline.report.overview import write_overview
     from pipeline.report.table_report import write_report
+    from pipeline.store.tracking import attach_report
 
     folder = write_report(table, Path.cwd())
     write_overview(Path.cwd())
-    print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html")
+    print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html", flush=True)
+    print(attach_report(Path.cwd(), table, folder))
