@@ -75,9 +75,11 @@ def _names(table: Table) -> list[str]:
 def _is_absent(name: str) -> bool:
     """Whether no file of a data set is here, neither in data/raw nor in the folder DATA_SOURCE."""
     from pfl.data.locate import locate
+    from pfl.data.resize import resized
 
     source = Path(os.environ.get("DATA_SOURCE", ""))
-    return locate(name, source if source.name and source.is_dir() else None, Path("data/raw")) is None
+    place = source if source.name and source.is_dir() else None
+    return locate(resized(name)[0], place, Path("data/raw")) is None
 
 
 def _load(name: str) -> Dataset:
