@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from pfl.errors import InvalidInput, unknown_name
-from pipeline.spec.series_claims import SeriesClaim
+from pipeline.figures.claims import SeriesClaim
 from pipeline.spec.table import FIGURES, Subset, Table, names_in, table_file
 from pipeline.spec.yaml import load
 

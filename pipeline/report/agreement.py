@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from pipeline.report.summary import Summary
 from pipeline.report.verdicts import NAMES, SEEDS, Name, Verdict, kendall
-from pipeline.spec.claims import Answer, Claim, Finding
+from pipeline.spec.claims import Answer, Finding
+from pipeline.spec.table_claims import TableClaim
 
 JUDGED: tuple[Name, ...] = ("reproduced", "higher", "lower")
 
@@ -61,9 +62,9 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Tested:
-    """A claim of the paper, held against its own numbers and against ours."""
+    """A claim of the paper, tested on its own numbers and on ours."""
 
-    claim: Claim
+    claim: TableClaim
     published: Finding
     ours: Finding
     provisional: bool

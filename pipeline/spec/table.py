@@ -14,10 +14,10 @@ from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 from pfl.config import Augmentation, BatchOrder, BNStats, Config, InputScale, LRSchedule, Observed, Precision
 from pfl.errors import InvalidInput, unknown_name
 from pfl.validation import validated
-from pipeline.spec.claims import Claim
 from pipeline.spec.evaluation import Evaluation, EvaluationOverride
 from pipeline.spec.published import PublishedCell
 from pipeline.spec.search import Search
+from pipeline.spec.table_claims import TableClaim
 from pipeline.spec.yaml import Strict, load, located
 
 TABLES = Path("tables")
@@ -258,7 +258,7 @@ class Table(Strict):
     """`models`: keep every client's final model of each final trial in `.sweeps/models/`."""
     published: PublishedTable | None = None
     """Where the published numbers are."""
-    claims: list[Claim] = []
+    claims: list[TableClaim] = []
     """The paper's statements about the table, tested on its numbers and on ours."""
     choices: Choices | None = None
     """A study of two choices whose combinations are settings."""
@@ -461,7 +461,7 @@ def names_in(folder: Path) -> list[str]:
     """
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     if not names:
-        raise InvalidInput(f"{folder}/*.yaml", "no such file", "to be run in the root of the project")
+        raise InvalidInput(f"{folder}/*.yaml", "no such file", "a project (`pfl init` makes one)")
     return names
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from pipeline.figures.claims import SeriesClaim
 from pipeline.spec.claims import Finding
-from pipeline.spec.series_claims import SeriesClaim
 
 CURVES = {"a": [1.0, 5.0, 4.0], "b": [3.0, 3.0, 6.0]}
 """Values at x = 1, 2, 3."""

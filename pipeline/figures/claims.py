@@ -1,7 +1,4 @@
-"""What a paper says about a figure of its own, held against the series that we draw.
-
-As in `pipeline.spec.claims`, a claim is declared with the paper's words and has one of three answers. Each
-panel is tested by itself. The kinds:
+"""What a paper says about a figure of its own, tested on the series that we draw, in each panel by itself.
 
 * ``highest``: a series has the highest value of its panel;
 * ``order``: the means of the series come in an order;
@@ -18,25 +15,22 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from pipeline.spec.claims import Finding, Stated
+from pipeline.spec.claims import Claim, Finding
 
 Series = Mapping[float, float]
 """Value by x."""
 
 
-class _SeriesClaim(Stated):
-    """Base of the claims about series.
+class _SeriesClaim(Claim):
+    """Base of the claims about series."""
 
-    Attributes:
-        series: those that the claim is about; empty means all of a panel.
-        panels: those that the claim is about; empty means all of the figure.
-    """
-
-    series: list[str] = []
-    panels: list[str] = []
+    series: list[str] = Field(default=[])
+    """Those that the claim is about; empty means all of a panel."""
+    panels: list[str] = Field(default=[])
+    """Those that the claim is about; empty means all of the figure."""
 
     def test(self, panels: Mapping[str, Mapping[str, Series]], labels: Mapping[str, str]) -> Finding:
-        """Hold the claim against every panel that has its series.
+        """Test the claim on every panel that has its series.
 
         Args:
             panels: panel to series to value by x.
@@ -48,12 +42,12 @@ class _SeriesClaim(Stated):
             if (not self.panels or panel in self.panels) and self._is_about(series)
         }
         if not tested:
-            return Finding("cannot be said", "these runs leave it out")
+            return Finding.of([None], "these runs leave it out")
         against = sum(not holds for holds, _ in tested.values())
         shown = "; ".join(f"{labels.get(panel, panel)}: {text}" for panel, (_, text) in tested.items())
         if 0 < against < len(tested):
             shown = f"not in {against} of {len(tested)} panels: {shown}"
-        return Finding("does not hold" if against else "holds", shown)
+        return Finding.of([holds for holds, _ in tested.values()], shown)
 
     def _is_about(self, series: Mapping[str, Series]) -> bool:
         return all(name in series for name in self.series)

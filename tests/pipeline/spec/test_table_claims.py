@@ -10,8 +10,9 @@ from pydantic import TypeAdapter
 from pfl.errors import InvalidInput
 from pipeline.report.agreement import claims
 from pipeline.report.summary import blank
-from pipeline.spec.claims import Claim, Finding
+from pipeline.spec.claims import Finding
 from pipeline.spec.table import load_table
+from pipeline.spec.table_claims import TableClaim
 
 COLUMNS = {"a": "Column A", "b": "Column B"}
 ROWS = {"ours": "Ours", "one": "One", "two": "Two"}
@@ -23,7 +24,7 @@ NUMBERS = {("a", "ours"): 80, ("a", "one"): 77, ("a", "two"): 70} | {
 def found(changes: dict[tuple[str, str], float | None] | None = None, **claim: Any) -> Finding:
     """What a claim about the row "ours" comes to; None takes a number away."""
     values = {place: value for place, value in (NUMBERS | (changes or {})).items() if value is not None}
-    declared: Any = TypeAdapter(Claim).validate_python({"says": "", "place": "", "row": "ours"} | claim)
+    declared: Any = TypeAdapter(TableClaim).validate_python({"says": "", "place": "", "row": "ours"} | claim)
     return declared.test(values, COLUMNS, ROWS)
 
 

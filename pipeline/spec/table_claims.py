@@ -1,0 +1,245 @@
+"""What a paper says about a table of its own, tested on its numbers and on ours. The kinds:
+
+* ``best``, ``worst``: a row is the highest (lowest) of its column;
+* ``margin``: how far a row is above the best of the others;
+* ``close``: rows are within so many points of the best of their column;
+* ``trend``: a row's accuracy, or its margin, is higher in one column than in another.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pfl.errors import InvalidInput, unknown_name
+from pipeline.spec.claims import Claim, Finding
+
+Values = Mapping[tuple[str, str], float]
+"""A number for each (setting, row) that there is one for."""
+
+
+class _TableClaim(Claim):
+    """Base of the claims about a table."""
+
+    place: str
+    """Where it says so."""
+    row: str
+    """The row that the claim is about."""
+    among: list[str] = []
+    """The rows that it is compared with; empty means all others."""
+    settings: list[str] = []
+    """The columns that the claim is about; empty means all."""
+
+    def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
+        for name in self.settings:
+            if name not in settings:
+                raise unknown_name("claims.settings", name, settings)
+        for name in (self.row, *self.among):
+            if name not in rows:
+                raise unknown_name("claims.row", name, rows)
+
+    def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
+        """Test the claim on printed numbers, or on ours.
+
+        Args:
+            values: a cell without a number is absent.
+            columns, rows: the labels of all settings and rows of the table.
+        """
+        raise NotImplementedError
+
+    def _gaps(self, values: Values, settings: Sequence[str], rows: Mapping[str, str]) -> list[_Gap]:
+        """How far the row is above the best of the others, in the columns where both have a number."""
+        others = [row for row in (self.among or rows) if row != self.row]
+        gaps = []
+        for setting in settings:
+            there = [row for row in others if (setting, row) in values]
+            if (setting, self.row) in values and there:
+                best = max(there, key=lambda row: values[setting, row])
+                gap = round(values[setting, self.row] - values[setting, best], 2)
+                gaps.append(_Gap(setting, best, gap, complete=len(there) == len(others)))
+        return gaps
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """A row's number less that of the best other, in one column; complete: no other is without a number."""
+
+    setting: str
+    other: str
+    points: float
+    complete: bool
+
+    def decide(self, enough: bool) -> bool | None:
+        """Whether the row is far enough above; a gap only shrinks when further rows get their numbers."""
+        return None if enough and not self.complete else enough
+
+
+class Rank(_TableClaim):
+    """A row is the best, or the worst, of every column; level with another counts as both."""
+
+    kind: Literal["best", "worst"]
+    """Highest, or lowest."""
+
+    def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
+        settings = self.settings or list(columns)
+        sign = 1 if self.kind == "best" else -1
+        gaps = self._gaps({place: sign * value for place, value in values.items()}, settings, rows)
+        complete = [gap for gap in gaps if gap.complete]
+        against = [gap for gap in gaps if gap.points < 0]
+        closest = min(gaps, key=lambda gap: gap.points, default=None)
+        shown = ""
+        if closest and against:
+            shown = (
+                f"not in {len(against)} of {_columns(gaps)}: in {columns[closest.setting]}, "
+                f"{rows[closest.other]} is {-closest.points:.2f} {'above' if sign > 0 else 'below'}"
+            )
+        elif closest and len(complete) == len(settings):
+            place = f"{rows[closest.other]} in {columns[closest.setting]}"
+            shown = (
+                f"closest: {place}, {closest.points:.2f} away" if closest.points else f"level with {place}"
+            )
+        elif complete:
+            shown = f"so far in {_columns(complete)}"
+        missing = [None] * (len(settings) - len(gaps))
+        return Finding.of([*(gap.decide(gap.points >= 0) for gap in gaps), *missing], shown)
+
+
+class Margin(_TableClaim):
+    """A row is so many points above the best of the others."""
+
+    kind: Literal["margin"]
+    """Selects this kind."""
+    over: Literal["each", "mean", "largest", "average"] = "each"
+    """Every column; the mean over the columns; the largest of the columns; or the row's average over the
+    columns against the others' averages."""
+    at_least: float | None = None
+    """Points; where the paper names a range, its lower end."""
+    at_most: float | None = None
+    """Points. Beside `at_least` it refutes nothing: a gain above a range is at least the range."""
+
+    def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
+        settings = self.settings or list(columns)
+        if self.over == "average":
+            values, settings, columns = _averaged(values, settings), ["average"], {"average": "the average"}
+        gaps = self._gaps(values, settings, rows)
+        if not gaps:
+            return Finding.of([None], "")
+        complete = len(gaps) == len(settings) and all(gap.complete for gap in gaps)
+        margins = [gap.points for gap in gaps]
+        if self.over == "mean":
+            margins = [round(statistics.fmean(margins), 2)]
+        elif self.over == "largest":
+            margins = [max(margins)]
+        low, high = min(margins), max(margins)
+        shown = f"{low:+.2f}" if low == high else f"{low:+.2f} to {high:+.2f}"
+        shown = ("" if complete else "so far ") + shown.replace("-", "−")
+        if complete or self.over != "each":
+            return Finding.of([self._within(margin) if complete else None for margin in margins], shown)
+        return Finding.of([*map(self._holds_in, gaps), None], shown)
+
+    def _holds_in(self, gap: _Gap) -> bool | None:
+        return self._within(gap.points) if gap.complete else gap.decide(self._enough(gap.points))
+
+    def _within(self, points: float) -> bool:
+        if self.at_least is None and self.at_most is not None:
+            return points <= self.at_most
+        return self._enough(points)
+
+    def _enough(self, points: float) -> bool:
+        return self.at_least is None or points >= self.at_least
+
+
+class Closeness(_TableClaim):
+    """A row, and those that ``among`` names, are within so many points of the best of every column."""
+
+    kind: Literal["close"]
+    """Selects this kind."""
+    points: float = Field(gt=0)
+    """Largest distance to the best."""
+
+    def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
+        settings = self.settings or list(columns)
+        compared = [self.row, *self.among]
+        best = {
+            setting: max(there)
+            for setting in settings
+            if (there := [values[setting, row] for row in rows if (setting, row) in values])
+        }
+        gaps = {
+            (setting, row): round(best[setting] - values[setting, row], 2)
+            for setting in best
+            for row in compared
+            if (setting, row) in values
+        }
+        if not gaps:
+            return Finding.of([None], "")
+        setting, row = max(gaps, key=lambda place: gaps[place])
+        shown = f"furthest: {rows[row]} in {columns[setting]}, {gaps[setting, row]:.2f} below the best"
+        complete = all((setting, row) in values for setting in settings for row in rows)
+        return Finding.of([gap <= self.points for gap in gaps.values()] + [True if complete else None], shown)
+
+
+class Trend(_TableClaim):
+    """A row's accuracy, or its margin over the best of the others, is higher in one column than another."""
+
+    kind: Literal["trend"]
+    """Selects this kind."""
+    of: Literal["accuracy", "margin"] = "accuracy"
+    """The accuracy of the row and of those that `among` names; or the row's margin."""
+    higher: list[str] = Field(min_length=1)
+    """The columns with the higher number, in pairs with `lower`."""
+    lower: list[str] = Field(min_length=1)
+    """The columns with the lower number."""
+
+    def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
+        super().check([*settings], rows)
+        for name in (*self.higher, *self.lower):
+            if name not in settings:
+                raise unknown_name("claims.higher", name, settings)
+        if len(self.higher) != len(self.lower):
+            raise InvalidInput("claims.lower", self.lower, f"{len(self.higher)} columns, as 'higher' has")
+
+    def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
+        if self.of == "margin":
+            gaps = self._gaps(values, list(columns), rows)
+            values = {(gap.setting, self.row): gap.points for gap in gaps if gap.complete}
+            compared = [self.row]
+        else:
+            compared = [self.row, *self.among]
+        pairs = [
+            ((high, row), (low, row))
+            for row in compared
+            for high, low in zip(self.higher, self.lower, strict=True)
+        ]
+        known = [(high, low) for high, low in pairs if high in values and low in values]
+        against = [(high, low) for high, low in known if values[high] <= values[low]]
+        shown = f"in {len(known)} of {len(pairs)} pairs" if known else ""
+        if against:
+            high, low = against[0]
+            shown = (
+                f"not in {len(against)} of {len(known)} pairs: {rows[high[1]]} has {values[high]:.2f} in "
+                f"{columns[high[0]]}, {values[low]:.2f} in {columns[low[0]]}"
+            )
+        holds = [pair not in against if pair in known else None for pair in pairs]
+        return Finding.of(holds, shown)
+
+
+TableClaim = Annotated[Rank | Margin | Closeness | Trend, Field(discriminator="kind")]
+
+
+def _columns(gaps: Sequence[_Gap]) -> str:
+    return "1 column" if len(gaps) == 1 else f"{len(gaps)} columns"
+
+
+def _averaged(values: Values, settings: Sequence[str]) -> Values:
+    """Each row's average over the columns, of the rows that have a number in all of them."""
+    rows = {row for _, row in values}
+    return {
+        ("average", row): statistics.fmean(values[setting, row] for setting in settings)
+        for row in rows
+        if all((setting, row) in values for setting in settings)
+    }
