@@ -49,8 +49,9 @@ class Search(Strict):
     """A hyperparameter search in each cell. It has either a budget or a number of trials."""
 
     budget: float | None = Field(default=None, gt=0)
-    """What a search may train in each cell, in runs of the pinned configuration with all seeds: rounds of
-    trials that stop early count as what they are, and the comparison of the finalists counts too."""
+    """What a search may train in each cell, in runs of the pinned configuration with all seeds, counted in
+    training samples. Trials that stop early count by what they have trained, and the comparison of the
+    finalists counts too."""
     trials: int | None = Field(default=None, ge=2)
     """Configurations per cell, the pinned one included."""
     space: dict[str, Annotated[Any, PlainValidator(_range, json_schema_input_type=Range)]] = Field(default={})
