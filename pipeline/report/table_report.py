@@ -55,7 +55,7 @@ CAPTIONS = {
 
 
 def write_report(table: str, root: Path) -> Path:
-    """Write ``reports/tables/<table>/`` and return it.
+    """Write ``reports/tables/<table>/``, and its plots for `dvc plots`; the former is returned.
 
     Args:
         table: a table whose sweep has written ``results/<table>/results.json``.
@@ -111,10 +111,13 @@ def write_report(table: str, root: Path) -> Path:
         **{f"{name}.svg": svg for name, svg in drawn.items()},
         **{f"partition-{name}.svg": svg for name, svg in partitions.items()},
     }
-    folder = root / REPORTS / table
-    shutil.rmtree(folder, ignore_errors=True)
-    write_files(folder, files)
-    return folder
+    for folder, written in (
+        (root / REPORTS / table, files),
+        (root / "results" / table / "plots", {f"{name}.svg": svg for name, svg in drawn.items()}),
+    ):
+        shutil.rmtree(folder, ignore_errors=True)
+        write_files(folder, written)
+    return root / REPORTS / table
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:

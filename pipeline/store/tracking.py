@@ -107,6 +107,15 @@ class Tracker:
         return True
 
 
+def attach_report(root: Path, table: str, folder: Path) -> str:
+    """Attach a table's report to its runs in MLflow; the line that says where these are, or what failed."""
+    store = MLflowStore(root, table)
+    try:
+        return f"runs: mlflow ui, then {store.report(folder)}"
+    except Exception as error:
+        return f"MLflow: {store.cause(error)}; `pfl track {table}` attaches the report later"
+
+
 def rebuild(root: Path, table: str, find: Callable[[str], Record | None]) -> int:
     """Write everything that a table's last sweep used to MLflow, and return the number of trials.
 
