@@ -12,8 +12,8 @@ from pfl.data.datasets import DATASETS
 from pfl.trials import Hardware, Record
 from pipeline.report.plots import megabytes, seconds
 from pipeline.report.summary import Summary
+from pipeline.spec.axes import AVERAGE
 from pipeline.spec.evaluation import Evaluation
-from pipeline.spec.table import AVERAGE
 from pipeline.text import duration
 
 ORIGINALS = ("original pixels", "read from the official files", "own data")

@@ -25,8 +25,8 @@ from pipeline.report.provenance import (
 )
 from pipeline.report.summary import Summary, summarise
 from pipeline.report.verdicts import RANKING_RULE, rule
+from pipeline.spec.files import TABLES
 from pipeline.spec.published import FOLDER
-from pipeline.spec.table import TABLES
 from pipeline.store.results import load_results
 from pipeline.text import count, parameters, points, signed
 

@@ -17,8 +17,9 @@ from pfl.files import write_json
 from pfl.methods import METHODS
 from pfl.models import Shape
 from pfl.validation import validated
+from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import searched, with_params
-from pipeline.spec.table import Cell, Table, cells
+from pipeline.spec.table import Table
 
 FOLDER = Path("data/behaviours")
 """A file for each table: what the train-sweep stage depends on for its code."""

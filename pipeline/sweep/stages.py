@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pfl.errors import InvalidInput
 from pfl.files import write_json, write_text
+from pipeline.spec.cells import cells
+from pipeline.spec.files import manifest_file, partition_file
 from pipeline.spec.params import load_part
-from pipeline.spec.table import Table, cells, load_table, manifest_file, partition_file
+from pipeline.spec.table import Table, load_table
 from pipeline.store.json_io import load_manifest, save_division
 
 if TYPE_CHECKING:
