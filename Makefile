@@ -24,7 +24,8 @@ lint: .venv
 .venv: requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --quiet --disable-pip-version-check uv
-	.venv/bin/uv pip sync --quiet --python .venv/bin/python requirements.lock
+	# Compiled here: where PYTHONDONTWRITEBYTECODE is set, every process would compile all that it imports.
+	.venv/bin/uv pip sync --quiet --compile-bytecode --python .venv/bin/python requirements.lock
 	.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable .
 	@touch .venv
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -18,6 +19,7 @@ from pfl.methods import METHODS
 from pfl.models import MODELS
 
 ROOT = Path(__file__).resolve().parent
+DISTRIBUTION = "pfl-repro"
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "torch", "torchvision")
 """A new version of one may move numbers."""
 
@@ -53,10 +55,48 @@ class Code:
     edited: bool
 
 
+@dataclass(frozen=True)
+class Release:
+    """An installed distribution of the simulator.
+
+    Attributes:
+        edited: a file of the simulator is not as it was installed.
+    """
+
+    version: str
+    edited: bool
+
+
 @cache
 def digest() -> str:
     """SHA-256 of the simulator's files."""
-    return _digest_of(sorted(path for path in ROOT.rglob("*") if path.suffix in (".py", ".cpp")))
+    return digest_of(_files())
+
+
+def release() -> Release | None:
+    """What the running code was installed from; None for a checkout, which may be installed as editable."""
+    try:
+        distribution = importlib.metadata.distribution(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    recorded = {
+        Path(str(file.locate())).resolve(): file.hash.value for file in distribution.files or () if file.hash
+    }
+    if ROOT / "sources.py" not in recorded:
+        return None
+    edited = any(recorded.get(path) != _as_recorded(path) for path in _files())
+    return Release(distribution.version, edited)
+
+
+def _as_recorded(path: Path) -> str:
+    """The checksum of a file in the form of a distribution's RECORD."""
+    checksum = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
+    return checksum.rstrip(b"=").decode()
+
+
+def _files() -> list[Path]:
+    """The simulator's, sorted."""
+    return sorted(path for path in ROOT.rglob("*") if path.suffix in (".py", ".cpp"))
 
 
 @cache
@@ -80,12 +120,13 @@ def plugins_of(method: str, model: str) -> tuple[Plugin, ...]:
         known = (point.dist.name, point.dist.version) if point.dist else (_top(point.module), "unknown")
         modules.setdefault(known, []).append(point.module)
     return tuple(
-        Plugin(*known, _digest_of([path for path in _reached(of) if not path.is_relative_to(ROOT)]))
+        Plugin(*known, digest_of([path for path in _reached(of) if not path.is_relative_to(ROOT)]))
         for known, of in modules.items()
     )
 
 
-def _digest_of(files: Sequence[Path]) -> str:
+def digest_of(files: Sequence[Path]) -> str:
+    """SHA-256 of files and of their names."""
     found = hashlib.sha256()
     for path in files:
         where = path.relative_to(ROOT.parent) if path.is_relative_to(ROOT) else path.name

@@ -40,7 +40,9 @@ def commands(*programs: str) -> list[Any]:
     found = []
     for document in DOCUMENTS:
         lines = "".join(blocks(document, "sh")).splitlines()
-        parts = [part.strip() for line in lines for part in line.partition(" #")[0].split("&&")]
+        parts = [
+            part.partition(" >")[0].strip() for line in lines for part in line.partition(" #")[0].split("&&")
+        ]
         bare = [ENVIRONMENT.sub("", part) for part in parts]
         said = [line for line in bare if line.startswith(tuple(f"{program} " for program in programs))]
         found += [pytest.param(line, id=f"{document.name}: {line}") for line in said]

@@ -1,7 +1,18 @@
 """Trials: simulations with a key, run anywhere, and their records."""
 
 from pfl.engine.metrics import json_ready
-from pfl.trials.provenance import Hardware, Sources, Versions, commit, edits, git, hardware, plugins, versions
+from pfl.trials.provenance import (
+    Hardware,
+    Sources,
+    Versions,
+    commit,
+    edits,
+    git,
+    hardware,
+    knows,
+    plugins,
+    versions,
+)
 from pfl.trials.record import Failure, Record, Success
 from pfl.trials.running import cause_of, run_together, run_trial
 from pfl.trials.trial import Trial, folder_of, trial_key
@@ -21,6 +32,7 @@ __all__ = [
     "git",
     "hardware",
     "json_ready",
+    "knows",
     "plugins",
     "run_together",
     "run_trial",

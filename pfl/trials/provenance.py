@@ -14,6 +14,7 @@ from typing import Any
 import pfl
 from pfl import kernels, sources
 from pfl.config import Execution
+from pfl.sources import DISTRIBUTION
 
 
 @dataclass(frozen=True)
@@ -21,14 +22,25 @@ class Sources:
     """The code that computed a result.
 
     Attributes:
-        commit: "unknown" outside a checkout.
-        dirty: what decides numbers is in no commit.
+        commit: in a checkout; of an installed package its name and version, of a mere copy "unknown".
+        dirty: what decides numbers is in no commit, or an installed file was edited.
         sources: the SHA-256 of the simulator's files.
     """
 
     commit: str
     dirty: bool
     sources: str
+
+    @property
+    def version(self) -> str | None:
+        """Of the installed package; None where the code is not one."""
+        name, _, version = self.commit.partition(" ")
+        return version if name == DISTRIBUTION else None
+
+    @property
+    def name(self) -> str:
+        """As a report names the code: "commit 0123…", "pfl-repro 0.1.0" or "commit unknown"."""
+        return (self.commit if self.version else f"commit {self.commit}") + (", edited" if self.dirty else "")
 
 
 @dataclass(frozen=True)
@@ -99,12 +111,18 @@ def versions() -> Versions:
 def commit() -> Sources:
     """The code that is running."""
     root = sources.ROOT.parent
-    head = git(root, "rev-parse", "HEAD")
-    return Sources(
-        commit=head or "unknown",
-        dirty=head is None or bool(edits(root, "pfl", "requirements.lock")),
-        sources=sources.digest(),
-    )
+    if release := sources.release():
+        name, edited = f"{DISTRIBUTION} {release.version}", release.edited
+    elif knows(root, "pfl/__init__.py") and (head := git(root, "rev-parse", "HEAD")):
+        name, edited = head, bool(edits(root, "pfl", "requirements.lock"))
+    else:
+        name, edited = "unknown", True
+    return Sources(name, edited, sources.digest())
+
+
+def knows(root: Path, file: str) -> bool:
+    """Whether git tracks a file of the checkout ``root``."""
+    return git(root, "ls-files", "--error-unmatch", "--", file) is not None
 
 
 def edits(root: Path, *paths: str) -> list[str]:

@@ -134,10 +134,10 @@ def _warnings(runs: Runs, notes: list[str]) -> list[str]:
 
 def _provenance(runs: Runs, simulated: bool) -> dict[str, list[str]]:
     """Facts by topic, each a short line."""
-    code = commit().commit
-    others = sorted({row.sources.commit for row in runs.used} - {code})
+    code = commit().name
+    others = sorted({row.sources.name for row in runs.used} - {code})
     facts = {
-        "Code": [f"commit {code}", *(f"runs of commit {other}" for other in others)],
+        "Code": [code, *(f"runs of {other}" for other in others)],
         "Data": [line for name, dataset in runs.datasets.items() for line in data_facts(name, vars(dataset))],
         "Partitions": sorted({parse_spec(cell.partition)[0] for cell in runs.cells}),
     }

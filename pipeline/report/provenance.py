@@ -135,12 +135,11 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
     results, rows = summary.results, summary.rows
     code = results.sources
     redrawn = any("seed=run" in setting.partition.split(",") for setting in summary.table.settings.values())
-    commit = code.commit + (", edited" if code.dirty else "")
-    others = {record.sources.commit for record in rows} - {code.commit}
+    others = {record.sources.name for record in rows} - {code.name}
     facts = {
         "Code": [
-            f"commit {commit}",
-            *(f"rows of commit {other}" for other in sorted(others)),
+            code.name,
+            *(f"rows of {other}" for other in sorted(others)),
             *changed_since(rows, code.sources),
             *plugins(rows),
         ],
@@ -216,7 +215,7 @@ def commands(summary: Summary) -> list[str]:
 
     They work in a clone without the ledger, so that no row stands in for a simulation and none is lost.
     """
-    commit = summary.results.sources.commit
+    code = summary.results.sources
     archives = [
         dataset["source"]["files"][0]["name"]
         for name, dataset in summary.results.manifest["datasets"].items()
@@ -225,9 +224,11 @@ def commands(summary: Summary) -> list[str]:
     source = f"DATA_SOURCE=/path/to/{archives[0] if len(archives) == 1 else 'archives'} " if archives else ""
     return [
         "git clone . ../anew && cd ../anew",
-        *([f"git checkout {commit}"] if commit != "unknown" else []),
+        *([] if code.version or code.commit == "unknown" else [f"git checkout {code.commit}"]),
         "rm -rf results/ledger",
-        "make .venv && . .venv/bin/activate",
+        f"pip install 'pfl-repro[pipeline]=={code.version}'"
+        if code.version
+        else "make .venv && . .venv/bin/activate",
         f"{source}dvc exp run -S 'tables=[{summary.id}]'{_subset_options(summary)}",
     ]
 

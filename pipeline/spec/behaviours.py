@@ -6,23 +6,18 @@ import dataclasses
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
-from pathlib import Path
 
 from tqdm import tqdm
 
 from pfl.behaviour import ON, Behaviour, add_known, behaviour_of, question_of
 from pfl.config import Config
 from pfl.data.dataset import check_dataset
-from pfl.files import write_json
 from pfl.methods import METHODS
 from pfl.models import Shape
 from pfl.validation import validated
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import searched, with_params
 from pipeline.spec.table import Table
-
-FOLDER = Path("data/behaviours")
-"""A file for each table: what the train-sweep stage depends on for its code."""
 
 
 def behaviours_of(name: str, table: Table) -> list[Behaviour]:
@@ -36,10 +31,9 @@ def behaviours_of(name: str, table: Table) -> list[Behaviour]:
     return [behaviour_of(config, *shown) for _, (config, shown) in bar]
 
 
-def write_behaviours(folder: Path, name: str, table: Table) -> None:
-    """Write the names of a table's behaviours, by question, to a file of ``folder``."""
-    names = {behaviour.question: behaviour.name for behaviour in behaviours_of(name, table)}
-    write_json(folder / f"{name}.json", names)
+def named_behaviours(name: str, table: Table) -> dict[str, str]:
+    """The names of a table's behaviours, by question."""
+    return {behaviour.question: behaviour.name for behaviour in behaviours_of(name, table)}
 
 
 def record(tables: dict[str, Table]) -> int:

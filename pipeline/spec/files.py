@@ -50,5 +50,5 @@ def names_in(folder: Path) -> list[str]:
     """
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     if not names:
-        raise InvalidInput(f"{folder}/*.yaml", "no such file", "to be run in the root of the project")
+        raise InvalidInput(f"{folder}/*.yaml", "no such file", "a project (`pfl init` makes one)")
     return names

@@ -61,7 +61,7 @@ def parse(file: str | Path) -> Any:
 
     path = Path(file)
     if not path.is_file():
-        raise InvalidInput(str(path), "no such file", "to be run in the root of the project")
+        raise InvalidInput(str(path), "no such file", "a project (`pfl init` makes one)")
     try:
         text = path.read_text(encoding="utf-8")
         # In C, four times as fast; but it refuses [dirichlet:0.1], which is YAML, and says less of a mistake.

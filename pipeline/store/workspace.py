@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pfl.trials import Sources, Trial, commit, edits, folder_of
+from pfl.trials import Sources, Trial, commit, folder_of, knows
 from pipeline.spec.files import table_file
 
 SCRATCH = Path(".sweeps")
@@ -33,5 +33,4 @@ def models_file(key: str) -> Path:
 def current_sources(table: str | None = None) -> Sources:
     """The code that is running; ``dirty`` too where git does not know the file of ``table``, or a figure."""
     code = commit()
-    changed = edits(Path(), str(table_file(table))) if table else []
-    return replace(code, dirty=code.dirty or any(line.startswith("??") for line in changed))
+    return replace(code, dirty=code.dirty or bool(table and not knows(Path(), str(table_file(table)))))

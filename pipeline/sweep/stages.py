@@ -1,4 +1,4 @@
-"""The stages that `dvc.yaml` runs before the report: download, partition and train-sweep."""
+"""The stages that `dvc.yaml` runs before the sweep: check, download and partition."""
 
 from __future__ import annotations
 
@@ -6,16 +6,42 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pipeline
 from pfl.errors import InvalidInput
 from pfl.files import write_json, write_text
+from pfl.sources import ROOT, digest_of
+from pipeline.spec.behaviours import named_behaviours
 from pipeline.spec.cells import cells
 from pipeline.spec.files import manifest_file, partition_file
-from pipeline.spec.params import load_part
+from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.table import Table, load_table
 from pipeline.store.json_io import load_manifest, save_division
+from pipeline.sweep.check import check_tables
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
+
+
+CHECKED = Path("data/check")
+"""What the check stage writes, and the others depend on."""
+
+
+def check() -> None:
+    """Check the selected tables, and write to `data/check/` what the code does and which code it is.
+
+    The train-sweep stage depends on the behaviours of its table, the partition and the report stage on
+    checksums of the files that do their work.
+    """
+    lines = check_tables()
+    print("\n".join(lines))
+    for name in selected_tables():
+        write_json(CHECKED / "behaviours" / f"{name}.json", named_behaviours(name, load_part(name)))
+    report = (
+        path for path in Path(pipeline.__file__).parent.rglob("*") if path.suffix in (".py", ".j2", ".css")
+    )
+    write_text(CHECKED / "partition.txt", digest_of(sorted((ROOT / "data").rglob("*.py"))) + "\n")
+    write_text(CHECKED / "report.txt", digest_of(sorted(report)) + "\n")
+    write_text(CHECKED / "tables.txt", "\n".join(lines) + "\n")
 
 
 def download(name: str) -> None:

@@ -17,7 +17,7 @@ from pfl.methods import METHODS
 from pfl.methods._families import FAMILIES
 from pfl.simulation import simulate, simulate_together
 from pfl.validation import validated
-from tests.conftest import CONFIG, interrupt, make_clients, sampled
+from tests.conftest import CONFIG, SAMPLE, interrupt, make_clients, sampled
 from tests.device import DEVICE, emulated
 from tests.methods.toy import after_rounds
 
@@ -105,7 +105,8 @@ def other(method, name, value):
     raise AssertionError(f"{name} can only be {value}")
 
 
-@sampled_methods
+# The other methods compute beside the host in the test of recorded steps.
+@pytest.mark.parametrize("method", SAMPLE)
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_a_device_beside_the_host_gives_the_same_numbers(method, backend, dataset, partition):
     expected = run(method, dataset, partition, Execution(backend=backend))
@@ -116,11 +117,11 @@ def test_a_device_beside_the_host_gives_the_same_numbers(method, backend, datase
 
 @sampled_methods
 def test_recorded_steps_give_the_same_numbers(method, dataset, partition, monkeypatch):
-    expected = run(method, dataset, partition, Execution(backend="loop"), rounds=4)
+    expected = run(method, dataset, partition, Execution(backend="loop"))
     with emulated() as device:
         monkeypatch.setattr("pfl.engine.device.captures_on", lambda _: lambda: device.capture)
         execution = Execution(device=str(DEVICE), backend="stacked")
-        found = run(method, dataset, partition, execution, rounds=4)
+        found = run(method, dataset, partition, execution)
     assert_close(found, expected)
     assert device.replays
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from pfl.config import Config
-from pfl.trials import Trial
+from pfl.trials import Record, Trial
 from pfl.validation import stackable
 from pipeline.store.ledger import Ledger
 from tests.pipeline.conftest import SOURCES, fake_run, finish, row_of, scheduler_of
@@ -60,6 +60,29 @@ def test_a_killed_sweep_goes_on_and_tries_what_it_would_have_tried(project):
     resumed = scheduler_of(Ledger(SOURCES))
     assert (len(finish(resumed)), resumed.served) == (48 - 19, 19)
     assert searched(resumed) == searched(whole)
+
+
+def diverging(trial: Trial) -> list[Record]:
+    """Records of a space whose upper half diverges."""
+    high = trial.config["lr"] > 0.06
+    return [row_of(trial, seed, 99.0, diverged_at=1) for seed in trial.seeds] if high else fake_run(trial)
+
+
+def test_a_search_killed_at_every_rung_with_half_the_space_diverging_tries_the_same(project, edit):
+    edit("trials: 4", "trials: 9")
+    edit('  two: "pathological:2"\n', "")
+    whole = scheduler_of(Ledger(SOURCES))
+    finish(whole, diverging)
+    (project / ".sweeps/ledger/small.jsonl").unlink()
+    kills = 0
+    while not (killed := scheduler_of(Ledger(SOURCES))).finished:
+        steps = len(killed.cells[0].searched)
+        while not killed.finished and len(killed.cells[0].searched) == steps:
+            trial = killed.next()
+            killed.record(trial, diverging(trial))
+        kills += 1
+    assert kills >= 4
+    assert searched(killed) == searched(whole)
 
 
 def test_a_finished_table_runs_nothing(ledger):
@@ -158,10 +181,6 @@ def test_a_failed_trial_is_tried_again_by_the_next_sweep(ledger):
 
 
 def test_a_trial_that_diverged_is_a_result_and_the_worst_one(ledger):
-    def diverging(trial):
-        high = trial.config["lr"] > 0.06
-        return [row_of(trial, seed, 99.0, **({"diverged_at": 1} if high else {})) for seed in trial.seeds]
-
     finish(scheduler := scheduler_of(ledger), diverging)
     for cell in scheduler.cells:
         result = cell.result(scheduler.outcomes)

@@ -195,12 +195,12 @@ def test_tables_are_listed_with_their_size(project, monkeypatch):
     assert line.split(maxsplit=6) == ["small", "4", "44", "176", "?", "?", "A table for tests"]
 
 
-def test_tables_and_figures_are_listed_in_the_root_of_the_project_only(tmp_path, monkeypatch):
+def test_tables_and_figures_are_listed_in_a_project_only(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for noun in ("tables", "figures"):
-        with pytest.raises(InvalidInput, match=rf"{noun}/\*\.yaml: .* in the root of the project"):
+        with pytest.raises(InvalidInput, match=rf"{noun}/\*\.yaml: .* expected a project"):
             pfl(noun)
-    with pytest.raises(InvalidInput, match="in the root of the project"):
+    with pytest.raises(InvalidInput, match="expected a project"):
         pfl("tables", "digits")
 
 
@@ -210,6 +210,15 @@ def test_no_command_s_summary_is_cut():
         assert not [line for line in lines if line.endswith("...") and not line.startswith("Usage")]
 
 
-def test_a_check_prints_and_writes_what_it_found(project):
-    said = pfl("check", "--out", "data/check.txt")
-    assert said == "small: 4 cells, at most 44 full runs\n" == (project / "data/check.txt").read_text()
+def test_a_check_prints_what_it_found_in_a_subfolder_too(project, monkeypatch):
+    (project / "notes").mkdir()
+    monkeypatch.chdir(project / "notes")
+    assert pfl("check") == "small: 4 cells, at most 44 full runs\n"
+
+
+@pytest.mark.usefixtures("project")
+def test_the_check_stage_writes_what_the_other_stages_depend_on():
+    pfl("stage", "check")
+    written = sorted(str(path.relative_to("data/check")) for path in Path("data/check").rglob("*.*"))
+    assert written == ["behaviours/small.json", "partition.txt", "report.txt", "tables.txt"]
+    assert len(json.loads(Path("data/check/behaviours/small.json").read_text())) == 4

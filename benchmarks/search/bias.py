@@ -1,8 +1,7 @@
 """Whether accuracy on validation data ranks configurations as accuracy on test data does.
 
-`python -m benchmarks.search` trains configurations of four methods three times each, on the digits: as the
-final training, and as a search does, with minibatches of the full size and with smaller ones. It writes
-`reports/engineering/search/`.
+`python -m benchmarks.search.bias` trains configurations of four methods three times each, on the digits: as
+the final training, and as a search does, with minibatches of the full size and with smaller ones.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from pathlib import Path
 
 from scipy.stats import spearmanr
 from tqdm import tqdm
 
+from benchmarks.search.workload import FOLDER
 from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
@@ -24,7 +23,6 @@ from pfl.validation import validated
 from pipeline.spec.search import Search
 from pipeline.sweep.search import Study, on_validation
 
-FOLDER = Path("reports/engineering/search")
 METHODS = ("fedavg", "fedper", "fedrep", "pfedsim")
 PARTITION = "dirichlet:0.1,min=10,test=0.25,seed=7"
 CLIENTS = 20
@@ -87,12 +85,12 @@ def main() -> None:
 Spearman's rank correlation of validation and test accuracy over {CONFIGURATIONS} configurations of each
 method: digits, `{PARTITION}`, {CLIENTS} clients, 20 rounds, minibatches of 32, one seed. A search
 holds out {SHARE:.0%} of each client's training samples. [bias.csv](bias.csv) has the rows;
-`python -m benchmarks.search` measures anew.
+`python -m benchmarks.search.bias` measures anew.
 
 | Method | Full minibatches | Smaller by the same share |
 | --- | ---: | ---: |
 """
-    write_text(FOLDER / "README.md", heading + "\n".join(lines) + "\n")
+    write_text(FOLDER / "bias.md", heading + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

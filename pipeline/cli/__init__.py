@@ -9,54 +9,52 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline.cli import stages
+from pipeline.cli.project import in_project
+from pipeline.cli.stages import TableName
+
 if TYPE_CHECKING:
     from pipeline.spec.table import Table
-
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="See `pfl tables`.")]
 
 
 def add_commands(app: typer.Typer) -> None:
     """Called by ``pfl`` with its application, through the entry-point group ``pfl.commands``."""
-    app.command()(check)
-    app.command()(tables)
-    app.command()(trials)
-    app.command()(track)
-    app.command()(overview)
-    app.command()(figures)
-    app.command()(figure)
-    app.command()(behaviours)
+    app.command()(init)
+    for command in (check, tables, trials, track, overview, figures, figure, behaviours):
+        app.command()(in_project(command))
     ledger = typer.Typer(help="The ledger of finished simulations.", no_args_is_help=True)
-    ledger.command("import")(import_)
-    ledger.command("why")(why_)
+    ledger.command("import")(in_project(import_))
+    ledger.command("why")(in_project(why_))
     app.add_typer(ledger, name="ledger")
+    search = typer.Typer(help="What searches of hyperparameters selected.", no_args_is_help=True)
+    search.command("export")(export_)
+    app.add_typer(search, name="search")
     stage = typer.Typer(help="The stages of dvc.yaml, one at a time.", no_args_is_help=True)
-    for command in (download, partition, sweep, report):
-        stage.command()(command)
+    for command in (stages.check, stages.download, stages.partition, stages.sweep, stages.report):
+        stage.command()(in_project(command))
     app.add_typer(stage, name="stage")
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New, or empty.")],
+    table: Annotated[str, typer.Option(help="One of our tables; `digits` takes a few minutes.")] = "digits",
+) -> None:
+    """Make a folder with a table in which `dvc repro` works."""
+    from pipeline.init import init
+
+    init(folder, table)
+    print(f"Next: cd {folder}, git commit -m Begin, dvc repro. README.md says what is where.")
 
 
 def check(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default those of params.yaml.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Also write the lines to this file.")] = None,
-    behaviours: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Probe the code, and write its behaviours' names.")
-    ] = None,
 ) -> None:
     """Check tables, before anything is run."""
-    from pfl.files import write_text
-    from pipeline.spec.behaviours import write_behaviours
-    from pipeline.spec.params import load_part, selected_tables
     from pipeline.sweep.check import check_tables
 
-    lines = check_tables(names)
-    print("\n".join(lines))
-    if behaviours:
-        for name in names or selected_tables():
-            write_behaviours(behaviours, name, load_part(name))
-    if out:
-        write_text(out, "\n".join(lines) + "\n")
+    print("\n".join(check_tables(names)))
 
 
 def tables(
@@ -117,7 +115,9 @@ def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
 
 def trials(
     table: TableName,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written, one trial per line.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", resolve_path=True, help="Written, one trial per line.")
+    ],
 ) -> None:
     """Write the pending trials of a table, to run on another machine.
 
@@ -138,7 +138,9 @@ def trials(
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows that `pfl run-trials` wrote.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", resolve_path=True, help="Rows that `pfl run-trials` wrote.")
+    ],
 ) -> None:
     """Check rows that another machine computed, and add them."""
     from pipeline.store.ledger import import_rows
@@ -156,6 +158,17 @@ def why_(table: TableName) -> None:
 
     ledger = Ledger(current_sources(table))
     print("\n".join(why(scheduler_of(table, load_part(table), ledger), ledger)))
+
+
+def export_(table: TableName) -> None:
+    """Print a table that pins what the search of another one selected.
+
+    For example `pfl search export digits > tables/digits-tuned.yaml`.
+    """
+    from pipeline.store.export import export
+    from pipeline.store.results import load_results
+
+    print(export(load_results(table, Path())), end="")
 
 
 def behaviours(
@@ -202,14 +215,16 @@ def figure(
     clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
     settings: Annotated[str | None, typer.Option(metavar="A,B", help="Some of its settings.")] = None,
     methods: Annotated[str | None, typer.Option(metavar="A,B", help="Some of its rows.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder that is written.")] = Path("reports/figures"),
+    out: Annotated[
+        Path | None, typer.Option(resolve_path=True, help="Written; by default reports/figures.")
+    ] = None,
 ) -> None:
     """Make a figure of a paper and test what the paper says about it.
 
     What is not in the ledger is run. With options it runs less than the paper did, and says so.
     """
     from pipeline.figures.config import Changes
-    from pipeline.figures.make import make
+    from pipeline.figures.make import FOLDER, make
     from pipeline.spec.table import Subset
 
     def names(text: str | None) -> list[str]:
@@ -227,35 +242,4 @@ def figure(
     options = "".join(f" --{key} {value}" for key, value in asked.items() if value is not None)
     subset = Subset(settings=names(settings), methods=names(methods))
     changes = Changes(rounds, epochs, clients, dataset, model, subset)
-    print("\n".join(make(name, changes, out, options)))
-
-
-def download(table: TableName) -> None:
-    """Fetch and decode the data sets."""
-    from pipeline.sweep import stages
-
-    stages.download(table)
-
-
-def partition(table: TableName) -> None:
-    """Divide the data over the clients."""
-    from pipeline.sweep import stages
-
-    stages.partition(table)
-
-
-def sweep(table: TableName) -> None:
-    """Search and run every cell."""
-    from pipeline.sweep.train_sweep import sweep
-
-    sweep(table)
-
-
-def report(table: TableName) -> None:
-    """Write the report, and the overview of all."""
-    from pipeline.report.overview import write_overview
-    from pipeline.report.table_report import write_report
-
-    folder = write_report(table, Path.cwd())
-    write_overview(Path.cwd())
-    print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html")
+    print("\n".join(make(name, changes, out or FOLDER, options)))

@@ -1,0 +1,50 @@
+"""The stages of dvc.yaml, as commands of ``pfl stage``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="See `pfl tables`.")]
+
+
+def check() -> None:
+    """Check the selected tables, and write what later stages depend on."""
+    from pipeline.sweep import stages
+
+    stages.check()
+
+
+def download(table: TableName) -> None:
+    """Fetch and decode the data sets."""
+    from pipeline.sweep import stages
+
+    stages.download(table)
+
+
+def partition(table: TableName) -> None:
+    """Divide the data over the clients."""
+    from pipeline.sweep import stages
+
+    stages.partition(table)
+
+
+def sweep(table: TableName) -> None:
+    """Search and run every cell."""
+    from pipeline.sweep.train_sweep import sweep
+
+    sweep(table)
+
+
+def report(table: TableName) -> None:
+    """Write the report, and the overview of all papers."""
+    from pipeline.report.overview import write_overview
+    from pipeline.report.table_report import write_report
+    from pipeline.spec.published import FOLDER
+
+    folder = write_report(table, Path.cwd())
+    if FOLDER.is_dir():
+        write_overview(Path.cwd())
+    print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html")

@@ -1,0 +1,88 @@
+"""A project of one's own: a folder with a table, in which `dvc repro` works."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from pfl.errors import InvalidInput, unknown_name
+from pfl.files import write_text
+from pipeline.spec.files import TABLES, names_in
+from pipeline.spec.params import PARAMS
+from pipeline.spec.published import FOLDER as PUBLISHED
+from pipeline.spec.table import Table
+from pipeline.spec.yaml import load
+
+FILES = (
+    *(".dvc/.gitignore", ".dvc/config", ".dvc/plots/curves.json", ".dvcignore"),
+    *(".gitattributes", ".gitignore", "dvc.yaml"),
+)
+"""What every project has as this one has it; pyproject.toml puts the same files into the wheel."""
+
+SELECTION = """\
+# What `dvc repro` makes. All comments stand up here, where `dvc exp run -S` leaves them.
+# tables: the names of files in tables/.
+# subset: the part of them that is run: names of settings (columns) and methods (rows), and seeds; an empty
+#   list is all.
+tables:
+- {table}
+subset:
+  settings: []
+  methods: []
+  seeds: []
+"""
+
+README = """\
+# {name}
+
+{title}
+
+```sh
+pip install 'pfl-repro[pipeline]'
+git commit --message "Begin"      # rows of a table that git does not know are kept out of results/ledger/
+pfl check                         # one line per mistake, before any compute is spent
+dvc repro                         # runs what is missing, and writes the report
+```
+
+| | |
+| --- | --- |
+| `tables/` | one file per table: data, network, partitions, methods, seeds |
+| `params.yaml` | the tables, and which part of them, that `dvc repro` runs |
+| `reports/tables/` | the report of each table: `README.md`, and `index.html` for a browser |
+| `results/` | the numbers behind it; `results/ledger/` is in git, the rest in DVC's cache |
+| `data/` | data sets as downloaded, and their partitions |
+"""
+
+
+def init(folder: Path, table: str) -> None:
+    """Make a project with one of our tables in a new or an empty folder, with git and DVC.
+
+    Raises:
+        InvalidInput: the folder is in use, there is no such table, or no git.
+    """
+    ours = _ours()
+    known = names_in(ours / TABLES)
+    if table not in known:
+        raise unknown_name("table", table, known)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise InvalidInput("folder", str(folder), "one that does not exist, or is empty")
+    if not shutil.which("git"):
+        raise InvalidInput("git", "nothing", "git, which DVC works with, to be installed")
+    content = load(ours / TABLES / f"{table}.yaml", Table)
+    for name in (*FILES, str(TABLES / f"{table}.yaml")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ours / name, folder / name)
+    if content.published:
+        shutil.copytree(ours / PUBLISHED, folder / PUBLISHED)
+    write_text(folder / PARAMS, SELECTION.format(table=table))
+    name = folder.resolve().name
+    write_text(folder / "README.md", README.format(name=name, title=content.title, table=table))
+    for command in (["init", "--quiet"], ["add", "--all"]):
+        subprocess.run(["git", "-C", str(folder), *command], check=True)
+
+
+def _ours() -> Path:
+    """The folder of the files that a project begins with: in the installed package, or a checkout."""
+    packaged = Path(__file__).with_name("project")
+    return packaged if packaged.is_dir() else Path(__file__).parents[1]

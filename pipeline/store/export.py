@@ -1,0 +1,68 @@
+"""The configurations that a table's search selected, as the pins of a table of their own."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from pfl.errors import InvalidInput
+from pipeline.spec.search import TRAINING
+from pipeline.store.results import CellResult, Results
+from pipeline.text import signed
+
+
+def export(results: Results) -> str:
+    """A table in YAML without a search: every cell pins what its search selected, with that as its source.
+
+    Cells whose search has not ended keep what they pin.
+
+    Raises:
+        InvalidInput: no search of the table has ended.
+    """
+    from ruamel.yaml import YAML
+
+    ended = [cell for cell in results.cells if cell.selection]
+    if not ended:
+        raise InvalidInput("table", results.table, "a table with a search that has ended")
+    table = results.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    table.pop("search", None)
+    rows = {row.id: values for row, values in zip(results.config.methods, table["methods"], strict=True)}
+    sources = table.setdefault("sources", {})
+    for values in rows.values():
+        values.pop("search", None)
+    for cell in ended:
+        if pins := _pins(cell):
+            override = rows[cell.row].setdefault("settings", {}).setdefault(cell.setting, {})
+            for key, values in pins.items():
+                override[key] = {**override.get(key, {}), **values}
+        sources[f"methods.{cell.row}.settings.{cell.setting}"] = _source(cell, results)
+    text = io.StringIO()
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.width = 120
+    yaml.allow_unicode = True
+    yaml.dump(table, text)
+    return text.getvalue()
+
+
+def _pins(cell: CellResult) -> dict[str, dict[str, Any]]:
+    """What the selected trial sets; nothing where it is the pinned configuration."""
+    assert cell.selection
+    if not cell.selection.trial:
+        return {}
+    params = next(step.params for step in cell.search if step.trial == cell.selection.trial)
+    schedule = {name: value for name, value in params.items() if name in TRAINING}
+    own = {name: value for name, value in params.items() if name not in TRAINING}
+    return {key: values for key, values in (("params", own), ("schedule", schedule)) if values}
+
+
+def _source(cell: CellResult, results: Results) -> str:
+    """One line: which search, of how many trials, and why it selected this."""
+    assert cell.selection
+    trials = len({step.trial for step in cell.search})
+    search = f"search of {results.table} (commit {results.sources.commit[:12]}, {trials} trials)"
+    if not cell.selection.trial:
+        return f"{search}: the pinned configuration stays"
+    gain = next(one for one in cell.selection.comparisons if one.trial == cell.selection.trial)
+    return f"{search}: trial {gain.trial}, {signed(gain.gain)} ± {gain.error:.2f} points on validation data"

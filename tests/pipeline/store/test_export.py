@@ -1,0 +1,72 @@
+"""The winners of a search as the pins of a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from pfl.errors import InvalidInput
+from pipeline.spec.cells import cells
+from pipeline.spec.table import Table
+from pipeline.store.export import export
+from pipeline.store.results import Results
+from tests.pipeline.fake_results import cell_of, fake_results
+
+CELL = "cifar10-0.1/pfedsim"
+
+
+def searched(trial: int = 2, **params: Any) -> dict[str, Any]:
+    """Results in which one cell has selected a trial with ``params``, and all others the pinned one."""
+    results = fake_results(seeds=2, search=3)
+    for cell in results["cells"]:
+        cell["selection"] = {"trial": 0, "comparisons": []}
+    cell = cell_of(results, CELL)
+    cell["selection"] = {"trial": trial, "comparisons": [{"trial": trial, "gain": 1.5, "error": 0.25}]}
+    cell["search"][trial]["params"] = params
+    return results
+
+
+def exported(results: dict[str, Any]) -> Table:
+    return Table.model_validate(YAML(typ="safe").load(export(Results.from_json(results))))
+
+
+def test_a_cell_pins_exactly_what_its_search_selected():
+    table = exported(searched(lr=0.012345678901234567, momentum=0.9, rho=0.25))
+    found = {cell.id: cell.config for cell in cells("exported", table)}
+    own = found.pop(CELL)
+    assert (own.lr, own.momentum, own.hyperparameters["rho"]) == (0.012345678901234567, 0.9, 0.25)
+    assert all(config.lr == 0.05 for config in found.values())
+
+
+def test_an_exported_table_searches_nothing_and_is_else_the_same():
+    results = searched(lr=0.1)
+    results["config"]["methods"][0]["search"] = {"trials": 5}
+    table, before = exported(results), Results.from_json(results).config
+    assert not table.searched_rows
+    kept = {"search", "methods", "sources"}
+    assert table.model_dump(exclude=kept) == before.model_dump(exclude=kept)
+
+
+def test_every_searched_cell_names_the_search_as_its_source():
+    sources = exported(searched(lr=0.1)).sources
+    search = "search of fake (commit 0123456789ab, 3 trials)"
+    assert sources["methods.pfedsim.settings.cifar10-0.1"] == (
+        f"{search}: trial 2, +1.50 ± 0.25 points on validation data"
+    )
+    assert sources["methods.local.settings.cifar10-0.1"] == f"{search}: the pinned configuration stays"
+    assert sources["rounds"] == "ours: the paper does not say"
+
+
+def test_a_cell_whose_search_has_not_ended_keeps_what_it_pins():
+    results = searched(lr=0.1)
+    cell_of(results, CELL)["selection"] = None
+    table = exported(results)
+    assert {cell.config.lr for cell in cells("exported", table)} == {0.05}
+    assert "methods.pfedsim.settings.cifar10-0.1" not in table.sources
+
+
+def test_a_table_without_a_search_is_one_line():
+    with pytest.raises(InvalidInput, match="table: fake is not accepted; expected a table with a search"):
+        export(Results.from_json(fake_results(seeds=2)))

@@ -1,0 +1,53 @@
+"""`pfl init`: a project of one's own."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline.spec.params import load_part, selected_tables
+from pipeline.spec.published import published_cells
+from tests.command import pfl
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_project_has_a_table_that_can_be_checked_and_everything_is_known_to_git(monkeypatch):
+    assert pfl("init", "study").returncode == 0
+    monkeypatch.chdir("study")
+    assert selected_tables() == ["digits"]
+    assert load_part("digits").seeds == [0, 1, 2]
+    said = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+    state, files = zip(*map(str.split, said.splitlines()), strict=True)
+    assert set(state) == {"A"}
+    assert {"dvc.yaml", "params.yaml", "README.md", ".gitignore", ".dvc/config"} <= set(files)
+
+
+def test_a_paper_s_table_comes_with_its_published_numbers(monkeypatch):
+    assert pfl("init", "--table", "pfedsim-table3", "study").returncode == 0
+    monkeypatch.chdir("study")
+    assert [path.name for path in Path("tables").glob("*.yaml")] == ["pfedsim-table3.yaml"]
+    assert published_cells(load_part("pfedsim-table3").published.file)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["used"], "folder: used is not accepted; expected one that does not exist, or is empty"),
+        (["used/file"], "folder: used/file is not accepted"),
+        (["--table", "pfedsim-table33", "new"], "did you mean 'pfedsim-table3'"),
+    ],
+)
+def test_a_folder_that_is_in_use_or_an_unknown_table_is_one_line_and_nothing_is_written(arguments, said):
+    Path("used").mkdir()
+    Path("used/file").write_text("kept")
+    done = pfl("init", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [str(path) for path in Path().rglob("*")] == ["used", "used/file"]

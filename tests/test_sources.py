@@ -1,0 +1,44 @@
+"""Which code runs: of a checkout, or of an installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pfl import sources
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a simulator that was installed as version 1.2.3."""
+    recorded = tmp_path / "pfl_repro-1.2.3.dist-info"
+    for folder in (recorded, tmp_path / "pfl"):
+        folder.mkdir()
+    for name in ("sources.py", "kernel.cpp"):
+        (tmp_path / "pfl" / name).write_text(name)
+    (recorded / "METADATA").write_text("Metadata-Version: 2.1\nName: pfl-repro\nVersion: 1.2.3\n")
+    # The form is that of https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+    (recorded / "RECORD").write_text(
+        "pfl/sources.py,sha256=725N-bcP0toJflUYdEDHmrZ4k_OpIP8lFAKQ-qzrjeg,10\n"
+        "pfl/kernel.cpp,sha256=rn9Pdiq20rDipUUj0FpHIXAWhMs0456YvTLinusEVBc,10\n"
+        "pfl_repro-1.2.3.dist-info/RECORD,,\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sources, "ROOT", tmp_path / "pfl")
+    return tmp_path / "pfl"
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_package_is_a_release():
+    assert sources.release() == sources.Release("1.2.3", edited=False)
+
+
+@pytest.mark.parametrize("name", ["sources.py", "new.py"])
+def test_a_release_with_another_file_than_was_installed_is_edited(installed, name):
+    (installed / name).write_text("edited")
+    assert sources.release() == sources.Release("1.2.3", edited=True)
+
+
+def test_a_checkout_is_no_release():
+    assert sources.release() is None
