@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.report.agreement import Tally, firmness, outcomes, simulations
-from pipeline.report.provenance import is_original
+from pipeline.report.notices import is_original
 from pipeline.report.summary import Summary, blank
 from pipeline.report.table_report import REPORTS, environment, write_files
 from pipeline.report.verdict_plots import Point, scatter
