@@ -32,8 +32,10 @@ from benchmarks.workload import run
 from pfl.data.datasets import DATASETS
 from pfl.data.partitions import PARTITIONS
 from pfl.errors import InvalidInput
+from pipeline.report.amounts import statistics_columns, value_range
+from pipeline.report.notices import copies
 from pipeline.report.plots import STYLE
-from pipeline.report.provenance import copies, data_facts, statistics_columns, value_range
+from pipeline.report.provenance import data_facts
 from pipeline.report.table_report import environment, write_files
 from pipeline.spec.published import Published, published_cells
 from pipeline.svg import svg_text

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pfl.errors import unknown_name
+from pfl.hyper import LARGEST
 from pfl.rounding import whole_part
 
 BatchOrder = Literal["shuffled", "fixed", "class_stream"]
@@ -22,56 +23,93 @@ Observed = Literal["accuracy", "similarities"]
 
 
 @dataclass(frozen=True)
+class Accepted:
+    """Which numbers a field accepts, as a test and in words."""
+
+    test: Callable[[float], bool]
+    words: str
+
+
+Count = Annotated[
+    int,
+    Accepted(lambda n: 1 <= n <= LARGEST[int], f"a whole number of at least 1, up to {LARGEST[int]:g}"),
+]
+CountOrZero = Annotated[
+    int,
+    Accepted(lambda n: 0 <= n <= LARGEST[int], f"a whole number of at least 0, up to {LARGEST[int]:g}"),
+]
+PositiveRate = Annotated[
+    float, Accepted(lambda rate: 0 < rate <= LARGEST[float], f"a number above 0, up to {LARGEST[float]:g}")
+]
+Rate = Annotated[
+    float,
+    Accepted(lambda rate: 0 <= rate <= LARGEST[float], f"a number of at least 0, up to {LARGEST[float]:g}"),
+]
+Share = Annotated[float, Accepted(lambda share: 0 < share <= 1, "a number in (0, 1]")]
+Fraction = Annotated[float, Accepted(lambda share: 0 <= share < 1, "a number in [0, 1)")]
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that decides a simulation's numbers, except its data, its partition and its seed.
 
-    `pfl.validation.validated` checks every field before any compute is spent.
+    The types say what each field accepts, and `pfl.validation.validated` checks it before any compute. A
+    table's file has the training options under the same names, with the same texts.
     """
 
     method: str = "fedavg"
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     """The method's own; those left out take the method's defaults."""
     model: str = "cnn_digits"
-    participation: float = 0.5
+    participation: Share = 0.5
     """Share of the clients that take part in a round; at least one does."""
-    rounds: int = 30
-    epochs: int = 2
+    rounds: Count = 30
+    """Communication rounds."""
+    epochs: Count = 2
     """Local epochs per round."""
-    batch_size: int = 16
-    lr: float = 0.05
-    momentum: float = 0.0
-    weight_decay: float = 0.0
+    batch_size: Count = 16
+    """Images per minibatch."""
+    lr: PositiveRate = 0.05
+    """Learning rate of SGD."""
+    momentum: Fraction = 0.0
+    """Momentum of SGD."""
+    weight_decay: Rate = 0.0
+    """Weight decay of SGD."""
     lr_schedule: LRSchedule = "constant"
-    """The learning rate over the rounds: constant, multiplied by ``lr_gamma`` after every ``lr_step`` rounds,
-    or half a cosine from ``lr`` to 0. An adaptation before an evaluation always has the rate ``lr``."""
-    lr_step: int = 10
-    lr_gamma: float = 0.1
-    lr_warmup: int = 0
+    """Learning rate over the rounds. `constant`. `step`: multiplied by `lr_gamma` after every `lr_step`
+    rounds. `cosine`: half a cosine from `lr` to 0. An adaptation before an evaluation has the rate `lr`."""
+    lr_step: Count = 10
+    """Rounds between two steps of the schedule `step`."""
+    lr_gamma: Share = 0.1
+    """Factor of the learning rate at each step of the schedule `step`."""
+    lr_warmup: CountOrZero = 0
     """Rounds of linear warm-up before the schedule begins."""
     batch_order: BatchOrder = "shuffled"
-    """Minibatches drawn anew in every epoch; cut once from the client's samples as the partition stores them,
-    the same in every epoch and round (FL-bench's release); or one endless pass over the samples class by
-    class, taken up by a local training where the last one left it (the asynchronous code of LGA and PLGA)."""
+    """`shuffled`: minibatches are drawn anew in every epoch. `fixed`: they are cut once from the client's
+    samples in the order of the partition, and stay the same in every epoch and round (FL-bench's release).
+    `class_stream`: one endless pass over the samples, class by class, which each local training continues
+    (the asynchronous code of LGA and PLGA)."""
     augmentation: Augmentation = "none"
-    """What happens to training images at random: a crop after padding by 4 pixels, a horizontal flip, a
-    rotation by up to 15 degrees (`pfl.data.augmentation`; FedCAC's code)."""
+    """Random transformations of training images: crop after padding by 4 pixels, horizontal flip, rotation
+    by up to 15 degrees (FedCAC's code)."""
     input_scale: InputScale = "normalised"
-    """Images by the data set's mean and standard deviation, from -1 to 1, from 0 to 1 as torchvision reads
-    them, or as they are, 0 to 255 (the code of LGA and PLGA)."""
+    """`normalised`: by the data set's mean and standard deviation. `symmetric`: -1 to 1. `unit`: 0 to 1, as
+    torchvision reads images. `raw255`: 0 to 255 (the code of LGA and PLGA)."""
     bn_stats: BNStats = "mixed"
-    """Batch norm's running statistics: mixed like the weights beside them, or each client's own."""
-    validation: float = 0.0
+    """Running statistics of batch norm: `mixed` like the weights beside them, or `local` to each client."""
+    validation: Fraction = 0.0
     """Share of each client's training samples to evaluate on instead of its test set (for a search)."""
-    eval_every: int = 5
+    eval_every: Count = 5
     """Rounds between evaluations; the last round is always evaluated."""
     dtype: DType = "float32"
+    """Of parameters and activations."""
     precision: Precision = "fp32"
-    """Of what the clients' networks compute, in training, adaptation and evaluation alike: that of ``dtype``;
-    or products of float32 numbers that a GPU first rounds to TensorFloat-32; or the extractor under bfloat16
-    autocast. Weights, batch norm's statistics, head, losses and optimiser stay in ``dtype``."""
+    """Of the networks' computations in training, adaptation and evaluation, on hardware that has it. `fp32`:
+    that of `dtype`. `tf32`: products of float32 numbers that a GPU first rounds to TensorFloat-32. `bf16`:
+    the extractor under bfloat16 autocast. Weights, statistics of batch norm, head, losses and optimiser
+    keep their dtype."""
     observe: Observed = "accuracy"
-    """What is measured: accuracy alone, or in the end also how alike the clients are by several measures
-    (`pfl.analysis.measures.similarities`)."""
+    """`similarities`: after the last round, also measure how similar the clients are."""
 
     def participants(self, clients: int) -> int:
         """How many of so many clients take part in a round."""

@@ -7,48 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from pfl.config import (
-    Augmentation,
-    BatchOrder,
-    BNStats,
-    Config,
-    DType,
-    Execution,
-    InputScale,
-    LRSchedule,
-    Observed,
-    Precision,
-)
+from pfl.config import Config, Execution
 from pfl.errors import InvalidInput, unknown_name
-from pfl.hyper import LARGEST
 from pfl.methods import METHODS
 from pfl.models import MODELS
 
-_COUNTS = {"rounds": 1, "epochs": 1, "batch_size": 1, "eval_every": 1, "lr_step": 1, "lr_warmup": 0}
-_RATES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "participation": (lambda share: 0 < share <= 1, "a number in (0, 1]"),
-    "lr": (lambda rate: 0 < rate <= LARGEST[float], f"a number above 0, up to {LARGEST[float]:g}"),
-    "momentum": (lambda share: 0 <= share < 1, "a number in [0, 1)"),
-    "weight_decay": (
-        lambda rate: 0 <= rate <= LARGEST[float],
-        f"a number of at least 0, up to {LARGEST[float]:g}",
-    ),
-    "lr_gamma": (lambda factor: 0 < factor <= 1, "a number in (0, 1]"),
-    "validation": (lambda share: 0 <= share < 1, "a number in [0, 1)"),
-}
-_CHOICES = {
-    "lr_schedule": LRSchedule,
-    "batch_order": BatchOrder,
-    "augmentation": Augmentation,
-    "input_scale": InputScale,
-    "bn_stats": BNStats,
-    "dtype": DType,
-    "precision": Precision,
-    "observe": Observed,
-}
+_FIELDS = get_type_hints(Config, include_extras=True)
 DEVICES = r"auto|cpu|cuda(:(0|[1-9][0-9]?))?"
 MOST_THREADS = 1024
 
@@ -59,16 +26,17 @@ def validated(config: Config) -> Config:
     Raises:
         InvalidInput: a name is unknown or a value is outside its range.
     """
-    for name, least in _COUNTS.items():
+    rates: dict[str, Any] = {}
+    for name, field in _FIELDS.items():
         value = getattr(config, name)
-        holds = type(value) is int and least <= value <= LARGEST[int]
-        _check(name, value, holds, f"a whole number of at least {least}, up to {LARGEST[int]:g}")
-    for name, (in_range, accepted) in _RATES.items():
-        value = getattr(config, name)
-        _check(name, value, type(value) in (int, float) and in_range(value), accepted)
-    for name, kind in _CHOICES.items():
-        value, choices = getattr(config, name), get_args(kind)
-        _check(name, value, value in choices, " or ".join(choices))
+        if get_origin(field) is Literal:
+            _check(name, value, value in get_args(field), " or ".join(get_args(field)))
+        elif get_origin(field) is Annotated:
+            kind, accepted = get_args(field)
+            numbers = (int,) if kind is int else (int, float)
+            _check(name, value, type(value) in numbers and accepted.test(value), accepted.words)
+            if kind is float:
+                rates[name] = float(value)  # 1 and 1.0 must have one key
     for name in ("lr_step", "lr_gamma"):
         usual = getattr(config, name) == getattr(Config, name)
         _check(
@@ -79,8 +47,6 @@ def validated(config: Config) -> Config:
     if config.model not in MODELS:  # the name only: importing a network imports torch
         raise unknown_name("model", config.model, MODELS)
     method = METHODS[config.method].from_dict(config.hyperparameters)
-    # 1 and 1.0 must have one key
-    rates: dict[str, Any] = {name: float(getattr(config, name)) for name in _RATES}
     return dataclasses.replace(config, hyperparameters=method.hyperparameters(), **rates)
 
 

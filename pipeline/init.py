@@ -8,9 +8,10 @@ from pathlib import Path
 
 from pfl.errors import InvalidInput, unknown_name
 from pfl.files import write_text
+from pipeline.spec.files import TABLES, names_in
 from pipeline.spec.params import PARAMS
 from pipeline.spec.published import FOLDER as PUBLISHED
-from pipeline.spec.table import TABLES, Table, names_in
+from pipeline.spec.table import Table
 from pipeline.spec.yaml import load
 
 FILES = (

@@ -16,7 +16,8 @@ from ruamel.yaml import YAML
 
 import pfl
 from pipeline.spec import reference, uses
-from pipeline.spec.table import Table, cells
+from pipeline.spec.cells import cells
+from pipeline.spec.table import Table
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "docs/report.sh"

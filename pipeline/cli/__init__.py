@@ -64,7 +64,8 @@ def tables(
     ] = False,
 ) -> None:
     """List the tables with their size and the time they take here."""
-    from pipeline.spec.table import load_table, table_names
+    from pipeline.spec.files import table_names
+    from pipeline.spec.table import load_table
 
     _list("table", {name: load_table(name) for name in names or table_names()}, calibrate)
 
@@ -89,7 +90,7 @@ def figures(
 
 
 def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
-    from pipeline.spec.table import cells
+    from pipeline.spec.cells import cells
     from pipeline.sweep.calibration import Calibration
     from pipeline.sweep.estimate import Extent
 
@@ -178,7 +179,8 @@ def behaviours(
     """Record the names of what the code does now."""
     from pipeline.figures.config import figure_names, load_figure
     from pipeline.spec.behaviours import record
-    from pipeline.spec.table import load_table, table_names
+    from pipeline.spec.files import table_names
+    from pipeline.spec.table import load_table
 
     tables = {name: load_table(name) for name in names or table_names()}
     shown = {} if names else {name: load_figure(name) for name in figure_names()}

@@ -24,9 +24,9 @@ Series = Mapping[float, float]
 class _SeriesClaim(Claim):
     """Base of the claims about series."""
 
-    series: list[str] = Field(default=[])
+    series: list[str] = []
     """Those that the claim is about; empty means all of a panel."""
-    panels: list[str] = Field(default=[])
+    panels: list[str] = []
     """Those that the claim is about; empty means all of the figure."""
 
     def test(self, panels: Mapping[str, Mapping[str, Series]], labels: Mapping[str, str]) -> Finding:

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from pfl.errors import InvalidInput, unknown_name
 from pipeline.figures.claims import SeriesClaim
-from pipeline.spec.table import FIGURES, Subset, Table, names_in, table_file
+from pipeline.spec.files import FIGURES, names_in, table_file
+from pipeline.spec.table import Subset, Table
 from pipeline.spec.yaml import load
 
 

@@ -18,7 +18,8 @@ from pipeline.figures.config import Changes, Figure, changed, figure_names, load
 from pipeline.figures.drawing import labels
 from pipeline.figures.plots import DRAWINGS
 from pipeline.figures.runs import Runs
-from pipeline.report.provenance import OFFICIAL, copies, data_facts, machine
+from pipeline.report.notices import copies
+from pipeline.report.provenance import OFFICIAL, data_facts, machine
 from pipeline.report.table_report import environment, write_files
 from pipeline.store.json_io import stored
 from pipeline.sweep.check import check_runs

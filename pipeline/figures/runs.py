@@ -20,7 +20,7 @@ from pfl.files import write_text
 from pfl.progress import progress
 from pfl.trials import Record
 from pipeline.figures.config import Figure
-from pipeline.spec.table import Cell, cells
+from pipeline.spec.cells import Cell, cells
 from pipeline.store.json_io import save_division, stored
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.workspace import SCRATCH, current_sources

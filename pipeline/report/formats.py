@@ -47,10 +47,10 @@ def ranking(found: Ranking) -> str:
     return "–" if found.tau is None else f"{signed(found.tau).removeprefix('+')} ({found.methods})"
 
 
-def tex(summary: Summary, protocol: str) -> str:
+def tex(summary: Summary, reported: str) -> str:
     """A booktabs table; the selected configurations follow below a rule."""
     rows = [
-        f"% {summary.table.title}: {protocol}",
+        f"% {summary.table.title}: {reported}",
         "\\begin{tabular}{l" + "c" * len(summary.columns) + "}",
         "\\toprule",
         _tex_row("Method", map(_escaped, summary.columns.values())),

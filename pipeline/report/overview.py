@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.report.agreement import Tally, firmness, outcomes, simulations
-from pipeline.report.provenance import is_original
+from pipeline.report.notices import is_original
 from pipeline.report.summary import Summary, blank
 from pipeline.report.table_report import REPORTS, environment, write_files
 from pipeline.report.verdict_plots import Point, scatter
 from pipeline.report.verdicts import RULE, Verdict
 from pipeline.spec.claims import Answer
+from pipeline.spec.files import table_names
 from pipeline.spec.published import FOLDER, Published, not_runs, published_cells
-from pipeline.spec.table import load_table, table_names
+from pipeline.spec.table import load_table
 
 OVERVIEW = REPORTS.parent
 ENGINEERING = "engineering"

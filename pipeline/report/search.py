@@ -16,8 +16,8 @@ import numpy as np
 from pfl.hyper import Hyperparameter
 from pipeline.report.plots import STYLE, WIDTH, Look, legend, looks, panels
 from pipeline.report.summary import Entry, Summary
+from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import distribution, searched
-from pipeline.spec.table import Cell, cells
 from pipeline.store.results import CellResult, SearchResult
 from pipeline.svg import svg_text
 from pipeline.text import signed

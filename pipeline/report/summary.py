@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from pfl.trials import Record, Sources
 from pipeline.report.verdicts import Status, Verdict, judge
+from pipeline.spec.axes import Average, Row, target
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.published import FOLDER, Published, find, published_cells
-from pipeline.spec.table import Average, Row, Subset, Table, target
+from pipeline.spec.table import Subset, Table
 from pipeline.store.results import CellResult, Results
 from pipeline.store.scores import Score, score
 

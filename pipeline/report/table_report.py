@@ -12,21 +12,14 @@ from typing import Any
 
 from pfl.errors import InvalidInput
 from pfl.files import replacing
-from pipeline.report import ablation as gaps
-from pipeline.report import agreement, formats, plots, search, tuning, verdict_plots
-from pipeline.report.provenance import (
-    commands,
-    costs,
-    not_tried,
-    notices,
-    partition_statistics,
-    protocol,
-    provenance,
-)
+from pipeline.report import ablation, agreement, formats, plots, search, tuning, verdict_plots
+from pipeline.report.amounts import costs, partition_statistics
+from pipeline.report.notices import not_tried, notices, reported
+from pipeline.report.provenance import commands, provenance
 from pipeline.report.summary import Summary, summarise
 from pipeline.report.verdicts import RANKING_RULE, rule
+from pipeline.spec.files import TABLES
 from pipeline.spec.published import FOLDER
-from pipeline.spec.table import TABLES
 from pipeline.store.results import load_results
 from pipeline.text import count, parameters, points, signed
 
@@ -69,8 +62,8 @@ def write_report(table: str, root: Path) -> Path:
     drawn = plots.draw(summary) | search.draw(summary)
     if summary.compared:
         drawn["side_by_side"] = verdict_plots.side_by_side(summary)
-    if explanation := gaps.explain(whole):
-        drawn["gaps"] = gaps.plot(explanation)
+    if explanation := ablation.explain(whole):
+        drawn["gaps"] = ablation.plot(explanation)
     counted, tested = agreement.tally(whole), agreement.claims(whole)
     ranked = agreement.rankings(summary)
     partitions = _partition_plots(summary, root)
@@ -78,7 +71,7 @@ def write_report(table: str, root: Path) -> Path:
     context: dict[str, Any] = {
         "summary": summary,
         "not_tried": not_tried(whole),
-        "protocol": protocol(summary.table.evaluation),
+        "reported": reported(summary.table.evaluation),
         "notices": notices(whole),
         "counted": counted,
         "answer": agreement.answer(whole, counted, ranked.values(), tested),
@@ -91,7 +84,7 @@ def write_report(table: str, root: Path) -> Path:
         "captions": CAPTIONS,
         "plots": drawn,
         "explanation": explanation,
-        "explained": gaps.findings(explanation) if explanation else [],
+        "explained": ablation.findings(explanation) if explanation else [],
         "partitions": partitions,
         "statistics": partition_statistics(summary, root),
         "costs": costs(summary),
@@ -105,7 +98,7 @@ def write_report(table: str, root: Path) -> Path:
         "README.md": templates.get_template("README.md.j2").render(context),
         "index.html": templates.get_template("index.html.j2").render(context),
         "table.csv": formats.comma_separated(whole),
-        "table.tex": formats.tex(summary, context["protocol"]),
+        "table.tex": formats.tex(summary, context["reported"]),
         **({"claims.csv": formats.claims(tested)} if tested else {}),
         **({"search.csv": search.rows(whole)} if "search" in drawn else {}),
         **{f"{name}.svg": svg for name, svg in drawn.items()},

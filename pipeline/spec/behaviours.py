@@ -15,8 +15,9 @@ from pfl.data.dataset import check_dataset
 from pfl.methods import METHODS
 from pfl.models import Shape
 from pfl.validation import validated
+from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import searched, with_params
-from pipeline.spec.table import Cell, Table, cells
+from pipeline.spec.table import Table
 
 
 def behaviours_of(name: str, table: Table) -> list[Behaviour]:

@@ -46,6 +46,17 @@ class Published:
         return self.metric.startswith("accuracy")
 
 
+class PublishedTable(Strict):
+    """Where the published numbers are: a file of `tables/published/` and its column "table"."""
+
+    file: str
+    """A CSV file of `tables/published/`."""
+    table: str
+    """Selects the lines of the file by their column "table"."""
+    seeds: int | None = None
+    """Repetitions behind each printed number; left out where the paper does not say."""
+
+
 class PublishedCell(Strict):
     """How `tables/published/*.csv` name a printed cell, as far as a setting or a row can tell."""
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pfl.files import write_text
-from pipeline.spec.table import TABLES, Table
+from pipeline.spec.files import TABLES
+from pipeline.spec.table import Table
 
 SCHEMA = TABLES / "table.schema.json"
 PAGE = Path("docs/table-keys.md")

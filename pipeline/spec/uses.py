@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.spec.table import load_table, table_names
+from pipeline.spec.files import table_names
+from pipeline.spec.table import load_table
 
 
 def uses() -> Mapping[str, list[str]]:

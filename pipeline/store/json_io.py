@@ -9,7 +9,7 @@ from typing import Any
 
 from pfl.data.partition import Division, Partition, follows_run
 from pfl.errors import InvalidInput
-from pipeline.spec.table import manifest_file, partition_file
+from pipeline.spec.files import manifest_file, partition_file
 
 
 def stored(path: Path) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from pfl.errors import InvalidInput, unknown_name
 from pfl.files import append_lines, read_lines
 from pfl.trials import Record, Sources
-from pipeline.spec.table import table_names
+from pipeline.spec.files import table_names
 from pipeline.store.workspace import SCRATCH, current_sources
 
 LOCAL = SCRATCH / "ledger"

@@ -16,8 +16,8 @@ from types import TracebackType
 
 from pfl.errors import InvalidInput
 from pfl.trials import Record
+from pipeline.spec.cells import cells
 from pipeline.spec.evaluation import Evaluation
-from pipeline.spec.table import cells
 from pipeline.store.mlflow_store import MLflowStore
 from pipeline.store.results import CellResult, load_results
 

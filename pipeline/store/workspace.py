@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pfl.trials import Sources, Trial, commit, folder_of, knows
-from pipeline.spec.table import table_file
+from pipeline.spec.files import table_file
 
 SCRATCH = Path(".sweeps")
 """What is under way: untracked, and of no interest once a sweep has ended, except for the

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.definition import Definition
     from pfl.engine.simulation import Simulation
-    from pipeline.spec.table import Cell
+    from pipeline.spec.cells import Cell
 
 CLIENTS = 2
 """In a measurement on a CPU, which trains them one after another; a GPU gets all participants at once."""

@@ -11,7 +11,8 @@ from pfl.config import Config
 from pfl.data.partition import of_seed, parse_spec
 from pfl.methods import METHODS
 from pfl.trials import Record, Trial
-from pipeline.spec.table import Cell, Table
+from pipeline.spec.cells import Cell
+from pipeline.spec.table import Table
 from pipeline.store.results import CellResult, ConfigurationResult, SearchResult, Selection
 from pipeline.store.scores import reported
 from pipeline.sweep.budget import PINNED, Outcome, Step, Steps

@@ -14,10 +14,13 @@ from pfl.data.partition import check_partition
 from pfl.errors import InvalidInput, unknown_name
 from pfl.trials import cause_of
 from pfl.validation import warnings_of
+from pipeline.spec.axes import target
+from pipeline.spec.cells import Cell, cells
+from pipeline.spec.files import table_file
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.published import find, published_cells
 from pipeline.spec.search import check_space, searched
-from pipeline.spec.table import Cell, Resources, Table, cells, load_table, table_file, target
+from pipeline.spec.table import Resources, Table, load_table
 from pipeline.spec.yaml import located
 from pipeline.store.workspace import SCRATCH
 from pipeline.sweep.calibration import synthetic_simulation

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pipeline.spec.table import Cell, Table, cells, partition_file
+from pipeline.spec.cells import Cell, cells
+from pipeline.spec.files import partition_file
+from pipeline.spec.table import Table
 from pipeline.sweep.calibration import Calibration, Sizes, synthetic_simulation
 from pipeline.text import duration
 

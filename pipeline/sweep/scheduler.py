@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pfl.config import Config
 from pfl.trials import Failure, Record, Trial
 from pfl.validation import stackable
+from pipeline.spec.cells import Cell
 from pipeline.spec.evaluation import Evaluation
-from pipeline.spec.table import Cell, Table
+from pipeline.spec.table import Table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import CellResult
 from pipeline.store.workspace import checkpoint_folder, models_file

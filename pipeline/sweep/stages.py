@@ -11,8 +11,10 @@ from pfl.errors import InvalidInput
 from pfl.files import write_json, write_text
 from pfl.sources import ROOT, digest_of
 from pipeline.spec.behaviours import named_behaviours
+from pipeline.spec.cells import cells
+from pipeline.spec.files import TABLES, manifest_file, partition_file
 from pipeline.spec.params import load_part, selected_tables
-from pipeline.spec.table import TABLES, Table, cells, load_table, manifest_file, partition_file
+from pipeline.spec.table import Table, load_table
 from pipeline.store.json_io import load_manifest, save_division
 from pipeline.sweep.check import check_tables
 

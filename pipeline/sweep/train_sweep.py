@@ -16,8 +16,9 @@ from types import FrameType
 from typing import Any
 
 from pfl.errors import InvalidInput
+from pipeline.spec.cells import cells
 from pipeline.spec.params import selected_subset
-from pipeline.spec.table import Resources, Table, cells, load_table
+from pipeline.spec.table import Resources, Table, load_table
 from pipeline.store.json_io import load_division, load_manifest
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.tracking import Tracker

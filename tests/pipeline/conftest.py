@@ -14,7 +14,8 @@ import pytest
 from pfl.data.partition import Partition
 from pfl.engine.metrics import Accuracy, ClientResult, Evaluated, Measured, Metrics
 from pfl.trials import Hardware, Record, Sources, Success, Trial, Versions
-from pipeline.spec.table import cells, load_table
+from pipeline.spec.cells import cells
+from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
 from pipeline.sweep import stages
 from pipeline.sweep.scheduler import Scheduler

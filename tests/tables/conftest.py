@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from pipeline.spec.axes import target
+from pipeline.spec.cells import Cell, cells
+from pipeline.spec.files import table_names
 from pipeline.spec.published import FOLDER, Published, find, published_cells
-from pipeline.spec.table import Cell, Table, cells, load_table, table_names, target
+from pipeline.spec.table import Table, load_table
 from pipeline.spec.yaml import parse
 
 PAPER_TABLE = re.compile(r"(fedsimsup|pfedsim|spfl|pfedcs|fedcac)-table(\d+)")

@@ -12,9 +12,12 @@ import pytest
 from benchmarks.comparisons import our_name
 from pfl.data.partition import parse_spec
 from pipeline.figures.config import figure_names, load_figure
+from pipeline.spec.axes import Setting
 from pipeline.spec.evaluation import Evaluation
-from pipeline.spec.published import Published
-from pipeline.spec.table import PublishedTable, Schedule, Setting, Table, load_table, table_names
+from pipeline.spec.files import table_names
+from pipeline.spec.published import Published, PublishedTable
+from pipeline.spec.schedule import Schedule
+from pipeline.spec.table import Table, load_table
 from tests.tables.conftest import Pin, read
 
 PAPERS = ("fedsimsup", "pfedsim", "spfl", "pfedcs", "fedcac")

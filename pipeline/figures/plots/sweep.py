@@ -9,7 +9,7 @@ from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Drawing, averaged, grid, labels, lines
 from pipeline.figures.numbers import Numbers
 from pipeline.figures.runs import Runs
-from pipeline.spec.table import Cell
+from pipeline.spec.cells import Cell
 from pipeline.store.scores import reported
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ def run_here(scheduler, _resources, watch) -> None:
     from pfl.data.dataset import load
     from pfl.data.partition import Partition
     from pfl.trials import run_trial
-    from pipeline.spec.table import partition_file
+    from pipeline.spec.files import partition_file
 
     while trial := scheduler.next():
         partition = Partition.load(partition_file(trial.table, trial.partition_name))

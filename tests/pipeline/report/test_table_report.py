@@ -16,8 +16,8 @@ from pfl.trials import Record
 from pipeline.report.agreement import Tally, answer
 from pipeline.report.provenance import changed_since, plugins
 from pipeline.report.table_report import write_report
+from pipeline.spec.files import TABLES
 from pipeline.spec.published import FOLDER
-from pipeline.spec.table import TABLES
 from tests.pipeline.fake_results import DIGITS, cell_of, fake_results, ledger_row, summary_of, write_results
 
 PUBLISHED = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}

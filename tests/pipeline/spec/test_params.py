@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from pfl.errors import InvalidInput
+from pipeline.spec.cells import cells
 from pipeline.spec.params import load_part, selected_tables
-from pipeline.spec.table import Subset, cells, load_table
+from pipeline.spec.table import Subset, load_table
 from pipeline.sweep.check import check_searched, check_tables
 
 pytestmark = pytest.mark.usefixtures("project")

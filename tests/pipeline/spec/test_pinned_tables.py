@@ -12,7 +12,9 @@ from pfl.data.dataset import Dataset
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import Partition, make_partition
 from pfl.simulation import simulate
-from pipeline.spec.table import cells, load_table, table_names
+from pipeline.spec.cells import cells
+from pipeline.spec.files import table_names
+from pipeline.spec.table import load_table
 from tests.conftest import make_dataset
 
 WRITERS = 3597

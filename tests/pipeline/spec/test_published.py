@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pfl.errors import InvalidInput
-from pipeline.spec.published import FOLDER, find, published_cells
-from pipeline.spec.table import PublishedCell, Row, Setting, target
+from pipeline.spec.axes import Row, Setting, target
+from pipeline.spec.published import FOLDER, PublishedCell, find, published_cells
 
 DIRICHLET = PublishedCell(dataset="cifar10", partition="dirichlet", partition_arg="alpha=0.1", clients=100)
 

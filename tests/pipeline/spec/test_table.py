@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pfl.errors import InvalidInput
-from pipeline.spec.table import cells, load_table
+from pipeline.spec.cells import cells
+from pipeline.spec.table import load_table
 
 pytestmark = pytest.mark.usefixtures("project")
 

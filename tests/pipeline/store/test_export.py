@@ -8,7 +8,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from pfl.errors import InvalidInput
-from pipeline.spec.table import Table, cells
+from pipeline.spec.cells import cells
+from pipeline.spec.table import Table
 from pipeline.store.export import export
 from pipeline.store.results import Results
 from tests.pipeline.fake_results import cell_of, fake_results

@@ -10,7 +10,8 @@ import pytest
 from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pipeline.spec.table import cells, load_table
+from pipeline.spec.cells import cells
+from pipeline.spec.table import load_table
 from pipeline.sweep.calibration import Calibration, Sizes, Speed
 from pipeline.sweep.estimate import Amount, Estimate, Extent
 from pipeline.text import duration

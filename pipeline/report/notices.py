@@ -1,0 +1,120 @@
+"""What a reader must know before a table's numbers: what is reported, on which data, and what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from pipeline.report.summary import Summary
+from pipeline.spec.axes import AVERAGE
+from pipeline.spec.evaluation import Evaluation
+
+ORIGINALS = ("original pixels", "read from the official files", "own data")
+"""What `pfl.data.dataset.Dataset.identity` calls data that are no copy of others."""
+
+METRICS = {
+    "pooled": "accuracy (%) over the test samples of all clients",
+    "client_mean": "accuracy (%) of a client's personal model, averaged over the clients",
+    "client_mean_weighted": (
+        "accuracy (%) of a client's personal model, averaged over the clients by training samples"
+    ),
+}
+OTHERS = {
+    "seconds_per_sample": "time of local training (10⁻⁴ s per training sample)",
+    "similarity": "similarity of two clients, after the last round",
+}
+MOMENTS = {
+    "headline": "after aggregation, local training or adaptation, as each method reports it",
+    "post_aggregation": "after aggregation",
+    "post_local": "after local training",
+    "adapted": "after each client's adaptation",
+}
+PRECISIONS = {
+    "tf32": "tf32 (networks' products of float32 numbers rounded to TensorFloat-32)",
+    "bf16": "bf16 (networks under bfloat16 autocast; weights, statistics, head and losses in float32)",
+}
+WHICH = {"last": "in the last round", "best": "in its best round"}
+
+
+def reported(evaluation: Evaluation) -> str:
+    """What is reported, in words."""
+    if not evaluation.is_accuracy:
+        return OTHERS[evaluation.metric]
+    return f"{METRICS[evaluation.metric]}, {WHICH[evaluation.which]}, {MOMENTS[evaluation.moment]}"
+
+
+def reported_otherwise(summary: Summary) -> list[str]:
+    """A line for each way in which columns or rows report something else than the table.
+
+    Of groups of clients their labels say so.
+    """
+    table = summary.table
+    labelled = [(setting.label or name, setting.evaluation) for name, setting in table.settings.items()]
+    labelled += [(row.label or row.id, row.evaluation) for row in table.methods]
+    found: dict[str, list[str]] = {}
+    for label, reading in labelled:
+        words = reported(table.evaluation.override(reading))
+        if words != reported(table.evaluation):
+            found.setdefault(words, []).append(label)
+    return [f"{'; '.join(labels)}: {words}." for words, labels in found.items()]
+
+
+def precisions(summary: Summary) -> list[str]:
+    """A line for each precision other than fp32 in which entries were computed."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for entry in summary.entries:
+        for precision in {record.config.get("precision", "fp32") for record in entry.rows} - {"fp32"}:
+            rows = found.setdefault(precision, {})
+            rows.setdefault(summary.labels[entry.row], []).append(summary.columns[entry.setting])
+    return [
+        f"Computed in {PRECISIONS[precision]}: "
+        + "; ".join(f"{row} ({', '.join(dict.fromkeys(columns))})" for row, columns in rows.items())
+        + "."
+        for precision, rows in sorted(found.items())
+    ]
+
+
+def notices(summary: Summary) -> list[str]:
+    """What a reader must know before the first number."""
+    said = [summary.table.note] if summary.table.note else []
+    said += reported_otherwise(summary)
+    said += precisions(summary)
+    datasets = summary.results.manifest["datasets"]
+    said += copies({name: dataset["identity"] for name, dataset in datasets.items()})
+    scratch = {record.config["model"] for record in summary.rows if record.metrics.pretrained is False}
+    said += [
+        f"{model} started from scratch, as no pretrained weights were at hand." for model in sorted(scratch)
+    ]
+    if summary.results.sources.dirty or any(record.sources.dirty for record in summary.rows):
+        said.append("Some numbers were computed by code that is in no commit.")
+    # What is failed or not run where a number is printed, the report's first line counts as verdicts.
+    counts = Counter(e.status for e in summary.entries if not e.published or e.status == "partial")
+    missing = [f"{counts[status]} {status}" for status in ("failed", "partial", "not run") if counts[status]]
+    if missing:
+        said.append(f"Of {len(summary.entries)} entries: {', '.join(missing)}.")
+    return said
+
+
+def copies(identities: Mapping[str, str]) -> list[str]:
+    """A line for each data set, by name, whose pixels are or may be others than the original ones."""
+    return [f"{name} is {identity}." for name, identity in identities.items() if not is_original(identity)]
+
+
+def is_original(identity: str) -> bool:
+    """Whether what a manifest calls a data set means the data themselves, and not a copy of them."""
+    return identity in ORIGINALS
+
+
+def not_tried(summary: Summary) -> list[str]:
+    """The columns in which nothing has been tried, and why, a line per reason."""
+    absent = summary.results.manifest["absent"]
+    found: dict[str, list[str]] = {}
+    for name, label in summary.empty.items():
+        if name == AVERAGE:
+            why = "Needs the columns that are missing"
+        elif (summary.table.settings[name].dataset or summary.table.dataset) in absent:
+            why = "No data here"
+        else:
+            why = "Not run yet"
+        found.setdefault(why, []).append(label)
+    return [f"{why}: {'; '.join(labels)}." for why, labels in found.items()]

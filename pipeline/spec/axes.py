@@ -1,0 +1,110 @@
+"""The two axes of a table: settings are its columns, methods its rows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from pipeline.spec.evaluation import EvaluationOverride
+from pipeline.spec.published import PublishedCell
+from pipeline.spec.schedule import Schedule
+from pipeline.spec.search import Search
+from pipeline.spec.yaml import Strict
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""Of a table, a setting and a row: they name folders and files."""
+AVERAGE = "average"
+"""Names the column of `Table.average`."""
+Name = Annotated[str, Field(pattern=NAME)]
+
+
+def short_form(key: str, model: type[Strict]) -> BeforeValidator:
+    """A bare string stands for the mapping that gives only ``key``."""
+    return BeforeValidator(
+        lambda value: {key: value} if isinstance(value, str) else value, json_schema_input_type=str | model
+    )
+
+
+class Setting(Strict):
+    """A column: how the data are divided. The short form is the partition alone."""
+
+    partition: str
+    """`RULE:ARG[,KEY=VALUE...]`; see `pfl partitions`."""
+    label: str | None = None
+    """The column's heading; by default the setting's name."""
+    clients: int | None = Field(default=None, ge=1)
+    """Number of clients, instead of the table's."""
+    dataset: str | None = None
+    """Data set, instead of the table's."""
+    model: str | None = None
+    """Network, instead of the table's."""
+    schedule: Schedule = Schedule()
+    """Training options, instead of the table's."""
+    evaluation: EvaluationOverride = EvaluationOverride()
+    """Reported numbers, instead of the table's."""
+    published: PublishedCell | None = None
+    """Which printed cells belong to this column."""
+
+
+class Average(Strict):
+    """A last column: each row's mean over the settings."""
+
+    label: str = "Average"
+    """The column's heading."""
+    published: PublishedCell | None = None
+    """Which printed cells belong to this column."""
+
+
+class RowOverride(Strict):
+    """What a row does differently in one setting."""
+
+    partition: str | None = None
+    """Partition, instead of the setting's."""
+    params: dict[str, Any] = {}
+    """Hyperparameters, added to the row's."""
+    schedule: Schedule = Schedule()
+    """Training options, instead of the row's."""
+
+
+class Row(Strict):
+    """A row: a method with its hyperparameters. The short form is the method's name alone."""
+
+    method: str
+    """See `pfl methods`."""
+    name: Name | None = Field(default=None, alias="as")
+    """The row's name, where one method has several rows; by default the method's name."""
+    label: str | None = None
+    """The row's heading; by default its name."""
+    clients: int | None = Field(default=None, ge=1)
+    """Number of clients, instead of the setting's."""
+    params: dict[str, Any] = {}
+    """Hyperparameters of the method; those left out take their defaults."""
+    schedule: Schedule = Schedule()
+    """Training options, instead of the setting's."""
+    settings: dict[str, RowOverride] = {}
+    """By setting: what the row does differently there."""
+    evaluation: EvaluationOverride = EvaluationOverride()
+    """Reported numbers, instead of the setting's."""
+    search: Search | None = None
+    """The hyperparameter search of this row, instead of the table's."""
+    published: PublishedCell | None = None
+    """Which printed cells belong to this row; by default those of its name."""
+
+    @property
+    def id(self) -> str:
+        return self.name or self.method
+
+    def partition_in(self, setting: str) -> str:
+        """The name of its partition: the setting's, or one of its own where it divides the data otherwise."""
+        departs = self.clients or self.settings.get(setting, RowOverride()).partition
+        return f"{setting}.{self.id}" if departs else setting
+
+
+def target(column: Setting | Average, row: Row) -> PublishedCell | None:
+    """The printed cell that a cell is compared with; None if there is none."""
+    if column.published is None:
+        return None
+    wanted = column.published.override(row.published)
+    usual = {"method": wanted.method or row.id, "metric": wanted.metric or "accuracy"}
+    return wanted.model_copy(update=usual)

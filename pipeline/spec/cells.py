@@ -1,0 +1,82 @@
+"""The cells of a table: each setting with each row, as one pinned configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pfl.config import Config
+from pfl.validation import validated
+from pipeline.spec.axes import Row, RowOverride, Setting
+from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.files import table_file
+from pipeline.spec.search import Search
+from pipeline.spec.table import Table
+from pipeline.spec.yaml import located
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A setting and a row: one place of the table, with its pinned configuration."""
+
+    table: str
+    setting: str
+    row: str
+    label: str
+    dataset: str
+    partition: str
+    clients: int | None
+    config: Config
+    """Validated, the method's defaults filled in."""
+    evaluation: Evaluation
+    search: Search | None
+    partition_name: str
+    """See `Row.partition_in`."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.setting}/{self.row}"
+
+
+def cells(name: str, table: Table) -> tuple[Cell, ...]:
+    """The cells of a table, column by column.
+
+    Raises:
+        InvalidInput: a name is unknown or a value outside its range; the message names file and cell.
+    """
+    return tuple(
+        _cell(name, table, setting_name, setting, row)
+        for setting_name, setting in table.settings.items()
+        for row in table.methods
+    )
+
+
+def _cell(name: str, table: Table, setting_name: str, setting: Setting, row: Row) -> Cell:
+    override = row.settings.get(setting_name, RowOverride())
+    schedule: dict[str, Any] = {}
+    for part in (table.schedule, setting.schedule, row.schedule, override.schedule):
+        schedule |= part.model_dump(exclude_none=True)
+    with located(f"{table_file(name)}: cell {setting_name}/{row.id}"):
+        config = validated(
+            Config(
+                method=row.method,
+                hyperparameters=row.params | override.params,
+                model=setting.model or table.model,
+                eval_every=table.evaluation.every,
+                **schedule,
+            )
+        )
+        evaluation = table.evaluation.override(setting.evaluation, row.evaluation)
+    return Cell(
+        table=name,
+        setting=setting_name,
+        row=row.id,
+        label=row.label or row.id,
+        dataset=setting.dataset or table.dataset,
+        partition=override.partition or setting.partition,
+        clients=row.clients or setting.clients or table.clients,
+        config=config,
+        evaluation=evaluation,
+        search=row.search or table.search,
+        partition_name=row.partition_in(setting_name),
+    )

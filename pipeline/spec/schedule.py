@@ -1,0 +1,29 @@
+"""The training options of a table's file: those of `pfl.config.Config`, each of them optional."""
+
+from __future__ import annotations
+
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, Field, TypeAdapter, create_model
+
+from pfl.config import Config
+from pipeline.spec.yaml import Strict
+
+ELSEWHERE = ("method", "hyperparameters", "model", "validation", "eval_every", "dtype")
+"""What rows, settings, searches and evaluations say under names of their own, and what no table changes."""
+
+
+def _options() -> dict[str, Any]:
+    """By name, the type of a training option and its field, with the text of `Config`."""
+    schema = TypeAdapter(list[Config], config=ConfigDict(use_attribute_docstrings=True)).json_schema()
+    described = schema["$defs"]["Config"]["properties"]
+    return {
+        name: (kind | None, Field(default=None, description=described[name]["description"]))
+        for name, kind in get_type_hints(Config).items()
+        if name not in ELSEWHERE
+    }
+
+
+class Schedule(create_model("Schedule", __base__=Strict, **_options())):  # type: ignore[misc]
+    """Training, as in `pfl.config.Config`. A key that is left out is inherited: a row's from its setting, a
+    setting's from the table, and the table's is the default of `pfl run`."""
