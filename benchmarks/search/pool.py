@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from optuna.distributions import IntDistribution
@@ -51,6 +52,7 @@ class Curve:
     samples: int
 
 
+@cache
 def configurations(method: str) -> list[dict[str, Any]]:
     """The searched parameters of every configuration of the pool; 0 is the pinned one."""
     base, space = pinned(method), _space(method)
@@ -131,6 +133,7 @@ def _append(rows: list[dict[str, object]]) -> None:
         writer.writerows(rows)
 
 
+@cache
 def _space(method: str) -> dict[str, Any]:
     space = searched(pinned(method), SEARCH)
     return {name: distribution(method, name, declared) for name, declared in space.items()}

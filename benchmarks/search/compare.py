@@ -1,0 +1,227 @@
+"""Searches at equal cost: successive halving out of TPE, TPE on whole runs, random search on whole runs.
+
+`python -m benchmarks.search.compare` replays them on the learning curves of `benchmarks.search.pool`: a
+proposal gets the curve of the nearest configuration that its search has not tried yet.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from functools import cache
+from statistics import fmean, median
+
+import numpy as np
+
+from benchmarks.search.pool import (
+    CONFIGURATIONS,
+    PARTITION_SEED,
+    SEARCH,
+    SEEDS,
+    Curve,
+    configurations,
+    curves,
+    position,
+)
+from benchmarks.search.workload import CLIENTS, FOLDER, METHODS, PARTITION, pinned
+from pfl.files import write_text
+from pfl.methods import METHODS as KNOWN
+from pfl.rng import generator
+from pipeline.spec.search import with_params
+from pipeline.sweep.budget import PINNED, Account, Outcome, Plan, Step
+from pipeline.sweep.halving import brackets
+from pipeline.sweep.search import Study, plan_of
+
+SAMPLERS = 20
+BUDGET = 9
+"""Of a search, in runs of the pinned configuration."""
+SHOWN = (5, 7, 9)
+
+Progress = list[tuple[float, float]]
+"""What has been spent, in runs of the pinned configuration, and the accuracy of the best configuration."""
+
+
+@cache
+def pool() -> dict[tuple[str, int, int], Curve]:
+    """The curves by method, configuration and seed."""
+    return {(curve.method, curve.configuration, curve.seed): curve for curve in curves()}
+
+
+def final(method: str, configuration: int) -> float:
+    """The accuracy of a configuration of the pool after the last round, the mean over the seeds."""
+    return fmean(pool()[method, configuration, seed].accuracies[pinned(method).rounds] for seed in SEEDS)
+
+
+class Replay:
+    """Proposals of the search, whose configurations are those of the pool.
+
+    Attributes:
+        chosen: the configuration of every trial; that of trial 0 is the pinned one.
+        progress: so far, without the pinned configuration; the best is by the accuracy with one seed, and its
+            accuracy the mean over all.
+    """
+
+    def __init__(self, method: str, sampler: int):
+        self._method = method
+        self._seed = SEEDS[sampler % len(SEEDS)]
+        self._study = Study(pinned(method), SEARCH.model_copy(update={"seed": sampler}))
+        self._places = np.array([position(method, params) for params in configurations(method)])
+        self.chosen: list[int] = []
+        self.progress: Progress = []
+        self._spent, self._best = 0.0, -1.0
+
+    def ask(self, count: int) -> list[int]:
+        numbers = self._study.ask(count)
+        for number in numbers:
+            away = np.abs(self._places - position(self._method, self._study.asked[number])).sum(axis=1)
+            away[self.chosen] = np.inf
+            self.chosen.append(int(away.argmin()))
+        return numbers
+
+    def warm_up(self, trial: int) -> int:
+        config = with_params(pinned(self._method), configurations(self._method)[self.chosen[trial]])
+        return KNOWN[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
+
+    def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
+        self._study.tell(trial, until, value, ended)
+
+    def run(self, step: Step) -> Outcome:
+        """The outcome of a step, with `progress` brought up to date."""
+        rounds = pinned(self._method).rounds
+        curve = pool()[self._method, self.chosen[step.trial], self._seed]
+        whole = pool()[self._method, 0, self._seed].samples
+        self._spent += curve.samples / whole * (step.until - step.after) / rounds
+        value = curve.accuracies[step.until]
+        if step.trial != PINNED and step.until == rounds and value > self._best:
+            self._best = value
+            self.progress.append((self._spent, final(self._method, self.chosen[step.trial])))
+        return Outcome(value, round(curve.samples * step.until / rounds))
+
+    @property
+    def is_over(self) -> bool:
+        return self._spent >= BUDGET or len(self.chosen) == len(self._places)
+
+
+def halving(method: str, sampler: int) -> Progress:
+    """The search of the pipeline, up to the comparison of its finalists."""
+    replay, config = Replay(method, sampler), pinned(method)
+    plan = Plan(plan_of(config, SEARCH, SEEDS).rungs, (0,), BUDGET * config.rounds)
+    steps = brackets(replay, Account(plan))
+    try:
+        batch = next(steps)
+        while True:
+            batch = steps.send([replay.run(step) for step in batch])
+    except StopIteration:
+        return replay.progress
+
+
+def whole_runs(method: str, sampler: int) -> Progress:
+    """TPE whose every trial runs to the end."""
+    replay, rounds = Replay(method, sampler), pinned(method).rounds
+    while not replay.is_over:
+        (trial,) = replay.ask(1)
+        replay.tell(trial, rounds, replay.run(Step(trial, 0, 0, rounds)).value, ended=True)
+    return replay.progress
+
+
+def random(method: str, sampler: int) -> Progress:
+    """Configurations of the pool in random order after the pinned one, each run to the end."""
+    replay, rounds = Replay(method, sampler), pinned(method).rounds
+    order = 1 + generator(sampler, f"random search {method}").permutation(len(configurations(method)) - 1)
+    for trial, configuration in enumerate((0, *order.tolist())):
+        if not replay.is_over:
+            replay.chosen.append(configuration)
+            replay.run(Step(trial, 0, 0, rounds))
+    return replay.progress
+
+
+SEARCHES: dict[str, Callable[[str, int], Progress]] = {
+    "successive halving": halving,
+    "TPE on whole runs": whole_runs,
+    "random search": random,
+}
+
+
+def at(progress: Progress, cost: float) -> float:
+    """The accuracy of the best configuration after so much has been spent; 0 before the first."""
+    return [0.0, *(accuracy for spent, accuracy in progress if spent <= cost + 1e-9)][-1]
+
+
+def main() -> None:
+    """Replay, and write the report with its rows."""
+    rows = [
+        (method, name, sampler, cost, at(progress, cost))
+        for method in METHODS
+        for name, search in SEARCHES.items()
+        for sampler in range(SAMPLERS)
+        for progress in [search(method, sampler)]
+        for cost in range(1, BUDGET + 1)
+    ]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("method", "search", "sampler", "runs", "accuracy"))
+    writer.writerows((*row[:-1], round(row[-1], 3)) for row in rows)
+    write_text(FOLDER / "compare.csv", text.getvalue())
+    write_text(FOLDER / "compare.md", report(rows))
+
+
+def report(rows: list[tuple[str, str, int, int, float]]) -> str:
+    """The medians over the samplers as Markdown, with the best configuration of the pool."""
+    lines = []
+    for method in METHODS:
+        accuracies = [final(method, number) for number in range(len(configurations(method)))]
+        for name in SEARCHES:
+            medians = [
+                median(
+                    accuracy
+                    for *place, _, cost, accuracy in rows
+                    if place == [method, name] and cost == shown
+                )
+                for shown in SHOWN
+            ]
+            shown = " | ".join(f"{value:.2f}" if value else "–" for value in medians)
+            lines.append(f"| {method} | {name} | {accuracies[0]:.2f} | {shown} | {max(accuracies):.2f} |")
+    partition = PARTITION.format(seed=PARTITION_SEED)
+    costs = " | ".join(f"{cost} runs" for cost in SHOWN)
+    heading = f"""# Searches at equal cost
+
+Median over {SAMPLERS} sampler seeds of the validation accuracy of the best configuration that a search has
+found, after {", ".join(map(str, SHOWN))} runs of the pinned configuration, counted in training samples. Every
+search begins with a run of the pinned configuration, which is not counted as found. The best is the one with
+the highest accuracy with one seed; its accuracy is the mean over {len(SEEDS)} seeds. Digits,
+`{partition}`, {CLIENTS} clients, {pinned(METHODS[0]).rounds} rounds.
+
+The searches are replayed on a pool of {CONFIGURATIONS} configurations of each method, whose learning curves
+are measured ([pool.csv](pool.csv)): a proposal gets the curve of the nearest configuration that the search
+has not tried yet. [compare.csv](compare.csv) has every search; `python -m benchmarks.search.compare` replays
+anew. Successive halving has found nothing before the end of its first bracket ("–").
+
+| Method | Search | Pinned | {costs} | Best of the pool |
+| --- | --- | ---: |{" ---: |" * len(SHOWN)} ---: |
+"""
+    return heading + "\n".join(lines) + "\n" + learning_rates()
+
+
+def learning_rates() -> str:
+    """Where the best quarter of the pool lies in the range of the learning rate, as Markdown."""
+    lines = []
+    for method in METHODS:
+        tried = configurations(method)
+        ranked = sorted(range(len(tried)), key=lambda number: final(method, number), reverse=True)
+        best = [tried[number]["lr"] for number in ranked[: len(tried) // 4]]
+        low = [number for number in ranked if tried[number]["lr"] < 0.01]
+        lines.append(f"| {method} | {min(best):.3f} to {max(best):.3f} | {final(method, low[0]):.2f} |")
+    heading = """
+## The range of the learning rate
+
+The default range is 0.001 to 0.3.
+
+| Method | Learning rates of the best quarter | Best accuracy below 0.01 |
+| --- | ---: | ---: |
+"""
+    return heading + "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
