@@ -42,7 +42,8 @@ class APFL(Method):
         aggregation left it ("post_aggregation").
     Differs from the authors: logits are mixed, as in their code (paper: the models' parameters); alpha moves
         before the round's training, on a batch of its own (their code: in the first step, by a gradient of
-        the parameters); the average is by training samples.
+        the parameters); both models step from the same point, as in the paper (their code: v_i after w's
+        step on the batch); the average is by training samples.
     """
 
     family = "personal model"
