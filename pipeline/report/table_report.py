@@ -13,7 +13,7 @@ from typing import Any
 from pfl.errors import InvalidInput
 from pfl.files import replacing
 from pipeline.report import ablation as gaps
-from pipeline.report import agreement, formats, plots, search, verdict_plots
+from pipeline.report import agreement, formats, plots, search, tuning, verdict_plots
 from pipeline.report.provenance import (
     commands,
     costs,
@@ -47,6 +47,8 @@ CAPTIONS = {
     "costs": "Of one simulation; ranges are over the settings. The wall time is measured while other "
     "simulations share the machine, so it compares no methods: reports/engineering/speed does.",
     "search": "The best validation accuracy so far against the training samples that the search has spent.",
+    "tuning": "Ranks of the methods on test data, as the table pins them and after the search. The gain is "
+    "the mean over the seeds with its standard error.",
     "slices": "Validation accuracy by parameter: a marker per trial at the last round that it reached, the "
     "larger the later; the shape is the setting.",
 }
@@ -94,6 +96,7 @@ def write_report(table: str, root: Path) -> Path:
         "statistics": partition_statistics(summary, root),
         "costs": costs(summary),
         "searched": search.searches(summary),
+        "tuned": tuning.tuned(summary),
         "provenance": provenance(summary),
         "commands": commands(summary),
         "troubles": [entry for entry in summary.entries if entry.cause],
