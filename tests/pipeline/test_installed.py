@@ -1,0 +1,75 @@
+"""The wheel, installed where there is no checkout: a project that it makes runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+TABLE = """\
+title: A table for the test of the wheel
+dataset: digits
+model: cnn_digits
+clients: 5
+schedule: {rounds: 1, epochs: 1, batch_size: 32, lr: 0.1}
+settings:
+  dir: "dirichlet:0.5"
+methods:
+- fedavg
+seeds: [0]
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> dict[str, str]:
+    """The environment variables of a virtual environment with the wheel, and with this one's libraries."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path / "wheel"],
+        cwd=ROOT,
+        check=True,
+    )
+    (wheel,) = (tmp_path / "wheel").iterdir()
+    place = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (place / "lib" / version / "site-packages/libraries.pth").write_text(sysconfig.get_path("purelib"))
+    install = [
+        BIN / "uv",
+        "pip",
+        "install",
+        "--quiet",
+        "--offline",
+        "--no-deps",
+        "--python",
+        place / "bin/python",
+    ]
+    subprocess.run([*install, wheel], check=True)
+    path = os.pathsep.join(map(str, (place / "bin", BIN, os.environ["PATH"])))
+    return {**os.environ, "PATH": path, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
+
+
+def test_a_project_of_the_installed_package_runs_and_its_rows_count(installed, tmp_path):
+    def run(*command: str, cwd: Path) -> str:
+        out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        done = subprocess.run(command, cwd=cwd, env=installed, check=False, **out)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    study = tmp_path / "study"
+    run("pfl", "init", "study", cwd=tmp_path)
+    (study / "tables/digits.yaml").write_text(TABLE)
+    assert "digits: 1 cells, at most 1 full runs" in run("pfl", "check", cwd=study / "tables")
+    run("dvc", "repro", cwd=study)
+    (row,) = map(json.loads, (study / "results/ledger/digits.jsonl").read_text().splitlines())
+    assert row["commit"].startswith("pfl-repro ")
+    assert not row["dirty"]
+    assert "pfl-repro " in (study / "reports/tables/digits/README.md").read_text()
