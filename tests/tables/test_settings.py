@@ -155,6 +155,13 @@ def test_a_table_says_what_we_do_where_its_paper_is_silent(paper_tables, stated,
                 assert re.search(r"(released|benchmark) code \(|our choice: ", said), f"{name}: {key}"
 
 
+def test_a_table_of_accuracies_says_at_which_moment_its_rows_are_reported(paper_tables):
+    for name, table in paper_tables.items():
+        if table.evaluation.is_accuracy:
+            keys = {"evaluation.moment", "settings.evaluation"} & table.sources.keys()
+            assert keys or "fine-tuning" in table.sources["evaluation"], name
+
+
 @pytest.fixture(scope="module")
 def everything() -> dict[str, Table]:
     """All tables and figures."""
