@@ -10,7 +10,7 @@ repro: .venv
 	@$(ACTIVATE) && pfl check && dvc repro
 	@printf '\nNext:\n  source .venv/bin/activate\n'
 	@printf '  the report:   reports/tables/<table>/index.html (or README.md), at the paths printed above\n'
-	@printf '  every trial:  mlflow ui, then http://127.0.0.1:5000/#/experiments?workflowType=machine_learning\n'
+	@printf '  every trial:  mlflow ui, then the page printed above, or http://127.0.0.1:5000/#/experiments\n'
 
 test: .venv
 	$(PYTEST) -m "not slow and not gpu"

@@ -89,8 +89,8 @@ class Registry(Mapping[str, T]):
         return len(self._files | self._points.keys() | self._added.keys())
 
     def plugin(self, name: str) -> EntryPoint | None:
-        """Where a component of somebody else's package is from; None means that it is built in."""
-        return None if name in self._files else self._points[name]
+        """Where a component of somebody else's package is from; None means of no package but this one."""
+        return None if name in self._files else self._points.get(name)
 
     def module(self, name: str) -> str:
         """The module of a component."""

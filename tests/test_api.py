@@ -100,6 +100,7 @@ def test_a_method_and_a_network_of_a_notebook_are_simulated():
     (run,) = pfl.simulate(Halfway, clients=4, model=shallow, **SHORT)
     assert run.labels["method"] == "halfway"
     assert METHODS["halfway"] is Halfway
+    assert METHODS.plugin("halfway") is None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,8 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 @pytest.mark.parametrize(
-    "module", ["pfl", "pfl.api", "pfl.config", "pfl.data.samples", "pfl.errors", "pfl.rounding"]
+    "module",
+    ["pfl", "pfl.api", "pfl.config", "pfl.data.resize", "pfl.data.samples", "pfl.errors", "pfl.rounding"],
 )
 def test_the_examples_of_the_docstrings_give_what_they_say(module):
     found = doctest.testmod(importlib.import_module(module), extraglobs={"pfl": pfl})

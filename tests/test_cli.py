@@ -146,6 +146,13 @@ def test_lists_help_and_errors_do_not_import_torch(arguments):
     assert done.stdout.splitlines()[-1] == "False"
 
 
+@pytest.mark.parametrize("arguments", [(), ("ledger",)])
+def test_without_a_command_the_help_is_printed(arguments):
+    done = pfl(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: ")
+
+
 def test_the_version_is_that_of_the_package():
     assert pfl("--version").stdout == f"pfl {__version__}\n"
 

@@ -75,7 +75,7 @@ def main() -> None:
     except InvalidInput as error:
         status = _fail(str(error))
     except UsageError as error:
-        status = _fail(_usage(error))
+        status = _usage(error)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("pfl", "pipeline"):
             raise
@@ -98,11 +98,17 @@ def main() -> None:
     sys.exit(status)
 
 
-def _usage(error: Any) -> str:
-    """What is wrong with a command line, with our name for an option that other programs call otherwise."""
-    ours = OTHER_NAMES.get(getattr(error, "option_name", ""))
+def _usage(error: Any) -> int:
+    """Say what is wrong with a command line, with our name for an option that other programs call otherwise.
+
+    Where a command is missing altogether, print the help.
+    """
     message: str = error.format_message()
-    return f"{message.partition(' (')[0]} (here it is {ours})" if ours else message
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message)
+        return 0
+    ours = OTHER_NAMES.get(getattr(error, "option_name", ""))
+    return _fail(f"{message.partition(' (')[0]} (here it is {ours})" if ours else message)
 
 
 def _fail(message: str) -> int:

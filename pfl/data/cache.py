@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
+from pfl.data.resize import Resize
 from pfl.errors import InvalidInput
 from pfl.files import cache_root
 
@@ -58,9 +59,14 @@ class Content:
 
 
 class ArrayWriter:
-    """Receives a data set's images, block by block, and writes them straight to the cache entry's file."""
+    """Receives a data set's images, block by block, and writes them straight to the cache entry's file.
 
-    def __init__(self, folder: Path, progress: bool):
+    Args:
+        size: of the images that are written; None leaves them as they are.
+    """
+
+    def __init__(self, folder: Path, progress: bool, size: Resize | None = None):
+        self.size = size
         self.shape: tuple[int, ...] = ()
         self._folder = folder
         self._images = (folder / "images.bin").open("wb")
@@ -89,6 +95,8 @@ class ArrayWriter:
                 if values.shape != (len(images),):
                     raise ValueError(f"{name} of shape {values.shape} for {len(images)} images")
                 self._columns[name].append(np.asarray(values, np.int64))
+        if self.size:
+            images = self.size.array(images)
         self.shape = images.shape[1:]
         self._images.write(np.ascontiguousarray(images).data)
         self._bar.update(len(images))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from pfl.data.cache import Content
 from pfl.data.datasets import DATASETS
 from pfl.data.definition import Definition
 from pfl.data.locate import Located, download, locate
+from pfl.data.resize import Resize, resized
 from pfl.errors import InvalidInput
 
 
@@ -72,7 +74,8 @@ def load(
     map what is there, as long as the files' sizes and times are the same.
 
     Args:
-        name_or_path: for example ``digits``, or ``photos.zip`` with train/<class>/* and test/<class>/*.
+        name_or_path: for example ``digits``, or ``photos.zip`` with train/<class>/* and test/<class>/*; with
+            ``,resize=HEIGHTxWIDTH`` after it the images get this size, with ``,crop`` at their aspect ratio.
         source: a file, or a folder of archives, to be used before ``raw`` and the official source; by default
             the environment's DATA_SOURCE.
         raw: where official files are kept, in a folder by data set.
@@ -81,14 +84,16 @@ def load(
     Raises:
         InvalidInput: there is nothing to read, or it cannot be read.
     """
+    name_or_path, size = resized(name_or_path)
     found = _located(name_or_path, source, raw) or download(name_or_path, raw, progress)
     with _reading(name_or_path):
-        stamps = [stamp for path in found.files for stamp in checksum.stamps(path)]
+        stamps: list[object] = [stamp for path in found.files for stamp in checksum.stamps(path)]
+        stamps += [size] if size else []
         return cache.entry(
             found.name,
             cache.key_of([found.name, found.kind, *stamps]),
-            write=lambda folder: _decode(found, folder, progress),
-            read=lambda folder: _opened(found, folder),
+            write=lambda folder: _decode(found, size, folder, progress),
+            read=lambda folder: _opened(found, size, folder),
         )
 
 
@@ -103,11 +108,15 @@ def check_dataset(
     Raises:
         InvalidInput: no such name, path or DATA_SOURCE, or a file that cannot be read.
     """
+    name_or_path, size = resized(name_or_path)
     found = _located(name_or_path, source, raw)
     with _reading(name_or_path):
         for path in found.files if found else ():
             check_archive(path)
-    return found.definition if found else DATASETS[name_or_path]
+    known = found.definition if found else DATASETS[name_or_path]
+    if known and size:
+        return dataclasses.replace(known, shape=(known.shape[0], size.height, size.width))
+    return known
 
 
 def _located(name_or_path: str, source: str | Path | None, raw: Path) -> Located | None:
@@ -128,11 +137,11 @@ def _reading(name_or_path: str) -> Iterator[None]:
         ) from error
 
 
-def _decode(found: Located, folder: Path, progress: bool) -> None:
+def _decode(found: Located, size: Resize | None, folder: Path, progress: bool) -> None:
     """Write the cache entry ``folder``."""
     found.verify()
     source = {"kind": found.kind, "files": [checksum.describe(path) for path in found.files]}
-    out = cache.ArrayWriter(folder, progress)
+    out = cache.ArrayWriter(folder, progress, size)
     try:
         out.finish(_content(found, out), source)
     finally:
@@ -155,13 +164,13 @@ def _content(found: Located, out: cache.ArrayWriter) -> Content:
     if labels.min() < 0 or labels.max() >= classes:
         accepted = f"labels in [0, {classes - 1}], not from {labels.min()} to {labels.max()}"
         raise InvalidInput("dataset", files, accepted)
-    if known and (out.shape, classes) != (known.shape, known.classes):
+    if known and not out.size and (out.shape, classes) != (known.shape, known.classes):
         accepted = f"images of shape {known.shape} in {known.classes} classes for {found.name}"
         raise InvalidInput("dataset", files, f"{accepted}, not {out.shape} in {classes}")
     return content
 
 
-def _opened(found: Located, folder: Path) -> Dataset:
+def _opened(found: Located, size: Resize | None, folder: Path) -> Dataset:
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
 
     def column(name: str) -> np.ndarray | None:
@@ -184,14 +193,16 @@ def _opened(found: Located, folder: Path) -> Dataset:
         domain=column("domain"),
         domains=tuple(meta["domains"]),
         content=meta["content"],
-        identity=_identity(found, meta["content"], meta["source"].get("formats", ())),
+        identity=_identity(found, size, meta["content"], meta["source"].get("formats", ())),
     )
 
 
-def _identity(found: Located, content: str, formats: Sequence[str]) -> str:
+def _identity(found: Located, size: Resize | None, content: str, formats: Sequence[str]) -> str:
     """What data of this ``content`` are, in a phrase for reports."""
     if found.definition is None:
         return "own data"
+    if size:
+        return f"resized to {size.height}x{size.width}"
     if found.definition.content == content:
         return "original pixels"
     if found.definition.content is None and found.kind in ("official", "embedded"):

@@ -11,13 +11,14 @@ import numpy as np
 
 from pfl.data.cache import content_checksum
 from pfl.data.dataset import Dataset
+from pfl.data.resize import Resize
 from pfl.errors import InvalidInput
 
 IMAGE, LABEL = ("image", "img"), ("label", "labels")
 """Names under which a sample that is a mapping may have them."""
 
 
-def from_samples(samples: Any, size: tuple[int, int] | None = None) -> Dataset:
+def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool = False) -> Dataset:
     """A data set out of a map-style `torch.utils.data.Dataset`, a Hugging Face ``Dataset``, or a list.
 
     >>> images = np.zeros((6, 8, 8), np.uint8)
@@ -29,6 +30,7 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None) -> Dataset:
             An image is a Pillow image, uint8 (H, W), (H, W, C) or (C, H, W), or floats in [0, 1] of these
             shapes, as ``ToTensor`` gives them. All samples are training samples; a partition divides them.
         size: height and width to which images are resized, by Lanczos' filter.
+        crop: keep the aspect ratio, and cut off what is then too much on two opposite sides.
 
     Raises:
         InvalidInput: a sample is of another form, or the images have several sizes.
@@ -36,7 +38,8 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None) -> Dataset:
     images, labels = [], []
     for i in range(len(samples)):
         image, label = _parts(samples[i], i)
-        images.append(_pixels(image, i, size))
+        pixels = _pixels(image, i)
+        images.append(Resize(*size, crop).array(pixels) if size else pixels)
         labels.append(int(label))
     shapes = sorted({image.shape for image in images})
     if len(shapes) != 1:
@@ -56,7 +59,7 @@ def _parts(sample: Any, place: int) -> tuple[Any, Any]:
     raise InvalidInput("dataset", f"sample {place}", "(image, label), or a mapping with image and label")
 
 
-def _pixels(image: Any, place: int, size: tuple[int, int] | None) -> np.ndarray:
+def _pixels(image: Any, place: int) -> np.ndarray:
     """(C, H, W), uint8."""
     from PIL import Image
 
@@ -72,9 +75,6 @@ def _pixels(image: Any, place: int, size: tuple[int, int] | None) -> np.ndarray:
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[0] not in (1, 3):
         accepted = "an image of uint8 or of floats in [0, 1], with 1 or 3 channels"
         raise InvalidInput("dataset", f"sample {place}", accepted)
-    if size and pixels.shape[1:] != size:
-        scaled = [Image.fromarray(channel).resize(size[::-1], Image.Resampling.LANCZOS) for channel in pixels]
-        pixels = np.stack([np.asarray(channel) for channel in scaled])
     return pixels
 
 

@@ -9,6 +9,7 @@ FAMILIES = {
     "personal layers": "Clients share a part of the network and keep the rest to themselves.",
     "personal model": "Clients train a model of their own beside the global one.",
     "mixing": "Each client gets its own mixture of the clients' models.",
+    "hypernetwork": "A network on the server makes each client's model.",
     "knowledge transfer": "Features, class prototypes, generators or predictions teach the clients.",
     "clustering": "Clients in groups that share a model.",
     "meta-learning": "One global model that a few local steps personalise.",

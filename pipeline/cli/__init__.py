@@ -192,11 +192,15 @@ def track(table: TableName) -> None:
 
     For a store that was lost or moved, or failed during the sweep.
     """
+    from pipeline.report.table_report import REPORTS
     from pipeline.store.ledger import Ledger
-    from pipeline.store.tracking import rebuild
+    from pipeline.store.tracking import attach_report, rebuild
     from pipeline.store.workspace import current_sources
 
-    print(f"{rebuild(Path.cwd(), table, Ledger(current_sources()).find)} trials entered")
+    ledger = Ledger(current_sources())
+    print(f"{rebuild(Path.cwd(), table, ledger.find, ledger.successes)} trials entered")
+    if (REPORTS / table).is_dir():
+        print(attach_report(Path.cwd(), table, REPORTS / table))
 
 
 def overview() -> None:

@@ -43,8 +43,10 @@ def report(table: TableName) -> None:
     from pipeline.report.overview import write_overview
     from pipeline.report.table_report import write_report
     from pipeline.spec.published import FOLDER
+    from pipeline.store.tracking import attach_report
 
     folder = write_report(table, Path.cwd())
     if FOLDER.is_dir():
         write_overview(Path.cwd())
-    print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html")
+    print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html", flush=True)
+    print(attach_report(Path.cwd(), table, folder))

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import json
+import math
+import statistics
+from collections.abc import Sequence
 from datetime import datetime
 
 from pfl.trials import Record, Success
+from pipeline.spec.evaluation import Evaluation
+from pipeline.store.results import CellResult
+from pipeline.store.scores import curves, score
+
+CELL, REPORT = "cell", "report"
+"""The phases of the runs that are no trial's."""
 
 Measure = tuple[str, float | None, int]
 """Name, value, round; the round is 0 where there is none."""
@@ -52,11 +63,12 @@ def status(record: Record) -> str:
     return "FAILED" if record.failure else "FINISHED"
 
 
-def span(record: Record) -> tuple[int, int]:
-    """When a record's simulation began and ended, in milliseconds since 1970."""
-    finished = datetime.fromisoformat(record.finished).timestamp()
-    seconds = 0.0 if record.failed else record.measured.wall_seconds
-    return round(1000 * (finished - seconds)), round(1000 * finished)
+def span_of(records: Sequence[Record]) -> tuple[int, int]:
+    """When the first of some simulations began and the last one ended, in milliseconds since 1970."""
+    ends = [datetime.fromisoformat(record.finished).timestamp() for record in records]
+    lengths = [0.0 if record.failed else record.measured.wall_seconds for record in records]
+    begins = (end - length for end, length in zip(ends, lengths, strict=True))
+    return round(1000 * min(begins)), round(1000 * max(ends))
 
 
 def run_name(record: Record, trial_number: int | None) -> str:
@@ -104,6 +116,51 @@ def measures(record: Record) -> list[Measure]:
             ("bytes_down", entry.bytes_down, entry.round),
         ]
     return found
+
+
+def cell_records(result: CellResult) -> list[Record]:
+    """The records of a cell's configurations, those of the pinned one first."""
+    configurations = filter(None, (result.pinned, result.selected))
+    return [record for configuration in configurations for record in configuration.rows]
+
+
+def cell_tags(table: str, result: CellResult, evaluation: Evaluation) -> dict[str, str]:
+    """The tags of a cell's run; another ``outcome`` means other scores or parameters."""
+    configurations = filter(None, (result.pinned, result.selected))
+    keys = [[*(row.key for row in one.rows), *one.failed] for one in configurations]
+    content = json.dumps([result.status, keys, evaluation.model_dump()])
+    records = cell_records(result)
+    return {
+        **(tags(table, result.cell, records[0]) if records else {"table": table, "cell": result.cell}),
+        "phase": CELL,
+        "seeds": ",".join(map(str, sorted({record.seed for record in records}))),
+        "status": result.status,
+        "outcome": hashlib.sha256(content.encode()).hexdigest()[:16],
+    }
+
+
+def cell_parameters(result: CellResult) -> dict[str, str]:
+    """The pinned configuration, and what a search selected in its place."""
+    pinned = parameters(result.pinned.rows[0]) if result.pinned.rows else {}
+    selected = parameters(result.selected.rows[0]) if result.selected and result.selected.rows else {}
+    changed = {name: value for name, value in selected.items() if pinned.get(name) != value}
+    return pinned | {f"selected.{name}": value for name, value in changed.items()}
+
+
+def cell_measures(result: CellResult, evaluation: Evaluation) -> list[Measure]:
+    """A cell's scores and, by round, the mean and the standard deviation over its seeds."""
+    found: list[Measure] = []
+    for prefix, configuration in (("", result.pinned), ("selected_", result.selected)):
+        rows = configuration.rows if configuration else ()
+        for number, accuracies in curves(rows, evaluation):
+            found.append((f"{prefix}accuracy", statistics.fmean(accuracies), number))
+            if len(accuracies) > 1:
+                found.append((f"{prefix}accuracy_std", statistics.stdev(accuracies), number))
+        if reached := score(rows, evaluation):
+            name = f"{prefix}final_{'accuracy' if evaluation.is_accuracy else evaluation.metric}"
+            found += [(name, reached.mean, 0), (f"{name}_std", reached.std, 0)]
+    seconds = {row.key: row.measured.wall_seconds for row in cell_records(result)}
+    return [*found, ("wall_seconds", math.fsum(seconds.values()), 0)]
 
 
 def per_client(record: Record) -> str:

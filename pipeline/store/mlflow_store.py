@@ -5,28 +5,25 @@ The store is ``mlflow.db`` in the root, where plain ``mlflow ui`` finds it; MLFL
 
 from __future__ import annotations
 
-import logging
-import math
 import os
-import secrets
-import time
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from pfl.trials import Record
 from pipeline.spec.evaluation import Evaluation
+from pipeline.store import mlflow_client
 from pipeline.store import mlflow_mapping as mapping
-from pipeline.store.mlflow_mapping import Measure
 from pipeline.store.results import CellResult
-from pipeline.store.scores import score
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
 
-METRICS_PER_REQUEST = 900  # MLflow takes 1000 metrics, parameters and tags together
+KIND = "custom_model_development"
+"""Of an experiment whose pages show runs and charts; MLflow asks about every other kind."""
+
+UI = "http://127.0.0.1:5000"
+"""Where `mlflow ui` answers unless it is told otherwise."""
 
 
 class MLflowStore:
@@ -53,6 +50,8 @@ class MLflowStore:
         self._client: MlflowClient | None = None
         self._experiment = ""
         self._parents: dict[str, str] = {}  # cell: run id
+        self._outcomes: dict[str, str] = {}  # cell: the outcome that its run has
+        self._report: str | None = None  # run id
         self._trials: dict[tuple[str, str], str] = {}  # cell and key: run id
         self._unsettled: dict[tuple[str, str], str] = {}  # likewise, of runs to be written again
 
@@ -73,21 +72,23 @@ class MLflowStore:
             return
         if known_as in self._unsettled:
             client.delete_run(self._unsettled.pop(known_as))
-        parent = self._parent(client, cell, record)
-        started, finished = mapping.span(record)
+        started, finished = mapping.span_of([record])
+        tags = mapping.tags(self._table, cell, record)
+        parent = self._parent(client, cell, {**tags, "phase": mapping.CELL}, started)
         run = client.create_run(
             self._experiment,
             start_time=started,
             run_name=mapping.run_name(record, trial_number),
             tags={
-                **mapping.tags(self._table, cell, record),
+                **tags,
                 **mapping.trial_tags(record, trial_number, from_ledger),
                 "mlflow.parentRunId": parent,
             },
         ).info.run_id
         status = "KILLED"  # until everything is in
         try:
-            _log(client, run, mapping.measures(record), finished, mapping.parameters(record))
+            mlflow_client.log(client, run, mapping.measures(record), finished, mapping.parameters(record))
+            mlflow_client.log_dataset(client, run, record)
             if record.phase == "final" and not record.failed:
                 client.log_text(run, mapping.per_client(record), "per_client.csv")
             status = mapping.status(record)
@@ -102,30 +103,41 @@ class MLflowStore:
             evaluation: what is reported of the cell.
         """
         client = self._connect()
-        parent = self._parents.get(result.cell)
-        if parent is None:  # no record of it was written: nothing has run
-            return
-        measures: list[Measure] = []
-        records: list[Record] = []
-        for prefix, configuration in (("", result.pinned), ("selected_", result.selected)):
-            if configuration:
-                records += configuration.rows
-                reached = score(configuration.rows, evaluation)
-                if reached:
-                    name = prefix + ("accuracy" if evaluation.is_accuracy else evaluation.metric)
-                    measures += [(name, reached.mean, 0), (f"{name}_std", reached.std, 0)]
-        measures.append(("wall_seconds", math.fsum(record.measured.wall_seconds for record in records), 0))
-        tags = mapping.tags(self._table, result.cell, records[0]) if records else {}
-        tags["seeds"] = ",".join(map(str, sorted({record.seed for record in records})))
-        tags["status"] = result.status
-        # Of several values MLflow shows the one with the latest time, and the rows may be older than those
-        # of a configuration that was tried in between.
-        _log(client, parent, measures, round(1000 * time.time()), tags=tags)
+        records = mapping.cell_records(result)
+        tags = mapping.cell_tags(self._table, result, evaluation)
+        if self._outcomes.get(result.cell, tags["outcome"]) != tags["outcome"]:
+            # MLflow takes no second value of a parameter, and keeps every point of a curve.
+            client.delete_run(self._parents.pop(result.cell))
+        span = mapping.span_of(records) if records else None
+        parent = self._parent(client, result.cell, tags, span and span[0])
+        self._outcomes[result.cell] = tags["outcome"]
+        mlflow_client.log(client, parent, [], 0, tags=tags)
+        if span:
+            measures = mapping.cell_measures(result, evaluation)
+            mlflow_client.log(client, parent, measures, span[1], mapping.cell_parameters(result))
+            mlflow_client.log_dataset(client, parent, records[0])
         plot = self._root / "data" / "partitions" / self._table / f"{result.setting}.svg"
         if plot.exists():
             client.log_artifact(parent, str(plot))
-        finished = max((mapping.span(record)[1] for record in records), default=None)
-        client.set_terminated(parent, "FAILED" if result.status == "failed" else "FINISHED", finished)
+        client.set_terminated(parent, "FAILED" if result.status == "failed" else "FINISHED", span and span[1])
+
+    def report(self, folder: Path) -> str:
+        """Attach the table's report to a run of its own, in place of an earlier report.
+
+        Args:
+            folder: the report's files.
+
+        Returns:
+            The address of MLflow's page that compares the cells.
+        """
+        client = self._connect()
+        if self._report is None:
+            tags = {"table": self._table, "phase": mapping.REPORT}
+            run = client.create_run(self._experiment, tags=tags, run_name=f"report of {self._table}")
+            self._report = run.info.run_id
+        client.log_artifacts(self._report, str(folder))
+        client.set_terminated(self._report)
+        return self._comparison()
 
     def disconnect(self) -> None:
         """Forget the connection and what was read through it."""
@@ -146,22 +158,27 @@ class MLflowStore:
     def _connect(self) -> MlflowClient:
         """The client; the first call opens the store and reads which runs the experiment already has."""
         if self._client is None:
-            _quieten()
+            mlflow_client.quieten()
             from mlflow import MlflowClient
 
             if self._local and not self._local.exists():
-                _create(self._local)
+                mlflow_client.create(self._local)
             client = MlflowClient(self._uri)
-            for known in (self._parents, self._trials, self._unsettled):
+            for known in (self._parents, self._outcomes, self._trials, self._unsettled):
                 known.clear()
+            self._report = None
             self._experiment = self._open_experiment(client)
-            for run in _runs(client, self._experiment):
+            for run in mlflow_client.runs(client, self._experiment):
                 cell, key = run.data.tags.get("cell"), run.data.tags.get("key")
                 if cell and key:
                     settled = run.info.status in ("FINISHED", "FAILED") and "error" not in run.data.tags
                     (self._trials if settled else self._unsettled)[cell, key] = run.info.run_id
                 elif cell:
                     self._parents[cell] = run.info.run_id
+                    if "outcome" in run.data.tags:
+                        self._outcomes[cell] = run.data.tags["outcome"]
+                elif run.data.tags.get("phase") == mapping.REPORT:
+                    self._report = run.info.run_id
             self._client = client
         return self._client
 
@@ -170,76 +187,27 @@ class MLflowStore:
         if experiment is None:
             local = self._uri.startswith("sqlite:")  # a server keeps the artifacts where it likes
             location = (self._root / "mlruns" / self._table).as_uri() if local else None
-            return client.create_experiment(self._table, artifact_location=location)
+            return client.create_experiment(self._table, location, {"mlflow.experimentKind": KIND})
         if experiment.lifecycle_stage == "deleted":
             client.restore_experiment(experiment.experiment_id)
         return experiment.experiment_id
 
-    def _parent(self, client: MlflowClient, cell: str, record: Record) -> str:
+    def _parent(self, client: MlflowClient, cell: str, tags: dict[str, str], started: int | None) -> str:
         if cell not in self._parents:
-            started, _ = mapping.span(record)
-            tags = mapping.tags(self._table, cell, record)
             run = client.create_run(self._experiment, started, tags, cell).info.run_id
             # Not RUNNING: a killed sweep would leave it so for ever. `cell` ends it.
             client.update_run(run, status="SCHEDULED")
+            for (of, _), trial in (self._trials | self._unsettled).items():
+                if of == cell:  # its former parent was replaced
+                    client.set_tag(trial, "mlflow.parentRunId", run)
             self._parents[cell] = run
         return self._parents[cell]
 
-
-def _quieten() -> None:
-    """Set what MLflow reads when it is imported: no telemetry, little output, and seconds instead of minutes
-    to wait for a server that is gone.
-    """
-    for name, value in {
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-        "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
-    }.items():
-        os.environ.setdefault(name, value)
-    for chatty in ("alembic", "mlflow.store.db.utils", "urllib3.connectionpool"):
-        logging.getLogger(chatty).setLevel(logging.CRITICAL)
-
-
-def _create(database: Path) -> None:
-    """Make an empty store, all or nothing: MLflow cannot use one whose creation was cut off."""
-    from mlflow import MlflowClient
-
-    for left in database.parent.glob(f"{database.name}.partial*"):
-        left.unlink()
-    # A new name for every try: MLflow caches what it knows of a store by its address.
-    partial = database.with_name(f"{database.name}.partial-{secrets.token_hex(4)}")
-    MlflowClient(f"sqlite:///{partial}").search_experiments()
-    partial.replace(database)
-
-
-def _runs(client: MlflowClient, experiment: str) -> Iterator[Run]:
-    token = None
-    while True:
-        page = client.search_runs([experiment], page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
-
-
-def _log(
-    client: MlflowClient,
-    run: str,
-    measures: Sequence[Measure],
-    timestamp: int,
-    parameters: Mapping[str, str] = {},
-    tags: Mapping[str, str] = {},
-) -> None:
-    """Write numbers, parameters and tags in one request, or as few as MLflow takes."""
-    from mlflow.entities import Metric, Param, RunTag
-
-    metrics = [
-        Metric(name, value, timestamp, round)
-        for name, value, round in measures
-        if value is not None and math.isfinite(value)
-    ]
-    texts = [Param(*item) for item in parameters.items()], [RunTag(*item) for item in tags.items()]
-    client.log_batch(run, metrics[:METRICS_PER_REQUEST], *texts)
-    for start in range(METRICS_PER_REQUEST, len(metrics), METRICS_PER_REQUEST):
-        client.log_batch(run, metrics[start : start + METRICS_PER_REQUEST])
+    def _comparison(self) -> str:
+        """The address of the page with the charts of all cells, without the store's user and password."""
+        server, base = urlsplit(self._uri), UI
+        if server.scheme.startswith("http"):
+            base = server._replace(netloc=server.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        query = {"workflowType": "machine_learning", "compareRunsMode": "CHART"}
+        query |= {"searchFilter": f"tags.phase = '{mapping.CELL}'"}
+        return f"{base}/#/experiments/{self._experiment}/runs?{urlencode(query)}"

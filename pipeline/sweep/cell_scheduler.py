@@ -15,7 +15,7 @@ from pipeline.spec.cells import Cell
 from pipeline.spec.table import Table
 from pipeline.store.results import CellResult, ConfigurationResult, SearchResult, Selection
 from pipeline.store.scores import reported
-from pipeline.sweep.halving import PINNED, Step, Steps
+from pipeline.sweep.budget import PINNED, Outcome, Step, Steps
 from pipeline.sweep.search import WORST, Study, on_validation, plan_of, planned, search
 
 if TYPE_CHECKING:
@@ -165,11 +165,11 @@ class CellScheduler:
         rung = self.searched[len(self.values) :]
         if not all(candidate.keys[0] in self.seen for candidate in rung):
             return False
-        values = [self._objective(outcomes[candidate.keys[0]]) for candidate in rung]
-        self.values += values
+        ended = [self._outcome(outcomes[candidate.keys[0]]) for candidate in rung]
+        self.values += [one.value for one in ended]
         steps: Steps = []
         try:
-            steps = self._search.send(values) if rung else next(self._search)
+            steps = self._search.send(ended) if rung else next(self._search)
         except StopIteration as end:
             self.selection = end.value
             self.selected = self._selected(end.value.trial)
@@ -248,6 +248,9 @@ class CellScheduler:
             return None
         return WORST if record.failure else reported(record, self.cell.evaluation)
 
+    def _outcome(self, record: Record) -> Outcome:
+        return Outcome(self._objective(record), None if record.failed else record.measured.samples)
+
     def _search_result(self, candidate: Candidate, record: Record) -> SearchResult:
         assert self.study and candidate.number is not None
         trial = candidate.trial
@@ -257,7 +260,7 @@ class CellScheduler:
             until=trial.until or int(trial.config["rounds"]),
             params=self.study.asked[candidate.number],
             value=None if record.failure else self._objective(record),
-            samples=None if record.failed else record.measured.samples,
+            samples=self._outcome(record).samples,
             key=record.key,
             error=record.failure,
         )

@@ -7,37 +7,12 @@ the duration of a trial nor an interruption changes what is tried.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
 from itertools import cycle
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from pfl.errors import InvalidInput
-from pipeline.spec.search import FINALISTS, Search
-
-REDUCTION = 3
-"""One of so many trials goes on from a rung to the next."""
-
-RUNGS = 3
-"""At most; the first is after a ninth of the rounds."""
-
-PINNED = 0
-"""The number of the pinned configuration, which always goes on: the finalists are compared with it."""
-
-
-class Step(NamedTuple):
-    """One simulation, or the next part of one: a trial with a seed from one round to another."""
-
-    trial: int
-    seed: int
-    after: int
-    until: int
-
-
-Steps = list[Step]
-Values = Sequence[float | None]
-"""In percent of the steps in their order: higher is better, None for one that failed."""
+from pipeline.spec.search import FINALISTS
+from pipeline.sweep.budget import PINNED, REDUCTION, Account, Outcomes, Step, Steps
 
 
 class Proposals(Protocol):
@@ -51,63 +26,6 @@ class Proposals(Protocol):
 
     def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
         """The accuracy of a trial after a round, and whether it stops there."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The limits of one search.
-
-    Attributes:
-        rungs: the rounds after which trials are compared; the last one is the last of all.
-        seeds: trials run with the first; finalists with all.
-        budget: of all trials with the first seed, in rounds.
-        trials: most configurations, the pinned one included.
-    """
-
-    rungs: tuple[int, ...]
-    seeds: tuple[int, ...]
-    budget: float = math.inf
-    trials: float = math.inf
-
-    @property
-    def rounds(self) -> int:
-        return self.rungs[-1]
-
-    @classmethod
-    def of(cls, search: Search, rounds: int, every: int, warm_up: int, seeds: Sequence[int]) -> Plan:
-        """The plan of a table's ``search`` in one cell.
-
-        Args:
-            every: rounds between evaluations.
-            warm_up: of the pinned configuration.
-
-        Raises:
-            InvalidInput: the budget does not pay for a single trial beside the pinned configuration.
-        """
-        found = rungs(rounds, every, warm_up)
-        if search.trials is not None:
-            return cls(found, tuple(seeds), trials=search.trials)
-        assert search.budget is not None
-        comparison = (FINALISTS + 1) * (len(seeds) - 1) * rounds
-        budget = search.budget * len(seeds) * rounds - comparison
-        least = (comparison + 2 * rounds) / (len(seeds) * rounds)
-        if budget < 2 * rounds:
-            accepted = f"at least {math.ceil(100 * least) / 100:g}: one trial and the comparison of finalists"
-            raise InvalidInput("search.budget", f"{search.budget:g}", accepted)
-        return cls(found, tuple(seeds), budget)
-
-
-def rungs(rounds: int, every: int, warm_up: int = 0) -> tuple[int, ...]:
-    """The rounds after which trials are compared.
-
-    A ninth, a third and all of the rounds after the warm-up, each moved to the next evaluation.
-
-    >>> rungs(20, 5), rungs(200, 10), rungs(20, 5, warm_up=10), rungs(2, 5)
-    ((5, 10, 20), (30, 70, 200), (15, 20), (2,))
-    """
-    shares = [REDUCTION**place for place in reversed(range(RUNGS))]
-    found = [warm_up + math.ceil((rounds - warm_up) / share) for share in shares]
-    return tuple(dict.fromkeys(min(rounds, math.ceil(at / every) * every) for at in found))
 
 
 def cost(width: int, rungs: Sequence[int]) -> int:
@@ -128,62 +46,87 @@ def promoted(width: int) -> int:
     return max(1, width // REDUCTION)
 
 
-def brackets(proposals: Proposals, plan: Plan) -> Generator[Steps, Values, dict[int, float]]:
+def brackets(proposals: Proposals, account: Account) -> Generator[Steps, Outcomes, dict[int, float]]:
     """Brackets one after another, from the first rung, from the second, and so on, as far as the plan allows.
 
     Returns:
         The values of the trials that reached the last round.
     """
+    plan = account.plan
     completed: dict[int, float] = {}
-    budget, trials = plan.budget - plan.rounds, plan.trials - 1  # besides the pinned configuration
+    trials = plan.trials - 1  # besides the pinned configuration
     pinned = 1
     for start in cycle(range(len(plan.rungs))):
         rungs = plan.rungs[start:]
         most = min(trials, REDUCTION ** (len(rungs) - 1))
-        width = max((n for n in range(1, int(most) + 1) if cost(n, rungs) <= budget), default=0)
+        free, rate = account.free(best(completed)), account.highest_rate
+        width = max((n for n in range(1, int(most) + 1) if cost(n, rungs) * rate <= free), default=0)
         if not width:
             break
-        completed |= yield from bracket(proposals, proposals.ask(pinned + width), rungs, plan.seeds[0])
-        budget -= cost(width, rungs)
+        yield from bracket(proposals, proposals.ask(pinned + width), rungs, account, completed)
         trials -= width
         pinned = 0
     return completed
 
 
 def bracket(
-    proposals: Proposals, trials: Sequence[int], rungs: Sequence[int], seed: int
-) -> Generator[Steps, Values, dict[int, float]]:
+    proposals: Proposals,
+    trials: Sequence[int],
+    rungs: Sequence[int],
+    account: Account,
+    completed: dict[int, float],
+) -> Generator[Steps, Outcomes, None]:
     """Train all ``trials`` to the first rung, the best of them to the second, and so on.
 
-    A trial is not compared before the end of its warm-up: it goes on to the first rung after that.
+    A trial is not compared before the end of its warm-up: it goes on to the first rung after that. Trials
+    that turn out dearer than the pinned configuration leave room for fewer at the later rungs.
 
-    Returns:
-        The values of the trials that reached the last rung.
+    Args:
+        completed: gets the values of the trials that reach the last rung.
     """
     reached = dict.fromkeys(trials, 0)
-    completed: dict[int, float] = {}
-    for until in rungs:
-        last = until == rungs[-1]
-        compared = [trial for trial in reached if last or proposals.warm_up(trial) < until]
+    for until, following in zip(rungs, (*rungs[1:], None), strict=True):
+        compared = [trial for trial in reached if following is None or proposals.warm_up(trial) < until]
         if not compared:
             continue
-        told = yield [Step(trial, seed, reached[trial], until) for trial in compared]
-        values = dict(zip(compared, told, strict=True))
-        ranked = ranking({trial: value for trial, value in values.items() if value is not None})
-        others = [trial for trial in ranked if trial != PINNED]
-        best = {PINNED, *others[: promoted(len(set(compared) - {PINNED}))]}
+        steps = [Step(trial, account.plan.seeds[0], reached[trial], until) for trial in compared]
+        outcomes = yield steps
+        account.charge(steps, outcomes)
+        values = {trial: one.value for trial, one in zip(compared, outcomes, strict=True)}
+        going_on = _going_on(values, until, following, account, completed) if following else set()
         for trial, value in values.items():
-            goes_on = not last and value is not None and trial in best
-            proposals.tell(trial, until, value, ended=not goes_on)
-            if goes_on:
+            proposals.tell(trial, until, value, ended=trial not in going_on)
+            if trial in going_on:
                 reached[trial] = until
             else:
                 del reached[trial]
-            if last and value is not None:
+            if following is None and value is not None:
                 completed[trial] = value
-    return completed
 
 
-def ranking(values: dict[int, float]) -> list[int]:
+def _going_on(
+    values: Mapping[int, float | None],
+    until: int,
+    following: int,
+    account: Account,
+    completed: Mapping[int, float],
+) -> set[int]:
+    """The pinned configuration, and the best of the others as far as the budget allows."""
+    ranked = ranking({trial: value for trial, value in values.items() if value is not None})
+    others = [trial for trial in ranked if trial != PINNED]
+    free, found = account.free(best(completed)), set(ranked) & {PINNED}
+    for trial in others[: promoted(len(values.keys() - {PINNED}))]:
+        free -= (following - until) * account.rate(trial)
+        if free >= 0:
+            found.add(trial)
+    return found
+
+
+def best(completed: Mapping[int, float]) -> list[int]:
+    """The finalists: the best trials besides the pinned configuration, the best first."""
+    return [trial for trial in ranking(completed) if trial != PINNED][:FINALISTS]
+
+
+def ranking(values: Mapping[int, float]) -> list[int]:
     """Trials from the highest value to the lowest, the first of equals first."""
     return sorted(values, key=lambda trial: (-values[trial], trial))

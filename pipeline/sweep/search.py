@@ -17,7 +17,6 @@ from pfl.config import Config
 from pfl.methods import METHODS
 from pfl.rng import integer_seed
 from pipeline.spec.search import (
-    FINALISTS,
     Search,
     distribution,
     pinned_value,
@@ -25,7 +24,8 @@ from pipeline.spec.search import (
     with_params,
 )
 from pipeline.store.results import Comparison, Selection
-from pipeline.sweep.halving import PINNED, Plan, Proposals, Step, Steps, Values, brackets, ranking
+from pipeline.sweep.budget import PINNED, Account, Outcome, Outcomes, Plan, Step, Steps
+from pipeline.sweep.halving import Proposals, best, brackets
 
 if TYPE_CHECKING:
     import optuna
@@ -38,17 +38,20 @@ RANDOM = 6
 """So many of the first trials are drawn at random, the pinned configuration among them."""
 
 
-def search(proposals: Proposals, plan: Plan) -> Generator[Steps, Values, Selection]:
-    """The whole search: yields what is to be run next, and is sent the values of that."""
-    completed = yield from brackets(proposals, plan)
-    finalists = [trial for trial in ranking(completed) if trial != PINNED][:FINALISTS]
+def search(proposals: Proposals, plan: Plan) -> Generator[Steps, Outcomes, Selection]:
+    """The whole search: yields what is to be run next, and is sent the outcomes of that."""
+    account = Account(plan)
+    completed = yield from brackets(proposals, account)
+    finalists = best(completed)
+    while finalists and account.comparison(finalists) > account.left:
+        finalists.pop()
     if PINNED not in completed or not finalists:
         return Selection(PINNED, ())
     steps = [Step(trial, seed, 0, plan.rounds) for trial in (PINNED, *finalists) for seed in plan.seeds[1:]]
-    told = yield steps
+    outcomes = yield steps
     values: dict[int, list[float | None]] = {trial: [completed[trial]] for trial in (PINNED, *finalists)}
-    for step, value in zip(steps, told, strict=True):
-        values[step.trial].append(value)
+    for step, outcome in zip(steps, outcomes, strict=True):
+        values[step.trial].append(outcome.value)
     return selected(values)
 
 
@@ -69,8 +72,8 @@ def selected(values: Mapping[int, list[float | None]]) -> Selection:
             error = statistics.stdev(differences) / math.sqrt(len(differences))
             found.append(Comparison(trial, statistics.fmean(differences), error))
     convincing = [one for one in found if one.gain > one.error]
-    best = max(convincing, key=lambda one: one.gain, default=None)
-    return Selection(best.trial if best else PINNED, tuple(found))
+    winner = max(convincing, key=lambda one: one.gain, default=None)
+    return Selection(winner.trial if winner else PINNED, tuple(found))
 
 
 def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> Plan:
@@ -101,13 +104,13 @@ class Counted:
 
 
 def planned(plan: Plan) -> Steps:
-    """The steps of a search in which no trial fails and no warm-up lasts longer than the pinned one's."""
+    """The steps of a search in which no trial fails, costs more or warms up longer than the pinned one."""
     steps, found = search(Counted(), plan), []
     batch = next(steps)
     try:
         while True:
             found += batch
-            batch = steps.send([1.0] * len(batch))
+            batch = steps.send([Outcome(1.0, None)] * len(batch))
     except StopIteration:
         return found
 

@@ -85,3 +85,16 @@ def test_a_truncated_or_damaged_npz_is_one_line(damage, arrays, tmp_path):
     (tmp_path / "mine.npz").write_bytes(damage((tmp_path / "mine.npz").read_bytes()))
     with pytest.raises(InvalidInput, match=r"mine\.npz is not accepted; expected an \.npz file"):
         load(str(tmp_path / "mine.npz"), progress=False)
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 4), (3, 4, 4)])
+def test_flat_square_images_are_unfolded(shape, tmp_path):
+    images = random_bytes(5, *shape)
+    np.savez(tmp_path / "flat.npz", images=images.reshape(5, -1), labels=np.arange(5))
+    assert np.array_equal(load(str(tmp_path / "flat.npz")).images, images)
+
+
+def test_flat_images_that_are_no_squares_are_refused(tmp_path):
+    np.savez(tmp_path / "flat.npz", images=random_bytes(5, 20), labels=np.arange(5))
+    with pytest.raises(InvalidInput, match="arrays images, uint8"):
+        load(str(tmp_path / "flat.npz"))

@@ -91,3 +91,9 @@ def test_another_number_of_clients_than_the_file_lists_is_refused(tmp_path, data
     spec = written(tmp_path, {"0": {"train": [0], "test": [1]}})
     with pytest.raises(InvalidInput, match="clients: 2 is not accepted; expected 1"):
         make_partition(spec, data, 2)
+
+
+def test_a_tilde_in_the_path_is_the_home_folder(tmp_path, data, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    spec = written(tmp_path, {"0": {"train": [3], "test": [0]}})
+    assert make_partition(spec.replace(str(tmp_path), "~"), data, 1).train[0].tolist() == [3]

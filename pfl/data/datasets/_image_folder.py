@@ -13,6 +13,7 @@ import numpy as np
 
 from pfl.data.archive import Tree, open_tree
 from pfl.data.cache import ArrayWriter, Content
+from pfl.data.resize import Resize
 from pfl.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -112,19 +113,20 @@ def append_images(
     images: Sequence[Labelled],
     out: ArrayWriter,
     mode: str,
-    size: tuple[int, int] | None = None,
+    size: Resize | None = None,
     **columns: np.ndarray,
 ) -> None:
     """Decode the images and append them with their labels.
 
     Args:
         mode: Pillow's, RGB for three channels or L for one.
-        size: resize to this width and height, by Lanczos' filter; None means that all images have one size.
+        size: that the images get where ``out`` asks for none; None means that all images have one size.
         columns: ``writer`` or ``domain``, one an image, if there are any.
 
     Raises:
         InvalidInput: an image does not decode, or has another size than the first.
     """
+    size = out.size or size
     first = decode(tree, images[0].name, mode, size)
     with ThreadPoolExecutor(_THREADS) as pool:
         run = pool.map if size or first.size >= _THREADS_PAY else map
@@ -134,7 +136,10 @@ def append_images(
             for image, array in zip(block, arrays, strict=True):
                 if array.shape != first.shape:
                     one, other = (f"{a.shape[1]}x{a.shape[0]}" for a in (first, array))
-                    accepted = f"images of one size; {images[0].name} is {one} and {image.name} is {other}"
+                    accepted = (
+                        f"images of one size; {images[0].name} is {one} and {image.name} is {other} "
+                        "(with ,resize=HEIGHTxWIDTH after the path they get one)"
+                    )
                     raise InvalidInput("dataset", str(tree.path), accepted)
             out.append(
                 np.stack(arrays).transpose(0, 3, 1, 2),
@@ -143,17 +148,15 @@ def append_images(
             )
 
 
-def decode(tree: Tree, name: str, mode: str, size: tuple[int, int] | None = None) -> np.ndarray:
+def decode(tree: Tree, name: str, mode: str, size: Resize | None = None) -> np.ndarray:
     """One image as uint8 (H, W, C), in Pillow's ``mode`` L or RGB.
 
     Raises:
         InvalidInput: it does not decode.
     """
-    from PIL.Image import Resampling
-
     with _opened(tree, name) as image:
         pixels = image if image.mode == mode else image.convert(mode)
-        array = np.asarray(pixels if size is None else pixels.resize(size, Resampling.LANCZOS))
+        array = np.asarray(size.image(pixels) if size else pixels)
     return array[:, :, None] if mode == "L" else array
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import numpy as np
 from pfl.data.cache import ArrayWriter, Content
 from pfl.errors import InvalidInput
 
-_LAYOUT = "arrays images, uint8 (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels, and labels (N,)"
+_LAYOUT = (
+    "arrays images, uint8 (N, H, W), (N, H, W, C), (N, C, H, W) with 1 or 3 channels or (N, C * S * S), "
+    "and labels (N,)"
+)
 _MOST_UNNAMED = 100_000
 """Classes or domains without names; a larger number is no index."""
 
@@ -60,6 +64,11 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
 
 
 def _channels_first(images: np.ndarray) -> np.ndarray:
+    if images.ndim == 2:  # square images, flat
+        for channels in (1, 3):
+            side = math.isqrt(images.shape[1] // channels)
+            if channels * side * side == images.shape[1]:
+                return images.reshape(-1, channels, side, side)
     if images.ndim == 3:
         return images[:, None]
     if images.ndim == 4 and images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):

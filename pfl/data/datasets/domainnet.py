@@ -12,6 +12,7 @@ from pfl.data.archive import open_tree
 from pfl.data.cache import ArrayWriter, Content
 from pfl.data.datasets._image_folder import Labelled, append_images
 from pfl.data.definition import Definition, RemoteFile
+from pfl.data.resize import Resize
 from pfl.rng import generator
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
@@ -43,7 +44,8 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
         for split in splits.values():
             for d, images in enumerate(split):
                 if images:
-                    append_images(trees[d], images, out, "RGB", (64, 64), domain=np.full(len(images), d))
+                    domain = np.full(len(images), d)
+                    append_images(trees[d], images, out, "RGB", Resize(64, 64), domain=domain)
     return Content(tuple(names[label] for label in LABELS), n_train, DOMAINS)
 
 

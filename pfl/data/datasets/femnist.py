@@ -14,6 +14,7 @@ from pfl.data.cache import ArrayWriter, Content
 from pfl.data.datasets._emnist import CHARACTERS
 from pfl.data.datasets._image_folder import Labelled, append_images
 from pfl.data.definition import Definition, RemoteFile
+from pfl.data.resize import Resize
 from pfl.errors import InvalidInput
 
 _BLOCK = 4096
@@ -39,7 +40,7 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
             block = names[start : start + _BLOCK]
             writer = np.array([writers[PurePosixPath(name).parts[-3]] for name in block])
             images = [_labelled(by_write, name, label_of) for name in block]
-            append_images(by_write, images, out, "L", (28, 28), writer=writer)
+            append_images(by_write, images, out, "L", Resize(28, 28), writer=writer)
     return Content(CHARACTERS)
 
 

@@ -70,7 +70,7 @@ class File(Rule):
 
     def _content(self) -> dict[str, dict[str, list[int]]]:
         try:
-            content = json.loads(Path(self.path).read_text(encoding="utf-8"))
+            content = json.loads(Path(self.path).expanduser().read_text(encoding="utf-8"))
         except OSError as error:
             raise InvalidInput(
                 "partition file", self.path, f"a file that can be read ({error.strerror})"

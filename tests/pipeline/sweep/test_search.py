@@ -11,7 +11,7 @@ from pfl.methods import METHODS
 from pfl.validation import validated
 from pipeline.spec.search import Search
 from pipeline.store.results import Comparison
-from pipeline.sweep.halving import Plan
+from pipeline.sweep.budget import Outcome, Plan
 from pipeline.sweep.search import Study, on_validation, plan_of, planned, search, selected
 
 TEN = Search(trials=10)
@@ -29,14 +29,21 @@ def asked(study: Study, trials: int = 9, objective=lambda params: params["lr"]) 
     return study.asked
 
 
-def selection(study: Study, plan: Plan, value) -> tuple[list, object]:
-    """All steps of a search and what it selects, where ``value(trial, seed)`` is the accuracy."""
+def selection(study: Study, plan: Plan, value, rate=lambda _: 1) -> tuple[list, object]:
+    """All steps of a search and what it selects.
+
+    Args:
+        value: the accuracy of a trial with a seed.
+        rate: the samples that a trial trains on in a round.
+    """
     steps, found = search(study, plan), []
     try:
         batch = next(steps)
         while True:
             found += batch
-            batch = steps.send([value(step.trial, step.seed) for step in batch])
+            batch = steps.send(
+                [Outcome(value(step.trial, step.seed), rate(step.trial) * step.until) for step in batch]
+            )
     except StopIteration as end:
         return found, end.value
 
@@ -121,12 +128,23 @@ def test_a_method_with_a_warm_up_is_compared_after_it(method):
 
 
 def test_finalists_and_the_pinned_configuration_are_compared_on_all_seeds():
-    plan = Plan((5, 10, 20), (3, 4, 5), budget=200)
+    plan = Plan((5, 10, 20), (3, 4, 5), budget=320)
     steps, found = selection(Study(pinned(), TEN), plan, lambda trial, seed: 50.0 + trial + seed)
     compared = [step for step in steps if step.seed != 3]
     assert {step.trial for step in compared} == {0, *(one.trial for one in found.comparisons)}
     assert len(compared) == 3 * 2
     assert all((step.after, step.until) == (0, 20) for step in compared)
+
+
+@pytest.mark.parametrize("budget", [140, 160, 200, 360])
+def test_a_search_of_trials_that_train_more_in_a_round_costs_no_more(budget):
+    def rate(trial: int) -> int:
+        return 1 + trial % 3
+
+    plan = Plan((5, 10, 20), (0, 1), budget)
+    steps, _ = selection(Study(pinned(), TEN), plan, lambda trial, _: float(trial), rate)
+    assert sum(rate(step.trial) * (step.until - step.after) for step in steps) <= budget
+    assert len(steps) < len(planned(plan))
 
 
 def test_the_pinned_configuration_stays_unless_the_gain_exceeds_its_standard_error():
@@ -151,7 +169,7 @@ def test_a_search_in_which_everything_failed_stays_with_the_pinned_configuration
 
 
 def test_a_plan_says_beforehand_what_it_comes_to():
-    plan = Plan((5, 10, 20), (0, 1, 2), budget=200)
+    plan = Plan((5, 10, 20), (0, 1, 2), budget=320)
     steps, _ = selection(Study(pinned(), TEN), plan, lambda trial, _: float(trial))
     assert [(s.after, s.until) for s in planned(plan)] == [(s.after, s.until) for s in steps]
 

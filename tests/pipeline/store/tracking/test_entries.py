@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from mlflow import MlflowClient
 
 from pfl.trials import Record
 from pipeline.store.mlflow_store import MLflowStore
+from pipeline.store.tracking import attach_report
 from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
 from tests.pipeline.store.tracking.entering import CELL, client_of, enter, parent_of, runs_of, trials_of
 
@@ -150,8 +152,8 @@ def test_a_concluded_cell_has_the_table_s_scores(root):
     parent = parent_of(root)
     rows = results["cells"][0]["pinned"]["rows"]
     mean = sum(row["metrics"]["accuracy"]["pooled"]["last"] for row in rows) / 2
-    assert parent.data.metrics["accuracy"] == pytest.approx(mean)
-    assert "selected_accuracy" in parent.data.metrics
+    assert parent.data.metrics["final_accuracy"] == pytest.approx(mean)
+    assert "selected_final_accuracy" in parent.data.metrics
     assert parent.data.tags["seeds"] == "0,1"
     assert (parent.info.status, parent.data.tags["status"]) == ("FINISHED", "done")
 
@@ -167,10 +169,72 @@ def test_a_cell_shows_the_scores_that_were_entered_last(root):
         results["cells"] = [cell_of(results, "cifar10-0.1/local")]
         results["cells"][0]["pinned"]["rows"] = [row]
         enter(results, root)
-    assert parent_of(root).data.metrics["accuracy"] == 60.0
+    assert parent_of(root).data.metrics["final_accuracy"] == 60.0
 
 
 def test_plain_mlflow_in_the_root_shows_the_runs(root, monkeypatch):
     enter(fake_results(methods=2, settings=1, seeds=1), root)
     monkeypatch.chdir(root)
     assert "fake" in [experiment.name for experiment in MlflowClient().search_experiments()]
+
+
+def test_a_cell_has_the_mean_curve_and_its_deviation(root):
+    results = fake_results(methods=2, settings=1, seeds=2)
+    results["cells"] = results["cells"][:1]
+    enter(results, root)
+    rounds = [row["metrics"]["rounds"] for row in results["cells"][0]["pinned"]["rows"]]
+    last = [curve[-1]["post_aggregation"]["pooled"] for curve in rounds]
+    client, run = client_of(root), parent_of(root).info.run_id
+    curve = client.get_metric_history(run, "accuracy")
+    assert [point.step for point in curve] == [entry["round"] for entry in rounds[0]]
+    assert curve[-1].value == pytest.approx(statistics.mean(last))
+    deviations = client.get_metric_history(run, "accuracy_std")
+    assert deviations[-1].value == pytest.approx(statistics.stdev(last))
+
+
+def test_a_cell_has_the_parameters_of_its_configurations(root):
+    results = fake_results(methods=2, settings=1, seeds=2, search=2)
+    results["cells"] = [cell_of(results, "cifar10-0.1/pfedsim")]
+    enter(results, root)
+    parent = parent_of(root)
+    selected = results["cells"][0]["selected"]["rows"][0]["config"]
+    assert parent.data.params["pfedsim.rho"] == "0.5"
+    assert parent.data.params["selected.lr"] == str(selected["lr"])
+
+
+def test_the_data_set_is_an_input_with_its_digest(root):
+    enter(fake_results(methods=2, settings=1, seeds=1), root)
+    inputs = {(i.dataset.name, i.dataset.digest) for run in runs_of(root) for i in run.inputs.dataset_inputs}
+    assert inputs == {("digits", "5f70bf18")}
+    assert all(len(run.inputs.dataset_inputs) == 1 for run in runs_of(root))
+
+
+def test_a_cell_whose_rows_changed_has_their_parameters_and_all_trials(root):
+    for lr in (0.1, 0.2):
+        results = fake_results(methods=2, settings=1, seeds=1)
+        results["cells"] = [cell_of(results, "cifar10-0.1/local")]
+        results["cells"][0]["pinned"]["rows"] = [ledger_row("cifar10-0.1/local", lr=lr)]
+        enter(results, root)
+    parent = parent_of(root)
+    assert parent.data.params["lr"] == "0.2"
+    assert {run.data.tags["mlflow.parentRunId"] for run in trials_of(root)} == {parent.info.run_id}
+    assert len(trials_of(root)) == 2
+
+
+def test_the_report_is_an_artifact_beside_the_cells(root, tmp_path):
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    for text in ("first", "second"):
+        (folder / "index.html").write_text(text)
+        line = attach_report(root, "fake", folder)
+    assert "#/experiments/1/runs?" in line
+    (run,) = runs_of(root)
+    path = client_of(root).download_artifacts(run.info.run_id, "index.html")
+    assert Path(path).read_text() == "second"
+
+
+def test_a_report_that_cannot_be_attached_costs_a_line_without_the_password(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")
+    line = attach_report(tmp_path, "fake", tmp_path)
+    assert line.endswith("`pfl track fake` attaches the report later")
+    assert "secret" not in line

@@ -1,0 +1,72 @@
+"""Images of another size than their files have."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pfl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+OPTION = ",resize="
+_FORM = re.compile(r"(\d+)(?:x(\d+))?(,crop)?")
+
+
+@dataclass(frozen=True)
+class Resize:
+    """The size that images get, by Lanczos' filter.
+
+    Attributes:
+        height, width: in pixels.
+        crop: keep the aspect ratio, and cut off what is then too much on two opposite sides.
+    """
+
+    height: int
+    width: int
+    crop: bool = False
+
+    def image(self, image: Image) -> Image:
+        """An image of this size."""
+        from PIL import ImageOps
+        from PIL.Image import Resampling
+
+        size = (self.width, self.height)
+        if self.crop:
+            return ImageOps.fit(image, size, Resampling.LANCZOS)
+        return image.resize(size, Resampling.LANCZOS)
+
+    def array(self, images: np.ndarray) -> np.ndarray:
+        """Images (..., H, W), uint8, as (..., height, width)."""
+        from PIL.Image import fromarray
+
+        if images.shape[-2:] == (self.height, self.width):
+            return images
+        planes = images.reshape(-1, *images.shape[-2:])
+        scaled = [np.asarray(self.image(fromarray(plane))) for plane in planes]
+        return np.stack(scaled).reshape(*images.shape[:-2], self.height, self.width)
+
+
+def resized(dataset: str) -> tuple[str, Resize | None]:
+    """A data set's name or path without the option, and the size that it asks for.
+
+    >>> resized("photos.zip,resize=32x48,crop")
+    ('photos.zip', Resize(height=32, width=48, crop=True))
+    >>> resized("digits")
+    ('digits', None)
+
+    Raises:
+        InvalidInput: the option says no size.
+    """
+    name, asked, size = dataset.partition(OPTION)
+    if not asked:
+        return dataset, None
+    found = _FORM.fullmatch(size)
+    if not found or 0 in (height := int(found[1]), width := int(found[2] or found[1])):
+        accepted = "HEIGHTxWIDTH in pixels, or one number for both; then ,crop to keep the aspect ratio"
+        raise InvalidInput("resize", size, accepted)
+    return name, Resize(height, width, crop=bool(found[3]))

@@ -1,0 +1,119 @@
+"""pFedHN: a hypernetwork on the server makes each client's model from an embedding of the client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.engine.method import Method, Moment
+from pfl.engine.mixing import Mixing
+from pfl.hyper import hyper
+from pfl.lazy import torch
+from pfl.rng import generator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.server import Server
+
+PREFIX, VELOCITY = "hypernetwork.", "velocity."
+
+
+@dataclass(frozen=True)
+class PFedHN(Method):
+    """Every client's model is h(e_i), with a hypernetwork h and the client's embedding e_i.
+
+    Both are on the server. h is linear to ``width``, then ``hidden`` times ReLU and linear, with a linear
+    output for each tensor of the model. A participant trains theta_i = h(e_i) to theta_i'. The server takes
+    theta_i - theta_i' as the gradient at the output of h, and makes one step of SGD on h and all embeddings
+    along
+
+        mean_i (d h(e_i) / d (h, e))^T (theta_i - theta_i').
+
+    Source: Shamsian et al., ICML 2021, https://arxiv.org/abs/2103.04628, Algorithm 1.
+    State: ``server.state["hypernetwork.NAME"]``, h and the embeddings; ``velocity.NAME``, their momentum.
+    Evaluated: h(e_i).
+    Differs from the authors: several clients per round, whose gradients are averaged (theirs: one); local
+        training is the configuration's, without clipping (theirs: 50 steps with momentum 0.9, gradients
+        clipped to norm 50); the biases of the output are at first the common initialisation (theirs:
+        torch's default, which is no start for batch norm); batch norm's statistics are averaged.
+    """
+
+    family = "hypernetwork"
+
+    server_lr: float = hyper(
+        0.01, "learning rate of the hypernetwork", low=0.0, search=(1e-3, 1.0), log=True, probe=0.1
+    )
+    momentum: float = hyper(0.9, "its momentum", low=0.0, high=0.999)
+    weight_decay: float = hyper(1e-3, "its weight decay", low=0.0, search=(1e-5, 1e-2), log=True)
+    clip: float = hyper(50.0, "largest norm of its gradient", low=1e-6)
+    embedding: int = hyper(0, "width of an embedding; 0 means 1 + n // 4 for n clients", low=0)
+    width: int = hyper(100, "hidden units of a layer", low=1, search=(25, 200), log=True)
+    hidden: int = hyper(3, "hidden layers after the first", low=0, search=(1, 4))
+
+    def initialise(self, server: Server) -> None:
+        stream, dtype = generator(server.seed, "hypernetwork"), server.federation.dtype
+        inputs = self.embedding or 1 + server.clients // 4
+        tensors = {"embedding": torch.from_numpy(stream.standard_normal((server.clients, inputs)))}
+        for layer in range(self.hidden + 1):
+            bound = 1 / math.sqrt(inputs)
+            tensors[f"{layer}.weight"] = torch.from_numpy(stream.uniform(-bound, bound, (self.width, inputs)))
+            tensors[f"{layer}.bias"] = torch.from_numpy(stream.uniform(-bound, bound, self.width))
+            inputs = self.width
+        bound = 1 / math.sqrt(inputs)
+        for name in server.groups.trainable:
+            first = server.bank[name][0].flatten().clone()
+            weight = stream.uniform(-bound, bound, (len(first), inputs))
+            tensors[f"{name}.weight"], tensors[f"{name}.bias"] = torch.from_numpy(weight), first
+        for name, tensor in tensors.items():
+            server.state[f"{PREFIX}{name}"] = tensor.to(dtype)
+            server.state[f"{VELOCITY}{name}"] = torch.zeros_like(tensor, dtype=dtype)
+
+    def dispatch(self, server: Server) -> Mixing:
+        return self._models(server, self._hypernetwork(server), server.participants)
+
+    def aggregate(self, server: Server) -> Mixing:
+        from torch.optim.sgd import sgd
+
+        leaves = {name: t.detach().requires_grad_() for name, t in self._hypernetwork(server).items()}
+        with torch.enable_grad():
+            models = self._models(server, leaves, server.participants)
+        moved = [(server.received[name] - server.uploads[name]) / len(server.participants) for name in models]
+        tensors = list(leaves.values())
+        gradients = torch.autograd.grad(list(models.values()), tensors, moved)
+        norm = torch.nn.utils.get_total_norm(gradients)
+        with torch.no_grad():
+            sgd(
+                tensors,
+                [gradient * self.clip / norm.clamp(min=self.clip) for gradient in gradients],
+                [server.state[f"{VELOCITY}{name}"] for name in leaves],
+                weight_decay=self.weight_decay,
+                momentum=self.momentum,
+                lr=self.server_lr,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
+        return {"bn_stats": server.average()}
+
+    def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
+        tensors = server.personal(moment, clients)
+        if moment == "post_aggregation":
+            tensors.update(self._models(server, self._hypernetwork(server), server.everybody[clients]))
+        return tensors
+
+    def _hypernetwork(self, server: Server) -> dict[str, Tensor]:
+        return {n.removeprefix(PREFIX): tensor for n, tensor in server.state.items() if n.startswith(PREFIX)}
+
+    def _models(self, server: Server, net: Mapping[str, Tensor], clients: Tensor) -> dict[str, Tensor]:
+        """h(e_i): name to (K, *shape), for ``clients`` (K,)."""
+        linear = torch.nn.functional.linear
+        units = linear(net["embedding"][clients], net["0.weight"], net["0.bias"])
+        for layer in range(1, self.hidden + 1):
+            units = linear(units.relu(), net[f"{layer}.weight"], net[f"{layer}.bias"])
+        return {
+            name: linear(units, net[f"{name}.weight"], net[f"{name}.bias"]).view(-1, *server.bank.shape(name))
+            for name in server.groups.trainable
+        }

@@ -1,0 +1,151 @@
+"""What a search may train: the rounds at which trials are compared, and an account of what has been spent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pfl.errors import InvalidInput
+from pipeline.spec.search import FINALISTS, Search
+
+REDUCTION = 3
+"""One of so many trials goes on from a rung to the next."""
+
+RUNGS = 3
+"""At most; the first is after a ninth of the rounds."""
+
+PINNED = 0
+"""The number of the pinned configuration, which always goes on: the finalists are compared with it."""
+
+
+class Step(NamedTuple):
+    """One simulation, or the next part of one: a trial with a seed from one round to another."""
+
+    trial: int
+    seed: int
+    after: int
+    until: int
+
+
+class Outcome(NamedTuple):
+    """The end of a step.
+
+    Attributes:
+        value: accuracy in percent; None where the trial failed.
+        samples: that the trial has trained on since its first round; None where it failed.
+    """
+
+    value: float | None
+    samples: int | None
+
+
+Steps = list[Step]
+Outcomes = Sequence[Outcome]
+"""Of the steps, in their order."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The limits of one search.
+
+    Attributes:
+        rungs: the rounds after which trials are compared; the last one is the last of all.
+        seeds: trials run with the first; finalists with all.
+        budget: in rounds of the pinned configuration, the comparison of the finalists included.
+        trials: most configurations, the pinned one included.
+    """
+
+    rungs: tuple[int, ...]
+    seeds: tuple[int, ...]
+    budget: float = math.inf
+    trials: float = math.inf
+
+    @property
+    def rounds(self) -> int:
+        return self.rungs[-1]
+
+    @classmethod
+    def of(cls, search: Search, rounds: int, every: int, warm_up: int, seeds: Sequence[int]) -> Plan:
+        """The plan of a table's ``search`` in one cell.
+
+        Args:
+            every: rounds between evaluations.
+            warm_up: of the pinned configuration.
+
+        Raises:
+            InvalidInput: the budget does not pay for a single trial beside the pinned configuration.
+        """
+        found = rungs(rounds, every, warm_up)
+        if search.trials is not None:
+            return cls(found, tuple(seeds), trials=search.trials)
+        assert search.budget is not None
+        least = (FINALISTS + 1) * (len(seeds) - 1) + 2
+        if search.budget * len(seeds) < least:
+            accepted = f"at least {math.ceil(100 * least / len(seeds)) / 100:g}: one trial and the comparison"
+            raise InvalidInput("search.budget", f"{search.budget:g}", f"{accepted} of finalists")
+        return cls(found, tuple(seeds), search.budget * len(seeds) * rounds)
+
+
+class Account:
+    """What a search has trained and may still train, in rounds of the pinned configuration.
+
+    A round of another trial counts by the samples that it trains on: a trial with twice as many local epochs
+    costs twice as much.
+    """
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self._reached: dict[tuple[int, int], tuple[int, int | None]] = {}
+
+    def charge(self, steps: Steps, outcomes: Outcomes) -> None:
+        """Count steps that have ended."""
+        for step, outcome in zip(steps, outcomes, strict=True):
+            self._reached[step.trial, step.seed] = step.until, outcome.samples
+
+    def rate(self, trial: int) -> float:
+        """Samples of a trial per round, relative to the pinned configuration's; 1 where not known."""
+        own, pinned = (self._reached.get((one, self.plan.seeds[0]), (1, None)) for one in (trial, PINNED))
+        if not own[1] or not pinned[1]:
+            return 1.0
+        return own[1] / own[0] * pinned[0] / pinned[1]
+
+    def comparison(self, finalists: Sequence[int]) -> float:
+        """What it takes to run the pinned configuration and ``finalists`` with the other seeds."""
+        each = self.plan.rounds * (len(self.plan.seeds) - 1)
+        return each * sum(map(self.rate, (PINNED, *finalists)))
+
+    @property
+    def highest_rate(self) -> float:
+        """Of the trials so far; 1 before the first."""
+        return max((self.rate(trial) for trial, _ in self._reached), default=1.0)
+
+    @property
+    def left(self) -> float:
+        """The budget less what has been trained."""
+        spent = sum(until * self.rate(trial) for (trial, _), (until, _) in self._reached.items())
+        return self.plan.budget - spent
+
+    def free(self, finalists: Sequence[int]) -> float:
+        """What is left less what the pinned configuration still takes, and the comparison.
+
+        Args:
+            finalists: so far; those to come count as the pinned configuration does.
+        """
+        pinned = self.plan.rounds - self._reached.get((PINNED, self.plan.seeds[0]), (0, None))[0]
+        compared = [*finalists, *[PINNED] * (FINALISTS - len(finalists))]
+        return self.left - pinned - self.comparison(compared)
+
+
+def rungs(rounds: int, every: int, warm_up: int = 0) -> tuple[int, ...]:
+    """The rounds after which trials are compared.
+
+    A ninth, a third and all of the rounds after the warm-up, each moved to the next evaluation.
+
+    >>> rungs(20, 5), rungs(200, 10), rungs(20, 5, warm_up=10), rungs(2, 5)
+    ((5, 10, 20), (30, 70, 200), (15, 20), (2,))
+    """
+    shares = [REDUCTION**place for place in reversed(range(RUNGS))]
+    found = [warm_up + math.ceil((rounds - warm_up) / share) for share in shares]
+    return tuple(dict.fromkeys(min(rounds, math.ceil(at / every) * every) for at in found))

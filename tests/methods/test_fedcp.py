@@ -1,0 +1,102 @@
+"""FedCP's policy, loss and heads, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from pfl.engine.client import Client
+from pfl.methods.fedcp import BANDWIDTHS, FedCP, _discrepancy
+from tests.methods import toy
+
+HEAD, SHARED = [[1.0, 0.0], [0.0, 2.0]], [[4.0, 0.0], [0.0, 1.0]]
+
+
+def client(policy):
+    """Features are pixels; ``policy`` maps a context (2,) to scores (4,)."""
+    net = FedCP().client_network(toy.client(HEAD).net, None).double()
+    net.add_module("policy", policy.double())
+    with torch.no_grad():
+        net.shared_head.weight.copy_(torch.tensor(SHARED))
+    tensors = {name: tensor.detach() for name, tensor in net.named_parameters()}
+    return Client(net, tensors, tensors, {})
+
+
+def linear(weight, bias):
+    policy = torch.nn.Linear(2, 4).double()
+    policy.load_state_dict({"weight": torch.tensor(weight), "bias": torch.tensor(bias)})
+    return policy
+
+
+def logistic(score):
+    return 1 / (1 + math.exp(-score))
+
+
+def test_the_policy_sees_the_features_times_the_head_s_summed_and_normalised_weights():
+    one = client(linear([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]], [0.0] * 4))
+    found = FedCP().logits(one, toy.batch([[3.0, 5.0]], [0]).x)[0]
+    length = math.hypot(1, 2)
+    s = logistic(3 * 1 / length), logistic(5 * 2 / length)
+    assert found.tolist() == pytest.approx([s[0] * 3 + 4 * (1 - s[0]) * 3, 2 * s[1] * 5 + (1 - s[1]) * 5])
+
+
+@pytest.mark.parametrize("rows", [None, [1, 0]])
+def test_the_loss_adds_gumbel_noise_to_the_scores(rows):
+    one = client(linear([[0.0, 0.0]] * 4, [0.5, 0.0, 0.0, 0.0]))
+    pixels, labels = ([[1.0, 1.0]], [0]) if rows is None else ([[1.0, 1.0], [7.0, 0.0]], [0, 1])
+    noise = torch.tensor([0.2, 0.4, 0.6, 0.4, 0.1, 0.1, 0.1, 0.1], dtype=torch.float64)
+    batch = toy.batch(pixels, labels, rows, noise)
+    loss = FedCP(lam=3.0).loss(one, batch).item()
+
+    def gumbel(u):
+        return -math.log(-math.log(u))
+
+    s = logistic(0.5 + gumbel(0.2) - gumbel(0.6)), logistic(0.0)
+    logits = [s[0] + 4 * (1 - s[0]), 2 * s[1] + (1 - s[1])]
+    # The received extractor is the client's own, so the discrepancy is 0.
+    assert loss == pytest.approx(math.log(sum(map(math.exp, logits))) - logits[0])
+
+
+@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
+def test_the_discrepancy_compares_all_pairs_by_gaussian_kernels(rows):
+    first, second = [[0.0, 0.0], [3.0, 0.0]], [[0.0, 4.0], [0.0, 0.0]]
+    batch = toy.batch(first, [0, 0])
+    if rows:
+        first, second = [*first, [9.0, 9.0]], [*second, [1.0, 7.0]]
+        batch = toy.batch(first, [0, 0, 1], rows)
+
+    def kernel(square):
+        return sum(math.exp(-square / (2 * width)) for width in BANDWIDTHS)
+
+    within = (2 * kernel(0) + 2 * kernel(9)) / 4 + (2 * kernel(0) + 2 * kernel(16)) / 4
+    between = (kernel(16) + kernel(0) + kernel(25) + kernel(9)) / 4
+    tensors = (torch.tensor(part, dtype=torch.float64) for part in (first, second))
+    assert _discrepancy(batch, *tensors).item() == pytest.approx(within - 2 * between)
+
+
+def test_with_everything_sent_to_the_personal_head_it_is_fedper(dataset, partition):
+    ours, server = toy.after_rounds("fedcp", dataset, partition, 0, hyperparameters={"lam": 0.0})
+    width = server.bank.shape("head.weight")[-1]
+    server.bank.share("policy.1.weight", torch.zeros(2 * width).double())
+    server.bank.share("policy.1.bias", torch.tensor([300.0, 0.0]).double().repeat_interleave(width))
+    server.bank.share("shared_head.bias", torch.zeros(4).double())
+    ours.advance()
+    _, fedper = toy.after_rounds("fedper", dataset, partition, 1)
+    for name in fedper.groups.trainable:
+        torch.testing.assert_close(server.bank[name][:], fedper.bank[name][:], rtol=0, atol=1e-9)
+
+
+def test_the_shared_head_is_the_mean_of_itself_and_the_personal_heads(dataset, partition):
+    _, server = toy.after_rounds("fedcp", dataset, partition, 1)
+    present = server.participants
+    shares = server.sizes[present] / server.sizes[present].sum()
+    heads = torch.tensordot(shares, server.trained["head.weight"], 1)
+    expected = (heads + server.received["shared_head.weight"][0]) / 2
+    torch.testing.assert_close(server.bank["shared_head.weight"][0], expected)
+    assert not server.bank.shared("head.weight")
+    assert all(server.bank.shared(name) for name in server.groups.trained(("extractor", "policy")))
+    # Extractor, policy and one head, both ways.
+    sent = server.scalars("extractor", "policy", "head")
+    assert server.traffic.total == (len(present) * sent, len(present) * sent)
