@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pfl.methods import METHODS
+from pipeline.spec.cells import cells
 from pipeline.spec.search import searched
-from pipeline.spec.table import cells, load_table
+from pipeline.spec.table import load_table
 
 
 def test_every_method_has_one_row():

@@ -1,0 +1,74 @@
+"""Reports of made-up results."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.report.table_report import write_report
+from pipeline.spec.published import FOLDER
+from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
+
+PUBLISHED = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
+
+
+def realistic() -> dict:
+    """A paper's table with all that can go wrong in it."""
+    results = fake_results(
+        methods=4, seeds=2, search=3, published={"file": "pfedsim.csv", "table": "3"}, table="paper-table3"
+    )
+    results["config"]["title"] = "A table of <Tan> & al."
+    results["config"]["claims"] = [
+        {"says": "highest in all cases", "place": "Section 5", "kind": "best", "row": "pfedsim"}
+        | {"settings": ["cifar10-0.1"]},
+        {"says": "by 1.5 points", "place": "Section 5", "kind": "margin", "row": "pfedsim", "at_least": 1.5}
+        | {"settings": ["cifar10-0.5"]},
+    ]
+    results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
+    cell_of(results, "cifar10-0.1/local")["pinned"]["rows"] = [
+        ledger_row("cifar10-0.1/local", seed, accuracy=accuracy) for seed, accuracy in enumerate((80, 82))
+    ]
+    partial, failed = cell_of(results, "cifar10-0.5/fedavg"), cell_of(results, "cifar10-0.5/fedprox")
+    del partial["pinned"]["rows"][1]
+    partial["errors"] = ["final, seed 1: diverged in round 17"]
+    failed |= {"selected": None, "errors": ["final, seed 0: out of memory"]}
+    failed["pinned"]["rows"] = []
+    results["cells"].remove(cell_of(results, "cifar10-0.5/local"))
+    return results
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("project")
+    shutil.copytree(FOLDER, root / FOLDER)
+    return root
+
+
+@pytest.fixture(scope="session")
+def folder(root) -> Path:
+    write_results(realistic(), root)
+    return write_report("paper-table3", root)
+
+
+@pytest.fixture(scope="session")
+def readme(folder) -> str:
+    return (folder / "README.md").read_text()
+
+
+@pytest.fixture(scope="session")
+def page(folder) -> str:
+    return (folder / "index.html").read_text()
+
+
+def line_of(readme: str, label: str) -> list[str]:
+    """The cells of the main table's line that starts with ``label``."""
+    line = next(line for line in readme.splitlines() if line.startswith(f"| {label} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+def small(tmp_path: Path, **changes: object) -> str:
+    """The README of a small table with some keys of its results replaced."""
+    write_results(fake_results(methods=2, settings=1, seeds=1) | changes, tmp_path)
+    return (write_report("fake", tmp_path) / "README.md").read_text()

@@ -1,0 +1,125 @@
+"""What a report says of the paper: answer, verdicts, rankings, claims, findings."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+from html import unescape
+
+import pytest
+
+from pipeline.report.agreement import Tally, answer
+from pipeline.report.table_report import write_report
+from pipeline.spec.files import TABLES
+from pipeline.spec.published import FOLDER
+from tests.pipeline.fake_results import fake_results, ledger_row, summary_of, write_results
+from tests.pipeline.report.conftest import line_of, realistic, small
+
+
+def test_the_answer_comes_before_the_table(readme, page):
+    answer = (
+        "Of 4 numbers, 0 are reproduced, 2 higher and 2 lower. The ranking of the methods agrees with "
+        "Kendall's τ = 0.67; of 2 claims, 1 refuted, 1 open."
+    )
+    assert f"**{answer}**" in readme.partition("| Method |")[0]
+    assert answer in unescape(page).partition("<table")[0]
+
+
+def test_cells_and_simulations_are_counted_and_provisional_verdicts_named_before_the_table(readme, page):
+    said = "4 of 4 published cells were run, from 8 simulations. All 4 verdicts are provisional"
+    assert said in readme.partition("| Method |")[0]
+    assert said in page.partition("<table")[0]
+
+
+def test_cells_that_share_a_simulation_count_it_once(tmp_path):
+    results = fake_results(methods=3, settings=1, seeds=1)
+    cells = [cell["pinned"] for cell in results["cells"]]
+    cells[1]["rows"] = cells[0]["rows"]
+    write_results(results, tmp_path)
+    assert (
+        "3 cells were run, from 2 simulations." in (write_report("fake", tmp_path) / "README.md").read_text()
+    )
+
+
+def test_without_a_paper_the_answer_names_the_methods_with_the_highest_accuracy(tmp_path):
+    results = fake_results(methods=2, settings=2, seeds=1)
+    for cell in results["cells"]:
+        accuracy = 90.0 if cell["row"] == "pfedsim" else 10.0
+        cell["pinned"]["rows"] = [ledger_row(cell["cell"], 0, accuracy=accuracy)]
+    write_results(results, tmp_path)
+    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    assert "**Highest accuracy by column (2 in all): pFedSim in 2.**" in readme
+
+
+def test_quantities_without_a_verdict_are_counted_as_ratios():
+    summary = summary_of(realistic())
+    counted = Tally({"ratio": 20}, provisional=0)
+    assert answer(summary, counted, [], []) == "20 numbers are shown as ratios to the published ones."
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        (None, "standard errors are not used, as the paper does not state its number of seeds."),
+        (2, "standard errors are not used, as the paper has 2 seeds."),
+        (5, "The paper has 5 seeds."),
+    ],
+)
+def test_the_rule_of_the_verdicts_names_the_seeds_of_the_paper(tmp_path, seeds, said):
+    shutil.copytree(FOLDER, tmp_path / FOLDER)
+    results = realistic()
+    results["config"]["published"]["seeds"] = seeds
+    write_results(results, tmp_path)
+    folder = write_report("paper-table3", tmp_path)
+    assert said in (folder / "README.md").read_text()
+    assert said in (folder / "index.html").read_text()
+
+
+def test_the_agreement_of_the_rankings_is_below_each_column(readme):
+    # Of the six pairs, one is the other way round: pFedSim is above Local in the paper.
+    assert line_of(readme, "*Kendall's τ (methods)*") == ["0.67 (4)", ""]
+
+
+def test_a_claim_stands_beside_what_it_is_worth_on_either_numbers(readme, folder):
+    first, second = [line for line in readme.splitlines() if line.startswith("| “")]
+    assert "“highest in all cases” (Section 5)" in first
+    assert "**holds**" in first
+    assert "**does not hold** (provisional): not in 1 of 1 column: in CIFAR-10, Dir(0.1), Local is" in first
+    assert second.count("cannot be said") == 3
+    with (folder / "claims.csv").open() as lines:
+        answers = [(claim["published"], claim["ours"]) for claim in csv.DictReader(lines)]
+    assert answers == [("holds", "does not hold"), ("cannot be said", "cannot be said")]
+
+
+def test_findings_written_by_hand_are_part_of_the_report(tmp_path):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/fake.md").write_text("FedAvg is *far* above, <b>and</b> this is why.\n")
+    assert "## Findings\n\nFedAvg is *far* above" in small(tmp_path)
+    page = (tmp_path / "reports/tables/fake/index.html").read_text()
+    assert "<p>FedAvg is <em>far</em> above, &lt;b&gt;and&lt;/b&gt; this is why.</p>" in page
+
+
+@pytest.mark.parametrize("file", sorted(TABLES.glob("*.md")), ids=lambda file: file.stem)
+def test_each_finding_has_three_lines_at_most_and_no_command(file):
+    text = file.read_text()
+    findings = re.split(r"^- ", text.partition("\n### Details\n")[0].rstrip(), flags=re.MULTILINE)[1:]
+    assert findings
+    assert all(len(finding.splitlines()) <= 3 for finding in findings)
+    assert all(len(line) <= 120 for line in text.splitlines())
+    assert not re.search(r"`(pfl|dvc|python|git) ", text)
+
+
+@pytest.mark.parametrize(("absent", "why"), [([], "Not run yet"), (["cinic10"], "No data here")])
+def test_columns_that_have_not_been_tried_are_named_with_the_reason_and_not_printed(tmp_path, absent, why):
+    results = fake_results(methods=2, settings=2, seeds=1)
+    results["config"]["settings"]["cifar10-0.5"]["dataset"] = "cinic10"
+    results["cells"] = [cell for cell in results["cells"] if cell["setting"] == "cifar10-0.1"]
+    results["manifest"]["absent"] = absent
+    write_results(results, tmp_path)
+    folder = write_report("fake", tmp_path)
+    readme = (folder / "README.md").read_text()
+    assert "| Method | CIFAR-10, Dir(0.1) |" in readme
+    assert f"{why}: CIFAR-10, Dir(0.5)." in readme
+    assert f"{why}: CIFAR-10, Dir(0.5)." in (folder / "index.html").read_text()
+    assert "cifar10-0.5" in (folder / "table.csv").read_text()

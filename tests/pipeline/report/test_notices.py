@@ -1,0 +1,124 @@
+"""What a report says before its numbers, and where these come from."""
+
+from __future__ import annotations
+
+from pfl.trials import Record
+from pipeline.report.provenance import changed_since, plugins
+from pipeline.report.table_report import write_report
+from tests.pipeline.fake_results import DIGITS, fake_results, ledger_row, write_results
+from tests.pipeline.report.conftest import realistic, small
+
+
+def test_a_network_that_started_from_scratch_for_want_of_weights_is_said_first(tmp_path):
+    results = fake_results(methods=2, settings=1, seeds=1)
+    row = results["cells"][0]["pinned"]["rows"][0]
+    row["metrics"]["pretrained"] = False
+    row["config"]["model"] = "mobilenet_v2"
+    write_results(results, tmp_path)
+    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    assert "mobilenet_v2 started from scratch" in readme.partition("## ")[0]
+
+
+def test_other_data_than_the_original_pixels_are_said_first(tmp_path):
+    files = [{"name": "copy.zip", "bytes": 7, "sha256": "ab" * 32}]
+    identity = "a copy that differs from the original pixels (jpg files)"
+    described = {"checksum": "cd" * 32, "content": "ef" * 32, "identity": identity}
+    source = {"kind": "image-folder", "files": files}
+    datasets = {"cifar10": described | {"source": source}, "digits": DIGITS}
+    readme = small(tmp_path, manifest={"datasets": datasets, "absent": []})
+    assert f"> cifar10 is {identity}." in readme.partition("| Method |")[0]
+    assert f"cifar10: {identity}; content sha256 {'ef' * 32}, in this order {'cd' * 32}" in readme
+    assert "DATA_SOURCE=/path/to/copy.zip dvc exp run -S 'tables=[fake]'" in readme
+
+
+def test_each_seed_s_own_partition_is_said(tmp_path):
+    results = fake_results(methods=2, settings=1, seeds=2)
+    assert "a column has one partition" in small(tmp_path)
+    results["config"]["settings"]["cifar10-0.1"]["partition"] = "dirichlet:0.1,seed=run"
+    assert "each has partitions of its own" in small(tmp_path, config=results["config"])
+
+
+def test_the_table_s_own_note_is_said_first(tmp_path):
+    config = fake_results(methods=2, settings=1, seeds=1)["config"] | {"note": "20 rounds, not 200."}
+    assert "> 20 rounds, not 200." in small(tmp_path, config=config).partition("| Method |")[0]
+
+
+def test_the_precision_is_said_first_of_what_is_not_in_fp32(tmp_path):
+    results = fake_results(methods=2, settings=2, seeds=1)
+    for cell in results["cells"]:
+        half = cell["row"] == "pfedsim"
+        cell["pinned"]["rows"][0]["config"]["precision"] = "bf16" if half else "fp32"
+    write_results(results, tmp_path)
+    notices = (write_report("fake", tmp_path) / "README.md").read_text().partition("| Method |")[0]
+    assert "head and losses in float32): pFedSim (CIFAR-10, Dir(0.1), CIFAR-10, Dir(0.5))." in notices
+    assert "Local" not in notices
+
+
+def test_numbers_of_an_edited_tree_are_marked(tmp_path):
+    assert "computed by code that is in no commit" in small(tmp_path, dirty=True)
+
+
+def test_a_complete_table_on_original_data_has_no_notice(tmp_path):
+    assert "NOTE" not in small(tmp_path)
+
+
+def test_provenance_is_complete(readme, page):
+    results = realistic()
+    for fact in (
+        results["commit"],
+        results["manifest"]["datasets"]["digits"]["content"],
+        "digits: original pixels",
+        "dirichlet:0.1,min=10,test=0.25,seed=0",
+        "python 3.11.9, torch 2.15.0, pfl 0.1.0",
+        "Example CPU @ 2.60GHz, 4 cores, 1 thread per trial, loop backend on cpu",
+        "2 min 33 s of wall time",
+        f"git checkout {results['commit']}",
+        "ours: the paper does not say",
+    ):
+        assert fact in readme
+        assert fact in page
+
+
+def test_a_report_has_nothing_of_mlflow(readme, page):
+    assert "mlflow" not in (readme + page).lower()
+
+
+def test_a_report_is_computed_anew_in_a_clone_without_the_ledger(readme):
+    commands = readme.partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert commands[0] == "git clone . ../anew && cd ../anew"
+    assert commands.index("rm -rf results/ledger") < len(commands) - 1
+    assert commands[-1] == "dvc exp run -S 'tables=[paper-table3]'"
+
+
+def test_the_time_of_the_simulations_is_added_up(tmp_path):
+    results = fake_results(methods=2, settings=1, seeds=1)
+    for cell in results["cells"]:
+        cell["pinned"]["rows"][0]["measured"]["wall_seconds"] = 1280.0
+    readme = small(tmp_path, cells=results["cells"])
+    assert "42 min 40 s in the simulations behind it, added up" in readme
+    assert "| Local | 0 | 0 | 1,280 |" in readme
+
+
+def test_a_part_of_a_table_is_said_to_be_one_and_how_it_is_made_again(tmp_path):
+    results = fake_results(methods=2, settings=2, seeds=1)
+    results["config"]["seeds"] = [0, 1]
+    results["subset"] |= {"settings": ["cifar10-0.1"], "seeds": [0]}
+    results["cells"] = [cell for cell in results["cells"] if cell["setting"] == "cifar10-0.1"]
+    write_results(results, tmp_path)
+    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    assert "Of 4 entries: 2 not run." in readme
+    assert "-S 'subset.settings=[cifar10-0.1]' -S 'subset.seeds=[0]'" in readme
+    assert "seed 1" not in readme
+
+
+def test_rows_of_other_files_that_did_the_same_are_told():
+    rows = [Record.from_json({**ledger_row(), "sources": sources}) for sources in ("1", "2")]
+    (line,) = changed_since(rows, "1")
+    assert line == "1 of 2 rows are of other files of pfl/, which did the same when probed"
+    assert changed_since(rows[:1], "1") == []
+
+
+def test_plugins_are_named_with_version_and_hash():
+    plugin = {"name": "mine", "version": "1.0", "digest": "a" * 64}
+    rows = [Record.from_json({**ledger_row(), "plugins": used}) for used in ([plugin], [plugin], [])]
+    assert plugins(rows) == ["plugin mine 1.0, SHA-256 aaaaaaaaaaaa…"]
