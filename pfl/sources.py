@@ -24,7 +24,8 @@ LIBRARIES = ("numpy", "scikit-learn", "scipy", "torch", "torchvision")
 """A new version of one may move numbers."""
 
 _BEGAN = time.time()
-_INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))
+_STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
+_LIBRARY_FOLDERS = {"site-packages", "dist-packages"}  # of this environment, the system's or the user's
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,8 @@ def _is_installed(package: str) -> bool:
     spec = _spec(package)
     if spec is None or spec.origin is None:
         return spec is None or not spec.submodule_search_locations
-    return any(Path(spec.origin).resolve().is_relative_to(folder) for folder in _INSTALLED)
+    path = Path(spec.origin).resolve()
+    return path.is_relative_to(_STDLIB) or not _LIBRARY_FOLDERS.isdisjoint(path.parts)
 
 
 def _spec(name: str) -> ModuleSpec | None:

@@ -14,7 +14,7 @@ from pipeline.spec.table import TABLES, Table, names_in
 from pipeline.spec.yaml import load
 
 FILES = (
-    *(".dvc/.gitignore", ".dvc/config", ".dvc/plots/curves.json", ".dvcignore"),
+    *(".dvc/.gitignore", ".dvc/config", ".dvcignore"),
     *(".gitattributes", ".gitignore", "dvc.yaml"),
 )
 """What every project has as this one has it; pyproject.toml puts the same files into the wheel."""

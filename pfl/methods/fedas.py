@@ -36,8 +36,9 @@ class FedAS(Method):
     Source: Yang et al., FedAS: Bridging Inconsistency in Personalized Federated Learning, CVPR 2024.
     State: ``server.client_state["fisher"]`` (n,), F_i of each client's last local training.
     Evaluated: each client's last trained model ("post_local", the headline), as in the authors' code.
-    Differs from the authors: the batches of F_i are drawn in random order; class means are taken in
-        evaluation mode (theirs: in the mode that the model was left in).
+    Differs from the authors: the alignment has the configuration's learning rate, times ``align_lr`` (theirs:
+        0.01); the batches of F_i are drawn in random order; class means are taken in evaluation mode (theirs:
+        in the mode that the model was left in).
     """
 
     family = "personal layers"

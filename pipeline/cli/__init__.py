@@ -195,7 +195,8 @@ def track(table: TableName) -> None:
     from pipeline.store.tracking import attach_report, rebuild
     from pipeline.store.workspace import current_sources
 
-    print(f"{rebuild(Path.cwd(), table, Ledger(current_sources()).find)} trials entered")
+    ledger = Ledger(current_sources())
+    print(f"{rebuild(Path.cwd(), table, ledger.find, ledger.successes)} trials entered")
     if (REPORTS / table).is_dir():
         print(attach_report(Path.cwd(), table, REPORTS / table))
 

@@ -62,11 +62,12 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Tested:
-    """A claim of the paper, tested on its own numbers and on ours."""
+    """A claim of the paper, tested on its own numbers, on ours, and on ours after a search, if any."""
 
     claim: TableClaim
     published: Finding
     ours: Finding
+    tuned: Finding | None
     provisional: bool
 
 
@@ -91,13 +92,21 @@ def rankings(summary: Summary) -> dict[str, Ranking]:
 def claims(summary: Summary) -> list[Tested]:
     """Each claim that the table's file declares, tested on the printed numbers and on ours."""
     printed = {(e.setting, e.row): e.published.mean for e in summary.compared if e.published}
-    pinned = [entry for line in summary.pinned for entry in line.entries.values()]
-    ours = {(entry.setting, entry.row): entry.score.mean for entry in pinned if entry.score}
+    ours, selected = (
+        {(e.setting, e.row): e.score.mean for line in lines for e in line.entries.values() if e.score}
+        for lines in (summary.pinned, summary.selected)
+    )
     provisional = any(entry.verdict and entry.verdict.provisional for entry in summary.compared)
     columns = {name: summary.columns[name] for name in summary.table.settings}
     rows = summary.labels
     return [
-        Tested(claim, claim.test(printed, columns, rows), claim.test(ours, columns, rows), provisional)
+        Tested(
+            claim,
+            claim.test(printed, columns, rows),
+            claim.test(ours, columns, rows),
+            claim.test(selected, columns, rows) if selected else None,
+            provisional,
+        )
         for claim in summary.table.claims
     ]
 

@@ -107,10 +107,13 @@ def claims(tested: Sequence[Tested]) -> str:
     """A line per claim."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("claim", "place", "published", "published_shown", "ours", "ours_shown", "provisional"))
+    sources = ("published", "ours", "tuned") if any(one.tuned for one in tested) else ("published", "ours")
+    columns = [name for source in sources for name in (source, f"{source}_shown")]
+    writer.writerow(("claim", "place", *columns, "provisional"))
     for one in tested:
-        findings = (one.published.answer, one.published.shown, one.ours.answer, one.ours.shown)
-        writer.writerow((one.claim.says, one.claim.place, *findings, one.provisional))
+        findings = [finding for finding in (one.published, one.ours, one.tuned) if finding]
+        answers = [text for finding in findings for text in (finding.answer, finding.shown)]
+        writer.writerow((one.claim.says, one.claim.place, *answers, one.provisional))
     return text.getvalue()
 
 

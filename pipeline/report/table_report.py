@@ -13,7 +13,7 @@ from typing import Any
 from pfl.errors import InvalidInput
 from pfl.files import replacing
 from pipeline.report import ablation as gaps
-from pipeline.report import agreement, formats, plots, search, verdict_plots
+from pipeline.report import agreement, formats, plots, search, tuning, verdict_plots
 from pipeline.report.provenance import (
     commands,
     costs,
@@ -47,13 +47,15 @@ CAPTIONS = {
     "costs": "Of one simulation; ranges are over the settings. The wall time is measured while other "
     "simulations share the machine, so it compares no methods: reports/engineering/speed does.",
     "search": "The best validation accuracy so far against the training samples that the search has spent.",
+    "tuning": "Ranks of the methods on test data, as the table pins them and after the search. The gain is "
+    "the mean over the seeds with its standard error.",
     "slices": "Validation accuracy by parameter: a marker per trial at the last round that it reached, the "
     "larger the later; the shape is the setting.",
 }
 
 
 def write_report(table: str, root: Path) -> Path:
-    """Write ``reports/tables/<table>/`` and return it.
+    """Write ``reports/tables/<table>/``, and its plots for `dvc plots`; the former is returned.
 
     Args:
         table: a table whose sweep has written ``results/<table>/results.json``.
@@ -94,6 +96,7 @@ def write_report(table: str, root: Path) -> Path:
         "statistics": partition_statistics(summary, root),
         "costs": costs(summary),
         "searched": search.searches(summary),
+        "tuned": tuning.tuned(summary),
         "provenance": provenance(summary),
         "commands": commands(summary),
         "troubles": [entry for entry in summary.entries if entry.cause],
@@ -108,10 +111,13 @@ def write_report(table: str, root: Path) -> Path:
         **{f"{name}.svg": svg for name, svg in drawn.items()},
         **{f"partition-{name}.svg": svg for name, svg in partitions.items()},
     }
-    folder = root / REPORTS / table
-    shutil.rmtree(folder, ignore_errors=True)
-    write_files(folder, files)
-    return folder
+    for folder, written in (
+        (root / REPORTS / table, files),
+        (root / "results" / table / "plots", {f"{name}.svg": svg for name, svg in drawn.items()}),
+    ):
+        shutil.rmtree(folder, ignore_errors=True)
+        write_files(folder, written)
+    return root / REPORTS / table
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 PINNED = "pinned"
 """In the place of a range: the parameter is not searched."""
 
+OTHERS = "others"
+"""In the place of a parameter: all that the space does not name."""
+
 FINALISTS = 2
 """So many of the configurations that a search has trained to the end are compared with the pinned one."""
 
@@ -57,7 +60,8 @@ class Search(Strict):
     space: dict[str, Annotated[Any, PlainValidator(_range, json_schema_input_type=Range)]] = Field(default={})
     """By parameter: `[lowest, highest]`, a list of choices, or `pinned`. A parameter is a hyperparameter of a
     row's method or one of lr, momentum, weight_decay, epochs and batch_size. What is left out here has the
-    range that its method declares; lr has 0.001 to 0.3, and the other four are pinned."""
+    range that its method declares; lr has 0.001 to 0.3, and the other four are pinned. `others: pinned` pins
+    it, too."""
     validation: float = Field(default=0.2, gt=0, lt=1)
     """Share of each client's training samples that the search evaluates on."""
     seed: int = Field(default=0, ge=0)
@@ -90,7 +94,7 @@ def searched(config: Config, search: Search) -> dict[str, Hyperparameter]:
     found = {
         name: dataclasses.replace(declared, search=_around(declared, chosen, pinned_value(config, name)))
         for name, declared in _declared(config.method).items()
-        if (chosen := search.space.get(name, declared.search)) not in (None, PINNED)
+        if (chosen := search.space.get(name, search.space.get(OTHERS, declared.search))) not in (None, PINNED)
     }
     active = {
         name: declared
@@ -147,6 +151,10 @@ def check_space(search: Search, methods: Iterable[str]) -> None:
         for name, declared in _declared(method).items()
     }
     for name, chosen in search.space.items():
+        if name == OTHERS:
+            if chosen != PINNED:
+                raise InvalidInput(OTHERS, chosen, PINNED)
+            continue
         if name not in known:
             raise unknown_name("parameter", name, known)
         declared, default = known[name]

@@ -61,8 +61,9 @@ def _source(cell: CellResult, results: Results) -> str:
     """One line: which search, of how many trials, and why it selected this."""
     assert cell.selection
     trials = len({step.trial for step in cell.search})
-    search = f"search of {results.table} (commit {results.sources.commit[:12]}, {trials} trials)"
+    search = f"the search of {results.table} (commit {results.sources.commit[:12]}, {trials} trials)"
     if not cell.selection.trial:
-        return f"{search}: the pinned configuration stays"
+        return f"our choice: the pinned configuration, because {search} found none that is better"
     gain = next(one for one in cell.selection.comparisons if one.trial == cell.selection.trial)
-    return f"{search}: trial {gain.trial}, {signed(gain.gain)} ± {gain.error:.2f} points on validation data"
+    points = f"{signed(gain.gain)} ± {gain.error:.2f} points"
+    return f"our choice: trial {gain.trial}, because {search} found it better by {points} on validation data"

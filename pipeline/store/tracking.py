@@ -7,7 +7,7 @@ locked or gone costs a warning, and is filled in afterwards.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -116,11 +116,12 @@ def attach_report(root: Path, table: str, folder: Path) -> str:
         return f"MLflow: {store.cause(error)}; `pfl track {table}` attaches the report later"
 
 
-def rebuild(root: Path, table: str, find: Callable[[str], Record | None]) -> int:
-    """Write everything that a table's last sweep used to MLflow, and return the number of trials.
+def rebuild(root: Path, table: str, find: Callable[[str], Record | None], successes: Iterable[Record]) -> int:
+    """Write all of a table's records to MLflow, and return the number of trials.
 
     Args:
         find: the ledger's record with a key, failures included.
+        successes: all of the ledger; those of the table's earlier sweeps are entered, too.
 
     Raises:
         InvalidInput: the table has no results yet, or none that can be read, or the store cannot be written.
@@ -128,17 +129,21 @@ def rebuild(root: Path, table: str, find: Callable[[str], Record | None]) -> int
     results = load_results(table, root)
     evaluations = {cell.id: cell.evaluation for cell in cells(table, results.config)}
     store = MLflowStore(root, table)
-    entered = 0
+    entered = set[tuple[str, str]]()
     try:
         for result in results.cells:
             for record, trial_number in _records_of(result, find):
                 store.trial(result.cell, record, trial_number, from_ledger=True)
-                entered += 1
+                entered.add((result.cell, record.key))
             store.cell(result, evaluations[result.cell])
+        for record in successes:
+            if record.table == table and (record.cell, record.key) not in entered:
+                store.trial(record.cell, record, from_ledger=True)
+                entered.add((record.cell, record.key))
     except Exception as error:
         accepted = f"a store that can be written: {store.cause(error)}"
         raise InvalidInput("MLFLOW_TRACKING_URI", store.name, accepted) from error
-    return entered
+    return len(entered)
 
 
 def _records_of(

@@ -1,10 +1,9 @@
-"""What a sweep leaves for the report, for `dvc metrics` and for `dvc plots`."""
+"""What a sweep leaves for the report and for `dvc metrics`."""
 
 from __future__ import annotations
 
 import csv
 import io
-import statistics
 from pathlib import Path
 
 from pfl.files import write_json, write_text
@@ -12,7 +11,6 @@ from pfl.trials import Sources
 from pipeline.spec.table import Subset, Table
 from pipeline.store.json_io import load_manifest
 from pipeline.store.results import Results
-from pipeline.store.scores import curves as curves_of
 from pipeline.store.scores import score
 from pipeline.store.workspace import models_file
 from pipeline.sweep.scheduler import Scheduler
@@ -46,22 +44,14 @@ def write(
         trials_from_ledger=scheduler.served,
         sources=sources,
     )
-    pinned = [
-        (cell.cell, result.pinned.rows) for cell, result in zip(scheduler.cells, results.cells, strict=True)
-    ]
     folder = FOLDER / name
     write_json(folder / "results.json", results.to_json())
-    for setting in table.part(subset).settings:
-        scores = {cell.row: score(rows, cell.evaluation) for cell, rows in pinned if cell.setting == setting}
-        means = {row: round(s.mean, 2) for row, s in scores.items() if s}
-        write_json(folder / "metrics" / f"{setting}.json", means)
-    curves = io.StringIO()
-    writer = csv.writer(curves)
-    writer.writerow(["setting", "method", "round", "accuracy"])
-    for cell, rows in pinned:
-        for number, accuracies in curves_of(rows, cell.evaluation):
-            writer.writerow([cell.setting, cell.row, number, round(statistics.fmean(accuracies), 3)])
-    write_text(folder / "curves.csv", curves.getvalue())
+    scores = {
+        one.cell.id: score(result.pinned.rows, one.cell.evaluation)
+        for one, result in zip(scheduler.cells, results.cells, strict=True)
+    }
+    means = {cell: round(found.mean, 2) for cell, found in scores.items() if found}
+    write_json(folder / "metrics.json", {"table": name, **means})
     if scheduler.keeps_models:
         write_text(folder / "models.csv", _models(scheduler))
     for one in scheduler.cells:

@@ -12,7 +12,7 @@ from pfl.files import write_json, write_text
 from pfl.sources import ROOT, digest_of
 from pipeline.spec.behaviours import named_behaviours
 from pipeline.spec.params import load_part, selected_tables
-from pipeline.spec.table import Table, cells, load_table, manifest_file, partition_file
+from pipeline.spec.table import TABLES, Table, cells, load_table, manifest_file, partition_file
 from pipeline.store.json_io import load_manifest, save_division
 from pipeline.sweep.check import check_tables
 
@@ -28,17 +28,18 @@ def check() -> None:
     """Check the selected tables, and write to `data/check/` what the code does and which code it is.
 
     The train-sweep stage depends on the behaviours of its table, the partition and the report stage on
-    checksums of the files that do their work.
+    checksums of the files that do their work; the report stage also on all of `tables/`.
     """
     lines = check_tables()
     print("\n".join(lines))
     for name in selected_tables():
         write_json(CHECKED / "behaviours" / f"{name}.json", named_behaviours(name, load_part(name)))
-    report = (
-        path for path in Path(pipeline.__file__).parent.rglob("*") if path.suffix in (".py", ".j2", ".css")
-    )
-    write_text(CHECKED / "partition.txt", digest_of(sorted((ROOT / "data").rglob("*.py"))) + "\n")
-    write_text(CHECKED / "report.txt", digest_of(sorted(report)) + "\n")
+    partition = sorted((ROOT / "data").rglob("*.py"))
+    package = Path(pipeline.__file__).parent.rglob("*")
+    code = (path for path in package if path.suffix in (".py", ".j2", ".css"))
+    report = [*sorted(code), *sorted(filter(Path.is_file, TABLES.rglob("*")))]
+    write_text(CHECKED / "partition.txt", digest_of(partition) + "\n")
+    write_text(CHECKED / "report.txt", digest_of(report) + "\n")
     write_text(CHECKED / "tables.txt", "\n".join(lines) + "\n")
 
 

@@ -130,10 +130,15 @@ def test_the_life_of_a_table(clone, run):
     assert len(published.read_text().splitlines()) == len(first)
     shown = run("dvc", "metrics", "show").stdout
     assert "fedprox" in shown
-    assert "results/tiny/metrics/dir.json" in shown
+    assert "dir/fedprox" in shown
     run("dvc", "plots", "show")
-    run("dvc", "exp", "show", "--csv")
+    page = (clone / "dvc_plots/index.html").read_text()
+    assert "convergence.svg" in page
+    assert "http" not in page
+    assert "tiny" in run("dvc", "exp", "show", "--csv").stdout
     commit(clone)
+    looks_outside = {"check", "download@tiny"}
+    assert json.loads(run("dvc", "status", "--json").stdout).keys() == looks_outside
 
     again = run("dvc", "repro").stdout
     for stage in ("partition", "train-sweep", "report"):

@@ -39,6 +39,11 @@ def test_what_is_pinned_is_not_searched():
     assert set(ranges(pinned(), lr="pinned")) == {"mu"}
 
 
+def test_others_pinned_searches_only_what_the_space_names():
+    assert ranges(pinned("fedamp", form="heur"), lr=[0.01, 0.1], others="pinned") == {"lr": (0.01, 0.1)}
+    assert set(ranges(pinned("fedamp"), others="pinned", kappa=[0.1, 1], lr="pinned")) == {"kappa"}
+
+
 def test_an_empty_space_is_one_line():
     with pytest.raises(InvalidInput, match=r"search\.space: nothing to search is not accepted; expected a"):
         ranges(pinned("local"), lr="pinned")
@@ -57,6 +62,7 @@ def test_what_has_no_effect_under_the_pinned_choice_is_not_searched():
         ({"mu": ["a", "b"]}, "mu: ['a', 'b'] is not accepted; expected [lowest, highest], or pinned"),
         ({"momentum": [0.5, 1.5]}, "momentum: 1.5 is not accepted; expected a number in [0, 0.999]"),
         ({"epochs": [1, 2.5]}, "epochs: 2.5 is not accepted; expected a whole number of at least 1"),
+        ({"others": [0, 1]}, "others: [0, 1] is not accepted; expected pinned"),
         ({"lr": [0, 0.1]}, "lr: 0 is not accepted; expected a lower end above 0"),
         ({"epochs": [4, 1]}, "epochs: [4, 1] is not accepted; expected the lower end first"),
     ],

@@ -50,11 +50,13 @@ def test_an_exported_table_searches_nothing_and_is_else_the_same():
 
 def test_every_searched_cell_names_the_search_as_its_source():
     sources = exported(searched(lr=0.1)).sources
-    search = "search of fake (commit 0123456789ab, 3 trials)"
+    search = "the search of fake (commit 0123456789ab, 3 trials)"
     assert sources["methods.pfedsim.settings.cifar10-0.1"] == (
-        f"{search}: trial 2, +1.50 ± 0.25 points on validation data"
+        f"our choice: trial 2, because {search} found it better by +1.50 ± 0.25 points on validation data"
     )
-    assert sources["methods.local.settings.cifar10-0.1"] == f"{search}: the pinned configuration stays"
+    assert sources["methods.local.settings.cifar10-0.1"] == (
+        f"our choice: the pinned configuration, because {search} found none that is better"
+    )
     assert sources["rounds"] == "ours: the paper does not say"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import json
 import signal
@@ -61,19 +60,14 @@ def results() -> dict:
     return json.loads(Path("results/small/results.json").read_text())
 
 
-def test_a_sweep_writes_results_metrics_and_curves(ready):
+def test_a_sweep_writes_results_and_metrics(ready):
     sweep("small")
     found = results()
     assert [cell["status"] for cell in found["cells"]] == ["done"] * 4
     assert (found["trials_run"], found["trials_from_ledger"]) == (48, 0)
     assert found["config"]["methods"][1]["params"] == {"mu": 0.1}
-    metrics = json.loads((ready / "results/small/metrics/dir.json").read_text())
-    assert metrics.keys() == {"fedavg", "fedprox"}
-    with (ready / "results/small/curves.csv").open() as file:
-        curves = list(csv.DictReader(file))
-    assert {(row["setting"], row["method"]) for row in curves} == {
-        (setting, method) for setting in ("dir", "two") for method in ("fedavg", "fedprox")
-    }
+    metrics = json.loads((ready / "results/small/metrics.json").read_text())
+    assert list(metrics) == ["table", "dir/fedavg", "dir/fedprox", "two/fedavg", "two/fedprox"]
 
 
 @pytest.mark.usefixtures("ready")
@@ -174,4 +168,4 @@ def test_a_cell_without_any_result_has_no_metric(ledger):
     Path("data/manifests").mkdir(parents=True)
     Path("data/manifests/small.json").write_text('{"datasets": {}}')
     write("small", load_table("small"), Subset(), scheduler, SOURCES, seconds=1.0)
-    assert json.loads(Path("results/small/metrics/dir.json").read_text()) == {}
+    assert json.loads(Path("results/small/metrics.json").read_text()) == {"table": "small"}

@@ -24,10 +24,19 @@ def test_rebuilding_enters_what_the_last_sweep_used(root):
         for configuration in (entry["pinned"], entry["selected"])
         for row in configuration["rows"]
     } | set(ledger)
-    rebuild(root, "fake", {key: Record.from_json(row) for key, row in ledger.items()}.get)
+    rebuild(root, "fake", {key: Record.from_json(row) for key, row in ledger.items()}.get, [])
     assert {run.data.tags["key"] for run in trials_of(root)} == expected
     assert {run.data.tags["from_ledger"] for run in trials_of(root)} == {"true"}
     assert {run.info.status for run in runs_of(root)} == {"FINISHED"}
+
+
+def test_rebuilding_enters_the_rows_of_earlier_sweeps_of_the_table(root):
+    results = fake_results(methods=1, settings=1, seeds=1)
+    write_results(results, root)
+    (last,) = results["cells"][0]["pinned"]["rows"]
+    earlier = [{**last, "key": "earlier"}, {**last, "key": "other", "table": "other"}, last]
+    assert rebuild(root, "fake", {}.get, map(Record.from_json, earlier)) == 2
+    assert {run.data.tags["key"] for run in trials_of(root)} == {last["key"], "earlier"}
 
 
 def test_rebuilding_enters_failures_with_their_causes(root):
@@ -37,18 +46,18 @@ def test_rebuilding_enters_failures_with_their_causes(root):
     failed = failed_row(pinned["rows"].pop(), "out of memory")
     pinned["failed"] = [failed["key"]]
     write_results(results, root)
-    rebuild(root, "fake", {failed["key"]: Record.from_json(failed)}.get)
+    rebuild(root, "fake", {failed["key"]: Record.from_json(failed)}.get, [])
     assert sorted(run.info.status for run in trials_of(root)) == ["FAILED", "FINISHED"]
     assert "out of memory" in [run.data.tags.get("error") for run in trials_of(root)]
 
 
 def test_rebuilding_a_table_without_results_is_refused(root):
     with pytest.raises(InvalidInput, match="a table with results"):
-        rebuild(root, "digits", {}.get)
+        rebuild(root, "digits", {}.get, [])
 
 
 def test_rebuilding_into_a_store_that_fails_says_why(root, monkeypatch):
     write_results(fake_results(methods=2, settings=1, seeds=1), root)
     monkeypatch.setattr(MlflowClient, "log_text", no_space_left)
     with pytest.raises(InvalidInput, match="no space left on device"):
-        rebuild(root, "fake", {}.get)
+        rebuild(root, "fake", {}.get, [])

@@ -1,0 +1,76 @@
+"""What tuning is worth: the ranks of the methods before and after, and each one's gain on test data."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.report.summary import Entry, Summary
+from pipeline.store.scores import reported
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A method in one setting.
+
+    Attributes:
+        published: its rank among the paper's numbers; None where one of them is missing.
+        pinned, selected: its rank before and after tuning, among the methods that have both numbers.
+        gain: of the selected configuration over the pinned one on test data, in percentage points: the mean
+            over the seeds.
+        error: its standard error.
+    """
+
+    setting: str
+    label: str
+    published: int | None
+    pinned: int
+    selected: int
+    gain: float
+    error: float
+
+
+def tuned(summary: Summary) -> list[Tuned]:
+    """The methods whose searches have ended, by setting, the best after tuning first."""
+    pinned = {line.row: line for line in summary.pinned}
+    found = []
+    for setting in (name for name in summary.columns if name in summary.table.settings):
+        pairs = [(pinned[line.row].entries[setting], line.entries[setting]) for line in summary.selected]
+        pairs = [pair for pair in pairs if all(one.status == "done" for one in pair)]
+        before, after = ([_mean(pair[place]) for pair in pairs] for place in (0, 1))
+        printed = [pair[0].published.mean for pair in pairs if pair[0].published]
+        whole = len(printed) == len(pairs)
+        for place, pair in enumerate(pairs):
+            found.append(
+                Tuned(
+                    summary.columns[setting],
+                    summary.labels[pair[0].row],
+                    _rank(printed, place) if whole else None,
+                    _rank(before, place),
+                    _rank(after, place),
+                    *_gain(*pair),
+                )
+            )
+    headings = list(summary.columns.values())
+    return sorted(found, key=lambda one: (headings.index(one.setting), one.selected))
+
+
+def _mean(entry: Entry) -> float:
+    assert entry.score
+    return entry.score.mean
+
+
+def _rank(values: Sequence[float], place: int) -> int:
+    """1 for the highest; equals share a rank."""
+    return 1 + sum(round(value, 2) > round(values[place], 2) for value in values)
+
+
+def _gain(pinned: Entry, selected: Entry) -> tuple[float, float]:
+    """The mean of the paired differences, and its standard error."""
+    before, after = (
+        {row.seed: reported(row, entry.evaluation) for row in entry.rows} for entry in (pinned, selected)
+    )
+    gains = [after[seed] - value for seed, value in before.items()]
+    return statistics.fmean(gains), statistics.stdev(gains) / math.sqrt(len(gains))

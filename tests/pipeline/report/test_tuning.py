@@ -1,0 +1,55 @@
+"""What a report says tuning is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline.report.agreement import claims
+from pipeline.report.tuning import tuned
+from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, summary_of
+
+SETTING = "cifar10-0.1"
+ACCURACIES = {"local": ([30, 32], [30, 32]), "fedavg": ([40, 44], [60, 68]), "pfedsim": ([50, 51], [50, 51])}
+"""By row: of the pinned and of the selected configuration, by seed."""
+
+
+def results(**options: Any) -> dict[str, Any]:
+    """A searched table of one setting, where tuning moves FedAvg to the first place."""
+    found = fake_results(settings=1, seeds=2, search=3, **options)
+    for row, both in ACCURACIES.items():
+        cell = cell_of(found, f"{SETTING}/{row}")
+        for name, accuracies in zip(("pinned", "selected"), both, strict=True):
+            cell[name]["rows"] = [
+                ledger_row(cell["cell"], seed, accuracy=accuracy) for seed, accuracy in enumerate(accuracies)
+            ]
+    return found
+
+
+def test_every_method_has_its_ranks_before_and_after_and_its_gain_over_the_seeds():
+    found = {one.label: one for one in tuned(summary_of(results()))}
+    assert list(found) == ["FedAvg", "pFedSim", "Local"]
+    assert {label: (one.pinned, one.selected) for label, one in found.items()} == {
+        "FedAvg": (2, 1),
+        "pFedSim": (1, 2),
+        "Local": (3, 3),
+    }
+    assert (found["FedAvg"].gain, found["FedAvg"].error) == pytest.approx((22, 2))
+    assert (found["Local"].gain, found["Local"].error) == (0, 0)
+
+
+def test_methods_without_a_selected_configuration_are_not_ranked():
+    partial = results()
+    cell_of(partial, f"{SETTING}/fedavg")["selected"] = None
+    assert [one.label for one in tuned(summary_of(partial))] == ["pFedSim", "Local"]
+    assert tuned(summary_of(fake_results(seeds=2))) == []
+
+
+def test_a_claim_is_tested_before_and_after_tuning():
+    table = results()
+    table["config"]["claims"] = [
+        {"says": "pFedSim is the best", "place": "Section 1", "kind": "best", "row": "pfedsim"}
+    ]
+    (tested,) = claims(summary_of(table))
+    assert (tested.ours.answer, tested.tuned.answer) == ("holds", "does not hold")
