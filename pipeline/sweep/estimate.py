@@ -175,9 +175,10 @@ class Estimate:
         """For the terminal, with how to run less where it is long."""
         hours = max(self.core_hours / slots, self.longest_hours)
         shown = f"about {duration(3600 * hours)}" if hours < 1 else f"about {hours:.1f} hours"
-        here = "on this machine alone, " if os.environ.get("RAY_ADDRESS") else ""
+        cluster = os.environ.get("RAY_ADDRESS")
+        where = f"the Ray cluster at {cluster}; on this machine alone" if cluster else "this machine"
         text = (
-            f"{table}: {self.trials} trials to run, {here}{slots} side by side, {shown} "
+            f"{table}: {self.trials} trials to run on {where}, {slots} side by side, {shown} "
             f"({self.core_hours:.2g} core-hours), {self.disk_bytes / 1e6:.0f} MB of disk"
         )
         if self.core_hours > LARGE_CORE_HOURS:

@@ -127,6 +127,14 @@ def test_no_trial_ends_sooner_for_idle_places(ledger, edit):
     assert duration(3600 * estimate.longest_hours) in estimate.text("small", slots=100)
 
 
+def test_the_first_line_names_where_the_sweep_runs(ledger, monkeypatch):
+    estimate = Estimate.of(scheduler_of(ledger), ledger, {"digits": {"shape": (1, 8, 8), "classes": 10}}, 1)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert " trials to run on this machine, 2 side by side" in estimate.text("small", slots=2)
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert " on the Ray cluster at head:6379; on this machine alone, 2" in estimate.text("small", slots=2)
+
+
 def test_passes_over_the_data_are_counted(ledger, edit):
     manifest = {"digits": {"shape": (1, 8, 8), "classes": 10}}
     edit("- {method: fedprox, params: {mu: 0.1}}\n", "")
