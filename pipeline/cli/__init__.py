@@ -134,7 +134,8 @@ def trials(
     scheduler.stacks = True
     lines = [json.dumps(trial.to_dict()) + "\n" for trial in iter(scheduler.next, None)]
     write_text(file, "".join(lines))
-    print(f"{len(lines)} trials in {file}; {scheduler.done} of {scheduler.total} simulations are done")
+    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    print(f"{len(lines)} trials in {shown}; {scheduler.done} of {scheduler.total} simulations are done")
 
 
 def import_(
