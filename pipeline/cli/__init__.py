@@ -27,7 +27,7 @@ def add_commands(app: typer.Typer) -> None:
     ledger.command("why")(in_project(why_))
     app.add_typer(ledger, name="ledger")
     search = typer.Typer(help="What searches of hyperparameters selected.", no_args_is_help=True)
-    search.command("export")(export_)
+    search.command("export")(in_project(export_))
     app.add_typer(search, name="search")
     stage = typer.Typer(help="The stages of dvc.yaml, one at a time.", no_args_is_help=True)
     for command in (stages.check, stages.download, stages.partition, stages.sweep, stages.report):
