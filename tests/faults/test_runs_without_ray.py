@@ -27,7 +27,7 @@ PFL = (sys.executable, "-m", "pfl", "run-trials")
 def trial() -> Trial:
     data = load("digits")
     split = make_partition("pathological:2", data, 6)
-    return make_trial(Config(rounds=400, epochs=1, eval_every=100), data, split, clients=6)
+    return make_trial(Config(rounds=120, epochs=1, eval_every=40), data, split, clients=6)
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
