@@ -92,6 +92,7 @@ def kill_dvc(checkout: Checkout) -> Iterator[Process]:
 def kill_everything(checkout: Checkout) -> Iterator[Process]:
     process = started(checkout)
     kill_all(process.pid)
+    process.wait()  # DVC takes a process that has ended, but was not waited for, for one that runs
     yield process
 
 
