@@ -13,7 +13,7 @@ import io
 from scipy.stats import spearmanr
 from tqdm import tqdm
 
-from benchmarks.search.workload import FOLDER
+from benchmarks.search.workload import CLIENTS, FOLDER, METHODS, PARTITION
 from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
@@ -23,9 +23,6 @@ from pfl.validation import validated
 from pipeline.spec.search import Search
 from pipeline.sweep.search import Study, on_validation
 
-METHODS = ("fedavg", "fedper", "fedrep", "pfedsim")
-PARTITION = "dirichlet:0.1,min=10,test=0.25,seed=7"
-CLIENTS = 20
 CONFIGURATIONS = 10
 """Of each method: drawn at random by the sampler of the search."""
 SHARE = 0.2

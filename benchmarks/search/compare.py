@@ -16,7 +16,6 @@ import numpy as np
 
 from benchmarks.search.pool import (
     CONFIGURATIONS,
-    PARTITION_SEED,
     SEARCH,
     SEEDS,
     Curve,
@@ -182,7 +181,6 @@ def report(rows: list[tuple[str, str, int, int, float]]) -> str:
             ]
             shown = " | ".join(f"{value:.2f}" if value else "–" for value in medians)
             lines.append(f"| {method} | {name} | {accuracies[0]:.2f} | {shown} | {max(accuracies):.2f} |")
-    partition = PARTITION.format(seed=PARTITION_SEED)
     costs = " | ".join(f"{cost} runs" for cost in SHOWN)
     heading = f"""# Searches at equal cost
 
@@ -190,7 +188,7 @@ Median over {SAMPLERS} sampler seeds of the validation accuracy of the best conf
 found, after {", ".join(map(str, SHOWN))} runs of the pinned configuration, counted in training samples. Every
 search begins with a run of the pinned configuration, which is not counted as found. The best is the one with
 the highest accuracy with one seed; its accuracy is the mean over {len(SEEDS)} seeds. Digits,
-`{partition}`, {CLIENTS} clients, {pinned(METHODS[0]).rounds} rounds.
+`{PARTITION}`, {CLIENTS} clients, {pinned(METHODS[0]).rounds} rounds.
 
 The searches are replayed on a pool of {CONFIGURATIONS} configurations of each method, whose learning curves
 are measured ([pool.csv](pool.csv)): a proposal gets the curve of the nearest configuration that the search

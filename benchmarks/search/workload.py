@@ -10,7 +10,7 @@ from pfl.validation import validated
 FOLDER = Path("reports/engineering/search")
 METHODS = ("fedavg", "fedper", "fedrep", "pfedsim")
 CLIENTS = 20
-PARTITION = "dirichlet:0.1,min=10,test=0.25,seed={seed}"
+PARTITION = "dirichlet:0.1,min=10,test=0.25,seed=7"
 SPACE = {"momentum": [0, 0.9], "head_epochs": [1, 3], "extractor_epochs": [1, 2], "head_lr": "pinned"}
 """Besides the learning rate in its default range, and pFedSim's rho."""
 OWN = {"fedrep": {"head_epochs": 1, "extractor_epochs": 1}}

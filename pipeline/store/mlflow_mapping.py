@@ -120,14 +120,12 @@ def measures(record: Record) -> list[Measure]:
 
 def cell_records(result: CellResult) -> list[Record]:
     """The records of a cell's configurations, those of the pinned one first."""
-    configurations = filter(None, (result.pinned, result.selected))
-    return [record for configuration in configurations for record in configuration.rows]
+    return [record for configuration in result.configurations for record in configuration.rows]
 
 
 def cell_tags(table: str, result: CellResult, evaluation: Evaluation) -> dict[str, str]:
     """The tags of a cell's run; another ``outcome`` means other scores or parameters."""
-    configurations = filter(None, (result.pinned, result.selected))
-    keys = [[*(row.key for row in one.rows), *one.failed] for one in configurations]
+    keys = [[*(row.key for row in one.rows), *one.failed] for one in result.configurations]
     content = json.dumps([result.status, keys, evaluation.model_dump()])
     records = cell_records(result)
     return {

@@ -95,6 +95,11 @@ class CellResult:
     selection: Selection | None
     errors: tuple[str, ...]
 
+    @property
+    def configurations(self) -> tuple[ConfigurationResult, ...]:
+        """The pinned one, and the selected one if there was a search."""
+        return (self.pinned, self.selected) if self.selected else (self.pinned,)
+
 
 @dataclass(frozen=True)
 class Results:

@@ -153,7 +153,6 @@ def _records_of(
     for searched in result.search:
         if record := find(searched.key):
             yield record, searched.trial
-    for configuration in (result.pinned, result.selected):
-        if configuration:
-            failed = filter(None, map(find, configuration.failed))
-            yield from ((record, configuration.trial) for record in (*configuration.rows, *failed))
+    for configuration in result.configurations:
+        failed = filter(None, map(find, configuration.failed))
+        yield from ((record, configuration.trial) for record in (*configuration.rows, *failed))

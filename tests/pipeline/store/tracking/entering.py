@@ -39,7 +39,7 @@ def enter(results: dict, root: Path) -> Tracker:
     """What the driver of a sweep does."""
     with Tracker(root, "fake") as tracker:
         for cell in Results.from_json(results).cells:
-            for configuration in filter(None, (cell.pinned, cell.selected)):
+            for configuration in cell.configurations:
                 for record in configuration.rows:
                     tracker.trial(cell.cell, record, configuration.trial)
             tracker.cell(cell, Evaluation())
