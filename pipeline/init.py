@@ -21,10 +21,6 @@ FILES = (
 """What every project has as this one has it; pyproject.toml puts the same files into the wheel."""
 
 SELECTION = """\
-# What `dvc repro` makes. All comments stand up here, where `dvc exp run -S` leaves them.
-# tables: the names of files in tables/.
-# subset: the part of them that is run: names of settings (columns) and methods (rows), and seeds; an empty
-#   list is all.
 tables:
 - {table}
 subset:
@@ -75,7 +71,9 @@ def init(folder: Path, table: str) -> None:
         shutil.copyfile(ours / name, folder / name)
     if content.published:
         shutil.copytree(ours / PUBLISHED, folder / PUBLISHED)
-    write_text(folder / PARAMS, SELECTION.format(table=table))
+    lines = (ours / PARAMS).read_text(encoding="utf-8").splitlines(keepends=True)
+    comments = "".join(line for line in lines if line.startswith("#"))
+    write_text(folder / PARAMS, comments + SELECTION.format(table=table))
     name = folder.resolve().name
     write_text(folder / "README.md", README.format(name=name, title=content.title, table=table))
     for command in (["init", "--quiet"], ["add", "--all"]):
