@@ -17,6 +17,7 @@ from pfl.behaviour import Behaviour, agree, behaviour_of, name_of, probe, questi
 from pfl.config import Config
 from pfl.engine.method import Method
 from pfl.methods import METHODS
+from pfl.rng import generator
 from pfl.validation import validated
 from tests.test_registry import install
 
@@ -163,6 +164,20 @@ def test_a_probe_calls_every_hook_of_a_method(method, monkeypatch):
         monkeypatch.setattr(cls, name, recorded)
     assert "error" not in probe(config(method), *DIGITS)
     assert called == hooks
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "other"),
+    [
+        ("fedfomo", "pfl.methods.fedfomo.FedFomo._exploration", lambda *_: 0.0),
+        ("fedfomo", "pfl.methods.fedfomo.generator", lambda seed, *words: generator(seed + 1, *words)),
+        ("fedgen", "pfl.methods.fedgen.FLOOR", 0.0),
+    ],
+)
+def test_what_defaults_would_hide_is_probed(method, name, other, monkeypatch):
+    before = probe(config(method), *DIGITS)
+    monkeypatch.setattr(name, other)
+    assert not agree(before, probe(config(method), *DIGITS))
 
 
 def test_trials_that_differ_in_numbers_alone_share_one_behaviour():

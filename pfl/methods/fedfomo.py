@@ -47,13 +47,20 @@ class FedFomo(Method):
 
     family = "mixing"
 
-    models: int = hyper(5, "M: largest number of models sent to a participant", low=0, search=(1, 20))
-    epsilon: float = hyper(
-        0.3, "probability of random models in the first round", low=0.0, high=1.0, search=(0.0, 0.5)
+    models: int = hyper(
+        5, "M: largest number of models sent to a participant", low=0, search=(1, 20), probe=2
     )
-    decay: float = hyper(0.05, "decrease of epsilon per round", low=0.0)
+    epsilon: float = hyper(
+        0.3,
+        "probability of random models in the first round",
+        low=0.0,
+        high=1.0,
+        search=(0.0, 0.5),
+        probe=0.5,
+    )
+    decay: float = hyper(0.05, "decrease of epsilon per round", low=0.0, probe=0.1)
     validation: float = hyper(
-        0.2, "share of the training samples held out", low=0.01, high=0.99, search=(0.1, 0.3)
+        0.2, "share of the training samples held out", low=0.01, high=0.99, search=(0.1, 0.3), probe=0.4
     )
     baseline: str = hyper(
         "trained",

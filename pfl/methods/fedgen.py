@@ -62,7 +62,9 @@ class FedGen(Method):
     latent_weight: float = hyper(
         10.0, "b_0: weight of the divergence from them", low=0.0, search=(0.1, 30.0), log=True
     )
-    decay: float = hyper(0.98, "rho: factor of both per round", low=0.0, high=1.0, search=(0.95, 1.0))
+    decay: float = hyper(
+        0.98, "rho: factor of both per round", low=0.0, high=1.0, search=(0.95, 1.0), probe=0.02
+    )
     diversity: float = hyper(1.0, "weight of the diversity of generated features", low=0.0)
     generated: int = hyper(32, "B_G: generated features per step", low=2)
     qualifies: str = hyper(
