@@ -114,7 +114,8 @@ def commit() -> Sources:
     if release := sources.release():
         name, edited = f"{DISTRIBUTION} {release.version}", release.edited
     elif knows(root, "pfl/__init__.py") and (head := git(root, "rev-parse", "HEAD")):
-        name, edited = head, bool(edits(root, "pfl", "requirements.lock"))
+        shows = (f":!pfl/{shown}" for shown in sources.SHOWS)
+        name, edited = head, bool(edits(root, "pfl", *shows, "requirements.lock"))
     else:
         name, edited = "unknown", True
     return Sources(name, edited, sources.digest())
