@@ -2,6 +2,7 @@
 //
 // Lanes are images: LANES of them are a bundle, and a pixel of a plane is the numbers of a bundle's images. So no
 // load is out of place and no lane is idle, whatever the shape, and taps that fall beside the image are left out.
+// Gradients of the weights of many planes are products of matrices, with planes of results as lanes.
 // A last bundle may be filled in part; its other lanes hold zeros in gradients and are read by nobody elsewhere.
 // Compiled for one type of number, REAL.
 
@@ -92,6 +93,19 @@ inline Span backward_span(const Shape& s, int at, int length) {
     const int first = std::max(0, up(at + s.padding - s.kernel + 1, s.stride));
     const int last = std::min(length - 1, down(at + s.padding, s.stride));
     return {at + s.padding - first * s.stride, first, last - first + 1};
+}
+
+// Along one axis, the positions of the convolution whose input under ``tap`` is not beside the image.
+struct Range {
+    int first, count;
+};
+inline Range under_tap(const Shape& s, int tap, int length, int begin, int end) {
+    const int first = std::max(begin, up(s.padding - tap, s.stride));
+    return {first, std::min(end, down(length - 1 + s.padding - tap, s.stride) + 1) - first};
+}
+// The pixel of the input there.
+inline size source(const Shape& s, int y, int x, int ky, int kx) {
+    return size(y * s.stride + ky - s.padding) * s.width + x * s.stride + kx - s.padding;
 }
 
 // Planes of results at once: as many as there are registers for the sums of a bundle each.
@@ -212,6 +226,123 @@ inline void sums(const vec* from, int count, real* to) {
     }
 }
 
+// Turns V vectors of V lanes around: lane j of vector i becomes lane i of vector j (Eklundh, 1972).
+inline void transpose(vec* v) {
+    UNROLLED for (int apart = V / 2; apart; apart /= 2) {
+        lane_numbers upper, lower;
+        UNROLLED for (int j = 0; j < V; j++) {
+            upper[j] = j & apart ? V + j - apart : j;
+            lower[j] = j & apart ? V + j : j + apart;
+        }
+        UNROLLED for (int i = 0; i < V; i++) {
+            if (i & apart) continue;
+            const vec a = v[i], b = v[i + apart];
+            v[i] = __builtin_shuffle(a, b, upper);
+            v[i + apart] = __builtin_shuffle(a, b, lower);
+        }
+    }
+}
+
+// Planes in bundles to rows (pixels, n, width): the numbers of all planes at a pixel of an image side by side, and
+// zeros where the width exceeds their number.
+inline void to_rows(const real* from, int planes, size from_plane, int pixels, int n, int width, real* to) {
+    for (int at = 0; at < n; at += V) {
+        const real* half = from + size(at / LANES) * planes * from_plane + at % LANES;
+        for (int p = 0; p < pixels; p++)
+            for (int first = 0; first < width; first += V) {
+                vec v[V] = {};
+                for (int i = 0; i < std::min(V, planes - first); i++)
+                    v[i] = load(half + (first + i) * from_plane + p * LANES);
+                transpose(v);
+                real* row = to + (size(p) * n + at) * width + first;
+                for (int i = 0; i < std::min(V, n - at); i++, row += width)
+                    width - first < V ? (void)std::memcpy(row, v + i, (width - first) * sizeof(real)) : store(row, v[i]);
+            }
+    }
+}
+
+constexpr int SUMS = REGISTERS - REGISTERS / 4, MOST_VECTORS = REGISTERS / 8;  // in registers; of them in a row
+constexpr int SECOND_LEVEL = 128 << 10;  // bytes of the second cache that data to be used again may take
+
+// Whether products of matrices are the faster way to dw. Measured by benchmarks.kernels.
+inline bool by_rows(const Sizes& s) {
+    return s.outputs >= 32 && s.channels >= 8 && (REGISTERS == 32 || s.pixels <= 16);
+}
+
+// Rows of x and of dz: of ``pixels`` side by side, for each of ``images``.
+struct Rows {
+    const real *x, *dz;
+    size x_row, x_pixel, dz_row, dz_pixel;
+    int pixels, images;
+};
+
+// Adds to ``totals`` (CHANNELS, VECTORS) the products of as many numbers of each row of x and of dz.
+template <int CHANNELS, int VECTORS>
+OWN_REGISTERS void add_products(const Rows& rows, real* totals, size channel) {
+    vec total[CHANNELS][VECTORS];
+    UNROLLED for (int c = 0; c < CHANNELS; c++)
+        UNROLLED for (int v = 0; v < VECTORS; v++) total[c][v] = load(totals + c * channel + v * V);
+    for (int p = 0; p < rows.pixels; p++) {
+        const real *x = rows.x + p * rows.x_pixel, *dz = rows.dz + p * rows.dz_pixel;
+        for (int i = 0; i < rows.images; i++, x += rows.x_row, dz += rows.dz_row) {
+            vec gradient[VECTORS];
+            UNROLLED for (int v = 0; v < VECTORS; v++) gradient[v] = held(load(dz + v * V));
+            UNROLLED for (int c = 0; c < CHANNELS; c++) {
+                const vec value = held(all(x[c]));
+                UNROLLED for (int v = 0; v < VECTORS; v++) total[c][v] += gradient[v] * value;
+            }
+        }
+    }
+    UNROLLED for (int c = 0; c < CHANNELS; c++)
+        UNROLLED for (int v = 0; v < VECTORS; v++) store(totals + c * channel + v * V, total[c][v]);
+}
+
+// Adds to ``totals`` (channels, taps, VECTORS) the products under ``tap`` in rows ``begin`` to ``end`` of the planes.
+template <int VECTORS>
+inline void add_tap(const Sizes& s, int tap, int begin, int end, const real* x, const real* dz, int width, int n,
+                    real* totals) {
+    const int ky = tap / s.kernel, kx = tap % s.kernel;
+    const Range ys = under_tap(s, ky, s.height, begin, end), xs = under_tap(s, kx, s.width, 0, s.columns);
+    Rows rows{nullptr, nullptr, s.channels, size(s.stride) * n * s.channels, width, size(n) * width, xs.count, n};
+    for (int tile = 0, c = 0, count; (count = of_tile(s.channels, SUMS / VECTORS, tile)); tile++, c += count)
+        with_constant<SUMS / VECTORS>(count, [&]<int CHANNELS>() {
+            for (int y = ys.first; y < ys.first + ys.count; y++) {
+                rows.x = x + source(s, y, xs.first, ky, kx) * n * s.channels + c;
+                rows.dz = dz + size(y * s.columns + xs.first) * n * width;
+                add_products<CHANNELS, VECTORS>(rows, totals + (size(c) * s.taps + tap) * VECTORS * V, s.taps * VECTORS * V);
+            }
+        });
+}
+
+// dw as products of matrices, with planes of results as lanes: no sum over lanes, which small planes hardly pay for.
+inline void weight_gradients_of_rows(const Sizes& s, const real* x, const real* dz, real* dw, int n) {
+    static thread_local std::vector<real> x_rows, dz_rows, scratch;
+    const int vectors = (s.outputs + V - 1) / V, weights = s.channels * s.taps;
+    x_rows.resize(size(s.height) * s.width * n * s.channels);
+    dz_rows.resize(size(s.pixels) * n * vectors * V);
+    to_rows(x, s.channels, s.in, s.height * s.width, n, s.channels, x_rows.data());
+    to_rows(dz, s.outputs, s.out, s.pixels, n, vectors * V, dz_rows.data());
+    for (int tile = 0, first = 0, count; (count = of_tile(vectors, MOST_VECTORS, tile)); tile++, first += count) {
+        scratch.assign(size(weights) * count * V, 0);  // (channels, taps, count * V)
+        const int chunk = std::max(1, SECOND_LEVEL / int(s.columns * n * count * V * sizeof(real)));
+        with_constant<MOST_VECTORS>(count, [&]<int VECTORS>() {
+            for (int begin = 0; begin < s.rows; begin += chunk)
+                for (int tap = 0; tap < s.taps; tap++)
+                    add_tap<VECTORS>(s, tap, begin, std::min(begin + chunk, s.rows), x_rows.data(),
+                                     dz_rows.data() + first * V, vectors * V, n, scratch.data());
+        });
+        for (int k = 0; k < count; k++)
+            for (int w = 0; w < weights; w += V) {
+                const int some = std::min(V, weights - w), o = (first + k) * V;
+                vec v[V] = {};
+                for (int i = 0; i < some; i++) v[i] = load(scratch.data() + (size(w + i) * count + k) * V);
+                transpose(v);
+                for (int i = 0; i < std::min(V, s.outputs - o); i++)
+                    std::memcpy(dw + size(o + i) * weights + w, v + i, some * sizeof(real));
+            }
+    }
+}
+
 constexpr int MOST_OUTPUTS = 4, MOST_CHANNELS = 3;  // of weight gradients at once: their sums fill the registers
 constexpr int TOGETHER = 4;  // bundles at once of small planes
 
@@ -227,23 +358,19 @@ OWN_REGISTERS void weight_gradient(const Sizes& s, const real* x, const real* dz
     while (chunk > 1 && bytes() > FIRST_LEVEL) chunk--;
     for (int first = 0; first < s.rows; first += chunk)
         for (int ky = 0; ky < s.kernel; ky++) {
-            const int y0 = std::max(first, up(s.padding - ky, s.stride));
-            const int y1 = std::min({first + chunk, s.rows, down(s.height - 1 + s.padding - ky, s.stride) + 1});
+            const Range ys = under_tap(s, ky, s.height, first, std::min(first + chunk, s.rows));
             for (int kx = 0; kx < s.kernel; kx++) {
-                const int x0 = std::max(0, up(s.padding - kx, s.stride));
-                const int x1 = std::min(s.columns, down(s.width - 1 + s.padding - kx, s.stride) + 1);
-                if (y0 >= y1 || x0 >= x1) continue;
+                const Range xs = under_tap(s, kx, s.width, 0, s.columns);
+                if (ys.count <= 0 || xs.count <= 0) continue;
                 vec* kept = totals + ky * s.kernel + kx;
                 vec total[ROWS][COLUMNS];
                 UNROLLED for (int r = 0; r < ROWS; r++)
                     UNROLLED for (int c = 0; c < COLUMNS; c++) total[r][c] = kept[(r * COLUMNS + c) * s.taps];
                 for (int bundle = 0; bundle < bundles; bundle++)
-                    for (int y = y0; y < y1; y++) {
-                        const real* g = dz + bundle * dz_bundle + size(y * s.columns + x0) * LANES;
-                        const real* end = g + (x1 - x0) * LANES;
-                        const real* from = x + bundle * s.channels * in +
-                                           size((y * s.stride + ky - s.padding) * s.width + x0 * s.stride + kx - s.padding) *
-                                               LANES;
+                    for (int y = ys.first; y < ys.first + ys.count; y++) {
+                        const real* g = dz + bundle * dz_bundle + size(y * s.columns + xs.first) * LANES;
+                        const real* end = g + xs.count * LANES;
+                        const real* from = x + bundle * s.channels * in + source(s, y, xs.first, ky, kx) * LANES;
                         for (; g < end; g += LANES, from += step)
                             UNROLLED for (int v = 0; v < HALVES * V; v += V) {
                                 vec value[COLUMNS];
@@ -455,8 +582,9 @@ void backward(const Shape& shape, const real* dout, const real* x, const real* w
               real* dbeta, real* dresidual, int n) {
     const Sizes s(shape);
     const int bundles = (n + LANES - 1) / LANES;
-    // dx needs the gradients of all planes of z, dw those of a tile.
-    const int kept = dx ? s.outputs : MOST_OUTPUTS;
+    // dx needs the gradients of all planes of z, and so may dw; else it takes those of a tile.
+    const bool all_planes = dx || by_rows(s);
+    const int kept = all_planes ? s.outputs : MOST_OUTPUTS;
     static thread_local std::vector<real> scratch;
     if (scratch.size() < std::size_t(bundles * kept * s.out)) scratch.resize(bundles * kept * s.out);
     real* dz = scratch.data();
@@ -499,10 +627,11 @@ void backward(const Shape& shape, const real* dout, const real* x, const real* w
         if (dbias) dbias[o] = total;
     };
     for (int tile = 0, o = 0, count; (count = of_tile(s.outputs, MOST_OUTPUTS, tile)); tile++, o += count) {
-        const int row = dx ? o : 0;
+        const int row = all_planes ? o : 0;
         for (int r = 0; r < count; r++) gradient_of_plane(o + r, row + r);
-        weight_gradients(s, count, x, dz + row * s.out, kept * s.out, dw + size(o) * s.channels * s.taps, n);
+        if (!by_rows(s)) weight_gradients(s, count, x, dz + row * s.out, kept * s.out, dw + size(o) * s.channels * s.taps, n);
     }
+    if (by_rows(s)) weight_gradients_of_rows(s, x, dz, dw, n);
     if (!dx) return;
     const auto weight = [&](int c, int o) { return w + (size(o) * s.channels + c) * s.taps; };
     const auto span = [&](int at, int length) { return backward_span(s, at, length); };

@@ -52,6 +52,12 @@ BLOCKS = [
     Block((32, 5, 8, 7, 7), 1, stride=2, relu=False),
     Block((40, 13, 2, 2, 7), 3, padding=1, summed=True),
     Block((4, 2, 1, 1, 4), 3, padding=1, normed=False),
+    # Of many planes, whose weights' gradients are products of matrices.
+    Block((33, 12, 9, 8, 64), 5, normed=False, pooling=POOL),
+    Block((19, 35, 4, 4, 40), 3, padding=1, summed=True),
+    Block((7, 9, 8, 5, 33), 3, stride=2, padding=1),
+    Block((3, 8, 2, 2, 97), 1, stride=2, relu=False),
+    Block((40, 33, 2, 1, 130), 3, padding=1),
 ]
 
 
