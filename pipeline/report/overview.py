@@ -1,6 +1,7 @@
 """`reports/README.md`: all papers' tables, how much of each is pinned, run and reproduced, and a plot.
 
-It is made of the tables' files and of their reports, and of nothing that git does not keep.
+It is made of the tables' files and of their reports, and of nothing that git does not keep. What was learnt
+over all papers is written by hand, in ``tables/overview.md``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from pipeline.report.agreement import Tally, firmness, outcomes, simulations
 from pipeline.report.notices import is_original
 from pipeline.report.summary import Summary, blank
-from pipeline.report.table_report import REPORTS, environment, write_files
+from pipeline.report.table_report import REPORTS, environment, findings_of, write_files
 from pipeline.report.verdict_plots import Point, scatter
 from pipeline.report.verdicts import RULE, Verdict
 from pipeline.spec.claims import Answer
@@ -145,6 +146,7 @@ def write_overview(root: Path) -> Path:
     drawn = {name: found for name, found in points.items() if found}
     superseded = [one for paper in papers for one in paper.superseded]
     context = {
+        "learnt": findings_of("overview", root),
         "papers": papers,
         "total": Standing.together("All", [paper.whole for paper in papers]),
         "printed": sum(paper.printed for paper in papers),

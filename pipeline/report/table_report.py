@@ -80,7 +80,7 @@ def write_report(table: str, root: Path) -> Path:
         "ranking_rule": RANKING_RULE,
         "rankings": ranked,
         "claims": tested,
-        "findings": _findings(table, root),
+        "findings": findings_of(table, root),
         "captions": CAPTIONS,
         "plots": drawn,
         "explanation": explanation,
@@ -159,8 +159,8 @@ def environment() -> Any:
     return templates
 
 
-def _findings(table: str, root: Path) -> str:
-    """What ``tables/<table>.md`` says: prose that is written by hand."""
+def findings_of(table: str, root: Path) -> str:
+    """What ``tables/<table>.md`` says: prose that is written by hand; empty without one."""
     path = root / TABLES / f"{table}.md"
     return path.read_text(encoding="utf-8").strip() if path.exists() else ""
 

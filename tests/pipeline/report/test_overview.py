@@ -148,6 +148,14 @@ def test_reports_on_the_software_itself_are_listed_by_name(root):
     assert write_overview(root).read_text().endswith(links)
 
 
+def test_it_begins_with_what_was_learnt_over_all_papers(root):
+    (root / "tables/overview.md").write_text("- Ask for the split.\n")
+    text = write_overview(root).read_text()
+    assert text.startswith(
+        "# The papers' tables\n\n## What was learnt\n\n- Ask for the split.\n\n## How far\n\nThe"
+    )
+
+
 def test_without_any_report_nothing_is_run_and_nothing_drawn(root):
     shutil.rmtree(root / "reports")
     text = write_overview(root).read_text()
