@@ -1,4 +1,4 @@
-"""What a search found: its cost, its decision, what mattered, and which ranges were too narrow."""
+"""What a search found: its decision, what mattered, and which ranges were too narrow."""
 
 from __future__ import annotations
 
@@ -9,22 +9,16 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pfl.hyper import Hyperparameter
-from pipeline.report.plots import STYLE, WIDTH, Look, legend, looks, panels
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import distribution, searched
 from pipeline.store.results import CellResult, SearchResult
-from pipeline.svg import svg_text
 from pipeline.text import signed
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 EDGE = 0.05
 """A value this near to an end of its range, as a share of the range, sits at the end."""
@@ -84,29 +78,6 @@ def searches(summary: Summary) -> list[Searched]:
     return found
 
 
-def progress(steps: Sequence[SearchResult]) -> list[tuple[int, float]]:
-    """After every step, the samples that the search has trained on, and its best accuracy so far."""
-    reached: dict[tuple[int, int], int] = {}
-    total, best, found = 0, -math.inf, []
-    for step in steps:
-        if step.samples is not None and step.value is not None:
-            total += step.samples - reached.get((step.trial, step.seed), 0)
-            reached[step.trial, step.seed] = step.samples
-            best = max(best, step.value)
-            found.append((total, best))
-    return found
-
-
-def draw(summary: Summary) -> dict[str, str]:
-    """The search against its cost and, for every parameter, the accuracy against the value; SVG by name."""
-    from matplotlib import rc_context
-
-    if not any(progress(cell.search) and cell.pinned.rows for cell in summary.results.cells):
-        return {}
-    with rc_context(STYLE):
-        return {"search": svg_text(_cost(summary)), "slices": svg_text(_slices(summary))}
-
-
 def rows(summary: Summary) -> str:
     """Every step of every search, as CSV, with the samples since the first round of its trial."""
     text = io.StringIO()
@@ -121,53 +92,7 @@ def rows(summary: Summary) -> str:
     return text.getvalue()
 
 
-def _cost(summary: Summary) -> Figure:
-    steps = {(cell.setting, cell.row): cell.search for cell in summary.results.cells}
-
-    def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        found = progress(steps[entry.setting, entry.row])
-        spent = [samples / 1e6 for samples, _ in found]
-        axes.step(spent, [best for _, best in found], where="post", color=look.colour, ls=look.dash)
-
-    figure = panels(summary, panel, "Training samples (million)", "Best validation accuracy so far (%)")
-    legend(figure, summary)
-    return figure
-
-
-def _slices(summary: Summary) -> Figure:
-    """A row of panels for each method, one for each parameter; a marker is a trial at the last round that it
-    reached with the first seed, the larger the later."""
-    from matplotlib.figure import Figure
-
-    spaces = {cell.row: cell for cell in cells(summary.id, summary.table) if cell.search}
-    rows = [line for line in summary.pinned if line.row in spaces]
-    ranges = {row: searched(cell.config, cell.search) for row, cell in spaces.items() if cell.search}
-    across = max(map(len, ranges.values()))
-    figure = Figure(figsize=(WIDTH, 1.9 * len(rows) + 0.4), layout="constrained")
-    grid = figure.subplots(len(rows), across, squeeze=False)
-    look = looks(summary.pinned)
-    for line, places in zip(rows, grid, strict=True):
-        for axes in places[len(ranges[line.row]) :]:
-            axes.remove()
-        for axes, (name, declared) in zip(places, ranges[line.row].items(), strict=False):
-            for number, cell in enumerate(one for one in summary.results.cells if one.row == line.row):
-                shown = [step for step in _last_steps(cell.search) if name in step.params]
-                axes.scatter(
-                    [step.params[name] for step in shown],
-                    [step.value for step in shown],
-                    s=[30 * step.until / max(one.until for one in shown) for step in shown],
-                    color=look[line.row].colour,
-                    marker="osD^vPX*"[number % 8],
-                    alpha=0.7,
-                )
-            if declared.log:
-                axes.set_xscale("log")
-            axes.set_xlabel(name)
-        places[0].set_ylabel(f"{line.label} (%)")
-    return figure
-
-
-def _last_steps(steps: Sequence[SearchResult]) -> list[SearchResult]:
+def last_steps(steps: Sequence[SearchResult]) -> list[SearchResult]:
     """The last step of every trial with the first seed that has a value."""
     own = {step.trial: step for step in steps if step.seed == steps[0].seed and step.value is not None}
     return list(own.values())
@@ -193,7 +118,7 @@ def _notes(steps: Sequence[SearchResult], cell: Cell) -> list[str]:
     assert cell.search
     space = searched(cell.config, cell.search)
     notes = []
-    completed = [step for step in _last_steps(steps) if step.until == cell.config.rounds]
+    completed = [step for step in last_steps(steps) if step.until == cell.config.rounds]
     best = max(completed, key=lambda step: step.value or 0.0, default=None)
     for name, value in (best.params if best else {}).items():
         end = edge(space[name], value)

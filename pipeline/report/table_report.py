@@ -12,7 +12,7 @@ from typing import Any
 
 from pfl.errors import InvalidInput
 from pfl.files import replacing
-from pipeline.report import ablation, agreement, formats, plots, search, tuning, verdict_plots
+from pipeline.report import ablation, agreement, formats, plots, search, search_plots, tuning, verdict_plots
 from pipeline.report.amounts import costs, partition_statistics
 from pipeline.report.notices import not_tried, notices, reported
 from pipeline.report.provenance import commands, provenance
@@ -44,6 +44,8 @@ CAPTIONS = {
     "the mean over the seeds with its standard error.",
     "slices": "Validation accuracy by parameter: a marker per trial at the last round that it reached, the "
     "larger the later; the shape is the setting.",
+    "coordinates": "A line per trial, from its parameters to the validation accuracy at the last round that "
+    "it reached; the lighter the better.",
 }
 
 
@@ -59,7 +61,7 @@ def write_report(table: str, root: Path) -> Path:
     """
     whole = summarise(load_results(table, root), root / FOLDER)
     summary = whole.without(whole.empty)
-    drawn = plots.draw(summary) | search.draw(summary)
+    drawn = plots.draw(summary) | search_plots.draw(summary)
     if summary.compared:
         drawn["side_by_side"] = verdict_plots.side_by_side(summary)
     if explanation := ablation.explain(whole):

@@ -25,25 +25,6 @@ def step(trial: int, until: int, value: float | None, samples: int | None, **par
     return SearchResult(trial, 0, until, params, value, samples, key=f"{trial}-{until}")
 
 
-def test_the_cost_of_a_trial_that_goes_on_is_counted_once():
-    steps = [step(0, 5, 50.0, 100), step(1, 5, 60.0, 150), step(2, 5, None, None), step(1, 20, 55.0, 600)]
-    assert search.progress(steps) == [(100, 50.0), (250, 60.0), (700, 60.0)]
-
-
-def test_every_search_has_its_cost_and_its_slices_drawn(summary):
-    assert list(search.draw(summary)) == ["search", "slices"]
-    assert search.draw(summary) == search.draw(summary)
-    assert search.draw(summary_of(fake_results(settings=1, seeds=1))) == {}
-
-
-def test_a_search_of_which_nothing_ran_is_not_drawn():
-    results = fake_results(settings=1, seeds=2, search=2)
-    for cell in results["cells"]:
-        for trial in cell["search"]:
-            trial["value"] = None
-    assert search.draw(summary_of(results)) == {}
-
-
 def test_a_cell_says_what_was_selected_and_by_how_much(summary):
     found = search.searches(summary)
     assert len(found) == len(summary.results.cells)

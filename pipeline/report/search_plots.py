@@ -1,0 +1,162 @@
+"""A search as plots: its cost, each parameter by itself, and all of them together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pfl.hyper import Hyperparameter
+from pipeline.report.plots import GRID, STYLE, WIDTH, Look, legend, looks, panels
+from pipeline.report.search import last_steps
+from pipeline.report.summary import Entry, Line, Summary
+from pipeline.spec.cells import cells
+from pipeline.spec.search import searched
+from pipeline.store.results import SearchResult
+from pipeline.svg import svg_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw(summary: Summary) -> dict[str, str]:
+    """Plots of the searches that have ended, SVG text by name; none without a search."""
+    from matplotlib import rc_context
+
+    if not any(progress(cell.search) and cell.pinned.rows for cell in summary.results.cells):
+        return {}
+    plots: dict[str, Callable[[Summary], Figure]] = {"search": _cost, "slices": _slices}
+    if any(len(space) > 1 for _, space in _spaces(summary)):
+        plots["coordinates"] = _coordinates
+    with rc_context(STYLE):
+        return {name: svg_text(plot(summary)) for name, plot in plots.items()}
+
+
+def progress(steps: Sequence[SearchResult]) -> list[tuple[int, float]]:
+    """After every step, the samples that the search has trained on, and its best accuracy so far."""
+    reached: dict[tuple[int, int], int] = {}
+    total, best, found = 0, -math.inf, []
+    for step in steps:
+        if step.samples is not None and step.value is not None:
+            total += step.samples - reached.get((step.trial, step.seed), 0)
+            reached[step.trial, step.seed] = step.samples
+            best = max(best, step.value)
+            found.append((total, best))
+    return found
+
+
+def _cost(summary: Summary) -> Figure:
+    steps = {(cell.setting, cell.row): cell.search for cell in summary.results.cells}
+
+    def panel(axes: Axes, entry: Entry, look: Look) -> None:
+        found = progress(steps[entry.setting, entry.row])
+        spent = [samples / 1e6 for samples, _ in found]
+        axes.step(spent, [best for _, best in found], where="post", color=look.colour, ls=look.dash)
+
+    figure = panels(summary, panel, "Training samples (million)", "Best validation accuracy so far (%)")
+    legend(figure, summary)
+    return figure
+
+
+def _spaces(summary: Summary) -> list[tuple[Line, dict[str, Hyperparameter]]]:
+    """The methods that are searched, with their parameters."""
+    spaces = {cell.row: cell for cell in cells(summary.id, summary.table) if cell.search}
+    return [
+        (line, dict(searched(cell.config, cell.search)))
+        for line in summary.pinned
+        if (cell := spaces.get(line.row)) and cell.search
+    ]
+
+
+def _slices(summary: Summary) -> Figure:
+    """A row of panels for each method, one for each parameter; a marker is a trial at the last round that it
+    reached with the first seed, the larger the later."""
+    from matplotlib.figure import Figure
+
+    spaces = _spaces(summary)
+    across = max(len(space) for _, space in spaces)
+    figure = Figure(figsize=(WIDTH, 1.9 * len(spaces) + 0.4), layout="constrained")
+    grid = figure.subplots(len(spaces), across, squeeze=False)
+    look = looks(summary.pinned)
+    for (line, space), places in zip(spaces, grid, strict=True):
+        for axes in places[len(space) :]:
+            axes.remove()
+        for axes, (name, declared) in zip(places, space.items(), strict=False):
+            for number, steps in enumerate(_trials(summary, line)):
+                shown = [step for step in steps if name in step.params]
+                axes.scatter(
+                    [step.params[name] for step in shown],
+                    [step.value for step in shown],
+                    s=[30 * step.until / max(one.until for one in shown) for step in shown],
+                    color=look[line.row].colour,
+                    marker="osD^vPX*"[number % 8],
+                    alpha=0.7,
+                )
+            if declared.log:
+                axes.set_xscale("log")
+            axes.set_xlabel(name)
+        places[0].set_ylabel(f"{line.label} (%)")
+    return figure
+
+
+def _coordinates(summary: Summary) -> Figure:
+    """Parallel coordinates of the methods with several parameters: a line is a trial at the last round that
+    it reached with the first seed, from its parameters to its accuracy."""
+    from matplotlib.figure import Figure
+
+    spaces = [(line, space) for line, space in _spaces(summary) if len(space) > 1]
+    figure = Figure(figsize=(WIDTH, 2.2 * len(spaces) + 0.4), layout="constrained")
+    for axes, (line, space) in zip(figure.subplots(len(spaces), squeeze=False)[:, 0], spaces, strict=True):
+        shown = [
+            step for steps in _trials(summary, line) for step in steps if step.params.keys() == space.keys()
+        ]
+        values = [step.value or 0.0 for step in shown]
+        scales = [*((name, *_scale(declared)) for name, declared in space.items())]
+        scales.append(("accuracy (%)", *_linear(min(values, default=0.0), max(values, default=100.0))))
+        for step, value in zip(shown, values, strict=True):
+            heights = [place(step.params.get(name, value)) for name, place, _ in scales]
+            axes.plot(heights, color=_colour(heights[-1]), alpha=0.8, linewidth=1.2)
+        for at, (_, _, ends) in enumerate(scales):
+            axes.axvline(at, color=GRID, zorder=0)
+            for height, end in zip((0, 1), ends, strict=True):
+                axes.annotate(end, (at, height), (3, 0), textcoords="offset points", va="center", fontsize=8)
+        axes.set_xticks(range(len(scales)), [name for name, *_ in scales])
+        axes.set_yticks([])
+        axes.set_ylabel(line.label)
+    return figure
+
+
+def _trials(summary: Summary, line: Line) -> list[list[SearchResult]]:
+    """The trials of a method, a setting after another."""
+    return [last_steps(cell.search) for cell in summary.results.cells if cell.row == line.row]
+
+
+Scale = tuple[Callable[[Any], float], tuple[str, str]]
+"""From a value to a height from 0 to 1, and what is written at both ends."""
+
+
+def _scale(declared: Hyperparameter) -> Scale:
+    """That of a search range."""
+    if declared.choices is not None:
+        choices = list(declared.choices)
+        return (lambda value: choices.index(value) / max(1, len(choices) - 1)), (
+            str(choices[0]),
+            str(choices[-1]),
+        )
+    assert declared.search is not None
+    low, high = declared.search
+    if not declared.log:
+        return _linear(low, high)
+    place, _ = _linear(math.log(low), math.log(high))
+    return (lambda value: place(math.log(max(value, low)))), (f"{low:g}", f"{high:g}")
+
+
+def _linear(low: float, high: float) -> Scale:
+    return (lambda value: (value - low) / ((high - low) or 1.0)), (f"{low:.4g}", f"{high:.4g}")
+
+
+def _colour(share: float) -> Any:
+    from matplotlib import colormaps
+
+    return colormaps["viridis"](share)

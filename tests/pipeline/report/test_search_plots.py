@@ -1,0 +1,37 @@
+"""The plots of a search."""
+
+from __future__ import annotations
+
+from pipeline.report import search_plots
+from pipeline.store.results import SearchResult
+from tests.pipeline.fake_results import fake_results, summary_of
+
+
+def step(trial: int, until: int, value: float | None, samples: int | None) -> SearchResult:
+    return SearchResult(trial, 0, until, {}, value, samples, key=f"{trial}-{until}")
+
+
+def test_the_cost_of_a_trial_that_goes_on_is_counted_once():
+    steps = [step(0, 5, 50.0, 100), step(1, 5, 60.0, 150), step(2, 5, None, None), step(1, 20, 55.0, 600)]
+    assert search_plots.progress(steps) == [(100, 50.0), (250, 60.0), (700, 60.0)]
+
+
+def test_every_search_has_its_cost_its_slices_and_its_parallel_coordinates_drawn():
+    summary = summary_of(fake_results(seeds=2, search=3))
+    assert list(search_plots.draw(summary)) == ["search", "slices", "coordinates"]
+    assert search_plots.draw(summary) == search_plots.draw(summary)
+    assert search_plots.draw(summary_of(fake_results(settings=1, seeds=1))) == {}
+
+
+def test_parallel_coordinates_have_an_axis_for_each_parameter_and_one_for_the_accuracy():
+    drawn = search_plots.draw(summary_of(fake_results(seeds=2, search=3)))["coordinates"]
+    assert ">accuracy (%)<" in drawn
+    assert ">lr<" in drawn
+
+
+def test_a_search_of_which_nothing_ran_is_not_drawn():
+    results = fake_results(settings=1, seeds=2, search=2)
+    for cell in results["cells"]:
+        for trial in cell["search"]:
+            trial["value"] = None
+    assert search_plots.draw(summary_of(results)) == {}
