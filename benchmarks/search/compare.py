@@ -27,7 +27,9 @@ from benchmarks.search.workload import CLIENTS, FOLDER, METHODS, PARTITION, pinn
 from pfl.files import write_text
 from pfl.methods import METHODS as KNOWN
 from pfl.rng import generator
+from pipeline.report.plots import COLOURS, STYLE, WIDTH
 from pipeline.spec.search import with_params
+from pipeline.svg import svg_text
 from pipeline.sweep.budget import PINNED, Account, Outcome, Plan, Step
 from pipeline.sweep.halving import brackets
 from pipeline.sweep.search import Study, plan_of
@@ -50,6 +52,10 @@ def pool() -> dict[tuple[str, int, int], Curve]:
 def final(method: str, configuration: int) -> float:
     """The accuracy of a configuration of the pool after the last round, the mean over the seeds."""
     return fmean(pool()[method, configuration, seed].accuracies[pinned(method).rounds] for seed in SEEDS)
+
+
+Row = tuple[str, str, int, int, float]
+"""Method, search, sampler seed, cost in runs of the pinned configuration, and the accuracy there."""
 
 
 class Replay:
@@ -162,10 +168,37 @@ def main() -> None:
     writer.writerow(("method", "search", "sampler", "runs", "accuracy"))
     writer.writerows((*row[:-1], round(row[-1], 3)) for row in rows)
     write_text(FOLDER / "compare.csv", text.getvalue())
+    write_text(FOLDER / "compare.svg", plot(rows))
     write_text(FOLDER / "compare.md", report(rows))
 
 
-def report(rows: list[tuple[str, str, int, int, float]]) -> str:
+def plot(rows: list[Row]) -> str:
+    """Accuracy against cost as SVG: the median over the samplers, and a band between the quartiles."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    costs = range(1, BUDGET + 1)
+    with rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+        for axes, method in zip(figure.subplots(1, len(METHODS)), METHODS, strict=True):
+            for colour, name in zip(COLOURS[1:], SEARCHES, strict=False):
+                found = [
+                    [row[-1] or np.nan for row in rows if row[:2] == (method, name) and row[3] == cost]
+                    for cost in costs
+                ]
+                low, middle, high = np.quantile(found, (0.25, 0.5, 0.75), axis=1)
+                axes.plot(costs, middle, color=colour, label=name)
+                axes.fill_between(costs, low, high, color=colour, alpha=0.15, linewidth=0)
+            axes.set_title(method)
+            axes.set_xlabel("cost (pinned runs)")
+        figure.axes[0].set_ylabel("validation accuracy (%)")
+        figure.legend(
+            *figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(SEARCHES)
+        )
+        return svg_text(figure)
+
+
+def report(rows: list[Row]) -> str:
     """The medians over the samplers as Markdown, with the best configuration of the pool."""
     lines = []
     for method in METHODS:
@@ -194,6 +227,8 @@ The searches are replayed on a pool of {CONFIGURATIONS} configurations of each m
 are measured ([pool.csv](pool.csv)): a proposal gets the curve of the nearest configuration that the search
 has not tried yet. [compare.csv](compare.csv) has every search; `python -m benchmarks.search.compare` replays
 anew. Successive halving has found nothing before the end of its first bracket ("–").
+
+![Accuracy of the best configuration by cost](compare.svg)
 
 | Method | Search | Pinned | {costs} | Best of the pool |
 | --- | --- | ---: |{" ---: |" * len(SHOWN)} ---: |
