@@ -96,8 +96,13 @@ def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
 
     calibration = Calibration()
     if calibrate:
+        from pfl.engine.device import resolve_device
+
+        devices = ("cpu", resolve_device("auto").type)
         for name, table in chosen.items():
-            calibration.measure(cells(name, table), lambda step: print(f"measuring {step}", flush=True))
+            calibration.measure(
+                cells(name, table), devices, lambda step: print(f"measuring {step}", flush=True)
+            )
     extents = {name: Extent.of(name, table, calibration) for name, table in chosen.items()}
     width = max(map(len, chosen))
     print(f"{noun:<{width}}  cells  trials  client-epochs  core-hours  GPU-hours  title")

@@ -88,7 +88,7 @@ class Runs:
         ledger = Ledger(self._sources)
         scheduler = Scheduler(self.cells, self.figure, self.partitions, self._images, ledger, curves=True)
         try:
-            run(self.name, scheduler, ledger, self._images, self.figure.resources)
+            run(self.name, scheduler, self._images, self.figure.resources)
         finally:
             publish(self.name)
         return {

@@ -49,14 +49,6 @@ class Ledger:
         """Whether ``record``, which is a success, would add nothing."""
         return self.get(record.key, record.metrics.always) is not None
 
-    def speed(self, model: str) -> float | None:
-        """Most training samples per second of any simulation of a network; None without any.
-
-        The most, since what else a machine had to do only slows it down.
-        """
-        records = [record for record in self.successes if record.config["model"] == model]
-        return max((record.measured.samples_per_second for record in records), default=None)
-
     @property
     def successes(self) -> list[Record]:
         """All that hold numbers, of whichever code."""

@@ -1,4 +1,4 @@
-"""How long this machine takes for a method with a network: measured on request, kept in the user's cache.
+"""How long this machine takes for a method with a network: measured once, kept in the user's cache.
 
 A few rounds of made-up images are enough; what they took is scaled to a table's schedule and sizes.
 """
@@ -10,7 +10,8 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.definition import Definition
     from pfl.engine.simulation import Simulation
+    from pfl.models import Shape
     from pipeline.spec.cells import Cell
 
 CLIENTS = 2
@@ -38,6 +40,9 @@ TEST_SAMPLES = 64
 
 LARGEST_BATCH = 1024
 """A full batch is asked for by any large number."""
+
+Images = tuple["Shape", int]
+"""Shape and number of classes of a data set."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +91,15 @@ _MACHINES = TypeAdapter(dict[str, _Machine])
 
 
 class Calibration:
-    """What has been measured on this machine, in ``calibration.json`` in the cache folder."""
+    """What has been measured on this machine, in ``calibration.json`` in the cache folder.
 
-    def __init__(self) -> None:
+    Args:
+        datasets: shape and number of classes of the user's own data sets, as in a manifest. Of others of the
+            user's own nothing is known.
+    """
+
+    def __init__(self, datasets: Mapping[str, Any] | None = None) -> None:
+        self._datasets = datasets or {}
         try:
             self._all = _MACHINES.validate_json(_file().read_bytes())
         except (OSError, ValueError):  # not there, or damaged, which counts as not there
@@ -104,39 +115,56 @@ class Calibration:
         """Of a cell's simulation on a "cpu" or on "cuda"; None where that has not been measured."""
         if not self.has(device):
             return None
-        definition = _definition(cell)
-        return self._speeds.get(_speed_key(cell.config, definition, device)) if definition else None
+        images = self.images(cell.dataset)
+        return self._speeds.get(_speed_key(cell.config, images, device)) if images else None
 
     def sizes(self, cell: Cell) -> Sizes | None:
         """Of a cell's partition; None where they are not known."""
         return self._sizes.get(_sizes_key(cell))
 
-    def measure(self, cells: Sequence[Cell], tell: Callable[[str], None]) -> None:
+    def measure(self, cells: Sequence[Cell], devices: Iterable[str], tell: Callable[[str], None]) -> None:
         """Measure what is not known yet of ``cells`` and keep it; ``tell`` is called with each step.
 
+        What fails stays unknown: a sweep records why.
+
+        Args:
+            devices: "cpu", "cuda" or both; one that a trial's precision does not suit is left out.
+
         Raises:
-            InvalidInput: the file cannot be written.
+            InvalidInput: the file cannot be written; what was measured is known to this object all the same.
         """
         from pfl.engine.device import computes_in, resolve_device
 
-        device = resolve_device("auto").type
         warm: set[tuple[Any, ...]] = set()
+        before = len(self._speeds), len(self._sizes)
         for cell in cells:
             definition = _definition(cell)
-            if definition is None:
-                continue
-            if _sizes_key(cell) not in self._sizes:
+            if definition and _sizes_key(cell) not in self._sizes:
                 tell(f"{cell.dataset}, {cell.partition}")
                 self._sizes[_sizes_key(cell)] = _divide(cell, definition)
-            for place in dict.fromkeys(("cpu", device)):
-                key = _speed_key(cell.config, definition, place)
+            images = self.images(cell.dataset)
+            if images is None:
+                continue
+            for place in dict.fromkeys(devices):
+                key = _speed_key(cell.config, images, place)
                 if key not in self._speeds and computes_in(cell.config.precision, resolve_device(place)):
                     tell(f"{cell.config.method} with {cell.config.model} on {place}")
                     network = (cell.config.model, cell.dataset, cell.config.batch_size, place)
-                    self._speeds[key] = _run(cell, definition, place, network not in warm)
+                    with suppress(Exception):  # of somebody else's method, say
+                        self._speeds[key] = _run(cell, images, place, network not in warm)
                     warm.add(network)
-                    self._save()
-        self._save()
+        if (len(self._speeds), len(self._sizes)) != before:
+            self._save()
+
+    def images(self, dataset: str) -> Images | None:
+        """Shape and classes; None for data of the user's own of which no manifest says them."""
+        if dataset in DATASETS:
+            definition = DATASETS[dataset]
+            return definition.shape, definition.classes
+        if dataset in self._datasets:
+            found = self._datasets[dataset]
+            return tuple(found["shape"]), found["classes"]
+        return None
 
     def _save(self) -> None:
         write_json(_file(), _MACHINES.dump_python(self._all))
@@ -154,12 +182,11 @@ def _definition(cell: Cell) -> Definition | None:
     return DATASETS[name] if name in DATASETS else None  # noqa: SIM401 - a registry has no `get`
 
 
-def _speed_key(config: Config, definition: Definition, device: str) -> str:
+def _speed_key(config: Config, images: Images, device: str) -> str:
     """What costs time: of the hyperparameters those that are no real numbers, as steps and variants are."""
     counts = {name: value for name, value in config.hyperparameters.items() if not isinstance(value, float)}
     schedule = (config.batch_size, config.epochs, config.dtype, config.precision)
-    data = (definition.shape, definition.classes)
-    return json.dumps([device, config.method, counts, config.model, *data, *schedule], sort_keys=True)
+    return json.dumps([device, config.method, counts, config.model, *images, *schedule], sort_keys=True)
 
 
 def _sizes_key(cell: Cell) -> str:
@@ -228,7 +255,7 @@ def _divide(cell: Cell, definition: Definition) -> Sizes | None:
     return Sizes(made.clients, int(made.sizes.sum()), sum(map(len, made.test)))
 
 
-def _run(cell: Cell, definition: Definition, place: str, cold: bool) -> Speed:
+def _run(cell: Cell, images: Images, place: str, cold: bool) -> Speed:
     """A round and an evaluation; before them, a round that compiles what there is to compile, if ``cold``."""
     import torch
 
@@ -239,7 +266,7 @@ def _run(cell: Cell, definition: Definition, place: str, cold: bool) -> Speed:
     clients = CLIENTS if place == "cpu" else config.participants(cell.clients or CLIENTS)
     device = torch.device(place)
     with numerics(config.precision), threads(1):
-        simulation = synthetic_simulation(config, definition.shape, definition.classes, clients, place)
+        simulation = synthetic_simulation(config, *images, clients, place)
         if cold:
             simulation.advance()
         before = simulation.training_seconds

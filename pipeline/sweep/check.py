@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Sequence, Set
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pfl.config import Precision
 from pfl.data.dataset import check_dataset
@@ -26,6 +27,9 @@ from pipeline.store.workspace import SCRATCH
 from pipeline.sweep.calibration import synthetic_simulation
 from pipeline.sweep.cluster import gpus_of
 from pipeline.sweep.search import plan_of
+
+if TYPE_CHECKING:
+    import torch
 
 WRITTEN = ("data/manifests", "data/partitions", "reports/tables", "results")
 
@@ -187,13 +191,20 @@ def check_precisions(precisions: Set[Precision], resources: Resources) -> None:
     """
     if precisions <= {"fp32"} or os.environ.get("RAY_ADDRESS"):
         return
+    from pfl.engine.device import check_precision
+
+    for precision in sorted(precisions):
+        check_precision(precision, device_of(resources))
+
+
+def device_of(resources: Resources) -> torch.device:
+    """What this machine runs a trial on: a GPU where there is one for it."""
     import torch
 
-    from pfl.engine.device import check_precision, resolve_device
+    from pfl.engine.device import resolve_device
 
-    device = resolve_device("cuda" if gpus_of(resources, torch.cuda.device_count()) else "cpu")
-    for precision in sorted(precisions):
-        check_precision(precision, device)
+    there = torch.cuda.device_count()
+    return resolve_device("cuda" if there and gpus_of(resources, there) else "cpu")
 
 
 def _check_writable(folder: Path) -> None:

@@ -5,28 +5,24 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.files import partition_file
 from pipeline.spec.table import Table
-from pipeline.sweep.calibration import Calibration, Sizes, synthetic_simulation
+from pipeline.sweep.calibration import Calibration, Sizes
 from pipeline.text import duration
 
 if TYPE_CHECKING:
-    from pfl.config import Config
-    from pipeline.store.ledger import Ledger
+    from pfl.models import Shape
     from pipeline.sweep.scheduler import Scheduler
-
-SECONDS_OF_A_SAMPLE, FLOP_PER_SECOND = 1e-4, 6e10
-"""Of one core in training, where nothing is known: what every sample takes, and what the arithmetic does."""
 
 BYTES_PER_TRIAL = 300_000  # a ledger row, twice, and a run in MLflow
 BYTES_PER_SCALAR = 4
-LARGE_CORE_HOURS = 2.0
+LARGE_HOURS = 2.0
 
 
 @dataclass(frozen=True)
@@ -117,33 +113,34 @@ class Estimate:
 
     Attributes:
         trials: simulations that are not in the ledger.
-        core_hours: of one core, as calibrated, or at the best speed of earlier trials with the same networks,
-            or by their arithmetic.
+        hours: of one core, or of one GPU.
         longest_hours: of the longest of them.
+        partial: it takes longer, as the speed of some is not known.
         disk_bytes: of the ledger, of MLflow, of the checkpoints of trials that are under way, and of models
             that are kept.
+        device: "cpu" or "cuda".
     """
 
     trials: int
-    core_hours: float
+    hours: float
     longest_hours: float
+    partial: bool
     disk_bytes: float
+    device: str
 
     @classmethod
-    def of(cls, scheduler: Scheduler, ledger: Ledger, datasets: Mapping[str, Any], slots: int) -> Estimate:
+    def of(cls, scheduler: Scheduler, calibration: Calibration, slots: int, device: str) -> Estimate:
         """Estimate what ``scheduler`` still runs.
 
         Args:
-            datasets: the manifest's.
             slots: trials that run side by side.
+            device: "cpu" or "cuda".
         """
-        calibration = Calibration()
-        trials, core_seconds, longest, checkpoint, kept = 0, 0.0, 0.0, 0, 0
+        trials, total, longest, partial, checkpoint, kept = 0, 0.0, 0.0, False, 0, 0
         counted: set[str] = set()
         for cell in scheduler.cells:
             config, partition = cell.cell.config, cell.partition
             sizes = Sizes(partition.clients, int(partition.sizes.sum()), sum(map(len, partition.test)))
-            speed = calibration.speed(cell.cell, "cpu")
             keys = cell.keys - cell.seen - counted
             counted |= keys
             trials += len(keys) + cell.to_come
@@ -152,36 +149,34 @@ class Estimate:
             )
             if not left:
                 continue
-            data = datasets[cell.cell.dataset]
-            shape = tuple(data["shape"]), data["classes"]
-            scalars, flop = _network(config.model, *shape)
-            if speed:
+            if speed := calibration.speed(cell.cell, device):
                 seconds = speed.seconds(config, sizes)
+                total += left * seconds
+                longest = max(longest, seconds)
             else:
-                rate = ledger.speed(config.model) or 1 / (SECONDS_OF_A_SAMPLE + flop / FLOP_PER_SECOND)
-                # Of local training; evaluation is a small part of most.
-                a_round = config.participants(sizes.clients) * _samples(config, *shape, sizes)
-                seconds = config.rounds * a_round / rate
-            core_seconds += left * seconds
-            longest = max(longest, seconds)
-            models = sizes.clients * scalars * BYTES_PER_SCALAR
+                partial = True
+            images = calibration.images(cell.cell.dataset)
+            assert images is not None  # the manifest has them
+            models = sizes.clients * _scalars(config.model, *images) * BYTES_PER_SCALAR
             checkpoint = max(checkpoint, models)
             if scheduler.keeps_models:
                 kept += min(math.ceil(left), 2 * len(cell.pinned.keys)) * models
         disk = trials * BYTES_PER_TRIAL + slots * checkpoint + kept
-        return cls(trials, core_seconds / 3600, longest / 3600, disk)
+        return cls(trials, total / 3600, longest / 3600, partial, disk, device)
 
     def text(self, table: str, slots: int) -> str:
         """For the terminal, with how to run less where it is long."""
-        hours = max(self.core_hours / slots, self.longest_hours)
-        shown = f"about {duration(3600 * hours)}" if hours < 1 else f"about {hours:.1f} hours"
+        hours = max(self.hours / slots, self.longest_hours)
+        shown = duration(3600 * hours) if hours < 1 else f"{hours:.1f} hours"
         cluster = os.environ.get("RAY_ADDRESS")
         where = f"the Ray cluster at {cluster}; on this machine alone" if cluster else "this machine"
         text = (
-            f"{table}: {self.trials} trials to run on {where}, {slots} side by side, {shown} "
-            f"({self.core_hours:.2g} core-hours), {self.disk_bytes / 1e6:.0f} MB of disk"
+            f"{table}: {self.trials} trials to run on {where}, {slots} side by side, "
+            f"{'more than' if self.partial else 'about'} {shown} "
+            f"({self.hours:.2g} {'GPU' if self.device == 'cuda' else 'core'}-hours), "
+            f"{self.disk_bytes / 1e6:.0f} MB of disk"
         )
-        if self.core_hours > LARGE_CORE_HOURS:
+        if self.hours > LARGE_HOURS:
             text += (
                 f"\nTo run a part of it: dvc exp run -S 'tables=[{table}]' -S 'subset.settings=[...]' "
                 "-S 'subset.methods=[...]' -S 'subset.seeds=[...]'. What has run is not run again."
@@ -189,37 +184,14 @@ class Estimate:
         return text
 
 
-def _samples(config: Config, shape: tuple[int, int, int], classes: int, sizes: Sizes) -> int:
-    """That an average participant computes gradients of in a round, all passes counted."""
-    from pfl.engine.local import minibatch_count
-
-    run = synthetic_simulation(config, shape, classes).runs[0]
-    mean = round(sizes.train / sizes.clients)
-    return sum(
-        phase.repeat * minibatch_count(phase, config, mean) * min(phase.batch_size or config.batch_size, mean)
-        for phase in run.method.phases(run.server)
-    )
-
-
 @cache
-def _network(model: str, shape: tuple[int, int, int], classes: int) -> tuple[int, int]:
-    """Parameters and buffers of a network, and FLOP of an image in training."""
+def _scalars(model: str, shape: Shape, classes: int) -> int:
+    """Parameters and buffers of a network."""
     import torch
 
     from pfl.models import build
 
-    flop = 0
-
-    def count(layer: torch.nn.Conv2d | torch.nn.Linear, _: object, out: torch.Tensor) -> None:
-        nonlocal flop
-        flop += 2 * out.numel() * layer.weight[0].numel()
-
     # For real: on the device "meta" torch loads its compiler, which takes longer than the largest network.
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        network = build(model, shape, classes).eval()
-        for layer in network.modules():
-            if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear):
-                layer.register_forward_hook(count)
-        network(torch.zeros(1, *shape))
-    # Backward takes twice as much as forward: the gradients of the inputs and of the weights.
-    return sum(tensor.numel() for tensor in network.state_dict().values()), 3 * flop
+    with torch.random.fork_rng(devices=[]):
+        network = build(model, shape, classes)
+    return sum(tensor.numel() for tensor in network.state_dict().values())

@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,8 @@ from pipeline.store.ledger import Ledger, publish
 from pipeline.store.tracking import Tracker
 from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
 from pipeline.sweep import results
-from pipeline.sweep.check import check_precisions
+from pipeline.sweep.calibration import Calibration
+from pipeline.sweep.check import check_precisions, device_of
 from pipeline.sweep.estimate import Estimate
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.scheduler import Scheduler
@@ -52,7 +53,7 @@ def sweep(name: str) -> None:
         try:
             with Tracker(Path.cwd(), name) as tracker:
                 scheduler = scheduler_of(name, table, ledger, tracker)
-                run(name, scheduler, ledger, load_manifest(name)["datasets"], table.resources)
+                run(name, scheduler, load_manifest(name)["datasets"], table.resources)
         finally:
             publish(name)
         outcome = results.write(name, whole, subset, scheduler, sources, time.monotonic() - began)
@@ -84,9 +85,7 @@ def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | Non
     return Scheduler(wanted, table, partitions, datasets, ledger, *callbacks)
 
 
-def run(
-    name: str, scheduler: Scheduler, ledger: Ledger, datasets: Mapping[str, Any], resources: Resources
-) -> None:
+def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources: Resources) -> None:
     """Print an estimate, and let Ray run the pending trials; Ray is imported only if there are any.
 
     Args:
@@ -105,7 +104,10 @@ def run(
         return
     check_precisions({trial.config["precision"] for trial in scheduler.open()}, resources)
     slots = max(1, cpu_count() // resources.cpus)
-    print(Estimate.of(scheduler, ledger, datasets, slots).text(name, slots), flush=True)
+    calibration, device = Calibration(datasets), device_of(resources).type
+    with suppress(InvalidInput):  # that it cannot be kept: the next sweep measures again
+        calibration.measure([one.cell for one in scheduler.cells], [device], lambda _: None)
+    print(Estimate.of(scheduler, calibration, slots, device).text(name, slots), flush=True)
     with Progress(name, scheduler) as progress:
         cluster.run(scheduler, resources, progress.update)
 
