@@ -1,8 +1,9 @@
 """Our kernels beside torch's operations on one thread: a training step of each network, by batch size.
 
-``python -m benchmarks.kernels``. It made the rules of `pfl.kernels.conv_block` (``usable``, ``FEWEST``), and
-which networks of `pfl.models._resnet` take the kernels. Steps of the textbook network (default layout), of
-torch's operations without the kernels, and of the kernels take turns. Figures are medians of CPU time.
+``python -m benchmarks.kernels``. It made the rules of `pfl.kernels.conv_block` (``usable``, ``FEWEST``) and
+of its C++ file (``by_rows``), and which networks of `pfl.models._resnet` take the kernels. Steps of the
+textbook network (default layout), of torch's operations without the kernels, and of the kernels take turns.
+Figures are medians of CPU time.
 """
 
 from __future__ import annotations
