@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pipeline.report.summary import Entry, Summary
 from pipeline.store.scores import reported
+from pipeline.text import signed
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,24 @@ def tuned(summary: Summary) -> list[Tuned]:
             )
     headings = list(summary.columns.values())
     return sorted(found, key=lambda one: (headings.index(one.setting), one.selected))
+
+
+def overall(found: Sequence[Tuned]) -> str:
+    """What tuning is worth over all settings, with an interval; empty for fewer than three settings."""
+    from scipy.stats import t
+
+    by_setting: dict[str, list[float]] = {}
+    for one in found:
+        by_setting.setdefault(one.setting, []).append(one.gain)
+    gains = [statistics.fmean(of_methods) for of_methods in by_setting.values()]
+    if len(gains) < 3:
+        return ""
+    mean, error = statistics.fmean(gains), statistics.stdev(gains) / math.sqrt(len(gains))
+    half = t.ppf(0.975, len(gains) - 1) * error
+    return (
+        f"Over the {len(gains)} settings, tuning is worth {signed(mean)} points on test data in the mean of "
+        f"the methods (95 % interval {signed(mean - half)} to {signed(mean + half)})."
+    )
 
 
 def _mean(entry: Entry) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline.report.agreement import claims
-from pipeline.report.tuning import tuned
+from pipeline.report.tuning import Tuned, overall, tuned
 from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, summary_of
 
 SETTING = "cifar10-0.1"
@@ -53,3 +53,14 @@ def test_a_claim_is_tested_before_and_after_tuning():
     ]
     (tested,) = claims(summary_of(table))
     assert (tested.ours.answer, tested.tuned.answer) == ("holds", "does not hold")
+
+
+def test_over_three_settings_or_more_the_gain_has_an_interval():
+    # Means over the methods: 1, 2 and 3 points. Student's t for two degrees of freedom is 4.303.
+    gains = {"a": (0, 2), "b": (2, 2), "c": (5, 1)}
+    found = [Tuned(name, "FedAvg", None, 1, 1, gain, 0.0) for name, both in gains.items() for gain in both]
+    assert overall(found) == (
+        "Over the 3 settings, tuning is worth +2.00 points on test data in the mean of the methods "
+        "(95 % interval −0.48 to +4.48)."
+    )
+    assert overall(found[:4]) == ""
