@@ -13,7 +13,10 @@ FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 
 
 
 def svg_text(figure: Figure) -> str:
-    """A figure as an SVG file: equal figures give equal texts, of as few characters as will do."""
+    """A figure as an SVG file: equal figures give equal texts, of as few characters as will do.
+
+    Coordinates have two decimals; what is written in the figure stays as it is.
+    """
     from matplotlib import rc_context
 
     text = io.StringIO()
@@ -21,7 +24,7 @@ def svg_text(figure: Figure) -> str:
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": ""}):
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     svg = re.sub(r"<!--.*?-->\s*|<metadata>.*?</metadata>\s*", "", text.getvalue(), flags=re.DOTALL)
-    svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)
+    svg = re.sub(r"(\.\d\d)\d+(?![^<>]*</text>)", r"\1", svg)
     svg = _CIRCLE.sub(_circle, svg)
     return re.sub(r"font: ([^;\"]*?)'?DejaVu Sans'?[^;\"]*", rf"font: \1{FONTS}", svg)
 
