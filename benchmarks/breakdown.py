@@ -56,7 +56,7 @@ def main(
         step = found["step_seconds"]
         found["share_of_peak"] = found["flop"] * workload.batch_size / step / peak
         print(
-            f"{name}: {1e3 * step:.2f} ms a step of {workload.batch_size} images, "
+            f"{name}: {1e3 * step:.2f} ms per step of {workload.batch_size} images, "
             f"{found['flop'] / 1e6:.1f} MFLOP an image, {found['share_of_peak']:.0%} of the peak"
         )
         for kind, seconds in sorted(found["parts"].items(), key=lambda part: -part[1]):
@@ -83,7 +83,7 @@ def round_cost(repeats: int) -> float:
 
 
 def peak_rate(size: int = 2048, repeats: int = 5) -> float:
-    """FLOP a second of the best of a few products of square float32 matrices."""
+    """FLOP per second of the best of a few products of square float32 matrices."""
     a, b = torch.randn(size, size), torch.randn(size, size)
     return max(2 * size**3 / timed(lambda: torch.mm(a, b)) for _ in range(repeats + 1))
 

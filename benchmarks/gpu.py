@@ -59,7 +59,7 @@ def main(
     ),
     json_file: JsonFile = None,
 ) -> None:
-    """Print samples a second by size of the stack, memory, where the device waits, and seconds of a cell."""
+    """Print samples per second by stack size, memory, where the device waits, and seconds of a cell."""
     place = resolve_device(device)
     fit = [precision for precision in PRECISIONS if computes_in(precision, place)]
     with log.open("w", encoding="utf-8") as file:
@@ -105,7 +105,7 @@ def main(
 
 
 def limits(device: torch.device, precisions: list[Precision], size: int = 4096) -> tuple[dict, float]:
-    """FLOP a second of a matrix product in each precision, bytes a second of a copy; the best of a few."""
+    """FLOP per second of a matrix product in each precision, bytes per second of a copy; best of a few."""
     size = size if device.type == "cuda" else 512
     a, b = (torch.randn(size, size, device=device) for _ in range(2))
     peaks = {}
@@ -126,7 +126,7 @@ def measure(
     peaks: dict[Precision, float],
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Training samples a second in local training: of the naive loop, and by precision and stack of ours;
+    """Training samples per second in local training: of the naive loop, and by precision and stack of ours;
     bytes of memory; the profile of the largest stack; seconds of a step of the network in either layout.
     """
     plain = workload.simulation(str(device), "loop")
@@ -158,7 +158,7 @@ def measure(
 
 
 def rounds_of(simulation: Simulation, repeats: int) -> dict[str, Any]:
-    """Of ``repeats`` rounds after the warm-up: samples a second of local training, and bytes at the peak."""
+    """Of ``repeats`` rounds after a warm-up: samples per second of local training, and bytes at the peak."""
     device = simulation.federation.device
     rates = []
     with numerics(simulation.config.precision):

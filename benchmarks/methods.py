@@ -24,7 +24,7 @@ def main(
     epochs: Annotated[int, typer.Option(help="Local epochs.")] = 2,
     json_file: JsonFile = None,
 ) -> None:
-    """Print each method's seconds a round and its cost relative to FedAvg."""
+    """Print each method's seconds per round and its cost relative to FedAvg."""
     torch.set_num_threads(1)
     # One evaluation, after the last round, is not measured: warm-up shares are those of a whole simulation.
     workload = Workload(dataset=dataset, model=model, rounds=rounds + 1, epochs=epochs, participation=0.05)
@@ -40,7 +40,7 @@ def main(
 
 
 def measure(workload: Workload, rounds: int) -> dict[str, float]:
-    """Seconds a round in the mean over a simulation, by FedAvg's, and the same for a training sample:
+    """Seconds per round in the mean over a simulation, by FedAvg's, and the same for a training sample:
     a method may train more clients, or more often, than FedAvg."""
     theirs = workload.simulation()
     fedavg = dataclasses.replace(workload, method="fedavg").simulation()

@@ -61,7 +61,7 @@ def throughput(figures: Figures) -> Figure:
         rates = {who: [median(found[part][who]) for found in models.values()] for who in ("naive", "engine")}
         _bars(panel, list(models), rates["naive"], rates["engine"])
         panel.set_title({"training": "Local training", "round": "With aggregation and evaluation"}[part])
-        panel.set_ylabel("training samples a second")
+        panel.set_ylabel("training samples per second")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     return figure
 
@@ -105,7 +105,7 @@ def memory(figures: Figures) -> Figure:
 
 
 def scaling(figures: Figures) -> Figure:
-    """Seconds a round and peak memory, a panel a quantity; trials side by side in the last."""
+    """Seconds per round and peak memory, a panel a quantity; trials side by side in the last."""
     figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
     *panels, last = figure.subplots(2, 3).flat
     for panel, (name, label) in zip(panels, CURVES.items(), strict=True):
@@ -114,7 +114,7 @@ def scaling(figures: Figures) -> Figure:
         seconds = [point["seconds"] for point in points]
         panel.plot(at, seconds, "o-", color=OURS)
         panel.set_xlabel("parameters" if name == "network" else label)
-        panel.set_ylabel("seconds a round", color=OURS)
+        panel.set_ylabel("seconds per round", color=OURS)
         panel.set_ylim(0, ROOM * max(seconds))
         panel.set_xscale("log" if name == "network" else "linear")
         twin = panel.twinx()
@@ -128,7 +128,7 @@ def scaling(figures: Figures) -> Figure:
     last.plot(at, [point["samples_per_second"] for point in trials], "o-", color=OURS)
     last.plot(at, [n * trials[0]["samples_per_second"] for n in at], ":", color=NAIVE)
     last.set_xlabel("trials side by side, a thread each")
-    last.set_ylabel("samples a second")
+    last.set_ylabel("samples per second")
     last.set_ylim(bottom=0)
     return figure
 

@@ -1,4 +1,4 @@
-"""Seconds a round and peak memory against the number of clients, with 100 of them in every round.
+"""Seconds per round and peak memory against the number of clients, with 100 of them in every round.
 
 ``python -m benchmarks.scale``. Synthetic data, a process for every federation, checkpoints as in a sweep; one
 federation has the size of FEMNIST. Writes ``reports/engineering/scale/``.
@@ -164,7 +164,7 @@ def draw() -> None:
 
 
 def plot(figures: dict[str, Any]) -> Figure:
-    """Seconds a round and peak memory against the number of clients, a line a method."""
+    """Seconds per round and peak memory against the number of clients, a line a method."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, 3), layout="constrained")
@@ -179,7 +179,7 @@ def plot(figures: dict[str, Any]) -> Figure:
             strict=True,
         ):
             panel.plot(clients, values, ("o-", "s--")[place - 1], color=COLOURS[place], label=method)
-    for panel, label in zip(panels, ("seconds a round", "peak memory, GB"), strict=True):
+    for panel, label in zip(panels, ("seconds per round", "peak memory, GB"), strict=True):
         panel.set_xscale("log")
         panel.set_ylim(bottom=0)
         panel.set_xlabel("clients, 100 of them a round")

@@ -1,4 +1,4 @@
-"""Seconds a round and peak memory against participants, clients, networks, stack size and cores.
+"""Seconds per round and peak memory against participants, clients, networks, stack size and cores.
 
 ``python -m benchmarks.scaling``. FedAvg without evaluations, one local epoch, a process for every point.
 """
@@ -52,7 +52,7 @@ def main(repeats: Repeats = 3, json_file: JsonFile = None) -> None:
 
 
 def measure(workload: Workload, backend: str, threads: int, repeats: int) -> dict[str, float]:
-    """Median seconds of a round, samples a second, parameters of the network and peak memory."""
+    """Median seconds of a round, samples per second, parameters of the network and peak memory."""
     torch.set_num_threads(threads)
     simulation = workload.simulation(backend=backend)
     simulation.advance()

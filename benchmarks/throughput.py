@@ -1,4 +1,4 @@
-"""Training samples a second of one trial, ours beside the naive loop.
+"""Training samples per second of one trial, ours beside the naive loop.
 
 ``python -m benchmarks.throughput --help``. Both run in one process, a new one for each network, round after
 round in turn with the same participants, so that whatever else the machine does falls on both alike. The
@@ -40,7 +40,7 @@ def main(
     threads: Threads = 1,
     json_file: JsonFile = None,
 ) -> None:
-    """Print samples a second of the naive loop and of the engine, local training alone and whole rounds."""
+    """Print samples per second of the naive loop and of the engine, local training alone and whole rounds."""
     workload = dataclasses.replace(
         DEFAULT,
         dataset=dataset,

@@ -32,18 +32,18 @@ class Accepted:
 
 Count = Annotated[
     int,
-    Accepted(lambda n: 1 <= n <= LARGEST[int], f"a whole number of at least 1, up to {LARGEST[int]:g}"),
+    Accepted(lambda n: 1 <= n <= LARGEST[int], f"a positive integer, up to {LARGEST[int]:g}"),
 ]
 CountOrZero = Annotated[
     int,
-    Accepted(lambda n: 0 <= n <= LARGEST[int], f"a whole number of at least 0, up to {LARGEST[int]:g}"),
+    Accepted(lambda n: 0 <= n <= LARGEST[int], f"a non-negative integer, up to {LARGEST[int]:g}"),
 ]
 PositiveRate = Annotated[
     float, Accepted(lambda rate: 0 < rate <= LARGEST[float], f"a number above 0, up to {LARGEST[float]:g}")
 ]
 Rate = Annotated[
     float,
-    Accepted(lambda rate: 0 <= rate <= LARGEST[float], f"a number of at least 0, up to {LARGEST[float]:g}"),
+    Accepted(lambda rate: 0 <= rate <= LARGEST[float], f"a non-negative number, up to {LARGEST[float]:g}"),
 ]
 Share = Annotated[float, Accepted(lambda share: 0 < share <= 1, "a number in (0, 1]")]
 Fraction = Annotated[float, Accepted(lambda share: 0 <= share < 1, "a number in [0, 1)")]

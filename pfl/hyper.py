@@ -70,12 +70,15 @@ class Hyperparameter:
             return "one of " + ", ".join(str(choice) for choice in self.choices)
         if isinstance(default, bool):
             return "true or false"
-        kind = "a whole number" if isinstance(default, int) else "a number"
+        kind = "integer" if isinstance(default, int) else "number"
+        one = "an integer" if isinstance(default, int) else "a number"
         if self.low is not None and self.high is not None:
-            return f"{kind} in [{self.low:.12g}, {self.high:.12g}]"
-        if self.low is not None:
-            return f"{kind} of at least {self.low:.12g}"
-        return kind
+            return f"{one} in [{self.low:.12g}, {self.high:.12g}]"
+        if self.low == 0:
+            return f"a non-negative {kind}"
+        if self.low == 1 and kind == "integer":
+            return "a positive integer"
+        return one if self.low is None else f"{one} of at least {self.low:.12g}"
 
 
 def hyper(default: Any, about: str, **declaration: Any) -> Any:

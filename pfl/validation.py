@@ -92,7 +92,7 @@ def check_execution(execution: Execution) -> None:
     _check("backend", backend, backend in ("auto", "loop", "stacked"), "loop, stacked or auto")
     _check("device", device, re.fullmatch(DEVICES, device) is not None, "cpu, cuda, cuda:N or auto")
     holds = type(threads) is int and 1 <= threads <= MOST_THREADS
-    _check("threads", threads, holds, f"a whole number in [1, {MOST_THREADS}]")
+    _check("threads", threads, holds, f"an integer in [1, {MOST_THREADS}]")
 
 
 def check_pause(until: int | None, config: Config) -> None:
@@ -114,7 +114,7 @@ def check_seeds(seeds: Sequence[int]) -> None:
         InvalidInput: there is none, one occurs twice, or one is no non-negative integer.
     """
     holds = all(type(seed) is int and seed >= 0 for seed in seeds) and 0 < len(set(seeds)) == len(seeds)
-    _check("seeds", list(seeds), holds, "one or more different whole numbers of at least 0")
+    _check("seeds", list(seeds), holds, "one or more different non-negative integers")
 
 
 def _check(parameter: str, value: object, holds: bool, accepted: str) -> None:

@@ -210,7 +210,7 @@ def _seeds(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise InvalidInput("seeds", text, "whole numbers with commas between them, as in 0,1,2") from None
+        raise InvalidInput("seeds", text, "integers with commas between them, as in 0,1,2") from None
 
 
 def _check_combinations(context: typer.Context) -> None:

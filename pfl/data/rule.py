@@ -86,7 +86,7 @@ class Rule(ABC):
             samples, classes: of the pooled data; None means that they are not known yet.
         """
         if (clients is None and not self.clients_from_data) or (clients is not None and clients < 1):
-            raise InvalidInput("clients", clients, "a whole number of at least 1")
+            raise InvalidInput("clients", clients, "a positive integer")
 
     @abstractmethod
     def divide(self, dataset: Dataset, clients: int | None, notes: list[str]) -> Split:

@@ -103,7 +103,7 @@ def changed(figure: Figure, changes: Changes) -> tuple[Figure, list[str]]:
         if value is None:
             continue
         if isinstance(value, int) and value < 1:
-            raise InvalidInput(name, value, "a whole number of at least 1")
+            raise InvalidInput(name, value, "a positive integer")
         before = sorted({str(level[name] or first[name]) for level in others})
         if name == "dataset" and len(before) > 1:
             raise InvalidInput(name, value, f"settings of one data set to change, not of {', '.join(before)}")

@@ -20,7 +20,7 @@ from pipeline.spec.yaml import Strict, load
 def _gpus(value: Any) -> Any:
     if value == "auto" or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
         return value
-    raise InvalidInput("a share of a GPU", value, "auto or a number of at least 0")
+    raise InvalidInput("a share of a GPU", value, "auto or a non-negative number")
 
 
 Share = Annotated[float, Field(ge=0)]

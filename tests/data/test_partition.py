@@ -58,7 +58,7 @@ def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
         ("dirichlet:0.1,unstratified=1", "unstratified: 1 is not accepted; expected the flag alone"),
         ("dirichlet_client:0.1,unstratified", "partition option: unstratified is not accepted"),
         ("dirichlet:0.1,test=1", "test: 1.0 is not accepted; expected a number in [0.01, 0.99]"),
-        ("pathological:2.5", "classes: 2.5 is not accepted; expected a whole number"),
+        ("pathological:2.5", "classes: 2.5 is not accepted; expected a positive integer"),
         ("pathological:0", "classes: 0 is not accepted"),
         ("class_sets:0-4,size=1" + 400 * "0", "size: 1"),
     ],

@@ -86,7 +86,7 @@ def test_an_interrupted_simulation_goes_on_with_the_schedule(dataset, partition,
         ),
         ({"lr_step": 5}, "lr_step: 5 is not accepted; expected lr_schedule step beside it"),
         ({"lr_gamma": 0.5, "lr_schedule": "cosine"}, "lr_gamma: 0.5 is not .* lr_schedule step beside it"),
-        ({"lr_warmup": -1}, "lr_warmup: -1 is not accepted; expected a whole number of at least 0"),
+        ({"lr_warmup": -1}, "lr_warmup: -1 is not accepted; expected a non-negative integer"),
     ],
 )
 def test_a_schedule_that_is_none_is_one_clear_line(options, line):

@@ -137,7 +137,7 @@ def test_a_diverging_simulation_stops_and_says_when(dataset, partition):
         ((), Execution(), r"seeds: \[\] is not accepted"),
         ((0, -1), Execution(), r"seeds: \[0, -1\] is not accepted"),
         ((3, 3), Execution(), r"seeds: \[3, 3\] is not accepted"),
-        ((0,), Execution(threads=0), r"threads: 0 is not accepted; expected a whole number in \[1, 1024\]"),
+        ((0,), Execution(threads=0), r"threads: 0 is not accepted; expected an integer in \[1, 1024\]"),
         ((0,), Execution(threads=10**13), "threads: 10000000000000 is not accepted"),
         ((0,), Execution(device="cuda:128"), "device: cuda:128 is not accepted"),
         ((0,), Execution(backend="fast"), "backend: fast is not accepted"),

@@ -121,7 +121,7 @@ def append_images(
     Args:
         mode: Pillow's, RGB for three channels or L for one.
         size: that the images get where ``out`` asks for none; None means that all images have one size.
-        columns: ``writer`` or ``domain``, one an image, if there are any.
+        columns: ``writer`` or ``domain``, one per image, if there are any.
 
     Raises:
         InvalidInput: an image does not decode, or has another size than the first.

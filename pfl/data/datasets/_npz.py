@@ -22,7 +22,7 @@ _MOST_UNNAMED = 100_000
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     """``images`` and ``labels`` in pooled order, ``n_train`` of them training images (left out: all).
 
-    ``classes`` and ``domains`` are names, ``writer`` and ``domain`` whole numbers (N,). Nothing is unpickled.
+    ``classes`` and ``domains`` are names, ``writer`` and ``domain`` integers (N,). Nothing is unpickled.
     """
     (path,) = files
     try:
@@ -42,10 +42,10 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     require(images.size > 0, "at least one image")
     for name, values in columns.items():
         whole = values.dtype.kind in "iu" and values.shape == (len(images),)
-        require(whole and values.min() >= 0, f"an array {name} of whole numbers from 0, one an image")
+        require(whole and values.min() >= 0, f"an array {name} of non-negative integers, one per image")
 
     def names(key: str, values: np.ndarray) -> tuple[str, ...]:
-        unnamed = f"an array {key} of names (K,), or whole numbers below {_MOST_UNNAMED:,} without them"
+        unnamed = f"an array {key} of names (K,), or integers below {_MOST_UNNAMED:,} without them"
         require(key in arrays or values.max() < _MOST_UNNAMED, unnamed)
         found = arrays[key] if key in arrays else np.arange(values.max() + 1)
         require(found.ndim == 1, unnamed)
@@ -57,7 +57,7 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     require("domain" not in columns or columns["domain"].max() < len(domains), "a name for every domain")
     n_train = arrays.get("n_train", np.array(len(images)))
     whole = n_train.dtype.kind in "iu" and n_train.ndim == 0
-    accepted = f"n_train a whole number in [1, {len(images)}], the number of images"
+    accepted = f"n_train an integer in [1, {len(images)}], the number of images"
     require(whole and 0 < n_train <= len(images), accepted)
     out.append(images, **columns)
     return Content(classes, int(n_train), domains)

@@ -56,7 +56,7 @@ class File(Rule):
                 for index in content[name][part]:
                     if index < 0 or (samples is not None and index >= samples):
                         last = (
-                            "a number of at least 0" if samples is None else f"a number in [0, {samples - 1}]"
+                            "a non-negative number" if samples is None else f"a number in [0, {samples - 1}]"
                         )
                         raise InvalidInput("partition file", f"index {index} ({where})", last)
                     if index in used:
@@ -85,9 +85,7 @@ class File(Rule):
                 and lists.keys() == {"train", "test"}
                 and all(map(_is_list, lists.values()))
             ):
-                accepted = (
-                    '{"train": [...], "test": [...]}, two lists of whole numbers with at least one each'
-                )
+                accepted = '{"train": [...], "test": [...]}, two lists of integers with at least one each'
                 raise InvalidInput("partition file", f"client {name}", accepted)
         return content
 

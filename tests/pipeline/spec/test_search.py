@@ -61,7 +61,7 @@ def test_what_has_no_effect_under_the_pinned_choice_is_not_searched():
         ({"nu": [0, 1]}, "parameter: nu is not accepted; expected one of "),
         ({"mu": ["a", "b"]}, "mu: ['a', 'b'] is not accepted; expected [lowest, highest], or pinned"),
         ({"momentum": [0.5, 1.5]}, "momentum: 1.5 is not accepted; expected a number in [0, 0.999]"),
-        ({"epochs": [1, 2.5]}, "epochs: 2.5 is not accepted; expected a whole number of at least 1"),
+        ({"epochs": [1, 2.5]}, "epochs: 2.5 is not accepted; expected a positive integer"),
         ({"others": [0, 1]}, "others: [0, 1] is not accepted; expected pinned"),
         ({"lr": [0, 0.1]}, "lr: 0 is not accepted; expected a lower end above 0"),
         ({"epochs": [4, 1]}, "epochs: [4, 1] is not accepted; expected the lower end first"),

@@ -47,15 +47,15 @@ def test_all_selected_tables_are_checked(project):
         ("pathological:2", "pathological:12", "setting two: classes: 12 * at most 10"),
         ("clients: 5", "clients: 400", "setting dir: min: 10 is not accepted; expected at most 4"),
         ("trials: 4}", "trials: 4, space: {nu: [0, 1]}}", "search.space: parameter: nu * one of *"),
-        ("trials: 4}", "trials: 4, space: {mu: [-1, 1]}}", "search.space: mu: -1 * at least 0"),
+        ("trials: 4}", "trials: 4, space: {mu: [-1, 1]}}", "search.space: mu: -1 * a non-negative number"),
         (
             "trials: 4}",
             "trials: 4, space: {mu: [1, 0.5]}}",
             "search.space: mu: [1, 0.5] * the lower end first",
         ),
         ("trials: 4}", "trials: 4, space: {mu: [0, 1]}}", "search.space: mu: 0 * above 0 * logarithmic"),
-        ("trials: 4}", "trials: 4, space: {mu: [.nan, 1]}}", "search.space: mu: nan * at least 0"),
-        ("trials: 4}", "trials: 4, space: {mu: [1, .inf]}}", "search.space: mu: inf * at least 0"),
+        ("trials: 4}", "trials: 4, space: {mu: [.nan, 1]}}", "search.space: mu: nan * a non-negative number"),
+        ("trials: 4}", "trials: 4, space: {mu: [1, .inf]}}", "search.space: mu: inf * a non-negative number"),
         (
             "model: cnn_digits",
             "model: lenet5_bn",
@@ -119,10 +119,10 @@ def test_a_similarity_is_of_two_clients_and_of_what_the_network_has(edit, readin
 
 
 @pytest.mark.parametrize("end", ["1.7", ".nan", ".inf"])
-def test_a_range_of_a_whole_number_ends_in_whole_numbers(edit, end):
+def test_a_range_of_an_integer_ends_in_integers(edit, end):
     edit("- fedavg", "- fedrep")
     edit("trials: 4}", f"trials: 4, space: {{head_epochs: [1, {end}]}}}}")
-    expected = f"search.space: head_epochs: {end.lstrip('.')} is not accepted; expected a whole number"
+    expected = f"search.space: head_epochs: {end.lstrip('.')} is not accepted; expected a positive integer"
     assert expected in message()
 
 
