@@ -284,12 +284,13 @@ def _run(cell: Cell, images: Images, place: str, cold: bool) -> Speed:
 
 
 def _took(work: Callable[[], Any], device: torch.device) -> tuple[float, float]:
-    """Seconds of wall time, and those that count: of the one core at work, whatever else the machine does."""
+    """Seconds of wall time, and those that count: of the one thread at work, whatever else the machine and
+    other threads of the process do."""
     import torch
 
-    wall, core = time.perf_counter(), time.process_time()
+    wall, core = time.perf_counter(), time.thread_time()
     work()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    wall, core = time.perf_counter() - wall, time.process_time() - core
+    wall, core = time.perf_counter() - wall, time.thread_time() - core
     return wall, wall if device.type == "cuda" else core
