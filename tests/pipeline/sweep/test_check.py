@@ -122,8 +122,8 @@ def test_a_similarity_is_of_two_clients_and_of_what_the_network_has(edit, readin
 def test_a_range_of_an_integer_ends_in_integers(edit, end):
     edit("- fedavg", "- fedrep")
     edit("trials: 4}", f"trials: 4, space: {{head_epochs: [1, {end}]}}}}")
-    expected = f"search.space: head_epochs: {end.lstrip('.')} is not accepted; expected a non-negative integer"
-    assert expected in message()
+    given = f"search.space: head_epochs: {end.lstrip('.')}"
+    assert f"{given} is not accepted; expected a non-negative integer" in message()
 
 
 def test_what_cannot_be_set_up_for_whatever_reason_is_one_line(monkeypatch):
