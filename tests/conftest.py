@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +39,11 @@ CONFIG = Config(
 
 SAMPLE = ("fedavg", "fesem", "pfedsim", "spfl")
 """Methods that `sampled` keeps in the fast suite: of averages, of clusters, of layers, of phases."""
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C interrupt, which a shell's background jobs and all that they start ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
