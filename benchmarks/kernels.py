@@ -1,9 +1,10 @@
 """Our kernels beside torch's operations on one thread: a training step of each network, by batch size.
 
 ``python -m benchmarks.kernels``. It made the rules of `pfl.kernels.conv_block` (``usable``, ``FEWEST``) and
-of its C++ file (``by_rows``), and which networks of `pfl.models._resnet` take the kernels. Steps of the
-textbook network (default layout), of torch's operations without the kernels, and of the kernels take turns.
-Figures are medians of CPU time.
+of its C++ file (``by_rows``), which networks of `pfl.models._resnet` take the kernels, and which of their
+convolutions are products of matrices in bfloat16 (``FEW``). Steps of the textbook network (default layout),
+of torch's operations without the kernels, of the kernels, and in bfloat16 with and without those products
+take turns. Figures are medians of CPU time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Annotated
 from unittest.mock import patch
 
@@ -21,8 +23,9 @@ import typer
 from torch import nn
 
 from benchmarks.workload import JsonFile, Workload, run, write
+from pfl.engine.device import computes_in
 from pfl.kernels import conv_block
-from pfl.models import MODELS
+from pfl.models import MODELS, _resnet
 from pfl.models._layers import SingleClientMode
 
 SIDES = {"resnet10": 64, "cnn_digits": 8}
@@ -48,16 +51,21 @@ def main(
 
 
 def measure(name: str, size: int, seconds: float) -> dict[str, float]:
-    """Seconds of a step in CPU time, by kind."""
+    """Seconds of a step in CPU time, by kind; in bfloat16 where this CPU has the instructions."""
     side = SIDES.get(name, 32)
     shape = (1 if name == "cnn_digits" else 3, side, side)
     network = MODELS[name](shape, 10)
     x, y = torch.randn(size, *shape), torch.randint(10, (size,))
     steps = {
         "textbook": _step(network, x, y, single_client=False),
-        "torch alone": _without_kernels(_step(network, x, y, single_client=True)),
+        "torch alone": _with(conv_block, "INSTRUCTIONS", (), _step(network, x, y, single_client=True)),
         "kernels": _step(network, x, y, single_client=True),
     }
+    if computes_in("bf16", torch.device("cpu")):
+        network.bf16 = True
+        steps["bf16"] = _step(network, x, y, single_client=True)
+        if name.startswith("resnet"):
+            steps["bf16, convolutions alone"] = _with(_resnet, "FEW", 0, steps["bf16"])
     times: dict[str, list[float]] = {kind: [] for kind in steps}
     end = time.monotonic() + seconds
     while len(times["kernels"]) < 3 or time.monotonic() < end:
@@ -84,12 +92,12 @@ def _step(network: nn.Module, x: torch.Tensor, y: torch.Tensor, single_client: b
     return step
 
 
-def _without_kernels(step: Callable[[], None]) -> Callable[[], None]:
-    def without() -> None:
-        with patch.object(conv_block, "INSTRUCTIONS", ()):
+def _with(module: ModuleType, name: str, value: object, step: Callable[[], None]) -> Callable[[], None]:
+    def patched() -> None:
+        with patch.object(module, name, value):
             step()
 
-    return without
+    return patched
 
 
 if __name__ == "__main__":

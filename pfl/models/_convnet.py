@@ -83,7 +83,7 @@ class Plan:
 
 
 class Layers(nn.Sequential, SingleClientMode):
-    """The layers of an extractor, blocks of convolution, perhaps batch norm, ReLU and pooling first."""
+    """The layers of an extractor, blocks of convolution, perhaps batch norm, pooling and ReLU first."""
 
     def __init__(self, layers: OrderedDict[str, nn.Module]):
         super().__init__(layers)
@@ -91,7 +91,7 @@ class Layers(nn.Sequential, SingleClientMode):
         self._rest: list[Any] = []
         for layer in layers.values():
             self._rest.append(layer)
-            if isinstance(layer, nn.MaxPool2d):
+            if isinstance(layer, nn.ReLU) and isinstance(self._rest[0], nn.Conv2d):
                 self._blocks.append(self._rest)
                 self._rest = []
         self._wide = any(isinstance(layer, nn.Conv2d) and layer.out_channels > WIDE for layer in self)
@@ -125,8 +125,9 @@ class ConvNet(Network):
             layers[f"conv{i}"] = nn.Conv2d(before, after, plan.kernel)
             if plan.batch_norm:
                 layers[f"bn{i}"] = BatchNorm2d(after)
-            layers[f"conv{i}_relu"] = nn.ReLU()
+            # In this order ReLU has a quarter of the pixels, and the result is the same.
             layers[f"pool{i}"] = nn.MaxPool2d(2)
+            layers[f"conv{i}_relu"] = nn.ReLU()
         layers["flatten"] = nn.Flatten()
         for i, (before, after) in enumerate(pairwise((plan.flat, *plan.hidden)), start=1):
             layers[f"fc{i}"] = nn.Linear(before, after)
