@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 
-FEW = 100  # training samples of all clients together, as in a probe
+FEW = 200  # training samples of all clients together; a probe and a calibration have fewer
 
 
 @dataclass(frozen=True)
