@@ -12,7 +12,7 @@ from typing import Any
 
 from pfl.errors import InvalidInput
 from pfl.files import replacing
-from pipeline.report import ablation, agreement, formats, plots, search, search_plots, tuning, verdict_plots
+from pipeline.report import agreement, formats, plots, search, search_plots, tuning, verdict_plots
 from pipeline.report.amounts import costs, partition_statistics
 from pipeline.report.notices import not_tried, notices, reported
 from pipeline.report.provenance import commands, provenance
@@ -29,8 +29,6 @@ REPORTS = Path("reports/tables")
 CAPTIONS = {
     "side_by_side": "For each method, the published number (a bar; for accuracies in a band of ± 2 points) "
     "and ours (a marker, with its standard deviation).",
-    "gaps": "From neither choice (circle) to both (dot), with the effect of each; the tick is the published "
-    "number.",
     "convergence": "Accuracy by round of the pinned configurations: mean over the seeds, and a band of one "
     "standard deviation.",
     "clients": "Accuracy of every client's own model on its own test set, at the last round: a tick per "
@@ -64,8 +62,6 @@ def write_report(table: str, root: Path) -> Path:
     drawn = plots.draw(summary) | search_plots.draw(summary)
     if summary.compared:
         drawn["side_by_side"] = verdict_plots.side_by_side(summary)
-    if explanation := ablation.explain(whole):
-        drawn["gaps"] = ablation.plot(explanation)
     counted, tested = agreement.tally(whole), agreement.claims(whole)
     ranked = agreement.rankings(summary)
     partitions = _partition_plots(summary, root)
@@ -85,8 +81,6 @@ def write_report(table: str, root: Path) -> Path:
         "findings": findings_of(table, root),
         "captions": CAPTIONS,
         "plots": drawn,
-        "explanation": explanation,
-        "explained": ablation.findings(explanation) if explanation else [],
         "partitions": partitions,
         "statistics": partition_statistics(summary, root),
         "costs": costs(summary),

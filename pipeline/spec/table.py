@@ -39,29 +39,6 @@ class Resources(Strict):
     """GPUs; a fraction lets several trials share one. `auto`: a quarter of a GPU where there is one."""
 
 
-class Choice(Strict):
-    """One of two choices, as the report names it, and why it should matter."""
-
-    label: str
-    """Its name in the report."""
-    why: str = ""
-    """Why it should matter."""
-
-
-class Choices(Strict):
-    """Two choices of which the report says how much of the distance to the published numbers they explain.
-
-    Each of their combinations is a setting.
-    """
-
-    neither: str
-    """The setting that makes neither choice."""
-    alone: dict[str, Choice] = Field(min_length=2, max_length=2)
-    """By the setting that makes this choice and not the other."""
-    both: str
-    """The setting that makes both choices."""
-
-
 class Subset(Strict):
     """A part of a table: some of its settings, rows and seeds; an empty list stands for all."""
 
@@ -111,8 +88,6 @@ class Table(Strict):
     """Where the published numbers are."""
     claims: list[TableClaim] = []
     """The paper's statements about the table, tested on its numbers and on ours."""
-    choices: Choices | None = None
-    """A study of two choices whose combinations are settings."""
     sources: dict[str, str] = {}
     """By key of this file: where the value comes from (the paper, its released code, or our choice)."""
 
@@ -174,10 +149,6 @@ class Table(Strict):
             for setting in departing.settings:
                 if setting not in self.settings:
                     raise unknown_name(f"setting of {departing.id}", setting, self.settings)
-        if self.choices:
-            for setting in (self.choices.neither, *self.choices.alone, self.choices.both):
-                if setting not in self.settings:
-                    raise unknown_name("setting of choices", setting, self.settings)
         return self
 
     @model_validator(mode="after")
