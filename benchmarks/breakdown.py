@@ -57,7 +57,7 @@ def main(
         found["share_of_peak"] = found["flop"] * workload.batch_size / step / peak
         print(
             f"{name}: {1e3 * step:.2f} ms per step of {workload.batch_size} images, "
-            f"{found['flop'] / 1e6:.1f} MFLOP an image, {found['share_of_peak']:.0%} of the peak"
+            f"{found['flop'] / 1e6:.1f} MFLOP per image, {found['share_of_peak']:.0%} of the peak"
         )
         for kind, seconds in sorted(found["parts"].items(), key=lambda part: -part[1]):
             print(f"  {kind:<20} {1e3 * seconds:6.3f} ms  {seconds / step:4.0%}")

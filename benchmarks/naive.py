@@ -1,6 +1,6 @@
 """The textbook loop that federated benchmarks are written as, for comparison: FedAvg, and nothing clever.
 
-A PyTorch module a client, a DataLoader, one client after another, state dicts copied and averaged.
+A PyTorch module per client, a DataLoader, one client after another, state dicts copied and averaged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class NaiveFedAvg:
         model: the global model.
         dataset: the images.
         partition: which of them are whose, for training and for testing.
-        batch_size: images a step, in training and in evaluation.
+        batch_size: images per step, in training and in evaluation.
     """
 
     def __init__(self, model: nn.Module, dataset: Dataset, partition: Partition, batch_size: int):

@@ -24,8 +24,8 @@ FOLDER = Path("reports/engineering/speed")
 ROOM = 1.1  # of an axis, by its highest point
 NAIVE, OURS, THIRD = COLOURS[:3]
 CURVES = {
-    "participants": "participants a round",
-    "clients": "clients, 10 of them a round",
+    "participants": "participants per round",
+    "clients": "clients, 10 of them per round",
     "network": "network",
     "stack": "participants in one stack",
     "threads": "threads of one trial",
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def throughput(figures: Figures) -> Figure:
-    """Samples a second, naive and ours, of local training and of whole rounds."""
+    """Samples per second, naive and ours, of local training and of whole rounds."""
     figure, axes = _panels(2)
     models = figures["models"]
     for panel, part in zip(axes, ("training", "round"), strict=True):
@@ -105,7 +105,7 @@ def memory(figures: Figures) -> Figure:
 
 
 def scaling(figures: Figures) -> Figure:
-    """Seconds per round and peak memory, a panel a quantity; trials side by side in the last."""
+    """Seconds per round and peak memory, a panel per quantity; trials side by side in the last."""
     figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
     *panels, last = figure.subplots(2, 3).flat
     for panel, (name, label) in zip(panels, CURVES.items(), strict=True):

@@ -67,7 +67,7 @@ def measure(workload: Workload, backend: str, threads: int, repeats: int) -> dic
 
 
 def side_by_side(count: int, repeats: int) -> float:
-    """Samples a second of ``count`` trials together, a process and a thread each."""
+    """Samples per second of ``count`` trials together, each in a process of one thread."""
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
         list(pool.map(measure, *zip(*[(BASE, "loop", 1, 1)] * count, strict=True)))  # all are started
         found = pool.map(measure, *zip(*[(BASE, "loop", 1, 2 * repeats)] * count, strict=True))

@@ -91,7 +91,7 @@ def main(
 
 
 def one_trial(workload: Workload) -> dict[str, float]:
-    """Samples a second of one trial on one thread, evaluations and checkpoints included, and their times."""
+    """Samples per second of one trial on one thread, evaluations and checkpoints included, and their times."""
     torch.set_num_threads(1)
     spent = {"evaluation": 0.0, "checkpoints": 0.0}
 
@@ -175,7 +175,7 @@ def of_products(cores: int) -> float:
 
 
 def products(seconds: float) -> float:
-    """Products of square matrices a second, on one thread, for so many seconds."""
+    """Products of square matrices per second, on one thread, for so many seconds."""
     torch.set_num_threads(1)
     matrix, count, began = torch.randn(512, 512), 0, time.perf_counter()
     while time.perf_counter() - began < seconds:

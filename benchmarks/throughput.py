@@ -33,7 +33,7 @@ def main(
     clients: Annotated[int, typer.Option(help="Number of clients.")] = DEFAULT.clients,
     participation: Annotated[float, typer.Option(help="Share of the clients in a round.")] = 0.1,
     epochs: Annotated[int, typer.Option(help="Local epochs.")] = DEFAULT.epochs,
-    batch_size: Annotated[int, typer.Option(help="Images a step.")] = DEFAULT.batch_size,
+    batch_size: Annotated[int, typer.Option(help="Images per step.")] = DEFAULT.batch_size,
     repeats: Repeats = 5,
     backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
     device: Device = "cpu",
@@ -81,7 +81,7 @@ def main(
 
 
 def measure(workload: Workload, repeats: int, backend: str, device: str, threads: int) -> dict[str, Any]:
-    """Samples a second of ``repeats`` rounds.
+    """Samples per second of ``repeats`` rounds.
 
     Returns:
         For ``training`` (local training alone) and ``round`` (aggregation and an evaluation of every client
@@ -89,7 +89,7 @@ def measure(workload: Workload, repeats: int, backend: str, device: str, threads
         ``peak_flop_per_second`` of the core, and ``share_of_peak``, that of the engine's local training.
     """
     torch.set_num_threads(threads)
-    simulation = workload.simulation(device, backend)
+    simulation = workload.simulation(device, backend, moments=("post_aggregation",))
     network = copy.deepcopy(simulation.program.net).to(resolve_device(device))
     network.bf16 = False  # the textbook loop is in float32 whatever ours is in
     naive = NaiveFedAvg(network, workload.data, workload.split, workload.batch_size)
@@ -116,7 +116,7 @@ def measure(workload: Workload, repeats: int, backend: str, device: str, threads
 
 
 def naive_round(naive: NaiveFedAvg, participants: list[int], workload: Workload) -> dict[str, float]:
-    """Samples a second of a round of the naive loop, without and with aggregation and evaluation."""
+    """Samples per second of a round of the naive loop, without and with aggregation and evaluation."""
     found: list[Any] = []
     trained = timed(lambda: found.extend(naive.train(participants, workload.epochs, workload.lr)))
     samples, states = found

@@ -1,4 +1,4 @@
-"""The networks, one a file. `MODELS` maps a network's name to the function that builds it."""
+"""The networks, one per file. `MODELS` maps a network's name to the function that builds it."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
 
     Args:
         resources: of one trial.
-        watch: called several times a second, and once after the last trial.
+        watch: called several times per second, and once after the last trial.
 
     Raises:
         InvalidInput: the cluster at RAY_ADDRESS is not fit for it or has ended trials, no node has what a

@@ -86,7 +86,7 @@ class SchedulerSearcher(Searcher):
 
 
 class Clock(tune.Callback):
-    """Calls ``tick`` after every step of Tune's loop, several times a second."""
+    """Calls ``tick`` after every step of Tune's loop, several times per second."""
 
     def __init__(self, tick: Callable[[], None]):
         self._tick = tick

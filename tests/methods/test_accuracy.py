@@ -1,4 +1,4 @@
-"""On handwritten digits with two classes a client, personalised methods beat FedAvg."""
+"""On handwritten digits with two classes per client, personalised methods beat FedAvg."""
 
 from typing import Any
 

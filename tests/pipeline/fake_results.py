@@ -184,7 +184,7 @@ def fake_results(
     table: str = "fake",
     published: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The results of a table whose cells are all done; ``search`` trials a cell."""
+    """The results of a table whose cells are all done; ``search`` trials per cell."""
     chosen = [*list(METHODS)[: methods - 1], "pfedsim"]
     rng = np.random.default_rng(7)
     cells = []
