@@ -91,7 +91,7 @@ def main(
 
 
 def one_trial(workload: Workload) -> dict[str, float]:
-    """Samples per second of one trial on one thread, evaluations and checkpoints included, and their times."""
+    """Samples per second of one trial on one thread, with evaluations and checkpoints, and their times."""
     torch.set_num_threads(1)
     spent = {"evaluation": 0.0, "checkpoints": 0.0}
 
