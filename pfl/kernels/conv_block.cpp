@@ -501,14 +501,21 @@ int lanes() { return LANES; }
 // Images (n, channels, height, width) to bundles (bundles, channels, pixels, LANES), and back.
 void pack(const real* images, real* bundles, int n, int channels, int height, int width) {
     const int pixels = height * width;
-    for (int first = 0; first < n; first += LANES)
-        for (int c = 0; c < channels; c++, bundles += plane(height, width))
-            for (int p = 0; p < pixels; p += 64)
-                for (int i = 0; i < LANES; i++) {
-                    const real* from = images + (size(first + i) * channels + c) * pixels;
-                    for (int q = p; q < std::min(p + 64, pixels); q++)
-                        bundles[q * LANES + i] = first + i < n ? from[q] : 0;
+    for (int first = 0; first < (n + LANES - 1) / LANES * LANES; first += V)
+        for (int c = 0; c < channels; c++) {
+            const real* from = images + (size(first) * channels + c) * pixels;
+            real* to = bundles + (size(first / LANES) * channels + c) * plane(height, width) + first % LANES;
+            for (int p = 0; p < pixels; p += V) {
+                const int some = std::min(V, pixels - p);
+                vec v[V] = {};
+                for (int i = 0; i < std::min(V, n - first); i++) {
+                    const real* row = from + size(i) * channels * pixels + p;
+                    some < V ? (void)std::memcpy(v + i, row, some * sizeof(real)) : (void)(v[i] = load(row));
                 }
+                transpose(v);
+                for (int j = 0; j < some; j++) store(to + (p + j) * LANES, v[j]);
+            }
+        }
 }
 void unpack(const real* bundles, real* images, int n, int channels, int height, int width) {
     const int pixels = height * width;
