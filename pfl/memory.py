@@ -1,7 +1,8 @@
-"""Memory of this process: its peak, and whether it did not suffice."""
+"""Memory of this process: its peak, what it keeps for later, and whether it did not suffice."""
 
 from __future__ import annotations
 
+import ctypes
 import re
 import resource
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 from pfl.lazy import torch
 
 STATUS = Path("/proc/self/status")
+
+KEPT = 32 << 20  # bytes; glibc takes no more as the size from which on memory is mapped by itself
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
 
 
 def peak() -> int:
@@ -18,6 +22,18 @@ def peak() -> int:
         (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", STATUS.read_text())
         return int(kilobytes) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def keep_freed() -> None:
+    """Let this process keep up to `KEPT` bytes that it has freed, where the C library is glibc.
+
+    A training step frees what the next one allocates. By default pages of large tensors go back to the
+    kernel in between, which takes 10 to 15 % of a step of cnn4 or ResNet-8.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, KEPT)
+        mallopt(_MMAP_THRESHOLD, KEPT)
 
 
 def ran_out(error: BaseException) -> bool:

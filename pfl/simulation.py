@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pfl import memory
 from pfl.analysis.measures import similarities
 from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
@@ -130,6 +131,7 @@ def make_simulation(
     if measure is None and configs[0].observe == "similarities":
         measure = similarities
     network = partial(build, configs[0].model)
+    memory.keep_freed()
     return Simulation(configs, methods, network, federation, seeds, backend, measure, moments)
 
 
