@@ -52,14 +52,14 @@ def main(
     print(f"one core's peak: {peak / 1e9:.0f} GFLOP/s in a matrix product")
     models = {}
     for name in model or ("lenet5_bn", "cnn4", "resnet8"):
-        models[name] = found = measure(dataclasses.replace(workload, model=name), repeats)
-        step = found["step_seconds"]
-        found["share_of_peak"] = found["flop"] * workload.batch_size / step / peak
+        models[name] = measured = measure(dataclasses.replace(workload, model=name), repeats)
+        step = measured["step_seconds"]
+        measured["share_of_peak"] = measured["flop"] * workload.batch_size / step / peak
         print(
             f"{name}: {1e3 * step:.2f} ms per step of {workload.batch_size} images, "
-            f"{found['flop'] / 1e6:.1f} MFLOP per image, {found['share_of_peak']:.0%} of the peak"
+            f"{measured['flop'] / 1e6:.1f} MFLOP per image, {measured['share_of_peak']:.0%} of the peak"
         )
-        for kind, seconds in sorted(found["parts"].items(), key=lambda part: -part[1]):
+        for kind, seconds in sorted(measured["parts"].items(), key=lambda part: -part[1]):
             print(f"  {kind:<20} {1e3 * seconds:6.3f} ms  {seconds / step:4.0%}")
     cost = round_cost(repeats)
     print(f"a round of 10 of 100 clients and 5 epochs, all evaluated: {cost:.2f} times its training")

@@ -75,7 +75,7 @@ def pfedsim_table4(
         datasets: those present, by name; others are left out.
         options: of our rule, beside alpha.
     """
-    found = []
+    comparisons = []
     for cell in (cell for cell in cells if cell.table == "4" and our_name(cell) in datasets):
         name = our_name(cell)
         dataset = datasets[name]
@@ -83,19 +83,19 @@ def pfedsim_table4(
             alpha = cell.partition_arg.removeprefix("alpha=")
             setting = f"Dir({alpha}), {cell.clients} clients"
             sizes = [s["size"] for s in _over_seeds(f"dirichlet:{alpha},{options}", dataset, cell, seeds)]
-            found += [
+            comparisons += [
                 Comparison(name, setting, SIZE, cell.mean, [size["mean"] for size in sizes]),
                 Comparison(name, setting, SPREAD, cell.std, [size["std"] for size in sizes]),
             ]
         elif cell.metric == "samples_total":
-            found.append(
+            comparisons.append(
                 Comparison(name, "train and test merged", "samples", cell.mean, [len(dataset.labels)])
             )
         else:
-            found.append(
+            comparisons.append(
                 Comparison(name, "train and test merged", "classes", cell.mean, [len(dataset.classes)])
             )
-    return found
+    return comparisons
 
 
 def spfl_table5(
@@ -114,15 +114,15 @@ def spfl_table5(
         for cell in cells
         if cell.table == "5" and cell.metric in _PARTS and our_name(cell) in datasets
     }
-    found = []
+    comparisons = []
     for cell in distinct.values():
         name, (rule, kind), (part, quantity) = our_name(cell), _RULES[cell.partition], _PARTS[cell.metric]
         classes = cell.partition_arg.removeprefix("classes=")
         drawn = _over_seeds(f"{rule}:{classes},test=0.2", datasets[name], cell, seeds)
         ours = [statistics[part] / statistics["clients"] for statistics in drawn]
         setting = f"{classes} classes, {kind}, {cell.clients} clients"
-        found.append(Comparison(name, setting, quantity, cell.mean, ours))
-    return found
+        comparisons.append(Comparison(name, setting, quantity, cell.mean, ours))
+    return comparisons
 
 
 def our_name(cell: Published) -> str:

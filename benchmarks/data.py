@@ -140,7 +140,7 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
             "pfedsim": _absent(printed["pfedsim"], "4", datasets),
             "spfl": _absent(printed["spfl"], "5", datasets),
         },
-        "loads": [_load(found, repeats) for found in datasets.values()],
+        "loads": [_load(dataset, repeats) for dataset in datasets.values()],
         "captions": _captions(len(seeds), repeats, compared["spfl"]),
         "absent": [name for name in DATASETS if name not in datasets],
         "provenance": _provenance(datasets, code),
@@ -196,8 +196,8 @@ def _rules() -> list[dict[str, str]]:
 
 
 def _columns(partition: Partition, dataset: Dataset) -> dict[str, str]:
-    found = partition.statistics(dataset.labels, len(dataset.classes))
-    return statistics_columns({"spec": partition.spec, "notes": partition.notes, **found})
+    described = partition.statistics(dataset.labels, len(dataset.classes))
+    return statistics_columns({"spec": partition.spec, "notes": partition.notes, **described})
 
 
 def _figures(columns: Mapping[str, str]) -> dict[str, str]:
@@ -245,7 +245,7 @@ def _load(dataset: Dataset, repeats: int) -> dict[str, str]:
 
 def _captions(seeds: int, repeats: int, spfl: Sequence[Comparison]) -> dict[str, str]:
     sizes = "Where classes differ in size, ours depend on which are drawn."
-    if all(found.mean // 100 * 100 == found.printed for found in spfl):
+    if all(comparison.mean // 100 * 100 == comparison.printed for comparison in spfl):
         sizes += " Every printed figure is ours cut to whole hundreds."
     return {
         "partitions": "Samples are training and test samples together. Label cosine: mean over pairs of "

@@ -35,9 +35,9 @@ def main() -> None:
         seconds = time.perf_counter() - began
         faults = []
         for name, fault in FAULTS.items():
-            found = measured(fault, whole, prepared, folder / name)
-            faults.append({"fault": fault.title, **found})
-            print(f"{fault.title}: {found}", flush=True)
+            outcome = measured(fault, whole, prepared, folder / name)
+            faults.append({"fault": fault.title, **outcome})
+            print(f"{fault.title}: {outcome}", flush=True)
         trials = [row["measured"]["wall_seconds"] for row in whole.rows()]
     table = YAML(typ="safe").load(TABLE)
     workload = Workload(

@@ -135,10 +135,10 @@ def measure(
     rates = [naive_round(naive, participants, workload)["training"] for _ in range(repeats + 1)][1:]
     usual = statistics.median(rates)
     say(f"{name}, naive: {usual:,.0f} samples/s")
-    found: dict[str, Any] = {"naive": rates}
+    results: dict[str, Any] = {"naive": rates}
     for precision, peak in peaks.items():
         own = dataclasses.replace(workload, precision=precision)
-        of_precision = found[precision] = {}
+        of_precision = results[precision] = {}
         for trials, seeds in stacks:
             stack = own.simulation(str(device), "stacked", range(seeds), trials)
             here = of_precision[f"{trials} trials x {seeds} seeds"] = rounds_of(stack, repeats)
@@ -154,7 +154,7 @@ def measure(
         of_precision["layouts"] = layouts(own, device)
         milliseconds = ", ".join(f"{key} {1e3 * s:.2f} ms" for key, s in of_precision["layouts"].items())
         say(f"  a step of one plain network, {workload.batch_size} images: {milliseconds}")
-    return found
+    return results
 
 
 def rounds_of(simulation: Simulation, repeats: int) -> dict[str, Any]:
@@ -173,9 +173,9 @@ def rounds_of(simulation: Simulation, repeats: int) -> dict[str, Any]:
     return {"samples_per_second": rates, "bytes": peak_memory(device)}
 
 
-def tell(say: Callable[[str], None], what: str, found: dict[str, Any], naive: float) -> None:
-    rate = statistics.median(found["samples_per_second"])
-    say(f"{what}: {rate:,.0f} samples/s, {rate / naive:.1f} times naive, {found['bytes'] / 1e6:,.0f} MB")
+def tell(say: Callable[[str], None], what: str, result: dict[str, Any], naive: float) -> None:
+    rate = statistics.median(result["samples_per_second"])
+    say(f"{what}: {rate:,.0f} samples/s, {rate / naive:.1f} times naive, {result['bytes'] / 1e6:,.0f} MB")
 
 
 def profiled(simulation: Simulation, say: Callable[[str], None]) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def profiled(simulation: Simulation, say: Callable[[str], None]) -> dict[str, An
 
 def layouts(workload: Workload, device: torch.device) -> dict[str, float]:
     """Seconds of a training step of one plain network by the layout of its images; the best of a few."""
-    found = {}
+    seconds = {}
     for name, layout in (("contiguous", torch.contiguous_format), ("channels last", torch.channels_last)):
         net = MODELS[workload.model](workload.data.shape, len(workload.data.classes))
         net = net.to(device).to(memory_format=layout)
@@ -214,8 +214,8 @@ def layouts(workload: Workload, device: torch.device) -> dict[str, float]:
         y = torch.zeros(workload.batch_size, dtype=torch.int64, device=device)
         with numerics(workload.precision):
             step = lambda net=net, x=x, y=y: F.cross_entropy(net(x), y).backward()  # noqa: E731
-            found[name] = min(timed(step) for _ in range(20))
-    return found
+            seconds[name] = min(timed(step) for _ in range(20))
+    return seconds
 
 
 def cell_seconds(cell: Workload, seeds: int, device: str) -> float:

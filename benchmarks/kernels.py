@@ -40,14 +40,14 @@ def main(
 ) -> None:
     """Print milliseconds of a step, and how many times as fast as the textbook network it is."""
     torch.set_num_threads(1)
-    found: dict[str, dict[int, dict[str, float]]] = {}
+    models: dict[str, dict[int, dict[str, float]]] = {}
     for name in model or ("lenet5_bn", "lenet4", "spfl_cnn", "cnn4", "resnet8", "resnet8_cifar", "resnet10"):
         for size in batch_size or (2, 4, 8, 10, 16, 20, 32, 50, 64):
-            found.setdefault(name, {})[size] = times = measure(name, size, seconds)
+            models.setdefault(name, {})[size] = times = measure(name, size, seconds)
             textbook = times["textbook"]
             parts = (f"{kind} {1e3 * t:.2f} ms ({textbook / t:.2f}x)" for kind, t in times.items())
             print(f"{name}, {size} images: {', '.join(parts)}", flush=True)
-    write(json_file, Workload(), {"models": found})
+    write(json_file, Workload(), {"models": models})
 
 
 def measure(name: str, size: int, seconds: float) -> dict[str, float]:

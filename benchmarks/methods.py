@@ -31,10 +31,10 @@ def main(
     workload.simulation().advance()
     methods: dict[str, dict[str, Any]] = {}
     for name in method or METHODS:
-        methods[name] = found = measure(dataclasses.replace(workload, method=name), rounds)
+        methods[name] = cost = measure(dataclasses.replace(workload, method=name), rounds)
         print(
-            f"{name:<14} {found['seconds']:7.2f} s a round, {found['relative']:5.2f} times fedavg, "
-            f"{found['relative_by_sample']:5.2f} times a training sample"
+            f"{name:<14} {cost['seconds']:7.2f} s per round, {cost['relative']:5.2f} times fedavg, "
+            f"{cost['relative_by_sample']:5.2f} times per training sample"
         )
     write(json_file, workload, {"methods": methods})
 

@@ -58,7 +58,7 @@ def throughput(figures: Figures) -> Figure:
     figure, axes = _panels(2)
     models = figures["models"]
     for panel, part in zip(axes, ("training", "round"), strict=True):
-        rates = {who: [median(found[part][who]) for found in models.values()] for who in ("naive", "engine")}
+        rates = {who: [median(model[part][who]) for model in models.values()] for who in ("naive", "engine")}
         _bars(panel, list(models), rates["naive"], rates["engine"])
         panel.set_title({"training": "Local training", "round": "With aggregation and evaluation"}[part])
         panel.set_ylabel("training samples per second")
@@ -70,8 +70,8 @@ def breakdown(figures: Figures) -> Figure:
     """Shares of a step by kind of operation."""
     models = figures["models"]
     shares = {
-        name: {kind: 100 * seconds / found["step_seconds"] for kind, seconds in found["parts"].items()}
-        for name, found in models.items()
+        name: {kind: 100 * seconds / model["step_seconds"] for kind, seconds in model["parts"].items()}
+        for name, model in models.items()
     }
     return _stacked(shares, "per cent of a step")
 
@@ -96,7 +96,7 @@ def memory(figures: Figures) -> Figure:
     """Peak memory of a trial, naive and ours."""
     figure, (panel,) = _panels(1)
     models = figures["models"]
-    megabytes = {who: [found[who] / 1e6 for found in models.values()] for who in ("naive", "engine")}
+    megabytes = {who: [model[who] / 1e6 for model in models.values()] for who in ("naive", "engine")}
     _bars(panel, list(models), megabytes["naive"], megabytes["engine"])
     panel.axhline(figures["import_torch"] / 1e6, color=THIRD, label="import torch")
     panel.set_ylabel("peak MB")
@@ -135,11 +135,11 @@ def scaling(figures: Figures) -> Figure:
 
 def methods(figures: Figures) -> Figure:
     """Each method's cost by FedAvg's, of a round and of a training sample."""
-    found = dict(sorted(figures["methods"].items(), key=lambda item: item[1]["relative"]))
-    figure, axes = _panels(2, 0.8 + 0.2 * len(found))
+    methods = dict(sorted(figures["methods"].items(), key=lambda item: item[1]["relative"]))
+    figure, axes = _panels(2, 0.8 + 0.2 * len(methods))
     titles = {"relative": "A round", "relative_by_sample": "A training sample"}
     for panel, (name, title) in zip(axes, titles.items(), strict=True):
-        panel.barh(list(found), [one[name] for one in found.values()], color=OURS)
+        panel.barh(list(methods), [one[name] for one in methods.values()], color=OURS)
         panel.axvline(1, color=NAIVE)
         panel.set_title(title)
         panel.set_xlabel("times FedAvg's")

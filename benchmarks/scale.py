@@ -101,11 +101,11 @@ def main() -> None:
     """Measure every federation, print seconds and megabytes, and write the report."""
     runs = []
     for scale in FEDERATIONS:
-        found = alone(measure, scale)
-        runs.append({**asdict(scale), **found})
+        cost = alone(measure, scale)
+        runs.append({**asdict(scale), **cost})
         print(
-            f"{scale.method}, {scale.model}, {scale.clients:,} clients: {found['seconds']:.3f} s a round, "
-            f"evaluation {found['evaluation_cpu_seconds']:.1f} s, {found['peak_memory_bytes'] / 1e6:.0f} MB"
+            f"{scale.method}, {scale.model}, {scale.clients:,} clients: {cost['seconds']:.3f} s per round, "
+            f"evaluation {cost['evaluation_cpu_seconds']:.1f} s, {cost['peak_memory_bytes'] / 1e6:.0f} MB"
         )
     write(FOLDER / "scale.json", Workload(), {"import_torch": alone(imported), "runs": runs})
     draw()

@@ -33,10 +33,12 @@ def main(repeats: Repeats = 3, json_file: JsonFile = None) -> None:
     def curve(name: str, points: dict[Any, tuple[Workload, str, int]]) -> None:
         figures[name] = []
         for at, point in points.items():
-            found = alone(measure, *point, repeats)
-            figures[name].append({"at": at, **found})
-            rate, megabytes = found["samples_per_second"], found["peak_memory_bytes"] / 1e6
-            print(f"{name} {at}: {found['seconds']:.3f} s a round, {rate:,.0f} samples/s, {megabytes:.0f} MB")
+            cost = alone(measure, *point, repeats)
+            figures[name].append({"at": at, **cost})
+            rate, megabytes = cost["samples_per_second"], cost["peak_memory_bytes"] / 1e6
+            print(
+                f"{name} {at}: {cost['seconds']:.3f} s per round, {rate:,.0f} samples/s, {megabytes:.0f} MB"
+            )
 
     curve("participants", {n: (replace(BASE, participation=n / 100), "loop", 1) for n in PARTICIPANTS})
     curve("clients", {n: (replace(BASE, clients=n, participation=10 / n), "loop", 1) for n in CLIENTS})
@@ -70,8 +72,8 @@ def side_by_side(count: int, repeats: int) -> float:
     """Samples per second of ``count`` trials together, each in a process of one thread."""
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
         list(pool.map(measure, *zip(*[(BASE, "loop", 1, 1)] * count, strict=True)))  # all are started
-        found = pool.map(measure, *zip(*[(BASE, "loop", 1, 2 * repeats)] * count, strict=True))
-        return sum(one["samples_per_second"] for one in found)
+        runs = pool.map(measure, *zip(*[(BASE, "loop", 1, 2 * repeats)] * count, strict=True))
+        return sum(one["samples_per_second"] for one in runs)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import typer
 
 from benchmarks.workload import JsonFile, Workload, run, timed, write
 from pfl.config import Execution
-from pfl.engine import checkpoint, simulation
+from pfl.engine import checkpoint, seed_run
 from pipeline.spec.search import Search
 from pipeline.sweep.search import Study
 
@@ -97,21 +97,21 @@ def one_trial(workload: Workload) -> dict[str, float]:
 
     def watched(part: str, work: Callable[..., Any]) -> Callable[..., Any]:
         def timing(*arguments: Any) -> Any:
-            found: list[Any] = []
-            spent[part] += timed(lambda: found.append(work(*arguments)))
-            return found[0]
+            result: list[Any] = []
+            spent[part] += timed(lambda: result.append(work(*arguments)))
+            return result[0]
 
         return timing
 
     trial = workload.simulation()
-    before = (simulation.evaluate, checkpoint.save)
-    simulation.evaluate = watched("evaluation", simulation.evaluate)
+    before = (seed_run.evaluate, checkpoint.save)
+    seed_run.evaluate = watched("evaluation", seed_run.evaluate)
     checkpoint.save = watched("checkpoints", checkpoint.save)
     try:
         with tempfile.TemporaryDirectory() as folder:
             seconds = timed(lambda: trial.run(Execution(checkpoint_dir=folder)))
     finally:
-        simulation.evaluate, checkpoint.save = before
+        seed_run.evaluate, checkpoint.save = before
     optuna = timed(lambda: _search(workload))
     return {
         "samples_per_second": trial.samples / seconds,

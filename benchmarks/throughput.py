@@ -117,9 +117,9 @@ def measure(workload: Workload, repeats: int, backend: str, device: str, threads
 
 def naive_round(naive: NaiveFedAvg, participants: list[int], workload: Workload) -> dict[str, float]:
     """Samples per second of a round of the naive loop, without and with aggregation and evaluation."""
-    found: list[Any] = []
-    trained = timed(lambda: found.extend(naive.train(participants, workload.epochs, workload.lr)))
-    samples, states = found
+    result: list[Any] = []
+    trained = timed(lambda: result.extend(naive.train(participants, workload.epochs, workload.lr)))
+    samples, states = result
     rest = timed(lambda: (naive.aggregate(participants, states), naive.evaluate()))
     return {"training": samples / trained, "round": samples / (trained + rest)}
 

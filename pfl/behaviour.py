@@ -150,9 +150,9 @@ def probe(config: Config, shape: Shape, classes: int) -> Values:
     return finite | {f"default {name}": value for name, value in _defaults(config.method).items()}
 
 
-def agree(known: Values, found: Values) -> bool:
-    """Whether all ``known`` values are among those ``found``; what is found besides does not count."""
-    return all(name in found and _close(value, found[name]) for name, value in known.items())
+def agree(known: Values, values: Values) -> bool:
+    """Whether all ``known`` values are among ``values``; others among these do not count."""
+    return all(name in values and _close(value, values[name]) for name, value in known.items())
 
 
 def name_of(question: str, values: Values) -> str:
@@ -171,13 +171,13 @@ def known() -> dict[str, dict[str, Values]]:
     return dict(json.loads(KNOWN.read_text(encoding="utf-8"))) if KNOWN.exists() else {}
 
 
-def add_known(found: Sequence[Behaviour]) -> int:
-    """Add to `KNOWN` what is new among ``found``; how many those are."""
+def add_known(behaviours: Sequence[Behaviour]) -> int:
+    """Add to `KNOWN` what is new among ``behaviours``; how many those are."""
     from pfl.files import write_text
 
     content = {question: dict(names) for question, names in known().items()}
     before = sum(map(len, content.values()))
-    for one in found:
+    for one in behaviours:
         content.setdefault(one.question, {}).setdefault(one.name, one.values)
     lines = []
     for question, names in sorted(content.items()):
@@ -278,8 +278,10 @@ def _simulated(config: Config, scale: Scale, shape: Shape, classes: int) -> Valu
     for moment in metrics.moments:
         values[f"{moment} loss at first"] = first.moments[moment].loss
         values |= {f"{moment} {name}": value for name, value in vars(end.moments[moment]).items()}
-        for group, found in end.groups.items():
-            values |= {f"{moment} {name} of {group}": value for name, value in vars(found[moment]).items()}
+        for group, accuracies in end.groups.items():
+            values |= {
+                f"{moment} {name} of {group}": value for name, value in vars(accuracies[moment]).items()
+            }
     for measure, matrix in (metrics.similarities or {}).items():
         values[f"similarity {measure}"] = sum(
             (place + 1) * value for place, value in enumerate(value for row in matrix for value in row)
@@ -354,8 +356,8 @@ def _named(question: str, values: Values, here: Mapping[str, Values]) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {"names": dict(found["names"]), "codes": dict(found["codes"])}
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {"names": dict(content["names"]), "codes": dict(content["codes"])}
     return {"names": {}, "codes": {}}
 
 

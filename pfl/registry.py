@@ -70,8 +70,8 @@ class Registry(Mapping[str, T]):
             return self._pick(importlib.import_module(f"{self.package}.{name}"))
         if name in self._points:
             try:
-                found = self._points[name].load()
-                return self._pick(found) if isinstance(found, ModuleType) else found
+                component = self._points[name].load()
+                return self._pick(component) if isinstance(component, ModuleType) else component
             except Exception as error:  # whatever the import of somebody else's package raises
                 point, why = self._points[name].value, f"{type(error).__name__}: {error}"
                 raise InvalidInput(

@@ -100,20 +100,20 @@ def _as_recorded(path: Path) -> str:
 def _files() -> list[Path]:
     """The simulator's that numbers come from, sorted."""
     shows = [ROOT / name for name in SHOWS]
-    found = (path for path in ROOT.rglob("*") if path.suffix in (".py", ".cpp"))
-    return sorted(path for path in found if not any(path.is_relative_to(one) for one in shows))
+    code = (path for path in ROOT.rglob("*") if path.suffix in (".py", ".cpp"))
+    return sorted(path for path in code if not any(path.is_relative_to(one) for one in shows))
 
 
 @cache
 def code_of(method: str, model: str) -> Code:
     """The code that decides the numbers of a method with a network."""
     files = _reached(["pfl.behaviour", METHODS.module(method), MODELS.module(model)])
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in files:
-        found.update(path.name.encode() + b"\0" + _meaning(path) + b"\0")
+        digest.update(path.name.encode() + b"\0" + _meaning(path) + b"\0")
     for library in LIBRARIES:
-        found.update(f"{library} {importlib.metadata.version(library)}\0".encode())
-    return Code(found.hexdigest(), edited=any(path.stat().st_mtime > _BEGAN for path in files))
+        digest.update(f"{library} {importlib.metadata.version(library)}\0".encode())
+    return Code(digest.hexdigest(), edited=any(path.stat().st_mtime > _BEGAN for path in files))
 
 
 @cache
@@ -132,11 +132,11 @@ def plugins_of(method: str, model: str) -> tuple[Plugin, ...]:
 
 def digest_of(files: Sequence[Path]) -> str:
     """SHA-256 of files and of their names."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in files:
         where = path.relative_to(ROOT.parent) if path.is_relative_to(ROOT) else path.name
-        found.update(str(where).encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
+        digest.update(str(where).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _meaning(path: Path) -> bytes:

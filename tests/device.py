@@ -73,8 +73,10 @@ class Device:
 
         def replay() -> None:
             self.replays += 1
-            for func, args, kwargs, found in recorded:
-                for place, value in zip(tree_leaves(found), tree_leaves(func(*args, **kwargs)), strict=True):
+            for func, args, kwargs, outputs in recorded:
+                for place, value in zip(
+                    tree_leaves(outputs), tree_leaves(func(*args, **kwargs)), strict=True
+                ):
                     if isinstance(place, Tensor) and not _share_memory(place, value):
                         place.copy_(value)
 
@@ -148,13 +150,13 @@ class _Operations(TorchDispatchMode):
         held, named = tree_map(_held, args), tree_map(_held, kwargs)
         if self.device.recording is not None:
             self.device.remember(tree_leaves((held, named)))
-        found = func(*held, **named)
+        outputs = func(*held, **named)
         if self.device.recording is not None:
-            self.device.recording.append((func, held, named, found))
+            self.device.recording.append((func, held, named, outputs))
         if not gives:
-            return found
-        found = tree_map(lambda value: OnDevice(value) if isinstance(value, Tensor) else value, found)
-        return return_and_correct_aliasing(func, args, kwargs, found) if theirs else found
+            return outputs
+        outputs = tree_map(lambda value: OnDevice(value) if isinstance(value, Tensor) else value, outputs)
+        return return_and_correct_aliasing(func, args, kwargs, outputs) if theirs else outputs
 
     def _mind(self, func: Any, args: Sequence[Any], theirs: bool, gives: bool) -> None:
         """Count where the host waits: something is brought to it, read, or indexed by a mask. What is

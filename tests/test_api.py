@@ -150,9 +150,9 @@ def test_an_unknown_name_is_an_attribute_error():
     ["pfl", "pfl.api", "pfl.config", "pfl.data.resize", "pfl.data.samples", "pfl.errors", "pfl.rounding"],
 )
 def test_the_examples_of_the_docstrings_give_what_they_say(module):
-    found = doctest.testmod(importlib.import_module(module), extraglobs={"pfl": pfl})
-    assert found.attempted > 0
-    assert found.failed == 0
+    outcome = doctest.testmod(importlib.import_module(module), extraglobs={"pfl": pfl})
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
 
 
 def test_importing_the_package_and_its_command_line_imports_no_torch():

@@ -131,9 +131,9 @@ def test_an_edit_of_a_plugin_or_of_what_it_imports_renames_what_uses_it(tmp_path
     def changed() -> set[str]:
         path = (ROOT, method, network, tmp_path)
         now = names(pairs, tmp_path / "cache", *path)
-        found = {pair for pair in pairs if now[pair] != last.get(pair)}
+        moved = {pair for pair in pairs if now[pair] != last.get(pair)}
         last.update(now)
-        return found
+        return moved
 
     last: dict[str, str] = {}
     assert changed() == set(pairs)

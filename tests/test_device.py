@@ -18,9 +18,9 @@ def test_it_computes_what_the_host_does():
         return torch.vmap(torch.func.grad(loss))(weight.to(device), x.to(device))
 
     with emulated():
-        found = gradients(DEVICE)
-        assert found.device == DEVICE
-        assert found.tolist() == gradients("cpu").tolist()
+        on_device = gradients(DEVICE)
+        assert on_device.device == DEVICE
+        assert on_device.tolist() == gradients("cpu").tolist()
 
 
 def test_its_tensors_do_not_mix_with_the_host_s():

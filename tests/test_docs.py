@@ -40,7 +40,7 @@ def blocks(document: Path, language: str) -> list[str]:
 
 def commands(*programs: str) -> list[Any]:
     """Every command line of ``programs`` in the documents."""
-    found = []
+    cases = []
     for document in DOCUMENTS:
         lines = "".join(blocks(document, "sh")).splitlines()
         parts = [
@@ -48,8 +48,8 @@ def commands(*programs: str) -> list[Any]:
         ]
         bare = [ENVIRONMENT.sub("", part) for part in parts]
         said = [line for line in bare if line.startswith(tuple(f"{program} " for program in programs))]
-        found += [pytest.param(line, id=f"{document.name}: {line}") for line in said]
-    return found
+        cases += [pytest.param(line, id=f"{document.name}: {line}") for line in said]
+    return cases
 
 
 @cache

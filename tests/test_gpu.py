@@ -51,8 +51,8 @@ def test_the_gpu_agrees_with_the_cpu_in_both_backends(method, dataset, partition
     config = dataclasses.replace(CONFIG, method=method)
     (expected,) = run(config, dataset, partition, Execution(device="cpu", backend="loop"))
     for backend in ("loop", "stacked"):
-        (found,) = run(config, dataset, partition, Execution(device="cuda", backend=backend))
-        for ours, theirs in zip(found["rounds"], expected["rounds"], strict=True):
+        (result,) = run(config, dataset, partition, Execution(device="cuda", backend=backend))
+        for ours, theirs in zip(result["rounds"], expected["rounds"], strict=True):
             assert ours["post_aggregation"] == pytest.approx(theirs["post_aggregation"], abs=1e-9)
 
 
@@ -138,8 +138,8 @@ def test_float32_matrix_products_are_tf32_where_asked_for(precision):
 def test_float32_training_is_that_of_the_cpu_to_rounding(backend, dataset, partition):
     config = dataclasses.replace(FAST, rounds=1)
     (expected,) = run(config, dataset, partition, Execution(device="cpu"))
-    (found,) = run(config, dataset, partition, Execution(device="cuda", backend=backend))
-    assert train_losses(found) == pytest.approx(train_losses(expected), rel=1e-3)
+    (result,) = run(config, dataset, partition, Execution(device="cuda", backend=backend))
+    assert train_losses(result) == pytest.approx(train_losses(expected), rel=1e-3)
 
 
 @both_backends
@@ -149,10 +149,10 @@ def test_a_lower_precision_stays_near_to_float32(model, precision, backend, data
     config = dataclasses.replace(FAST, model=model, rounds=2, epochs=1, lr=0.02)
     execution = Execution(device="cuda", backend=backend)
     (full,) = run(config, dataset, partition, execution)
-    (found,) = run(dataclasses.replace(config, precision=precision), dataset, partition, execution)
-    assert train_losses(found) == pytest.approx(train_losses(full), rel=0.05)
+    (result,) = run(dataclasses.replace(config, precision=precision), dataset, partition, execution)
+    assert train_losses(result) == pytest.approx(train_losses(full), rel=0.05)
     if precision == "bf16":  # of small products cuDNN may compute some in float32 all the same
-        assert train_losses(found) != train_losses(full)
+        assert train_losses(result) != train_losses(full)
 
 
 @pytest.mark.parametrize("method", list(METHODS))

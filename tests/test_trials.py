@@ -141,8 +141,8 @@ def test_a_checkpoint_of_other_code_is_passed_over(trial, dataset, partition, tm
     execution = Execution(checkpoint_dir=str(tmp_path / "trial"))
     config = Config.from_dict(trial.config)
     simulate(config, dataset, partition, trial.seeds, dataclasses.replace(execution, code="other"))
-    found, fresh = run_trial(trial, dataset, partition, execution), run_trial(trial, dataset, partition)
-    assert [row.metrics for row in found] == [row.metrics for row in fresh]
+    resumed, fresh = run_trial(trial, dataset, partition, execution), run_trial(trial, dataset, partition)
+    assert [row.metrics for row in resumed] == [row.metrics for row in fresh]
 
 
 def test_the_time_of_a_resumed_trial_is_that_of_all_its_segments(trial, dataset, partition, tmp_path):

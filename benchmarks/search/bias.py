@@ -58,12 +58,12 @@ def measure() -> list[dict[str, object]]:
 
 def correlations(rows: list[dict[str, object]]) -> dict[str, tuple[float, float]]:
     """Spearman's rank correlation with the test accuracy, by method, for full and for smaller minibatches."""
-    found = {}
+    correlations = {}
     for method in METHODS:
         own = [row for row in rows if row["method"] == method]
         test, full, smaller = ([row[name] for row in own] for name in ("test", *BATCHES))
-        found[method] = (float(spearmanr(test, full)[0]), float(spearmanr(test, smaller)[0]))
-    return found
+        correlations[method] = (float(spearmanr(test, full)[0]), float(spearmanr(test, smaller)[0]))
+    return correlations
 
 
 def main() -> None:

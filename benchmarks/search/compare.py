@@ -182,11 +182,11 @@ def plot(rows: list[Row]) -> str:
         figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
         for axes, method in zip(figure.subplots(1, len(METHODS)), METHODS, strict=True):
             for colour, name in zip(COLOURS[1:], SEARCHES, strict=False):
-                found = [
+                accuracies = [
                     [row[-1] or np.nan for row in rows if row[:2] == (method, name) and row[3] == cost]
                     for cost in costs
                 ]
-                low, middle, high = np.quantile(found, (0.25, 0.5, 0.75), axis=1)
+                low, middle, high = np.quantile(accuracies, (0.25, 0.5, 0.75), axis=1)
                 axes.plot(costs, middle, color=colour, label=name)
                 axes.fill_between(costs, low, high, color=colour, alpha=0.15, linewidth=0)
             axes.set_title(method)

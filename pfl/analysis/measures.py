@@ -32,7 +32,7 @@ def similarities(server: Server, _: Network) -> dict[str, Any] | None:
     distances = torch.cdist(models, models)
     losses = _losses(server)
     gains = (losses.diagonal()[:, None] - losses) / torch.where(distances > 0, distances, 1.0)
-    found = {
+    matrices = {
         "data": data_similarity(server.label_counts),
         "mdb": update_cosines(changes),
         "ldb": (gains + gains.T) / 2,
@@ -43,8 +43,8 @@ def similarities(server: Server, _: Network) -> dict[str, Any] | None:
             [bank[f"{name}.{kind}"] for name in norms] for kind in ("running_mean", "running_var")
         )
         apart = statistics_distances(means, variances)
-        found["wdb"] = torch.where(apart > 0, 1 / apart, 0.0)
-    return {name: matrix.tolist() for name, matrix in found.items()}
+        matrices["wdb"] = torch.where(apart > 0, 1 / apart, 0.0)
+    return {name: matrix.tolist() for name, matrix in matrices.items()}
 
 
 def _losses(server: Server) -> Tensor:

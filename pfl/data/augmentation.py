@@ -76,11 +76,11 @@ def augmented(images: Tensor, moves: Moves, scaled: Callable[[Tensor], Tensor]) 
     if moves.flip is not None:
         x = torch.where(moves.flip[..., None, None], width - 1 - x, x)
     source = (y.clamp(0, height - 1) * width + x.clamp(0, width - 1)).unsqueeze(-3)  # (..., B, 1, H, W)
-    found = images.flatten(-2).gather(-1, source.expand(images.shape).flatten(-2)).view(images.shape)
+    moved = images.flatten(-2).gather(-1, source.expand(images.shape).flatten(-2)).view(images.shape)
     if black is not None:
-        found.masked_fill_(black.unsqueeze(-3), 0)
-    found = scaled(found)
-    return found if padded is None else found.masked_fill_(padded.unsqueeze(-3), 0)
+        moved.masked_fill_(black.unsqueeze(-3), 0)
+    moved = scaled(moved)
+    return moved if padded is None else moved.masked_fill_(padded.unsqueeze(-3), 0)
 
 
 def _outside(y: Tensor, x: Tensor, height: int, width: int) -> Tensor:

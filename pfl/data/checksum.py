@@ -54,7 +54,7 @@ def verify(path: Path, file: RemoteFile, folder: Path) -> None:
         InvalidInput: the checksum is another, or the record is damaged.
     """
     if file.md5 is not None:
-        algorithm, expected, found = "md5", file.md5, digest(path, "md5")
+        algorithm, expected, actual = "md5", file.md5, digest(path, "md5")
     else:
         algorithm, described = "sha256", describe(path) | {"name": file.name}
         record = folder / RECORD
@@ -62,10 +62,12 @@ def verify(path: Path, file: RemoteFile, folder: Path) -> None:
         if file.name not in recorded:
             write_json(record, recorded | {file.name: described})
             return
-        expected, found = recorded[file.name]["sha256"], described["sha256"]
-    if found != expected:
+        expected, actual = recorded[file.name]["sha256"], described["sha256"]
+    if actual != expected:
         where = "published" if file.md5 else f"recorded in {folder / RECORD}"
-        raise InvalidInput("dataset", f"{path} of {algorithm} {found}", f"{algorithm} {expected}, as {where}")
+        raise InvalidInput(
+            "dataset", f"{path} of {algorithm} {actual}", f"{algorithm} {expected}, as {where}"
+        )
 
 
 def _recorded(record: Path) -> dict[str, Any]:

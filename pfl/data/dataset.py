@@ -85,15 +85,15 @@ def load(
         InvalidInput: there is nothing to read, or it cannot be read.
     """
     name_or_path, size = resized(name_or_path)
-    found = _located(name_or_path, source, raw) or download(name_or_path, raw, progress)
+    located = _located(name_or_path, source, raw) or download(name_or_path, raw, progress)
     with _reading(name_or_path):
-        stamps: list[object] = [stamp for path in found.files for stamp in checksum.stamps(path)]
+        stamps: list[object] = [stamp for path in located.files for stamp in checksum.stamps(path)]
         stamps += [size] if size else []
         return cache.entry(
-            found.name,
-            cache.key_of([found.name, found.kind, *stamps]),
-            write=lambda folder: _decode(found, size, folder, progress),
-            read=lambda folder: _opened(found, size, folder),
+            located.name,
+            cache.key_of([located.name, located.kind, *stamps]),
+            write=lambda folder: _decode(located, size, folder, progress),
+            read=lambda folder: _opened(located, size, folder),
         )
 
 
@@ -109,11 +109,11 @@ def check_dataset(
         InvalidInput: no such name, path or DATA_SOURCE, or a file that cannot be read.
     """
     name_or_path, size = resized(name_or_path)
-    found = _located(name_or_path, source, raw)
+    located = _located(name_or_path, source, raw)
     with _reading(name_or_path):
-        for path in found.files if found else ():
+        for path in located.files if located else ():
             check_archive(path)
-    known = found.definition if found else DATASETS[name_or_path]
+    known = located.definition if located else DATASETS[name_or_path]
     if known and size:
         return dataclasses.replace(known, shape=(known.shape[0], size.height, size.width))
     return known
@@ -137,27 +137,27 @@ def _reading(name_or_path: str) -> Iterator[None]:
         ) from error
 
 
-def _decode(found: Located, size: Resize | None, folder: Path, progress: bool) -> None:
+def _decode(located: Located, size: Resize | None, folder: Path, progress: bool) -> None:
     """Write the cache entry ``folder``."""
-    found.verify()
-    source = {"kind": found.kind, "files": [checksum.describe(path) for path in found.files]}
+    located.verify()
+    source = {"kind": located.kind, "files": [checksum.describe(path) for path in located.files]}
     out = cache.ArrayWriter(folder, progress, size)
     try:
-        out.finish(_content(found, out), source)
+        out.finish(_content(located, out), source)
     finally:
         out.close()
 
 
-def _content(found: Located, out: cache.ArrayWriter) -> Content:
+def _content(located: Located, out: cache.ArrayWriter) -> Content:
     """What the reader tells of the images that it has appended, once that is known to be right."""
-    files, known = ", ".join(map(str, found.files)), found.definition
+    files, known = ", ".join(map(str, located.files)), located.definition
     try:
-        content = found.read(found.files, out)
+        content = located.read(located.files, out)
     except InvalidInput:
         raise
     except (ValueError, KeyError, IndexError) as error:
         # What is in the files is not what their names promise.
-        raise InvalidInput("dataset", files, f"files as {found.name} has them ({error})") from error
+        raise InvalidInput("dataset", files, f"files as {located.name} has them ({error})") from error
     labels, classes = out.column("labels"), len(content.classes)
     if labels is None or not len(labels):
         raise InvalidInput("dataset", files, "at least one image")
@@ -165,12 +165,12 @@ def _content(found: Located, out: cache.ArrayWriter) -> Content:
         accepted = f"labels in [0, {classes - 1}], not from {labels.min()} to {labels.max()}"
         raise InvalidInput("dataset", files, accepted)
     if known and not out.size and (out.shape, classes) != (known.shape, known.classes):
-        accepted = f"images of shape {known.shape} in {known.classes} classes for {found.name}"
+        accepted = f"images of shape {known.shape} in {known.classes} classes for {located.name}"
         raise InvalidInput("dataset", files, f"{accepted}, not {out.shape} in {classes}")
     return content
 
 
-def _opened(found: Located, size: Resize | None, folder: Path) -> Dataset:
+def _opened(located: Located, size: Resize | None, folder: Path) -> Dataset:
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
 
     def column(name: str) -> np.ndarray | None:
@@ -179,7 +179,7 @@ def _opened(found: Located, size: Resize | None, folder: Path) -> Dataset:
 
     labels = np.load(folder / "labels.npy")
     return Dataset(
-        name=found.name,
+        name=located.name,
         # copy-on-write: torch takes it without a warning, and nothing written to it reaches the file
         images=np.memmap(folder / "images.bin", np.uint8, "c", shape=(len(labels), *meta["shape"])),
         labels=labels,
@@ -193,21 +193,21 @@ def _opened(found: Located, size: Resize | None, folder: Path) -> Dataset:
         domain=column("domain"),
         domains=tuple(meta["domains"]),
         content=meta["content"],
-        identity=_identity(found, size, meta["content"], meta["source"].get("formats", ())),
+        identity=_identity(located, size, meta["content"], meta["source"].get("formats", ())),
     )
 
 
-def _identity(found: Located, size: Resize | None, content: str, formats: Sequence[str]) -> str:
+def _identity(located: Located, size: Resize | None, content: str, formats: Sequence[str]) -> str:
     """What data of this ``content`` are, in a phrase for reports."""
-    if found.definition is None:
+    if located.definition is None:
         return "own data"
     if size:
         return f"resized to {size.height}x{size.width}"
-    if found.definition.content == content:
+    if located.definition.content == content:
         return "original pixels"
-    if found.definition.content is None and found.kind in ("official", "embedded"):
+    if located.definition.content is None and located.kind in ("official", "embedded"):
         return "read from the official files"
     files = f" ({', '.join(formats)} files)" if formats else ""
-    if found.definition.content is None:
+    if located.definition.content is None:
         return f"a copy that was not compared with the original pixels{files}"
     return f"a copy that differs from the original pixels{files}"

@@ -56,12 +56,12 @@ def locate(name_or_path: str, source: Path | None, raw: Path) -> Located | None:
     if not definition.files:
         return Located(name, "embedded", definition.read, definition=definition)
     folder = raw / (definition.folder or name)
-    found = None
+    located = None
     if source is not None:
         if not source.exists():
             raise InvalidInput("DATA_SOURCE", str(source), "an existing file or folder")
-        found = _in(source, name, definition, folder)
-    return found or _in(folder, name, definition, folder)
+        located = _in(source, name, definition, folder)
+    return located or _in(folder, name, definition, folder)
 
 
 def download(name: str, raw: Path, progress: bool) -> Located:

@@ -208,11 +208,11 @@ def parse_spec(spec: str, run_seed: int | None = None) -> tuple[str, Rule]:
         if name == "file":
             raise InvalidInput("seed", RUN, "a number, as the lists of a file are the same in every run")
         options["seed"] = str(run_seed or 0)
-    found = parsed(rule, options)
-    canonical = name + written(found)
+    configured = parsed(rule, options)
+    canonical = name + written(configured)
     if follows and run_seed is None:
         canonical = f"{canonical.rpartition('=')[0]}={RUN}"
-    return canonical, found
+    return canonical, configured
 
 
 def follows_run(spec: str) -> bool:

@@ -65,8 +65,8 @@ def resized(dataset: str) -> tuple[str, Resize | None]:
     name, asked, size = dataset.partition(OPTION)
     if not asked:
         return dataset, None
-    found = _FORM.fullmatch(size)
-    if not found or 0 in (height := int(found[1]), width := int(found[2] or found[1])):
+    match = _FORM.fullmatch(size)
+    if not match or 0 in (height := int(match[1]), width := int(match[2] or match[1])):
         accepted = "HEIGHTxWIDTH in pixels, or one number for both; then ,crop to keep the aspect ratio"
         raise InvalidInput("resize", size, accepted)
-    return name, Resize(height, width, crop=bool(found[3]))
+    return name, Resize(height, width, crop=bool(match[3]))

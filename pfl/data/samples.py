@@ -43,8 +43,8 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
         labels.append(int(label))
     shapes = sorted({image.shape for image in images})
     if len(shapes) != 1:
-        found = " and ".join("x".join(map(str, shape)) for shape in shapes) or "none"
-        raise InvalidInput("dataset", found, "images of one shape (size=(height, width) resizes them)")
+        given = " and ".join("x".join(map(str, shape)) for shape in shapes) or "none"
+        raise InvalidInput("dataset", given, "images of one shape (size=(height, width) resizes them)")
     return _dataset(np.stack(images), np.array(labels, np.int64), _classes(samples, max(labels) + 1))
 
 

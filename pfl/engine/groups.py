@@ -32,8 +32,8 @@ class Groups:
         names = {id(tensor): name for name, tensor in _tensors(net).items()}
 
         def of(*modules: nn.Module) -> tuple[str, ...]:
-            found = (names[id(t)] for module in modules for t in _tensors(module).values())
-            return tuple(dict.fromkeys(found))
+            tensors = (names[id(t)] for module in modules for t in _tensors(module).values())
+            return tuple(dict.fromkeys(tensors))
 
         norms = [module for module in net.modules() if isinstance(module, _BatchNorm)]
         children = dict(net.named_children())

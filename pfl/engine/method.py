@@ -176,10 +176,10 @@ class Method:
     @classmethod
     def fields(cls) -> dict[str, str]:
         """The `FIELDS` of the class's docstring that are there, by name, each in one line."""
-        found = re.findall(
+        matches = re.findall(
             rf"^({'|'.join(FIELDS)}): (.*(?:\n +.*)*)", inspect.cleandoc(cls.__doc__ or ""), re.M
         )
-        return {name: " ".join(text.split()) for name, text in found}
+        return {name: " ".join(text.split()) for name, text in matches}
 
     @classmethod
     def declarations(cls) -> dict[str, Hyperparameter]:

@@ -77,7 +77,7 @@ class Evaluated:
             train_loss=_number(values["train_loss"]),
             bytes_down=values["bytes_down"],
             bytes_up=values["bytes_up"],
-            groups={name: _moments(found) for name, found in values.get("groups", {}).items()},
+            groups={name: _moments(of_group) for name, of_group in values.get("groups", {}).items()},
         )
 
 
@@ -138,13 +138,13 @@ class Metrics:
     ) -> Reached:
         """The last and the best accuracy of the evaluations that have ``moment``, by default the headline."""
         at = moment or self.headline
-        found = [
+        reached = [
             (entry.of(group)[at].average(average), entry.round)
             for entry in self.rounds
             if at in entry.of(group)
         ]
-        best, best_round = max(found, key=lambda one: one[0])
-        return Reached(found[-1][0], best, best_round)
+        best, best_round = max(reached, key=lambda one: one[0])
+        return Reached(reached[-1][0], best, best_round)
 
     def lacks(self, moments: Collection[str]) -> bool:
         """Whether some evaluation before the last one is without some of ``moments``: the simulation was run
@@ -238,8 +238,8 @@ def json_ready(value: Any) -> Any:
 
 def _moments(values: Mapping[str, Any]) -> dict[str, Accuracy]:
     return {
-        name: Accuracy(**{average: _number(value) for average, value in found.items()})
-        for name, found in values.items()
+        name: Accuracy(**{average: _number(value) for average, value in averages.items()})
+        for name, averages in values.items()
     }
 
 

@@ -161,7 +161,7 @@ class Simulation:
         alike: dict[Any, list[int]] = {}
         for number, task in enumerate(tasks):
             alike.setdefault(task.structure, []).append(number)
-        found: dict[int, Trained] = {}
+        trained: dict[int, Trained] = {}
         for numbers in alike.values():
             together = self.backend.train(Task.joined([tasks[number] for number in numbers]))
             together = dataclasses.replace(together, losses=together.losses.cpu())  # waits for the device
@@ -169,10 +169,10 @@ class Simulation:
             first = 0
             for number in numbers:
                 last = first + len(tasks[number].clients)
-                found[number] = together.part(slice(first, last))
+                trained[number] = together.part(slice(first, last))
                 first = last
         self.training_seconds += time.perf_counter() - began
-        return [found[number] for number in range(len(tasks))]
+        return [trained[number] for number in range(len(tasks))]
 
     def _record(self, run: SeedRun, losses: list[float]) -> None:
         """Record the round that has ended, and evaluate it where that is due."""

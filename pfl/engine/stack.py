@@ -39,11 +39,11 @@ class PerClientHyperparameters:
         values = {"lr": list(rates)}
         for name in self.program.method.numbers():
             values[name] = [getattr(one.method, name) for one in programs]
-        common = {name for name, found in values.items() if len(set(found)) == 1} - moves
-        self.common = tuple((name, found[0]) for name, found in values.items() if name in common)
+        common = {name for name, each in values.items() if len(set(each)) == 1} - moves
+        self.common = tuple((name, each[0]) for name, each in values.items() if name in common)
         self.own = {
-            name: torch.tensor(found, dtype=federation.dtype, device=federation.device)
-            for name, found in values.items()
+            name: torch.tensor(each, dtype=federation.dtype, device=federation.device)
+            for name, each in values.items()
             if name not in common
         }
 
@@ -178,8 +178,8 @@ class PhaseRunner:
         program, phase, lr = self._of(numbers)
         client = program.client({**others, **weights}, start, state, self.trained)
         assert phase.step is not None
-        found = phase.step(client, tuple(Batch(*batch) for batch in batches), lr)
-        return (dict(found.params), dict(found.state)), found.loss
+        stepped = phase.step(client, tuple(Batch(*batch) for batch in batches), lr)
+        return (dict(stepped.params), dict(stepped.state)), stepped.loss
 
     def _of(self, numbers: Stacks) -> tuple[Program, Phase, float | Tensor]:
         """Program, phase and learning rate of the client with these ``numbers`` () of its own, by name."""
@@ -233,13 +233,13 @@ def _steps(program: Program, plans: list[list[StepBatches]]) -> Iterator[tuple[i
     keys = _by_step([[plan.key for plan in mine] for mine in plans], device) if program.keyed else None
     for i, sizes in enumerate(lengths):
         active = int((sizes[0] > 0).sum())  # a prefix: the stack is ordered by steps
-        found: list[tuple[Tensor | None, ...]] = []
+        inputs: list[tuple[Tensor | None, ...]] = []
         for j, widths in enumerate(sizes[:, :active]):
             part = (i, j, slice(active), slice(widths.max()))
             ragged = widths.min() < widths.max()
             own = [None if stream is None else stream[i, :active] for stream in (noise, keys)]
-            found.append((index[part], rows[part] if ragged else None, *own))
-        yield active, found
+            inputs.append((index[part], rows[part] if ragged else None, *own))
+        yield active, inputs
 
 
 def _breadth(mine: list[StepBatches]) -> int:

@@ -160,14 +160,14 @@ def _collect(
         for column in range(0, index.shape[1], images):
             part = slice(column, column + images)
             x, y = federation.batch(index[:, part])
-            found = torch.vmap(sums_of)(
+            totals = torch.vmap(sums_of)(
                 {name: stack[at] for name, stack in tensors.items()},
                 {name: stack[at] for name, stack in state.items()},
                 x,
                 y,
                 rows[:, part].to(x),
             )
-            for name, value in found.items():
+            for name, value in totals.items():
                 if name not in sums:
                     shape = (longest, *value.shape[2:]) if each else value.shape[1:]
                     sums[name] = value.new_zeros((len(samples), *shape), dtype=torch.float64)

@@ -31,10 +31,10 @@ def compiler() -> str | None:
 @cache
 def compiler_version() -> str | None:
     """The first line of what the compiler says of itself; None where there is none."""
-    found = compiler()
-    if found is None:
+    program = compiler()
+    if program is None:
         return None
-    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     return said.partition("\n")[0]
 
 
@@ -44,8 +44,8 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
 
     None where it cannot be had: there is no compiler, it fails, or the folder cannot be written.
     """
-    found = compiler()
-    if found is None:
+    program = compiler()
+    if program is None:
         return None
     source = Path(__file__).with_name(f"{name}.cpp")
     defined = [f"-D{key}={value}" for key, value in constants.items()]
@@ -57,7 +57,7 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
             library.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=library.parent) as folder:
                 made = Path(folder) / library.name
-                command = [found, *FLAGS, *defined, str(source), "-o", str(made)]
+                command = [program, *FLAGS, *defined, str(source), "-o", str(made)]
                 subprocess.run(command, check=True, capture_output=True)
                 made.replace(library)  # whole or not at all: another process may be making the same
         return ctypes.CDLL(str(library))

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 def _method_class(module: ModuleType) -> type[Method]:
     from pfl.engine.method import Method
 
-    (found,) = (
+    (method,) = (
         member
         for member in vars(module).values()
         if isinstance(member, type) and issubclass(member, Method) and member.__module__ == module.__name__
     )
-    return found
+    return method
 
 
 METHODS: Registry[type[Method]] = Registry("method", "pfl.methods", _method_class)

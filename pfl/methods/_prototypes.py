@@ -31,9 +31,9 @@ def class_means(server: Server, models: Mapping[str, Tensor]) -> tuple[Tensor, T
         return {"features": members.T @ features, "squares": batch.sum(features.square().sum(1))}
 
     present = server.participants
-    found = server.collect(sums, present, models)
+    totals = server.collect(sums, present, models)
     counts = server.label_counts[present]
-    return found["features"] / counts.clamp(min=1)[..., None], found["squares"] / server.sizes[present]
+    return totals["features"] / counts.clamp(min=1)[..., None], totals["squares"] / server.sizes[present]
 
 
 def features(server: Server) -> int:

@@ -57,12 +57,12 @@ class KNNPer(Method):
 
     def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
         tensors = server.personal(moment, clients)
-        found = server.collect(_sample, server.everybody[clients], tensors, each=True)
+        samples = server.collect(_sample, server.everybody[clients], tensors, each=True)
         places = server.bank.shape("store.classes")[0]
         pad, dtype = torch.nn.functional.pad, server.federation.dtype
-        missing = places - found["classes"].shape[1]
-        tensors["store.features"] = pad(found["features"].to(dtype), (0, 0, 0, missing))
-        tensors["store.classes"] = pad(found["classes"].to(dtype), (0, missing))
+        missing = places - samples["classes"].shape[1]
+        tensors["store.features"] = pad(samples["features"].to(dtype), (0, 0, 0, missing))
+        tensors["store.classes"] = pad(samples["classes"].to(dtype), (0, missing))
         return tensors
 
     def scores(self, client: Client, x: Tensor, logits: Tensor) -> Tensor:

@@ -40,14 +40,14 @@ def adapted(name: str, module: nn.Module, shape: Shape, classes: int) -> Network
 
 
 def _split(name: str, module: nn.Module, shape: Shape, classes: int) -> Network:
-    found = [path for path, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+    linears = [path for path, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     accepted = "a network that ends with an nn.Linear of the classes, or pfl.Network(extractor, head)"
-    if not found or found[-1] == "":
+    if not linears or linears[-1] == "":
         raise InvalidInput("model", name, accepted)
     logits = _logits(name, module, shape)
-    head = module.get_submodule(found[-1])
+    head = module.get_submodule(linears[-1])
     assert isinstance(head, nn.Linear)
-    module.set_submodule(found[-1], nn.Identity())
+    module.set_submodule(linears[-1], nn.Identity())
     net = Network(module, head)
     if logits.shape != (2, classes):
         raise InvalidInput("model", name, f"a network with {classes} logits, not {tuple(logits.shape[1:])}")

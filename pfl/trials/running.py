@@ -82,10 +82,10 @@ def _run(
     for trial in trials:
         expected = [("data", dataset.checksum, trial.data_checksum)]
         expected += [("partition", divided[seed], trial.partition_of(seed)) for seed in seeds]
-        for name, found, wanted in expected:
-            if found != wanted:
+        for name, actual, wanted in expected:
+            if actual != wanted:
                 made_for = f"the trial was made for {wanted[:12]}"
-                raise ValueError(f"the {name} has checksum {found[:12]}, {made_for}")
+                raise ValueError(f"the {name} has checksum {actual[:12]}, {made_for}")
         does = behaviour_of(Config.from_dict(trial.config), dataset.shape, len(dataset.classes)).name
         if does != trial.behaviour:
             raise ValueError(f"the code has behaviour {does}, the trial was made for {trial.behaviour}")
@@ -109,7 +109,10 @@ def _run(
         outcome = Success(result.metrics, result.measured, runs_on, versions(), measurements)
         return Record.of(trial, result.seed, outcome)
 
-    return [[record(trial, result) for result in found] for trial, found in zip(trials, results, strict=True)]
+    return [
+        [record(trial, result) for result in of_seeds]
+        for trial, of_seeds in zip(trials, results, strict=True)
+    ]
 
 
 def _simulate(

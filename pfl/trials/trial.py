@@ -67,8 +67,8 @@ class Trial:
 
     def partition_of(self, seed: int) -> str:
         """The checksum of a seed's partition."""
-        found = self.partition_checksum
-        return found if isinstance(found, str) else found[seed]
+        checksum = self.partition_checksum
+        return checksum if isinstance(checksum, str) else checksum[seed]
 
     def to_dict(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "config": dict(self.config), "seeds": list(self.seeds)}

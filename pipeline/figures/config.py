@@ -56,10 +56,10 @@ def parts_of(name: str) -> list[str]:
         InvalidInput: there is no such figure.
     """
     names = figure_names()
-    found = [known for known in names if name in (known, known[:-1])]
-    if not found:
+    parts = [known for known in names if name in (known, known[:-1])]
+    if not parts:
         raise unknown_name("figure", name, names)
-    return found
+    return parts
 
 
 def load_figure(name: str) -> Figure:

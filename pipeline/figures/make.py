@@ -45,9 +45,9 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
     prepared = [_prepared(part, changes, out) for part in parts_of(name)]
     lines = []
     for part, figure, notes in prepared:
-        found = _make(part, figure, notes, out, options)
-        hold = sum(claim["answer"] == "holds" for claim in found["claims"])
-        lines.append(f"{out / part}.svg: {hold} of {len(found['claims'])} claims of the paper hold")
+        content = _make(part, figure, notes, out, options)
+        hold = sum(claim["answer"] == "holds" for claim in content["claims"])
+        lines.append(f"{out / part}.svg: {hold} of {len(content['claims'])} claims of the paper hold")
     write_files(out, {"README.md": overview(out)})
     return lines
 

@@ -36,10 +36,10 @@ class Numbers:
     @property
     def panels(self) -> dict[str, dict[str, dict[float, Point]]]:
         """Panel to series to x to point."""
-        found: dict[str, dict[str, dict[float, Point]]] = {}
+        panels: dict[str, dict[str, dict[float, Point]]] = {}
         for point in self.points:
-            found.setdefault(point.panel, {}).setdefault(point.series, {})[point.x] = point
-        return found
+            panels.setdefault(point.panel, {}).setdefault(point.series, {})[point.x] = point
+        return panels
 
     @property
     def values(self) -> dict[str, dict[str, dict[float, float]]]:

@@ -61,8 +61,8 @@ class Runs:
     def _images(self) -> dict[str, dict[str, Any]]:
         """Shape and number of classes of each data set, as a manifest has them."""
         return {
-            name: {"shape": found.shape, "classes": len(found.classes)}
-            for name, found in self.datasets.items()
+            name: {"shape": dataset.shape, "classes": len(dataset.classes)}
+            for name, dataset in self.datasets.items()
         }
 
     @cached_property
@@ -100,9 +100,9 @@ class Runs:
         """Those of a cell's rows that hold a result."""
         causes = {row.seed: row.failure for row in rows}
         self.failed += [f"{cell.id}, seed {seed}: {cause}" for seed, cause in causes.items() if cause]
-        found = [row for row in rows if not row.failure]
-        self.used += found
-        return found
+        successful = [row for row in rows if not row.failure]
+        self.used += successful
+        return successful
 
     def measurements(self, measure: Measure) -> dict[str, list[list[Any]]]:
         """By cell, for each seed that gave a result, what ``measure`` returned after each round.
@@ -113,14 +113,14 @@ class Runs:
         Raises:
             InvalidInput: no seed of a cell gave a result.
         """
-        found = {}
+        measured = {}
         for cell in self.cells:
             rows = self._valid(cell, [self._measured(trial, measure) for trial in self._trials(cell)])
             if not rows:
                 accepted = f"runs with a result ({'; '.join(self.failed)})"
                 raise InvalidInput("figure", self.name, accepted)
-            found[cell.id] = [row.success.measurements or [] for row in rows]
-        return found
+            measured[cell.id] = [row.success.measurements or [] for row in rows]
+        return measured
 
     def _trials(self, cell: Cell) -> Iterator[Trial]:
         from pipeline.sweep.cell_scheduler import CellScheduler

@@ -22,17 +22,17 @@ def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, st
     return table
 
 
-def statistics_columns(found: Mapping[str, Any]) -> dict[str, str]:
+def statistics_columns(statistics: Mapping[str, Any]) -> dict[str, str]:
     """The columns of a partition whose statistics, specification and notes are given."""
-    size, classes = found["size"], found["classes"]
+    size, classes = statistics["size"], statistics["classes"]
     return {
-        "Partition": found["spec"],
-        "Clients": str(found["clients"]),
-        "Training and test samples": f"{found['train']:,} + {found['test']:,}",
+        "Partition": statistics["spec"],
+        "Clients": str(statistics["clients"]),
+        "Training and test samples": f"{statistics['train']:,} + {statistics['test']:,}",
         "Samples per client": f"{size['mean']:.0f} ± {size['std']:.0f} ({size['min']} – {size['max']})",
         "Classes per client": f"{classes['mean']:.1f} ({classes['min']} – {classes['max']})",
-        "Label cosine": f"{found['label_cosine']:.2f}",
-        "Notes": "; ".join(found["notes"]),
+        "Label cosine": f"{statistics['label_cosine']:.2f}",
+        "Notes": "; ".join(statistics["notes"]),
     }
 
 

@@ -38,13 +38,15 @@ def plain(entry: Entry) -> str:
     return points(entry.score.mean) + _spread(entry) if entry.score else entry.status
 
 
-def ranking(found: Ranking) -> str:
+def ranking(agreement: Ranking) -> str:
     """Kendall's tau, and how many methods it is over.
 
     >>> ranking(Ranking(0.6061, 12))
     '0.61 (12)'
     """
-    return "–" if found.tau is None else f"{signed(found.tau).removeprefix('+')} ({found.methods})"
+    return (
+        "–" if agreement.tau is None else f"{signed(agreement.tau).removeprefix('+')} ({agreement.methods})"
+    )
 
 
 def tex(summary: Summary, reported: str) -> str:

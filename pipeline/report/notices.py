@@ -51,26 +51,26 @@ def reported_otherwise(summary: Summary) -> list[str]:
     table = summary.table
     labelled = [(setting.label or name, setting.evaluation) for name, setting in table.settings.items()]
     labelled += [(row.label or row.id, row.evaluation) for row in table.methods]
-    found: dict[str, list[str]] = {}
+    by_wording: dict[str, list[str]] = {}
     for label, reading in labelled:
         words = reported(table.evaluation.override(reading))
         if words != reported(table.evaluation):
-            found.setdefault(words, []).append(label)
-    return [f"{'; '.join(labels)}: {words}." for words, labels in found.items()]
+            by_wording.setdefault(words, []).append(label)
+    return [f"{'; '.join(labels)}: {words}." for words, labels in by_wording.items()]
 
 
 def precisions(summary: Summary) -> list[str]:
     """A line for each precision other than fp32 in which entries were computed."""
-    found: dict[str, dict[str, list[str]]] = {}
+    by_precision: dict[str, dict[str, list[str]]] = {}
     for entry in summary.entries:
         for precision in {record.config.get("precision", "fp32") for record in entry.rows} - {"fp32"}:
-            rows = found.setdefault(precision, {})
+            rows = by_precision.setdefault(precision, {})
             rows.setdefault(summary.labels[entry.row], []).append(summary.columns[entry.setting])
     return [
         f"Computed in {PRECISIONS[precision]}: "
         + "; ".join(f"{row} ({', '.join(dict.fromkeys(columns))})" for row, columns in rows.items())
         + "."
-        for precision, rows in sorted(found.items())
+        for precision, rows in sorted(by_precision.items())
     ]
 
 
@@ -108,7 +108,7 @@ def is_original(identity: str) -> bool:
 def not_tried(summary: Summary) -> list[str]:
     """The columns in which nothing has been tried, and why, a line per reason."""
     absent = summary.results.manifest["absent"]
-    found: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for name, label in summary.empty.items():
         if name == AVERAGE:
             why = "Needs the columns that are missing"
@@ -116,5 +116,5 @@ def not_tried(summary: Summary) -> list[str]:
             why = "No data here"
         else:
             why = "Not run yet"
-        found.setdefault(why, []).append(label)
-    return [f"{why}: {'; '.join(labels)}." for why, labels in found.items()]
+        by_reason.setdefault(why, []).append(label)
+    return [f"{why}: {'; '.join(labels)}." for why, labels in by_reason.items()]

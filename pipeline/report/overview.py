@@ -143,7 +143,7 @@ def write_overview(root: Path) -> Path:
         ]
         for paper in papers
     }
-    drawn = {name: found for name, found in points.items() if found}
+    drawn = {name: of_paper for name, of_paper in points.items() if of_paper}
     superseded = [one for paper in papers for one in paper.superseded]
     context = {
         "learnt": findings_of("overview", root),
@@ -210,8 +210,8 @@ def _standings(
 
 def _standing(summary: Summary, folder: Path | None) -> Standing:
     """What the report in ``folder`` says of the cells that a table pins; without a report, none was run."""
-    found = _rows(folder / "table.csv") if folder else []
-    rows = {(row["setting"], row["row"]): row for row in found if row["verdict"]}
+    lines = _rows(folder / "table.csv") if folder else []
+    rows = {(row["setting"], row["row"]): row for row in lines if row["verdict"]}
     cells = []
     for entry in summary.compared:
         assert entry.published is not None
@@ -229,7 +229,7 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
         title=title,
         cells=tuple(cells),
         answers=answers or Counter({"cannot be said": len(summary.table.claims)}),
-        data=tuple(sorted({row["data"] for row in found if not _is_original(row["data"])})),
+        data=tuple(sorted({row["data"] for row in lines if not _is_original(row["data"])})),
     )
 
 

@@ -38,7 +38,7 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
             + ("each has partitions of its own" if redrawn else "a column has one partition"),
         ],
         "Versions": [
-            ", ".join(f"{name} {_distinct(found)}" for name, found in _versions(rows).items()),
+            ", ".join(f"{name} {_distinct(versions)}" for name, versions in _versions(rows).items()),
             f"behaviour: {_distinct(record.behaviour for record in rows)}",
         ],
         "Hardware": sorted({machine(record.success.hardware) for record in rows}),
@@ -108,17 +108,17 @@ def changed_since(rows: Sequence[Record], sources: str) -> list[str]:
 
 def plugins(rows: Iterable[Record]) -> list[str]:
     """A line for each package of somebody else's that rows were made with."""
-    found = {(p.name, p.version, p.digest) for record in rows for p in record.plugins}
-    return [f"plugin {name} {version}, SHA-256 {digest[:12]}…" for name, version, digest in sorted(found)]
+    distinct = {(p.name, p.version, p.digest) for record in rows for p in record.plugins}
+    return [f"plugin {name} {version}, SHA-256 {digest[:12]}…" for name, version, digest in sorted(distinct)]
 
 
 def _versions(rows: Sequence[Record]) -> dict[str, list[str]]:
     """The versions of each package by which ``rows`` were computed."""
-    found = [record.success.versions for record in rows]
+    installed = [record.success.versions for record in rows]
     return {
-        "python": [versions.python for versions in found],
-        "torch": [versions.torch for versions in found],
-        "pfl": [versions.pfl for versions in found],
+        "python": [versions.python for versions in installed],
+        "torch": [versions.torch for versions in installed],
+        "pfl": [versions.pfl for versions in installed],
     }
 
 

@@ -55,14 +55,14 @@ def searches(summary: Summary) -> list[Searched]:
     results = {(cell.setting, cell.row): cell for cell in summary.results.cells}
     places = {(cell.setting, cell.row): cell for cell in cells(summary.id, summary.table)}
     pinned = {(entry.setting, entry.row): entry for line in summary.pinned for entry in line.entries.values()}
-    found = []
+    ended = []
     for line in summary.selected:
         for name, entry in line.entries.items():
             place = (name, line.row)
             result = results.get(place)
             if entry.rows and result and result.search and result.selection:
                 trial = result.selection.trial
-                found.append(
+                ended.append(
                     Searched(
                         label=line.label,
                         setting=summary.columns[name],
@@ -75,7 +75,7 @@ def searches(summary: Summary) -> list[Searched]:
                         notes=tuple(_notes(result.search, places[place])),
                     )
                 )
-    return found
+    return ended
 
 
 def rows(summary: Summary) -> str:
@@ -165,5 +165,5 @@ def importance(
                 optuna.trial.create_trial(params=params, distributions=distributions, value=step.value)
             )
     evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-    found = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    return {name: share for name, share in found.items() if np.isfinite(share)}
+    importances = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return {name: share for name, share in importances.items() if np.isfinite(share)}

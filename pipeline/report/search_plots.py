@@ -36,23 +36,23 @@ def draw(summary: Summary) -> dict[str, str]:
 def progress(steps: Sequence[SearchResult]) -> list[tuple[int, float]]:
     """After every step, the samples that the search has trained on, and its best accuracy so far."""
     reached: dict[tuple[int, int], int] = {}
-    total, best, found = 0, -math.inf, []
+    total, best, curve = 0, -math.inf, []
     for step in steps:
         if step.samples is not None and step.value is not None:
             total += step.samples - reached.get((step.trial, step.seed), 0)
             reached[step.trial, step.seed] = step.samples
             best = max(best, step.value)
-            found.append((total, best))
-    return found
+            curve.append((total, best))
+    return curve
 
 
 def _cost(summary: Summary) -> Figure:
     steps = {(cell.setting, cell.row): cell.search for cell in summary.results.cells}
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        found = progress(steps[entry.setting, entry.row])
-        spent = [samples / 1e6 for samples, _ in found]
-        axes.step(spent, [best for _, best in found], where="post", color=look.colour, ls=look.dash)
+        curve = progress(steps[entry.setting, entry.row])
+        spent = [samples / 1e6 for samples, _ in curve]
+        axes.step(spent, [best for _, best in curve], where="post", color=look.colour, ls=look.dash)
 
     figure = panels(summary, panel, "Training samples (million)", "Best validation accuracy so far (%)")
     legend(figure, summary)

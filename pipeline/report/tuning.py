@@ -36,7 +36,7 @@ class Tuned:
 def tuned(summary: Summary) -> list[Tuned]:
     """The methods whose searches have ended, by setting, the best after tuning first."""
     pinned = {line.row: line for line in summary.pinned}
-    found = []
+    rows = []
     for setting in (name for name in summary.columns if name in summary.table.settings):
         pairs = [(pinned[line.row].entries[setting], line.entries[setting]) for line in summary.selected]
         pairs = [pair for pair in pairs if all(one.status == "done" for one in pair)]
@@ -44,7 +44,7 @@ def tuned(summary: Summary) -> list[Tuned]:
         printed = [pair[0].published.mean for pair in pairs if pair[0].published]
         whole = len(printed) == len(pairs)
         for place, pair in enumerate(pairs):
-            found.append(
+            rows.append(
                 Tuned(
                     summary.columns[setting],
                     summary.labels[pair[0].row],
@@ -55,15 +55,15 @@ def tuned(summary: Summary) -> list[Tuned]:
                 )
             )
     headings = list(summary.columns.values())
-    return sorted(found, key=lambda one: (headings.index(one.setting), one.selected))
+    return sorted(rows, key=lambda one: (headings.index(one.setting), one.selected))
 
 
-def overall(found: Sequence[Tuned]) -> str:
+def overall(rows: Sequence[Tuned]) -> str:
     """What tuning is worth over all settings, with an interval; empty for fewer than three settings."""
     from scipy.stats import t
 
     by_setting: dict[str, list[float]] = {}
-    for one in found:
+    for one in rows:
         by_setting.setdefault(one.setting, []).append(one.gain)
     gains = [statistics.fmean(of_methods) for of_methods in by_setting.values()]
     if len(gains) < 3:

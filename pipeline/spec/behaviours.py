@@ -42,9 +42,9 @@ def record(tables: dict[str, Table]) -> int:
     Returns:
         How many behaviours are new.
     """
-    found = [one for name, table in tables.items() for one in behaviours_of(name, table)]
+    behaviours = [one for name, table in tables.items() for one in behaviours_of(name, table)]
     usual = [validated(Config(method=method)) for method in METHODS]
-    return add_known([*found, *(behaviour_of(config, *images("digits")) for config in usual)])
+    return add_known([*behaviours, *(behaviour_of(config, *images("digits")) for config in usual)])
 
 
 @cache

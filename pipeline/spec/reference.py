@@ -32,20 +32,23 @@ def schema() -> dict[str, Any]:
 
 def page() -> str:
     """All keys in Markdown: the table's own first, then a section for each mapping inside it."""
-    found = schema()
-    sections = [_section("Table", found), *(_section(name, found["$defs"][name]) for name in _reached(found))]
+    document = schema()
+    sections = [
+        _section("Table", document),
+        *(_section(name, document["$defs"][name]) for name in _reached(document)),
+    ]
     return "\n".join([_INTRODUCTION, *sections])
 
 
-def _reached(found: Mapping[str, Any]) -> list[str]:
+def _reached(document: Mapping[str, Any]) -> list[str]:
     """The definitions in the order in which a reader meets them."""
     names: list[str] = []
-    pending = list(_references(found["properties"]))
+    pending = list(_references(document["properties"]))
     while pending:
         name = pending.pop(0)
         if name not in names:
             names.append(name)
-            pending = [*_references(found["$defs"][name].get("properties", {})), *pending]
+            pending = [*_references(document["$defs"][name].get("properties", {})), *pending]
     return names
 
 
@@ -112,8 +115,8 @@ def _values(field: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _bounds(field: Mapping[str, Any]) -> str:
     words = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    found = [f"{sign} {field[key]:g}" for key, sign in words.items() if key in field]
-    return f" {', '.join(found)}" if found else ""
+    bounds = [f"{sign} {field[key]:g}" for key, sign in words.items() if key in field]
+    return f" {', '.join(bounds)}" if bounds else ""
 
 
 def main() -> None:

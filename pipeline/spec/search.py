@@ -91,15 +91,15 @@ def searched(config: Config, search: Search) -> dict[str, Hyperparameter]:
     Raises:
         InvalidInput: nothing is left to be searched.
     """
-    found = {
+    declarations = {
         name: dataclasses.replace(declared, search=_around(declared, chosen, pinned_value(config, name)))
         for name, declared in _declared(config.method).items()
         if (chosen := search.space.get(name, search.space.get(OTHERS, declared.search))) not in (None, PINNED)
     }
     active = {
         name: declared
-        for name, declared in found.items()
-        if declared.active(config.hyperparameters) or declared.when[0] in found
+        for name, declared in declarations.items()
+        if declared.active(config.hyperparameters) or declared.when[0] in declarations
     }
     if not active:
         raise InvalidInput("search.space", "nothing to search", f"a range of one of {', '.join(TRAINING)}")

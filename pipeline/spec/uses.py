@@ -13,13 +13,13 @@ from pipeline.spec.table import load_table
 
 def uses() -> Mapping[str, list[str]]:
     """Method to the papers' tables that have a row of it, as in "Tan et al., 2023, Table 3"."""
-    found: dict[str, list[str]] = {}
+    by_method: dict[str, list[str]] = {}
     for table in map(load_table, table_names()):
         for method in {row.method: None for row in table.methods}:
-            tables = found.setdefault(method, [])
+            tables = by_method.setdefault(method, [])
             if table.paper and table.paper not in tables:
                 tables.append(table.paper)
-    return {method: sorted(found[method]) for method in sorted(found) if found[method]}
+    return {method: sorted(by_method[method]) for method in sorted(by_method) if by_method[method]}
 
 
 def page() -> str:

@@ -84,18 +84,18 @@ _ACCEPTED = {
 
 def _first(path: Path, error: ValidationError) -> InvalidInput:
     """The first of pydantic's errors as one line: file, key, value, what is accepted."""
-    found = error.errors(include_url=False)[0]
-    keys = ".".join(str(part) for part in found["loc"] if part != "[key]")
+    mistake = error.errors(include_url=False)[0]
+    keys = ".".join(str(part) for part in mistake["loc"] if part != "[key]")
     where = f"{path}: {keys}" if keys else str(path)
-    cause = found.get("ctx", {}).get("error")
+    cause = mistake.get("ctx", {}).get("error")
     if isinstance(cause, InvalidInput):
         cause.locate(str(path) if cause.parameter == keys else where)
         return cause
-    kind, value = found["type"], found["input"]
-    accepted = _ACCEPTED.get(kind, found["msg"].removeprefix("Input should be "))
+    kind, value = mistake["type"], mistake["input"]
+    accepted = _ACCEPTED.get(kind, mistake["msg"].removeprefix("Input should be "))
     if kind in ("too_short", "too_long"):
         bound, length = ("at least", "min_length") if kind == "too_short" else ("at most", "max_length")
-        accepted = f"{bound} {('none', 'one', 'two')[found['ctx'][length]]}"
+        accepted = f"{bound} {('none', 'one', 'two')[mistake['ctx'][length]]}"
     elif kind == "missing":
         value = "nothing"
     elif isinstance(value, list | dict):

@@ -46,17 +46,17 @@ def tags(table: str, cell: str, record: Record) -> dict[str, str]:
 
 def trial_tags(record: Record, trial_number: int | None, from_ledger: bool) -> dict[str, str]:
     """The tags of a trial's run alone."""
-    found = {
+    own_tags = {
         "seed": str(record.seed),
         "phase": record.phase,
         "key": record.key,
         "from_ledger": str(from_ledger).lower(),
     }
     if trial_number is not None:
-        found["trial"] = str(trial_number)
+        own_tags["trial"] = str(trial_number)
     if record.failed:
-        found["error"] = str(record.failure)
-    return found
+        own_tags["error"] = str(record.failure)
+    return own_tags
 
 
 def status(record: Record) -> str:
@@ -99,7 +99,7 @@ def measures(record: Record) -> list[Measure]:
     always = metrics.always
     shown = metrics.headline if metrics.headline in always else min(always)
     part = "val_" if record.phase == "search" else ""
-    found: list[Measure] = [
+    values: list[Measure] = [
         ("wall_seconds", measured.wall_seconds, 0),
         ("samples_per_second", measured.samples_per_second, 0),
         ("peak_memory_bytes", measured.peak_memory_bytes, 0),
@@ -107,7 +107,7 @@ def measures(record: Record) -> list[Measure]:
     ]
     for entry in metrics.rounds:
         accuracy = entry.moments[shown]
-        found += [
+        values += [
             (f"{part}accuracy", accuracy.pooled, entry.round),
             (f"{part}accuracy_client_mean", accuracy.client_mean, entry.round),
             (f"{part}loss", accuracy.loss, entry.round),
@@ -115,7 +115,7 @@ def measures(record: Record) -> list[Measure]:
             ("bytes_up", entry.bytes_up, entry.round),
             ("bytes_down", entry.bytes_down, entry.round),
         ]
-    return found
+    return values
 
 
 def cell_records(result: CellResult) -> list[Record]:
@@ -147,18 +147,18 @@ def cell_parameters(result: CellResult) -> dict[str, str]:
 
 def cell_measures(result: CellResult, evaluation: Evaluation) -> list[Measure]:
     """A cell's scores and, by round, the mean and the standard deviation over its seeds."""
-    found: list[Measure] = []
+    values: list[Measure] = []
     for prefix, configuration in (("", result.pinned), ("selected_", result.selected)):
         rows = configuration.rows if configuration else ()
         for number, accuracies in curves(rows, evaluation):
-            found.append((f"{prefix}accuracy", statistics.fmean(accuracies), number))
+            values.append((f"{prefix}accuracy", statistics.fmean(accuracies), number))
             if len(accuracies) > 1:
-                found.append((f"{prefix}accuracy_std", statistics.stdev(accuracies), number))
+                values.append((f"{prefix}accuracy_std", statistics.stdev(accuracies), number))
         if reached := score(rows, evaluation):
             name = f"{prefix}final_{'accuracy' if evaluation.is_accuracy else evaluation.metric}"
-            found += [(name, reached.mean, 0), (f"{name}_std", reached.std, 0)]
+            values += [(name, reached.mean, 0), (f"{name}_std", reached.std, 0)]
     seconds = {row.key: row.measured.wall_seconds for row in cell_records(result)}
-    return [*found, ("wall_seconds", math.fsum(seconds.values()), 0)]
+    return [*values, ("wall_seconds", math.fsum(seconds.values()), 0)]
 
 
 def per_client(record: Record) -> str:

@@ -77,15 +77,15 @@ class Plan:
         Raises:
             InvalidInput: the budget does not pay for a single trial beside the pinned configuration.
         """
-        found = rungs(rounds, every, warm_up)
+        rung_rounds = rungs(rounds, every, warm_up)
         if search.trials is not None:
-            return cls(found, tuple(seeds), trials=search.trials)
+            return cls(rung_rounds, tuple(seeds), trials=search.trials)
         assert search.budget is not None
         least = (FINALISTS + 1) * (len(seeds) - 1) + 2
         if search.budget * len(seeds) < least:
             accepted = f"at least {math.ceil(100 * least / len(seeds)) / 100:g}: one trial and the comparison"
             raise InvalidInput("search.budget", f"{search.budget:g}", f"{accepted} of finalists")
-        return cls(found, tuple(seeds), search.budget * len(seeds) * rounds)
+        return cls(rung_rounds, tuple(seeds), search.budget * len(seeds) * rounds)
 
 
 class Account:
@@ -147,5 +147,5 @@ def rungs(rounds: int, every: int, warm_up: int = 0) -> tuple[int, ...]:
     ((5, 10, 20), (30, 70, 200), (15, 20), (2,))
     """
     shares = [REDUCTION**place for place in reversed(range(RUNGS))]
-    found = [warm_up + math.ceil((rounds - warm_up) / share) for share in shares]
-    return tuple(dict.fromkeys(min(rounds, math.ceil(at / every) * every) for at in found))
+    exact = [warm_up + math.ceil((rounds - warm_up) / share) for share in shares]
+    return tuple(dict.fromkeys(min(rounds, math.ceil(at / every) * every) for at in exact))

@@ -162,8 +162,8 @@ class Calibration:
             definition = DATASETS[dataset]
             return definition.shape, definition.classes
         if dataset in self._datasets:
-            found = self._datasets[dataset]
-            return tuple(found["shape"]), found["classes"]
+            entry = self._datasets[dataset]
+            return tuple(entry["shape"]), entry["classes"]
         return None
 
     def _save(self) -> None:

@@ -71,15 +71,15 @@ class Extent:
     def of(cls, name: str, table: Table, calibration: Calibration) -> Extent:
         whole = cells(name, table)
         # Rows that read different numbers off the same simulation share it.
-        found = list(
+        distinct = list(
             {(c.dataset, c.partition, c.clients, str(c.config), str(c.search)): c for c in whole}.values()
         )
-        each = [table.full_runs(cell.search) for cell in found]
-        sizes = [sizes_of(cell, calibration) for cell in found]
+        each = [table.full_runs(cell.search) for cell in distinct]
+        sizes = [sizes_of(cell, calibration) for cell in distinct]
 
         def hours(device: str) -> Amount:
-            speeds = [calibration.speed(cell, device) for cell in found]
-            together = zip(found, speeds, sizes, strict=True)
+            speeds = [calibration.speed(cell, device) for cell in distinct]
+            together = zip(distinct, speeds, sizes, strict=True)
             return Amount.of(
                 each, [v.seconds(c.config, n) / 3600 if v and n else None for c, v, n in together]
             )
@@ -87,7 +87,7 @@ class Extent:
         return cls(
             len(whole),
             round(sum(each)),
-            Amount.of(each, [_client_epochs(c, n) for c, n in zip(found, sizes, strict=True)]),
+            Amount.of(each, [_client_epochs(c, n) for c, n in zip(distinct, sizes, strict=True)]),
             hours("cpu"),
             hours("cuda"),
         )

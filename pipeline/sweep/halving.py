@@ -34,11 +34,11 @@ def cost(width: int, rungs: Sequence[int]) -> int:
     >>> cost(9, (5, 10, 20))  # 9 up to round 5, 3 up to round 10, 1 up to round 20
     70
     """
-    found = 0
+    rounds = 0
     for after, until in zip((0, *rungs), rungs, strict=False):
-        found += width * (until - after)
+        rounds += width * (until - after)
         width = promoted(width)
-    return found
+    return rounds
 
 
 def promoted(width: int) -> int:
@@ -114,12 +114,12 @@ def _going_on(
     """The pinned configuration, and the best of the others as far as the budget allows."""
     ranked = ranking({trial: value for trial, value in values.items() if value is not None})
     others = [trial for trial in ranked if trial != PINNED]
-    free, found = account.free(best(completed)), set(ranked) & {PINNED}
+    free, going_on = account.free(best(completed)), set(ranked) & {PINNED}
     for trial in others[: promoted(len(values.keys() - {PINNED}))]:
         free -= (following - until) * account.rate(trial)
         if free >= 0:
-            found.add(trial)
-    return found
+            going_on.add(trial)
+    return going_on
 
 
 def best(completed: Mapping[int, float]) -> list[int]:

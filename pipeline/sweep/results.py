@@ -50,7 +50,7 @@ def write(
         one.cell.id: score(result.pinned.rows, one.cell.evaluation)
         for one, result in zip(scheduler.cells, results.cells, strict=True)
     }
-    means = {cell: round(found.mean, 2) for cell, found in scores.items() if found}
+    means = {cell: round(reached.mean, 2) for cell, reached in scores.items() if reached}
     write_json(folder / "metrics.json", {"table": name, **means})
     if scheduler.keeps_models:
         write_text(folder / "models.csv", _models(scheduler))

@@ -64,16 +64,16 @@ def selected(values: Mapping[int, list[float | None]]) -> Selection:
     Returns:
         The pinned configuration where no gain does.
     """
-    found = []
+    comparisons = []
     for trial, own in values.items():
         pairs = list(zip(own, values[PINNED], strict=True))
         differences = [one - other for one, other in pairs if one is not None and other is not None]
         if trial != PINNED and len(differences) == len(pairs):
             error = statistics.stdev(differences) / math.sqrt(len(differences))
-            found.append(Comparison(trial, statistics.fmean(differences), error))
-    convincing = [one for one in found if one.gain > one.error]
+            comparisons.append(Comparison(trial, statistics.fmean(differences), error))
+    convincing = [one for one in comparisons if one.gain > one.error]
     winner = max(convincing, key=lambda one: one.gain, default=None)
-    return Selection(winner.trial if winner else PINNED, tuple(found))
+    return Selection(winner.trial if winner else PINNED, tuple(comparisons))
 
 
 def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> Plan:
@@ -105,14 +105,14 @@ class Counted:
 
 def planned(plan: Plan) -> Steps:
     """The steps of a search in which no trial fails, costs more or warms up longer than the pinned one."""
-    steps, found = search(Counted(), plan), []
+    steps, schedule = search(Counted(), plan), []
     batch = next(steps)
     try:
         while True:
-            found += batch
+            schedule += batch
             batch = steps.send([Outcome(1.0, None)] * len(batch))
     except StopIteration:
-        return found
+        return schedule
 
 
 def on_validation(config: Config, share: float) -> Config:

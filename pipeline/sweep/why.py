@@ -32,8 +32,8 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
                 reasons.setdefault(reason, []).append(cell.cell.id)
     coming = sum(cell.to_come for cell in scheduler.cells)
     lines = [
-        f"{len(found)} {'trial' if len(found) == 1 else 'trials'} of {_listed(found)}: {reason}"
-        for reason, found in sorted(reasons.items(), key=lambda item: -len(item[1]))
+        f"{len(trials)} {'trial' if len(trials) == 1 else 'trials'} of {_listed(trials)}: {reason}"
+        for reason, trials in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ]
     return lines + ([f"{coming} trials of searches depend on these"] if coming else [])
 
@@ -82,7 +82,7 @@ def _options(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[str]:
         yield "options that there are no longer"
         return
     for name in sorted(new.keys() | old.keys()):
-        before, after = (found.get(name, "its default") for found in (old, new))
+        before, after = (options.get(name, "its default") for options in (old, new))
         if before != after:
             yield f"{name} was {before}, is now {after}"
 

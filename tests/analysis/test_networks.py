@@ -36,9 +36,9 @@ def test_layers_are_convolutions_and_linear_layers_in_order():
 
 
 def test_every_layer_answers_for_every_image():
-    found = outputs(MODELS["lenet5_bn"]((3, 32, 32), 10), torch.zeros(7, 3, 32, 32))
-    assert {name: len(output) for name, output in found.items()} == dict.fromkeys(found, 7)
-    assert found["head"].shape == (7, 10)
+    answers = outputs(MODELS["lenet5_bn"]((3, 32, 32), 10), torch.zeros(7, 3, 32, 32))
+    assert {name: len(output) for name, output in answers.items()} == dict.fromkeys(answers, 7)
+    assert answers["head"].shape == (7, 10)
 
 
 def test_a_map_is_high_where_the_image_speaks_for_the_class(bright):

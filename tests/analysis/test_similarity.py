@@ -24,9 +24,9 @@ def test_data_similarity_is_the_share_of_samples_in_common_classes():
 
 def test_class_cosines_compare_heads_row_by_row():
     heads = torch.tensor([[[1.0, 0.0], [1.0, 1.0]], [[0.0, 2.0], [3.0, 3.0]], [[0.0, 0.0], [-1.0, -1.0]]])
-    found = class_cosines(heads)
-    assert found[0, 0].tolist() == [1, 0, 0]  # the third client's row is 0
-    assert found[1, 0].tolist() == pytest.approx([1, 1, -1])
+    cosines = class_cosines(heads)
+    assert cosines[0, 0].tolist() == [1, 0, 0]  # the third client's row is 0
+    assert cosines[1, 0].tolist() == pytest.approx([1, 1, -1])
 
 
 def test_angles_are_taken_over_all_tensors_together():
@@ -53,9 +53,9 @@ def test_cka_of_representations_without_anything_in_common_is_zero():
     x = torch.tensor([[1.0], [1.0], [-1.0], [-1.0]])
     y = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
     constant = torch.ones(4, 2)
-    found = pairwise_cka([x, y, constant])
-    assert found[0, 1] == pytest.approx(0)
-    assert found[0, 2] == 0
+    cka = pairwise_cka([x, y, constant])
+    assert cka[0, 1] == pytest.approx(0)
+    assert cka[0, 2] == 0
 
 
 def test_cka_is_the_cosine_of_centred_gram_matrices():

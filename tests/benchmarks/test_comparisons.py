@@ -67,15 +67,15 @@ def test_ours_are_of_partitions_by_the_given_options_and_seeds(digits):
 
 
 def test_a_setting_that_spfl_prints_for_two_ways_of_training_is_compared_once(digits):
-    found = spfl_table5(published_cells("spfl.csv"), {"mnist": digits}, seeds=range(2))
-    assert [(c.setting, c.quantity, c.printed) for c in found] == [
+    comparisons = spfl_table5(published_cells("spfl.csv"), {"mnist": digits}, seeds=range(2))
+    assert [(c.setting, c.quantity, c.printed) for c in comparisons] == [
         ("6 classes, IID, 10 clients", "training samples per client", 2800),
         ("6 classes, IID, 10 clients", "test samples per client", 700),
         ("6 classes, non-IID, 10 clients", "training samples per client", 2800),
         ("6 classes, non-IID, 10 clients", "test samples per client", 700),
     ]
     mine = digits.n_train / 10 * 0.6  # ten clients, six classes of ten
-    assert [c.mean for c in found] == pytest.approx([0.8 * mine, 0.2 * mine] * 2, abs=3)
+    assert [c.mean for c in comparisons] == pytest.approx([0.8 * mine, 0.2 * mine] * 2, abs=3)
 
 
 def test_the_two_emnists_are_told_apart(digits):

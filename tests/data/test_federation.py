@@ -37,16 +37,16 @@ def batch(dataset, partition, index) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("index", [[3], [7, 7, 0, 239], [[5, 1], [2, 2]]])
 @pytest.mark.usefixtures("reader")
 def test_images_in_a_file_are_those_in_memory(dataset, mapped, partition, index):
-    found, expected = batch(mapped, partition, index), batch(dataset, partition, index)
-    assert torch.equal(found[0], expected[0])
-    assert torch.equal(found[1], expected[1])
+    images, expected = batch(mapped, partition, index), batch(dataset, partition, index)
+    assert torch.equal(images[0], expected[0])
+    assert torch.equal(images[1], expected[1])
 
 
 def test_a_part_of_mapped_images_is_that_part(dataset, mapped, partition):
     part = dataclasses.replace(mapped, images=mapped.images[10:])
-    found, _ = batch(part, partition, [0, 4])
+    images, _ = batch(part, partition, [0, 4])
     expected, _ = batch(dataset, partition, [10, 14])
-    assert torch.equal(found, expected)
+    assert torch.equal(images, expected)
 
 
 @pytest.mark.usefixtures("reader")

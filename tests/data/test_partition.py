@@ -126,8 +126,8 @@ def test_an_unstratified_split_has_the_same_clients_and_sizes_but_not_their_clas
     np.testing.assert_array_equal(usual.sizes, random.sizes)
     counts = []
     for partition in (usual, random):
-        found = partition.class_counts(digits.labels, 10)
-        counts.append((found["train"] + found["test"], found["test"]))
+        of_client = partition.class_counts(digits.labels, 10)
+        counts.append((of_client["train"] + of_client["test"], of_client["test"]))
     np.testing.assert_array_equal(counts[0][0], counts[1][0])
     assert np.abs(counts[1][1] - counts[1][0] / 4).max() > 1 > np.abs(counts[0][1] - counts[0][0] / 4).max()
 

@@ -202,10 +202,10 @@ def test_the_last_client_of_a_block_is_the_largest_and_no_other_has_an_average_s
 
 def test_blocks_are_drawn_again_until_every_client_has_its_minimum(labelled):
     data = labelled(np.repeat(np.arange(10), 200))
-    found = make_partition("blocks:2,min=40,seed=3", data, 20)
-    assert found.notes == ("redraws: 11",)
-    assert sizes(found).min() >= 40
-    assert sizes(found).sum() == 2000
+    divided = make_partition("blocks:2,min=40,seed=3", data, 20)
+    assert divided.notes == ("redraws: 11",)
+    assert sizes(divided).min() >= 40
+    assert sizes(divided).sum() == 2000
 
 
 def test_blocks_of_too_few_samples_are_refused(labelled):

@@ -34,9 +34,11 @@ def batches(simulation):
     server = simulation.runs[0].server
     task = begin_round(simulation.runs[0].server, simulation.runs[0].method)
     server.round -= 1
-    found = [[index.tolist() for plan in plans for index in plan.batches] for (plans,) in task.schedules()]
+    minibatches = [
+        [index.tolist() for plan in plans for index in plan.batches] for (plans,) in task.schedules()
+    ]
     simulation.advance()
-    return dict(zip(task.clients, found, strict=True))
+    return dict(zip(task.clients, minibatches, strict=True))
 
 
 def federated(config, dataset, partition, seed=0):
@@ -54,9 +56,9 @@ def make_alike(dataset, clients):
 def test_a_class_stream_goes_through_the_samples_class_by_class(dataset, partition):
     own = partition.train[0]  # 20 samples of two classes
     whole = dataclasses.replace(STREAM, method="fedavg", hyperparameters={}, epochs=1)
-    found = [index for batch in batches(federated(whole, dataset, partition))[0] for index in batch]
-    classes = list(dict.fromkeys(dataset.labels[found]))
-    assert found == np.concatenate([own[dataset.labels[own] == c] for c in classes]).tolist()
+    order = [index for batch in batches(federated(whole, dataset, partition))[0] for index in batch]
+    classes = list(dict.fromkeys(dataset.labels[order]))
+    assert order == np.concatenate([own[dataset.labels[own] == c] for c in classes]).tolist()
 
 
 def test_the_classes_of_a_stream_come_in_an_order_of_the_client_s_own(dataset):

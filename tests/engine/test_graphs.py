@@ -28,10 +28,10 @@ def simulation(configs, dataset, partition, capture: Capture | None, place=DEVIC
 
 def losses(*arguments) -> list[float]:
     """The training losses in the third round of a `simulation`."""
-    found = simulation(*arguments)
+    ours = simulation(*arguments)
     for _ in range(3):
-        found.advance()
-    return [run.history[-1].train_loss for run in found.runs]
+        ours.advance()
+    return [run.history[-1].train_loss for run in ours.runs]
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_trials_that_differ_in_numbers_are_recorded_in_one_stack(method, number,
         for lr, value in ((0.1, 0.5), (0.05, 0.5), (0.1, 2.0))
     ]
     with emulated() as device:
-        found = losses(configs, dataset, partition, device.capture)
-    assert found == pytest.approx(losses(configs, dataset, partition, None, "cpu"), abs=1e-12)
+        captured = losses(configs, dataset, partition, device.capture)
+    assert captured == pytest.approx(losses(configs, dataset, partition, None, "cpu"), abs=1e-12)
     assert device.replays
 
 
@@ -79,8 +79,8 @@ def test_where_recording_fails_the_steps_are_done_all_the_same(dataset, partitio
     def fails(_):
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    found = losses([CONFIG], dataset, partition, fails, "cpu")
-    assert found == losses([CONFIG], dataset, partition, None, "cpu")
+    uncaptured = losses([CONFIG], dataset, partition, fails, "cpu")
+    assert uncaptured == losses([CONFIG], dataset, partition, None, "cpu")
     (said,) = {record.getMessage() for record in caplog.records}
     assert said == "steps are not recorded, which is slower: operation not permitted when stream is capturing"
 

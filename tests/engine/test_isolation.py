@@ -31,13 +31,13 @@ def states() -> list[object]:
 @pytest.mark.parametrize("method", METHODS)
 def test_no_global_random_state_decides_a_number_or_is_moved(method, dataset, partition):
     config = dataclasses.replace(CONFIG, method=method, rounds=1, epochs=1)
-    found = []
+    metrics = []
     for seed in (1, 2):
         shake(seed)
         before = states()
-        found.append(simulate(config, dataset, partition)[0].metrics)
+        metrics.append(simulate(config, dataset, partition)[0].metrics)
         assert states() == before
-    assert found[0] == found[1]
+    assert metrics[0] == metrics[1]
 
 
 def test_the_working_directory_decides_nothing_and_stays_empty(dataset, partition, tmp_path, monkeypatch):

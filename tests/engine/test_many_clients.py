@@ -96,6 +96,6 @@ def test_a_hundred_thousand_clients_with_heads_of_their_own_fit_into_four_gigaby
     from benchmarks.scale import Scale, measure
     from benchmarks.workload import alone
 
-    found = alone(measure, Scale(100_000, "fedper", rounds=3))
-    assert found["parameters"] >= 5000
-    assert found["peak_memory_bytes"] < 4e9
+    cost = alone(measure, Scale(100_000, "fedper", rounds=3))
+    assert cost["parameters"] >= 5000
+    assert cost["peak_memory_bytes"] < 4e9

@@ -46,13 +46,13 @@ def losses(config, dataset, partition, backend: str = "loop") -> list[float]:
 def test_layers_of_the_extractor_compute_in_bfloat16_and_the_head_in_float32(model):
     net = MODELS[model]((3, 32, 32), 10)
     net.bf16 = True
-    found = {}
+    dtypes = {}
     layers = {name: m for name, m in net.named_modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)}
     for name, layer in layers.items():
-        layer.register_forward_hook(lambda _, __, output, name=name: found.update({name: output.dtype}))
+        layer.register_forward_hook(lambda _, __, output, name=name: dtypes.update({name: output.dtype}))
     logits = net(torch.zeros(4, 3, 32, 32))
-    assert found.pop("head") == logits.dtype == torch.float32
-    assert set(found.values()) == {torch.bfloat16}
+    assert dtypes.pop("head") == logits.dtype == torch.float32
+    assert set(dtypes.values()) == {torch.bfloat16}
     assert net.features(torch.zeros(4, 3, 32, 32)).dtype == torch.float32
 
 
@@ -111,9 +111,9 @@ def test_resume_is_bit_identical_in_bfloat16(backend, dataset, partition, checkp
 
 @supported
 def test_without_a_compiler_bfloat16_gives_the_same_bits(dataset, partition, monkeypatch):
-    found = losses(BF16, dataset, partition)
+    first = losses(BF16, dataset, partition)
     monkeypatch.setattr("pfl.kernels.conv_block.compiled", lambda *_, **__: None)
-    assert losses(BF16, dataset, partition) == found
+    assert losses(BF16, dataset, partition) == first
 
 
 def test_bfloat16_steps_are_recorded_and_replayed_on_a_device(dataset, partition):
@@ -125,9 +125,9 @@ def test_bfloat16_steps_are_recorded_and_replayed_on_a_device(dataset, partition
         return [entry.train_loss for run in simulation.runs for entry in run.history]
 
     with emulated() as device:
-        found = trained(DEVICE, lambda: device.capture)
+        on_device = trained(DEVICE, lambda: device.capture)
     assert device.replays
-    assert found == pytest.approx(trained("cpu"), rel=1e-6)
+    assert on_device == pytest.approx(trained("cpu"), rel=1e-6)
 
 
 # ---- what is refused, and the key ------------------------------------------------------------------------

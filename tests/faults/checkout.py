@@ -150,11 +150,11 @@ class Checkout:
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of the ledger that are whole."""
-        found = []
+        rows = []
         for line in self.lines():
             with suppress(ValueError):
-                found.append(json.loads(line))
-        return found
+                rows.append(json.loads(line))
+        return rows
 
     def checkpoints(self) -> list[Path]:
         return list((self.root / ".sweeps/trials").rglob("checkpoint.pt"))
@@ -167,8 +167,8 @@ class Checkout:
     def cells(self) -> dict[str, Any]:
         """The cells of the results, by id, without what depends on the clock."""
         path = self.root / "results/small/results.json"
-        found = json.loads(path.read_text())["cells"] if path.exists() else []
-        return {cell["cell"]: _timeless(cell) for cell in found}
+        cells = json.loads(path.read_text())["cells"] if path.exists() else []
+        return {cell["cell"]: _timeless(cell) for cell in cells}
 
     def runs(self) -> list[tuple[str, str, str]]:
         """The runs in MLflow: cell, key ("" for a cell's own run) and status."""

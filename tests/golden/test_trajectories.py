@@ -30,8 +30,8 @@ def test_no_number_moves(method):
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_what_a_method_does_is_known_by_a_name(method):
-    found = behaviour_of(validated(Config(method=method)), (1, 8, 8), 10)
-    assert found.name in known().get(found.question, {}), "a number moved: make behaviours"
+    behaviour = behaviour_of(validated(Config(method=method)), (1, 8, 8), 10)
+    assert behaviour.name in known().get(behaviour.question, {}), "a number moved: make behaviours"
 
 
 @pytest.mark.parametrize("method", list(METHODS))

@@ -19,11 +19,11 @@ def events(schedule, clients, stragglers, rounds):
         "fedavg_async", lambda *_: 0.0, [12] * clients, stragglers=stragglers, schedule=schedule
     )
     method, server = simulation.program.method, simulation.runs[0].server
-    found = []
+    seen = []
     for _ in range(rounds):
         simulation.advance()
-        found.append((server.participants.tolist(), method.arrivals(server).tolist()))
-    return found
+        seen.append((server.participants.tolist(), method.arrivals(server).tolist()))
+    return seen
 
 
 def test_a_straggler_takes_part_in_one_aggregation_and_misses_its_period():
@@ -49,8 +49,8 @@ def test_in_the_authors_code_a_punctual_round_follows_each_late_one():
 
 def test_arrivals_are_as_many_as_the_periods_allow():
     rounds = 25
-    found = [client for _, arriving in events("text", 6, 4, rounds) for client in arriving]
-    assert [found.count(k) for k in range(6)] == [rounds // (d + 1) for d in (1, 2, 3, 4, 0, 0)]
+    arrived = [client for _, arriving in events("text", 6, 4, rounds) for client in arriving]
+    assert [arrived.count(k) for k in range(6)] == [rounds // (d + 1) for d in (1, 2, 3, 4, 0, 0)]
 
 
 def test_one_client_at_least_is_punctual():

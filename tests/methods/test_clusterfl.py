@@ -42,8 +42,8 @@ class Federation:
     @property
     def clusters(self):
         """The clusters as sets of client ids."""
-        found = self.server.state["clusters"].tolist()
-        return {frozenset(i for i in range(8) if found[i] == cluster) for cluster in found}
+        assigned = self.server.state["clusters"].tolist()
+        return {frozenset(i for i in range(8) if assigned[i] == cluster) for cluster in assigned}
 
     def model(self, client):
         return (self.server.bank["head.bias"][client] - self.initial).tolist()

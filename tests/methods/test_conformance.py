@@ -111,8 +111,8 @@ def other(method, name, value):
 def test_a_device_beside_the_host_gives_the_same_numbers(method, backend, dataset, partition):
     expected = run(method, dataset, partition, Execution(backend=backend))
     with emulated():
-        found = run(method, dataset, partition, Execution(device=str(DEVICE), backend=backend))
-    assert_close(found, expected)
+        result = run(method, dataset, partition, Execution(device=str(DEVICE), backend=backend))
+    assert_close(result, expected)
 
 
 @sampled_methods
@@ -121,8 +121,8 @@ def test_recorded_steps_give_the_same_numbers(method, dataset, partition, monkey
     with emulated() as device:
         monkeypatch.setattr("pfl.engine.device.captures_on", lambda _: lambda: device.capture)
         execution = Execution(device=str(DEVICE), backend="stacked")
-        found = run(method, dataset, partition, execution)
-    assert_close(found, expected)
+        result = run(method, dataset, partition, execution)
+    assert_close(result, expected)
     assert device.replays
 
 

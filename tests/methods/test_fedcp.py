@@ -36,10 +36,10 @@ def logistic(score):
 
 def test_the_policy_sees_the_features_times_the_head_s_summed_and_normalised_weights():
     one = client(linear([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]], [0.0] * 4))
-    found = FedCP().logits(one, toy.batch([[3.0, 5.0]], [0]).x)[0]
+    logits = FedCP().logits(one, toy.batch([[3.0, 5.0]], [0]).x)[0]
     length = math.hypot(1, 2)
     s = logistic(3 * 1 / length), logistic(5 * 2 / length)
-    assert found.tolist() == pytest.approx([s[0] * 3 + 4 * (1 - s[0]) * 3, 2 * s[1] * 5 + (1 - s[1]) * 5])
+    assert logits.tolist() == pytest.approx([s[0] * 3 + 4 * (1 - s[0]) * 3, 2 * s[1] * 5 + (1 - s[1]) * 5])
 
 
 @pytest.mark.parametrize("rows", [None, [1, 0]])

@@ -29,8 +29,8 @@ def test_the_drift_of_the_participants_accumulates_and_corrects_the_mean():
         # The plain mean, whatever the sizes, and the drift of all clients, those that are absent included.
         model = sum(model + client + 1.0 for client in present) / 2 + sum(drift) / 4
         assert models(simulation) == pytest.approx([model] * 4)
-        found = server.client_state["drift.head.bias"]
-        assert found[:, 0].tolist() == pytest.approx(drift)
+        drifts = server.client_state["drift.head.bias"]
+        assert drifts[:, 0].tolist() == pytest.approx(drift)
 
 
 def test_the_server_step_is_the_paper_s():

@@ -101,14 +101,14 @@ def test_a_client_that_nobody_helps_keeps_its_model():
 def test_the_largest_affinities_among_those_who_uploaded_are_chosen():
     affinity = torch.tensor([[9.0, 0.1, 0.5, 0.7], [0.0] * 4, [0.2, 0.1, 9.0, 8.0], [0.0] * 4])
     one = server([0, 2], uploaded=[0, 1, 2], affinity=affinity)
-    found = FedFomo(models=1, epsilon=0.0)._choice(one)
+    sent = FedFomo(models=1, epsilon=0.0)._choice(one)
     # Client 3 did not upload, and nobody receives its own model.
-    assert found.tolist() == [[False, False, True, False], [True, False, False, False]]
+    assert sent.tolist() == [[False, False, True, False], [True, False, False, False]]
 
 
 def test_fewer_uploads_than_models_are_all_chosen():
-    found = FedFomo(models=5)._choice(server([0, 1], uploaded=[1, 3]))
-    assert found.tolist() == [[False, True, False, True], [False, False, False, True]]
+    sent = FedFomo(models=5)._choice(server([0, 1], uploaded=[1, 3]))
+    assert sent.tolist() == [[False, True, False, True], [False, False, False, True]]
 
 
 def test_exploration_chooses_others_than_the_largest_affinities_and_ends():

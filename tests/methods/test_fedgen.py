@@ -98,12 +98,12 @@ def test_the_generator_learns_from_the_clients_own_heads_by_their_share_of_a_cla
     )
     net = network(state_of_generator([1.0, 0.0]))
     noise = torch.from_numpy(generator(0, "noise").standard_normal((2, NOISE)))
-    found = FedGen(diversity=0.1)._objective(server, net, torch.tensor([0, 1]), noise)
+    objective = FedGen(diversity=0.1)._objective(server, net, torch.tensor([0, 1]), noise)
 
     first, second = softmax(2, 0), softmax(0, 1.5)
     class_0 = -3 / 4 * math.log(first[0]) - 1 / 4 * math.log(second[0])
     class_1 = -1 / 2 * math.log(first[1]) - 1 / 2 * math.log(second[1])
-    assert float(found) == pytest.approx((class_0 + class_1) / 2 + 0.1)  # equal features: exp(0)
+    assert float(objective) == pytest.approx((class_0 + class_1) / 2 + 0.1)  # equal features: exp(0)
 
 
 def test_diversity_compares_all_pairs_of_features_and_noises():
@@ -114,13 +114,13 @@ def test_diversity_compares_all_pairs_of_features_and_noises():
         uploads={"head.weight": torch.zeros(1, 2, 2).double(), "head.bias": torch.zeros(1, 2).double()},
     )
     noise = torch.from_numpy(generator(1, "noise").standard_normal((3, NOISE)))
-    found = FedGen(diversity=1.0)._objective(server, network(state), y, noise)
+    objective = FedGen(diversity=1.0)._objective(server, network(state), y, noise)
 
     z = generate(network(state_of_generator()), y, noise, training=True)
     pairs = [(i, j) for i in range(3) for j in range(3)]
     products = [(noise[i] - noise[j]).square().mean() * (z[i] - z[j]).abs().mean() for i, j in pairs]
     assert z.any()
-    assert float(found) == pytest.approx(math.log(2) + math.exp(-float(sum(products)) / 9))
+    assert float(objective) == pytest.approx(math.log(2) + math.exp(-float(sum(products)) / 9))
 
 
 def test_the_generator_s_steps_are_those_of_adam():

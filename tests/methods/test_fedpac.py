@@ -39,14 +39,14 @@ def test_the_simplex_problem_equals_the_brute_force_optimum(seed, scale):
         np.array([[((h[i] - h[j]) * (h[i] - h[k])).sum() for k in range(6)] for j in range(6)]) + np.diag(v)
         for i in range(6)
     ]
-    found = on_simplex(torch.from_numpy(scale * np.stack(forms)))
+    optima = on_simplex(torch.from_numpy(scale * np.stack(forms)))
     combined = _combination(torch.from_numpy(h), torch.from_numpy(v))
 
     for i, form in enumerate(forms):
         best = brute_force(form)
-        assert found[i].numpy() == pytest.approx(best, abs=1e-9)
+        assert optima[i].numpy() == pytest.approx(best, abs=1e-9)
         assert combined[i].numpy() == pytest.approx(best, abs=1e-9)
-    assert (found == 0).any(), "some optimum lies on the boundary"
+    assert (optima == 0).any(), "some optimum lies on the boundary"
 
 
 def test_a_singular_problem_is_solved_too():

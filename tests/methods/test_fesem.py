@@ -84,9 +84,9 @@ def test_the_distance_can_be_the_head_s_alone():
 
 
 def reseeded(clusters, distances, k):
-    found = torch.tensor(clusters)
-    FeSEM(clusters=k)._reseed(found, torch.arange(len(clusters)), torch.tensor(distances))
-    return found.tolist()
+    assigned = torch.tensor(clusters)
+    FeSEM(clusters=k)._reseed(assigned, torch.arange(len(clusters)), torch.tensor(distances))
+    return assigned.tolist()
 
 
 def test_an_empty_cluster_gets_the_upload_that_is_farthest_from_its_centre():

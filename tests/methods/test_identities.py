@@ -279,12 +279,12 @@ def test_fedproto_with_lambda_0_that_predicts_by_the_head_is_local(dataset, part
 def test_fedpac_on_one_client_is_fedrep_with_the_prototype_term(dataset):
     alone = make_clients(dataset, sizes=[20])
 
-    def found(method, hyper):
+    def models_of(method, hyper):
         return losses(dataset, alone, method, hyper, epochs=3, participation=1.0)
 
-    fedrep = found("fedrep", {"head_epochs": 1, "extractor_epochs": 2, "head_lr": 0.5})
-    assert_equal(found("fedpac", {"lam": 0.0, "head_lr": 0.5}), fedrep)
-    with_term = found("fedpac", {"lam": 1.0, "head_lr": 0.5})
+    fedrep = models_of("fedrep", {"head_epochs": 1, "extractor_epochs": 2, "head_lr": 0.5})
+    assert_equal(models_of("fedpac", {"lam": 0.0, "head_lr": 0.5}), fedrep)
+    with_term = models_of("fedpac", {"lam": 1.0, "head_lr": 0.5})
     assert with_term[0] == pytest.approx(fedrep[0], abs=1e-9)  # the first round has none
     assert with_term[-1] != pytest.approx(fedrep[-1], abs=1e-3)
 

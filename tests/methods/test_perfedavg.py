@@ -49,8 +49,8 @@ def test_the_first_order_gradient_is_that_of_the_second_batch_after_a_step_on_th
 def test_the_hessian_free_gradient_is_exact_on_a_quadratic_for_any_delta(delta):
     ahead = gradient(1, W - 0.1 * gradient(0, W))
     expected = ahead - 0.1 * CURVATURES[2] @ ahead
-    found = meta_gradient(3, variant="hf", alpha=0.1, delta=delta)
-    np.testing.assert_allclose(found, expected, atol=1e-9)
+    ours = meta_gradient(3, variant="hf", alpha=0.1, delta=delta)
+    np.testing.assert_allclose(ours, expected, atol=1e-9)
 
 
 def test_a_zero_gradient_has_no_curvature_term():

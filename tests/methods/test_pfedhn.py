@@ -72,9 +72,9 @@ def test_without_hidden_units_at_rate_1_it_is_fedavg(dataset):
     _, fedavg = toy.after_rounds("fedavg", dataset, equal, 3)
     for _ in range(3):
         ours.advance()
-    found = server.program.method.personal(server, "post_aggregation")
+    tensors = server.program.method.personal(server, "post_aggregation")
     for name in fedavg.groups.changing:
-        torch.testing.assert_close(found[name], fedavg.bank[name][:], rtol=0, atol=1e-9)
+        torch.testing.assert_close(tensors[name], fedavg.bank[name][:], rtol=0, atol=1e-9)
 
 
 def test_the_step_is_clipped_and_has_momentum_and_weight_decay(dataset, partition):

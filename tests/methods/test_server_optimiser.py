@@ -15,11 +15,11 @@ CHANGES = (1.0, -2.0, 0.5)
 
 def positions(method, **hyper):
     simulation = scripted(method, lambda _p, round, _c: CHANGES[round - 1], [6, 12], **hyper)
-    found = []
+    moved = []
     for _ in CHANGES:
         simulation.advance()
-        found.append(models(simulation)[0])
-    return found
+        moved.append(models(simulation)[0])
+    return moved
 
 
 def test_fedavgm_without_momentum_at_rate_1_is_fedavg(dataset, partition):
@@ -49,8 +49,8 @@ def test_adaptive_steps_are_the_paper_s(method):
             square -= (1 - b2) * change**2 * math.copysign(1, square - change**2)
         model += rate * mean / (math.sqrt(square) + tau)
         expected.append(model)
-    found = positions(method, beta1=b1, beta2=b2, tau=tau, server_lr=rate)
-    assert found == pytest.approx(expected)
+    moved = positions(method, beta1=b1, beta2=b2, tau=tau, server_lr=rate)
+    assert moved == pytest.approx(expected)
 
 
 def test_changes_are_averaged_by_training_samples():

@@ -17,10 +17,10 @@ def test_in_bfloat16_a_convolution_to_few_pixels_is_the_same_as_a_product(monkey
     monkeypatch.setattr(_resnet, "FEW", 100)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: True)  # and all stays in float64
     monkeypatch.delattr(torch.nn.Conv2d, "forward")
-    found = conv(images)
+    convolved = conv(images)
 
-    assert torch.allclose(found, expected, atol=1e-12)
+    assert torch.allclose(convolved, expected, atol=1e-12)
     for ours, theirs in zip(
-        torch.autograd.grad(found.pow(3).sum(), [images, conv.weight]), wanted, strict=True
+        torch.autograd.grad(convolved.pow(3).sum(), [images, conv.weight]), wanted, strict=True
     ):
         assert torch.allclose(ours, theirs, atol=1e-10)

@@ -54,12 +54,12 @@ def pinned(name: str, table: Table, printed: dict[str, list[Published]]) -> Iter
     paper, number = PAPER_TABLE.fullmatch(name).groups()
     assert table.published is not None
     assert (table.published.file, table.published.table) == (f"{paper}.csv", number)
-    found = {cell.id: cell for cell in cells(name, table)}
+    by_id = {cell.id: cell for cell in cells(name, table)}
     for column_name, column in table.columns.items():
         for row in table.methods:
             wanted = target(column, row)
             held_against = wanted and find(printed[paper], number, wanted)
-            yield Pin(table, row.id, column_name, found.get(f"{column_name}/{row.id}"), held_against)
+            yield Pin(table, row.id, column_name, by_id.get(f"{column_name}/{row.id}"), held_against)
 
 
 def read(name: str) -> Any:

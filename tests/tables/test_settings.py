@@ -51,10 +51,10 @@ def stated() -> dict[str, Any]:
 
 def flat(fact: Mapping[str, Any]) -> dict[str, Any]:
     """What a fact states, as "schedule.rounds" and the like."""
-    found = {name: fact[name] for name in ("model", "seeds", "repetitions") if name in fact}
+    stated = {name: fact[name] for name in ("model", "seeds", "repetitions") if name in fact}
     for part in ("schedule", "params", "partition", "evaluation"):
-        found |= {f"{part}.{name}": value for name, value in fact.get(part, {}).items()}
-    return found
+        stated |= {f"{part}.{name}": value for name, value in fact.get(part, {}).items()}
+    return stated
 
 
 def fits(where: Mapping[str, Any], printed: Published) -> bool:
@@ -214,8 +214,8 @@ def is_pinned(table: Table, key: list[str]) -> bool:
         return any(sets(setting, rest) for setting in table.settings.values())
     if first == "methods":
         row, _, parameter = rest.partition(".")
-        found = [one for one in table.methods if row in (one.id, one.method)]
-        return any(not parameter or parameter in one.params for one in found)
+        rows = [one for one in table.methods if row in (one.id, one.method)]
+        return any(not parameter or parameter in one.params for one in rows)
     if first == "draw":
         return bool(table.draw)
     return first in PATHS and rest in PATHS[first].model_fields

@@ -54,15 +54,15 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
 def _undivided(tree: Tree) -> tuple[list[Labelled], list[Labelled], tuple[str, ...]] | None:
     """The images of a tree of classes without train and test, all of them training images."""
     paths = [PurePosixPath(name) for name in tree.names]
-    found = sorted(path for path in paths if path.suffix.lower() in SUFFIXES and path.name[0] != ".")
-    if {"train", "test"} & {part for path in found for part in path.parts[:-1]}:
+    files = sorted(path for path in paths if path.suffix.lower() in SUFFIXES and path.name[0] != ".")
+    if {"train", "test"} & {part for path in files for part in path.parts[:-1]}:
         return None
-    if not found or {len(path.parts) for path in found} not in ({2}, {3}):
+    if not files or {len(path.parts) for path in files} not in ({2}, {3}):
         return None
-    if len({path.parts[:-2] for path in found}) > 1:  # more than one wrapping folder
+    if len({path.parts[:-2] for path in files}) > 1:  # more than one wrapping folder
         return None
-    classes = tuple(sorted({path.parts[-2] for path in found}))
-    return [Labelled(str(path), classes.index(path.parts[-2])) for path in found], [], classes
+    classes = tuple(sorted({path.parts[-2] for path in files}))
+    return [Labelled(str(path), classes.index(path.parts[-2])) for path in files], [], classes
 
 
 def _numbered(images: list[Labelled]) -> list[Labelled]:

@@ -9,12 +9,12 @@ from pfl.registry import Registry
 
 
 def _rule_class(module: ModuleType) -> type[Rule]:
-    (found,) = (
+    (rule,) = (
         member
         for member in vars(module).values()
         if isinstance(member, type) and issubclass(member, Rule) and member.__module__ == module.__name__
     )
-    return found
+    return rule
 
 
 PARTITIONS: Registry[type[Rule]] = Registry("partition", "pfl.data.partitions", _rule_class)

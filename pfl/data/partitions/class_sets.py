@@ -68,11 +68,11 @@ class ClassSets(PoolingRule):
     def _weights(self, text: str) -> dict[int, int]:
         weights: dict[int, int] = {}
         for part in text.split("+"):
-            found = CLASS.fullmatch(part)
-            if not found:
+            match = CLASS.fullmatch(part)
+            if not match:
                 accepted = "classes and weights below 100,000 as in 0-4/2-6/0x4+9x4+3"
                 raise InvalidInput("sets", self.sets, accepted)
-            first, last, weight = found.groups()
+            first, last, weight = match.groups()
             alone = 1 if "x" in text else 0
             chosen = range(int(first), int(last or first) + 1)
             weights |= dict.fromkeys(chosen, alone if weight is None else int(weight))

@@ -45,8 +45,8 @@ def measure(runs: Runs) -> Numbers:
     }
     points = [
         Point(metric, f"{NAMES[a]}, {NAMES[b]}", 0, value)
-        for metric, found in values.items()
-        for (a, b), value in zip(pairs, found, strict=True)
+        for metric, of_pairs in values.items()
+        for (a, b), value in zip(pairs, of_pairs, strict=True)
     ]
     printed: dict[str, dict[str, float]] = {}
     for cell in published_cells("pfedsim.csv"):
@@ -55,10 +55,10 @@ def measure(runs: Runs) -> Numbers:
             printed.setdefault(cell.method.removesuffix("_similarity"), {})[pair] = cell.mean
     points += [
         Point(f"{metric}, printed", pair, 0, value)
-        for metric, found in printed.items()
-        for pair, value in found.items()
+        for metric, by_pair in printed.items()
+        for pair, value in by_pair.items()
     ]
-    whole = {metric: [*found.values()] for metric, found in printed.items()}
+    whole = {metric: [*by_pair.values()] for metric, by_pair in printed.items()}
     return Numbers(points + _correlations(CORRELATION, values) + _correlations(PRINTED, whole))
 
 

@@ -25,14 +25,14 @@ def measure(runs: Runs) -> Numbers:
     sensitivity of all, for the first seed; the classes' means over all seeds; and the lowest of the classes
     with the most samples beside the highest of the others."""
     (per_seed,) = runs.measurements(look).values()
-    found = np.array([seen[-1]["sensitivity"] for seen in per_seed])
-    found /= found.max((1, 2), keepdims=True)
+    relative = np.array([seen[-1]["sensitivity"] for seen in per_seed])
+    relative /= relative.max((1, 2), keepdims=True)
     samples = np.array(per_seed[0][-1]["samples"])
     (dataset,) = runs.datasets.values()
     order = [c for c in np.argsort(-samples, kind="stable") if samples[c]]
     names = [f"{dataset.classes[c]} ({samples[c]:.0f})" for c in order]
     means = [
-        averaged(MEAN, name, 0, found[:, c].mean(1).tolist()) for name, c in zip(names, order, strict=True)
+        averaged(MEAN, name, 0, relative[:, c].mean(1).tolist()) for name, c in zip(names, order, strict=True)
     ]
     of_most = [samples[c] == samples.max() for c in order]
     kinds = [
@@ -44,7 +44,7 @@ def measure(runs: Runs) -> Numbers:
             ]
         )
     ]
-    return Numbers([*matrix_points(WEIGHTS, names, found[0, order]), *means, *kinds])
+    return Numbers([*matrix_points(WEIGHTS, names, relative[0, order]), *means, *kinds])
 
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:

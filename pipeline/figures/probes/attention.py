@@ -28,22 +28,22 @@ def look(server: Server, net: Network) -> dict[str, Any] | None:
     label = min(CLASS, server.federation.classes - 1)
     supervisor = net.get_submodule("supervisor.L")
     models = server.personal("post_aggregation")
-    found: dict[str, list[Any]] = {"image": [], "index": [], "model": [], "supervisor": []}
+    columns: dict[str, list[Any]] = {"image": [], "index": [], "model": [], "supervisor": []}
     owners = server.label_counts[:, label].argsort(descending=True).tolist()
     for client in owners:
         tests = server.federation.test[client]
         of_class = tests[server.federation.labels[tests].cpu().numpy() == label]
-        chosen = torch.from_numpy(of_class[: IMAGES - len(found["index"])])
+        chosen = torch.from_numpy(of_class[: IMAGES - len(columns["index"])])
         if not len(chosen):
             break
         bind(net, {name: stack[client] for name, stack in models.items()})
         images, labels = server.federation.batch(chosen.to(server.federation.device))
-        found["index"] += chosen.tolist()
-        found["image"] += server.federation.images[chosen].tolist()
+        columns["index"] += chosen.tolist()
+        columns["image"] += server.federation.images[chosen].tolist()
         for name, network in (("model", net), ("supervisor", supervisor)):
-            found[name] += activation_maps(network, images, labels).tolist()  # type: ignore[arg-type]
+            columns[name] += activation_maps(network, images, labels).tolist()  # type: ignore[arg-type]
     shown = slice(0, SHOWN)
     return {
-        "shown": {name: values[shown] for name, values in found.items()},
-        "spread": {name: spread(torch.tensor(found[name])).tolist() for name in ("model", "supervisor")},
+        "shown": {name: values[shown] for name, values in columns.items()},
+        "spread": {name: spread(torch.tensor(columns[name])).tolist() for name in ("model", "supervisor")},
     }

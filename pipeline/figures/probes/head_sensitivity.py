@@ -15,5 +15,5 @@ def look(server: Server, net: Network) -> dict[str, Any] | None:
     """In the last round, the sensitivity (classes, d) of the first client's head; its samples by class."""
     if server.round < server.rounds:
         return None
-    found = sensitivity(server.received["head.weight"], server.uploads["head.weight"])[0]
-    return {"sensitivity": found.tolist(), "samples": server.label_counts[0].tolist()}
+    sensitivities = sensitivity(server.received["head.weight"], server.uploads["head.weight"])[0]
+    return {"sensitivity": sensitivities.tolist(), "samples": server.label_counts[0].tolist()}

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 def look(server: Server, net: Network) -> dict[str, Any]:
     """For every layer, each participant's mean cosine with the updates of the others in this round."""
-    found = {}
+    cosines = {}
     for layer in layers(net):
         full = layer if layer == "head" else f"extractor.{layer}"
         names = [name for name in server.groups.trainable if name.rpartition(".")[0] == full]
         updates = {name: server.uploads[name] - server.received[name] for name in names}
         alike = update_cosines(updates)
         others = len(alike) - 1
-        found[layer] = ((alike.sum(1) - alike.diagonal()) / max(others, 1)).tolist()
-    return found
+        cosines[layer] = ((alike.sum(1) - alike.diagonal()) / max(others, 1)).tolist()
+    return cosines

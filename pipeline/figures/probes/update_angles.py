@@ -16,6 +16,6 @@ if TYPE_CHECKING:
 def look(server: Server, net: Network) -> dict[str, Any]:
     """The mean angle in degrees between the participants' updates of this round, over all parameters."""
     updates = {name: server.uploads[name] - server.received[name] for name in server.groups.trainable}
-    found = similarity.angles(updates).cpu()
-    pairs = ~np.eye(len(found), dtype=bool)
-    return {"round": server.round, "angle": float(found.numpy()[pairs].mean())}
+    angles = similarity.angles(updates).cpu()
+    pairs = ~np.eye(len(angles), dtype=bool)
+    return {"round": server.round, "angle": float(angles.numpy()[pairs].mean())}

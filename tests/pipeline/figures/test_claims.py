@@ -12,7 +12,7 @@ CURVES = {"a": [1.0, 5.0, 4.0], "b": [3.0, 3.0, 6.0]}
 """Values at x = 1, 2, 3."""
 
 
-def found(
+def finding(
     shown: dict[str, dict[str, list[float]]] | None = None,
     /,
     labels: dict[str, str] | None = None,
@@ -27,7 +27,7 @@ def found(
 
 
 def answer(shown: dict[str, dict[str, list[float]]] | None = None, /, **claim) -> str:
-    return found(shown, **claim).answer
+    return finding(shown, **claim).answer
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_each_kind(claim, expected):
 
 def test_a_claim_about_several_panels_holds_if_it_holds_in_each():
     panels = {"one": CURVES, "two": {"a": [9.0, 9.0, 9.0], "b": [1.0, 1.0, 1.0]}}
-    ahead = found(panels, kind="highest", series=["b"])
+    ahead = finding(panels, kind="highest", series=["b"])
     assert ahead.answer == "does not hold"
     assert ahead.shown.startswith("not in 1 of 2 panels: one: b is highest")
     assert answer(panels, kind="highest", series=["b"], panels=["one"]) == "holds"
@@ -65,7 +65,7 @@ def test_what_was_not_run_is_not_judged():
 
 def test_a_finding_has_the_names_of_the_figure():
     labels = {"a": "Ours", "one": "CIFAR-10"}
-    assert found(labels=labels, kind="order", series=["a", "b"]).shown == "CIFAR-10: b (4) > Ours (3.33)"
+    assert finding(labels=labels, kind="order", series=["a", "b"]).shown == "CIFAR-10: b (4) > Ours (3.33)"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_finding_has_the_names_of_the_figure():
 )
 def test_a_finding_shows_how_far_ahead_or_how_steady_it_is(claim, shown):
     panel = {**CURVES, "c": [1.0, 2.0, 3.0]} if claim["series"] == ["c"] else CURVES
-    assert found({"one": panel}, **claim).shown == f"one: {shown}"
+    assert finding({"one": panel}, **claim).shown == f"one: {shown}"
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_a_finding_shows_how_far_ahead_or_how_steady_it_is(claim, shown):
 )
 def test_a_claim_without_what_its_kind_needs_is_refused(claim):
     with pytest.raises(ValidationError):
-        found(**claim)
+        finding(**claim)

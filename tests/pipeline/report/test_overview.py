@@ -67,8 +67,8 @@ def line_of(text: str, start: str) -> list[str]:
 def test_a_table_has_its_cells_simulations_verdicts_and_claims_in_five_columns(root):
     text = write_overview(root).read_text()
     # Ours are 35 (local), 40 (fedavg) and 45 (pfedsim) by and large; printed are 84.30, 24.77 and 86.76.
-    found = line_of(text, "[pFedSim, Table 3](tables/pfedsim-table3/README.md)")
-    assert found == ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
+    columns = line_of(text, "[pFedSim, Table 3](tables/pfedsim-table3/README.md)")
+    assert columns == ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
     assert "| Table | Run of pinned | Reproduced | Higher | Lower | Claims |" in text
 
 
@@ -110,8 +110,8 @@ def test_a_report_on_a_copy_of_the_data_counts_nowhere_and_is_listed_as_supersed
         == line_of(counted, "**All**")
         == ["0 of 6", "", "", "", "1 open"]
     )
-    found = line_of(superseded, "[pFedSim, Table 3](tables/pfedsim-table3/README.md)")
-    assert found == ["digits: JPEG copy", "3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
+    columns = line_of(superseded, "[pFedSim, Table 3](tables/pfedsim-table3/README.md)")
+    assert columns == ["digits: JPEG copy", "3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
     assert "overview.svg" not in counted + superseded
     assert not (root / "reports/overview.svg").exists()
 

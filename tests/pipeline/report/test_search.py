@@ -26,9 +26,9 @@ def step(trial: int, until: int, value: float | None, samples: int | None, **par
 
 
 def test_a_cell_says_what_was_selected_and_by_how_much(summary):
-    found = search.searches(summary)
-    assert len(found) == len(summary.results.cells)
-    for one in found:
+    searched = search.searches(summary)
+    assert len(searched) == len(summary.results.cells)
+    for one in searched:
         assert one.trials == 3
         assert one.gain == ("+1.50 ± 0.50" if one.trial else "")
         assert one.trial or one.validation[0] == one.validation[1]
@@ -59,6 +59,6 @@ def test_importance_names_what_moves_the_accuracy_and_needs_ten_trials():
         for place, lr in enumerate(values)
     ]
     space = {"lr": LR, "mu": Hyperparameter("weight", low=0.0, search=(0.0, 1.0))}
-    found = search.importance(steps, space, "fedprox")
-    assert found["lr"] > found["mu"]
+    importances = search.importance(steps, space, "fedprox")
+    assert importances["lr"] > importances["mu"]
     assert search.importance(steps[:9], space, "fedprox") == {}

@@ -17,26 +17,26 @@ ACCURACIES = {"local": ([30, 32], [30, 32]), "fedavg": ([40, 44], [60, 68]), "pf
 
 def results(**options: Any) -> dict[str, Any]:
     """A searched table of one setting, where tuning moves FedAvg to the first place."""
-    found = fake_results(settings=1, seeds=2, search=3, **options)
+    made = fake_results(settings=1, seeds=2, search=3, **options)
     for row, both in ACCURACIES.items():
-        cell = cell_of(found, f"{SETTING}/{row}")
+        cell = cell_of(made, f"{SETTING}/{row}")
         for name, accuracies in zip(("pinned", "selected"), both, strict=True):
             cell[name]["rows"] = [
                 ledger_row(cell["cell"], seed, accuracy=accuracy) for seed, accuracy in enumerate(accuracies)
             ]
-    return found
+    return made
 
 
 def test_every_method_has_its_ranks_before_and_after_and_its_gain_over_the_seeds():
-    found = {one.label: one for one in tuned(summary_of(results()))}
-    assert list(found) == ["FedAvg", "pFedSim", "Local"]
-    assert {label: (one.pinned, one.selected) for label, one in found.items()} == {
+    by_label = {one.label: one for one in tuned(summary_of(results()))}
+    assert list(by_label) == ["FedAvg", "pFedSim", "Local"]
+    assert {label: (one.pinned, one.selected) for label, one in by_label.items()} == {
         "FedAvg": (2, 1),
         "pFedSim": (1, 2),
         "Local": (3, 3),
     }
-    assert (found["FedAvg"].gain, found["FedAvg"].error) == pytest.approx((22, 2))
-    assert (found["Local"].gain, found["Local"].error) == (0, 0)
+    assert (by_label["FedAvg"].gain, by_label["FedAvg"].error) == pytest.approx((22, 2))
+    assert (by_label["Local"].gain, by_label["Local"].error) == (0, 0)
 
 
 def test_methods_without_a_selected_configuration_are_not_ranked():
@@ -58,9 +58,9 @@ def test_a_claim_is_tested_before_and_after_tuning():
 def test_over_three_settings_or_more_the_gain_has_an_interval():
     # Means over the methods: 1, 2 and 3 points. Student's t for two degrees of freedom is 4.303.
     gains = {"a": (0, 2), "b": (2, 2), "c": (5, 1)}
-    found = [Tuned(name, "FedAvg", None, 1, 1, gain, 0.0) for name, both in gains.items() for gain in both]
-    assert overall(found) == (
+    rows = [Tuned(name, "FedAvg", None, 1, 1, gain, 0.0) for name, both in gains.items() for gain in both]
+    assert overall(rows) == (
         "Over the 3 settings, tuning is worth +2.00 points on test data in the mean of the methods "
         "(95 % interval −0.48 to +4.48)."
     )
-    assert overall(found[:4]) == ""
+    assert overall(rows[:4]) == ""

@@ -10,11 +10,11 @@ from pipeline.spec.evaluation import Evaluation, EvaluationOverride
 
 def test_a_row_goes_before_a_setting_and_a_setting_before_the_table():
     table = Evaluation(every=10, metric="client_mean")
-    found = table.override(
+    evaluation = table.override(
         EvaluationOverride(metric="pooled", moment="post_local"),
         EvaluationOverride(moment="post_aggregation"),
     )
-    assert (found.every, found.metric, found.moment) == (10, "pooled", "post_aggregation")
+    assert (evaluation.every, evaluation.metric, evaluation.moment) == (10, "pooled", "post_aggregation")
 
 
 def test_the_best_round_of_some_clients_is_refused():

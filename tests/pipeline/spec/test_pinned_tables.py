@@ -61,7 +61,7 @@ def configurations() -> dict[str, list[tuple[Config, str]]]:
     """Each configuration once, for two rounds, with a data set: at the first table that has it."""
     short = {"rounds": 2, "epochs": 1, "participation": 1.0, "batch_size": TRAIN, "eval_every": 2}
     known = set()
-    found = defaultdict(list)
+    configs = defaultdict(list)
     for table in TRAINED:
         for cell in cells(table, load_table(table)):
             # Whatever hardware runs the tests.
@@ -69,8 +69,8 @@ def configurations() -> dict[str, list[tuple[Config, str]]]:
             one = str(config), DATASETS[cell.dataset].shape, DATASETS[cell.dataset].classes
             if one not in known:
                 known.add(one)
-                found[table].append((config, cell.dataset))
-    return found
+                configs[table].append((config, cell.dataset))
+    return configs
 
 
 @pytest.mark.slow

@@ -28,9 +28,9 @@ def test_ranges_are_widened_to_hold_the_pinned_values():
 
 
 def test_training_options_are_searched_where_the_table_gives_a_range():
-    found = ranges(pinned(), momentum=[0, 0.9], epochs=[1, 4], batch_size=[8, 64], weight_decay=[1e-5, 1e-2])
-    assert found["momentum"] == (0, 0.9)
-    assert found["epochs"] == (1, 4)
+    spaces = ranges(pinned(), momentum=[0, 0.9], epochs=[1, 4], batch_size=[8, 64], weight_decay=[1e-5, 1e-2])
+    assert spaces["momentum"] == (0, 0.9)
+    assert spaces["epochs"] == (1, 4)
     config = with_params(pinned(), {"momentum": 0.9, "epochs": 4, "mu": 0.2})
     assert (config.momentum, config.epochs, config.hyperparameters) == (0.9, 4, {"mu": 0.2})
 

@@ -19,8 +19,8 @@ def message(name: str = "small") -> str:
 
 
 def test_a_table_has_a_cell_for_every_setting_and_row():
-    found = cells("small", load_table("small"))
-    assert [cell.id for cell in found] == ["dir/fedavg", "dir/fedprox", "two/fedavg", "two/fedprox"]
+    expanded = cells("small", load_table("small"))
+    assert [cell.id for cell in expanded] == ["dir/fedavg", "dir/fedprox", "two/fedavg", "two/fedprox"]
 
 
 def test_a_cells_configuration_has_the_methods_defaults_and_the_rows_parameters(edit):
@@ -135,13 +135,13 @@ def test_a_row_may_depart_from_itself_in_one_setting(edit):
 
 def test_a_row_may_divide_the_data_its_own_way(edit):
     edit("params: {mu: 0.1}", 'clients: 6, settings: {two: {partition: "pathological:3"}}')
-    found = {
+    partitions = {
         cell.id: (cell.partition, cell.clients, cell.partition_name)
         for cell in cells("small", load_table("small"))
     }
-    assert found["two/fedavg"] == ("pathological:2", 5, "two")
-    assert found["two/fedprox"] == ("pathological:3", 6, "two.fedprox")
-    assert found["dir/fedprox"] == ("dirichlet:0.5", 6, "dir.fedprox")
+    assert partitions["two/fedavg"] == ("pathological:2", 5, "two")
+    assert partitions["two/fedprox"] == ("pathological:3", 6, "two.fedprox")
+    assert partitions["dir/fedprox"] == ("dirichlet:0.5", 6, "dir.fedprox")
 
 
 def test_a_row_may_report_other_numbers_than_its_table(edit):

@@ -21,7 +21,7 @@ NUMBERS = {("a", "ours"): 80, ("a", "one"): 77, ("a", "two"): 70} | {
 }  # fmt: skip
 
 
-def found(changes: dict[tuple[str, str], float | None] | None = None, **claim: Any) -> Finding:
+def finding(changes: dict[tuple[str, str], float | None] | None = None, **claim: Any) -> Finding:
     """What a claim about the row "ours" comes to; None takes a number away."""
     values = {place: value for place, value in (NUMBERS | (changes or {})).items() if value is not None}
     declared: Any = TypeAdapter(TableClaim).validate_python({"says": "", "place": "", "row": "ours"} | claim)
@@ -29,7 +29,7 @@ def found(changes: dict[tuple[str, str], float | None] | None = None, **claim: A
 
 
 def answer(changes: dict[tuple[str, str], float | None] | None = None, **claim: Any) -> str:
-    return found(changes, **claim).answer
+    return finding(changes, **claim).answer
 
 
 # ---- best and worst ------------------------------------------------------------------------------------
@@ -51,8 +51,8 @@ def test_a_claim_may_be_about_some_rows_and_columns():
 
 
 def test_what_shows_it_is_the_worst_exception_or_the_closest_other():
-    assert found(kind="best").shown == "closest: Two in Column B, 1.00 away"
-    shown = found({("a", "one"): 82, ("b", "two"): 64}, kind="best").shown
+    assert finding(kind="best").shown == "closest: Two in Column B, 1.00 away"
+    shown = finding({("a", "one"): 82, ("b", "two"): 64}, kind="best").shown
     assert shown == "not in 2 of 2 columns: in Column B, Two is 3.00 above"
 
 
@@ -70,7 +70,7 @@ def test_a_margin_is_over_the_best_of_the_others_in_each_column():
     assert answer(kind="margin", at_least=1.5) == "does not hold"
     assert answer(kind="margin", at_most=2) == "does not hold"
     assert answer(kind="margin", at_most=3) == "holds"
-    assert found(kind="margin", at_least=1).shown == "+1.00 to +3.00"
+    assert finding(kind="margin", at_least=1).shown == "+1.00 to +3.00"
 
 
 def test_a_margin_of_a_range_is_refuted_by_less_and_not_by_more():
@@ -103,7 +103,7 @@ def test_a_margin_that_is_too_large_shrinks_unless_all_others_are_there():
 def test_rows_are_close_within_so_many_points_of_the_best_of_every_column():
     assert answer(kind="close", among=["one"], settings=["a"], points=3) == "holds"
     assert answer(kind="close", among=["one"], settings=["a"], points=2.99) == "does not hold"
-    shown = found(kind="close", among=["one"], points=3).shown
+    shown = finding(kind="close", among=["one"], points=3).shown
     assert shown == "furthest: One in Column B, 11.00 below the best"
 
 
@@ -125,7 +125,7 @@ def test_a_trend_is_from_column_to_column():
 
 def test_a_trend_may_be_about_several_rows():
     changes = {("b", "two"): 71}
-    shown = found(changes, kind="trend", among=["one", "two"], higher=["a"], lower=["b"]).shown
+    shown = finding(changes, kind="trend", among=["one", "two"], higher=["a"], lower=["b"]).shown
     assert shown == "not in 1 of 3 pairs: Two has 70.00 in Column A, 71.00 in Column B"
 
 

@@ -34,10 +34,10 @@ def exported(results: dict[str, Any]) -> Table:
 
 def test_a_cell_pins_exactly_what_its_search_selected():
     table = exported(searched(lr=0.012345678901234567, momentum=0.9, rho=0.25))
-    found = {cell.id: cell.config for cell in cells("exported", table)}
-    own = found.pop(CELL)
+    configs = {cell.id: cell.config for cell in cells("exported", table)}
+    own = configs.pop(CELL)
     assert (own.lr, own.momentum, own.hyperparameters["rho"]) == (0.012345678901234567, 0.9, 0.25)
-    assert all(config.lr == 0.05 for config in found.values())
+    assert all(config.lr == 0.05 for config in configs.values())
 
 
 def test_an_exported_table_searches_nothing_and_is_else_the_same():

@@ -107,7 +107,7 @@ def test_a_key_can_have_a_row_with_further_moments(ledger, row):
     assert ledger.get(row.key, ["post_local"]).metrics == whole.metrics
     assert ledger.has(partial)
     publish("small")
-    assert [found["metrics"] for found in lines(PUBLISHED)] == [
+    assert [line["metrics"] for line in lines(PUBLISHED)] == [
         partial.metrics.to_json(),
         whole.metrics.to_json(),
     ]
@@ -119,7 +119,7 @@ def test_publishing_adds_what_is_missing_and_removes_nothing(ledger, row):
     ledger.append(row)
     publish("small")
     publish("small")
-    assert [found["key"] for found in lines(PUBLISHED)] == ["e" * 64, row.key]
+    assert [line["key"] for line in lines(PUBLISHED)] == ["e" * 64, row.key]
 
 
 def test_the_first_new_row_replaces_published_rows_that_no_key_finds_any_more(ledger, row):
@@ -128,11 +128,11 @@ def test_the_first_new_row_replaces_published_rows_that_no_key_finds_any_more(le
     PUBLISHED.write_text(json.dumps(older.to_json()) + "\n")
     ledger.append(older)  # where it was computed it is in both folders
     publish("small")
-    assert [found["key"] for found in lines(PUBLISHED)] == ["e" * 64]
+    assert [line["key"] for line in lines(PUBLISHED)] == ["e" * 64]
     ledger.append(row)
     publish("small")
     publish("small")
-    assert [found["key"] for found in lines(PUBLISHED)] == [row.key]
+    assert [line["key"] for line in lines(PUBLISHED)] == [row.key]
 
 
 def test_a_published_file_that_a_checkout_has_shortened_loses_no_row(ledger, row):
@@ -141,7 +141,7 @@ def test_a_published_file_that_a_checkout_has_shortened_loses_no_row(ledger, row
     PUBLISHED.unlink()
     assert Ledger(SOURCES).get(row.key)
     publish("small")
-    assert [found["key"] for found in lines(PUBLISHED)] == [row.key]
+    assert [line["key"] for line in lines(PUBLISHED)] == [row.key]
 
 
 def test_a_row_of_an_edited_tree_says_so_and_is_not_published(row):
@@ -172,7 +172,7 @@ def rows_file(project: Path, row: Record):
 def test_imported_rows_are_found_and_published_once(rows_file, row):
     assert import_rows(rows_file(), here) == 1
     assert Ledger(SOURCES).get(row.key)
-    assert [found["key"] for found in lines(PUBLISHED)] == [row.key]
+    assert [line["key"] for line in lines(PUBLISHED)] == [row.key]
     assert import_rows(rows_file(), here) == 0
 
 

@@ -77,11 +77,11 @@ def test_a_calibration_that_is_damaged_is_as_good_as_none(project, content):
 
 def test_the_sizes_of_a_partition_are_found_without_its_data():
     dirichlet = small()[0]
-    found = measured().sizes(dirichlet)
+    sizes = measured().sizes(dirichlet)
     partition = make_partition(dirichlet.partition, load("digits", progress=False), 5)
-    assert found is not None
-    assert found.clients == 5
-    assert found.train == pytest.approx(partition.sizes.sum(), rel=0.01)
+    assert sizes is not None
+    assert sizes.clients == 5
+    assert sizes.train == pytest.approx(partition.sizes.sum(), rel=0.01)
 
 
 def test_a_method_that_takes_steps_is_measured_by_the_client(edit):
@@ -116,10 +116,10 @@ def test_a_sweep_is_estimated_by_the_calibration(ledger):
     sizes = Sizes(5, 40, 40)
     # A search takes six trials of one round and two of two; before and after it come two seeds.
     seconds = [v.seconds(c.config, sizes) for c, v in zip(small(), speeds, strict=True) if v]
-    found = estimate(ledger, calibration)
-    assert found.hours == pytest.approx(9 * sum(seconds) / 3600)
-    assert not found.partial
-    assert ", 1 side by side, about " in found.text("small", slots=1)
+    estimated = estimate(ledger, calibration)
+    assert estimated.hours == pytest.approx(9 * sum(seconds) / 3600)
+    assert not estimated.partial
+    assert ", 1 side by side, about " in estimated.text("small", slots=1)
 
 
 def test_what_cannot_be_measured_makes_a_sweep_s_estimate_a_lower_bound(ledger, monkeypatch):
@@ -127,25 +127,25 @@ def test_what_cannot_be_measured_makes_a_sweep_s_estimate_a_lower_bound(ledger, 
         raise ZeroDivisionError
 
     monkeypatch.setattr(METHODS["fedprox"], "loss", broken)
-    found = estimate(ledger, measured())
-    assert found.partial
-    assert ", 1 side by side, more than " in found.text("small", slots=1)
+    estimated = estimate(ledger, measured())
+    assert estimated.partial
+    assert ", 1 side by side, more than " in estimated.text("small", slots=1)
 
 
 def test_no_trial_ends_sooner_for_idle_places(ledger, edit):
     edit("search: {trials: 4}\n", "")
     edit("- {method: fedprox, params: {mu: 0.1}}\n", "")
-    found = estimate(ledger, measured(), slots=100)
-    assert found.longest_hours == pytest.approx(found.hours / found.trials)
-    assert duration(3600 * found.longest_hours) in found.text("small", slots=100)
+    estimated = estimate(ledger, measured(), slots=100)
+    assert estimated.longest_hours == pytest.approx(estimated.hours / estimated.trials)
+    assert duration(3600 * estimated.longest_hours) in estimated.text("small", slots=100)
 
 
 def test_the_first_line_names_where_the_sweep_runs(ledger, monkeypatch):
-    found = estimate(ledger, measured())
+    estimated = estimate(ledger, measured())
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert " trials to run on this machine, 2 side by side" in found.text("small", slots=2)
+    assert " trials to run on this machine, 2 side by side" in estimated.text("small", slots=2)
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    assert " on the Ray cluster at head:6379; on this machine alone, 2" in found.text("small", slots=2)
+    assert " on the Ray cluster at head:6379; on this machine alone, 2" in estimated.text("small", slots=2)
 
 
 def test_rows_of_a_method_that_differ_in_steps_are_measured_each(edit):

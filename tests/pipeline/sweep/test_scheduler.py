@@ -251,5 +251,5 @@ def test_a_simulation_that_two_cells_share_is_evaluated_at_the_moments_of_both(l
         "- {method: fedprox, params: {mu: 0.1}}",
         "- {method: fedavg, as: local, evaluation: {moment: post_local}}",
     )
-    found = finish(scheduler_of(ledger), run_at_its_moments)
-    assert [trial.moments for trial in found] == [("post_aggregation", "post_local")] * 4
+    trials = finish(scheduler_of(ledger), run_at_its_moments)
+    assert [trial.moments for trial in trials] == [("post_aggregation", "post_local")] * 4

@@ -36,16 +36,16 @@ def selection(study: Study, plan: Plan, value, rate=lambda _: 1) -> tuple[list, 
         value: the accuracy of a trial with a seed.
         rate: the samples that a trial trains on in a round.
     """
-    steps, found = search(study, plan), []
+    steps, trained = search(study, plan), []
     try:
         batch = next(steps)
         while True:
-            found += batch
+            trained += batch
             batch = steps.send(
                 [Outcome(value(step.trial, step.seed), rate(step.trial) * step.until) for step in batch]
             )
     except StopIteration as end:
-        return found, end.value
+        return trained, end.value
 
 
 def test_the_pinned_configuration_is_tried_first():
@@ -129,9 +129,9 @@ def test_a_method_with_a_warm_up_is_compared_after_it(method):
 
 def test_finalists_and_the_pinned_configuration_are_compared_on_all_seeds():
     plan = Plan((5, 10, 20), (3, 4, 5), budget=320)
-    steps, found = selection(Study(pinned(), TEN), plan, lambda trial, seed: 50.0 + trial + seed)
+    steps, winner = selection(Study(pinned(), TEN), plan, lambda trial, seed: 50.0 + trial + seed)
     compared = [step for step in steps if step.seed != 3]
-    assert {step.trial for step in compared} == {0, *(one.trial for one in found.comparisons)}
+    assert {step.trial for step in compared} == {0, *(one.trial for one in winner.comparisons)}
     assert len(compared) == 3 * 2
     assert all((step.after, step.until) == (0, 20) for step in compared)
 
@@ -157,14 +157,14 @@ def test_the_pinned_configuration_stays_unless_the_gain_exceeds_its_standard_err
 
 
 def test_of_convincing_finalists_the_one_with_the_largest_gain_is_selected():
-    found = selected({0: [50.0, 60.0], 4: [51.0, 61.0], 7: [55.0, 66.0], 8: [90.0, None]})
-    assert found.trial == 7
-    assert found.comparisons == (Comparison(4, 1.0, 0.0), Comparison(7, 5.5, 0.5))
+    winner = selected({0: [50.0, 60.0], 4: [51.0, 61.0], 7: [55.0, 66.0], 8: [90.0, None]})
+    assert winner.trial == 7
+    assert winner.comparisons == (Comparison(4, 1.0, 0.0), Comparison(7, 5.5, 0.5))
 
 
 def test_a_search_in_which_everything_failed_stays_with_the_pinned_configuration():
-    steps, found = selection(Study(pinned(), TEN), Plan((5, 20), (0, 1), trials=4), lambda *_: None)
-    assert (found.trial, found.comparisons) == (0, ())
+    steps, winner = selection(Study(pinned(), TEN), Plan((5, 20), (0, 1), trials=4), lambda *_: None)
+    assert (winner.trial, winner.comparisons) == (0, ())
     assert {step.until for step in steps} == {5}
 
 

@@ -49,8 +49,12 @@ def test_a_setting_gets_its_index_lists_statistics_and_plot(data):
     stages.partition("small")
     folder = data / "data/partitions/small"
     partition = Partition.load(folder / "two.npz")
-    found = json.loads((folder / "two.json").read_text())
-    assert (found["spec"], found["checksum"], found["clients"]) == (partition.spec, partition.checksum, 5)
+    described = json.loads((folder / "two.json").read_text())
+    assert (described["spec"], described["checksum"], described["clients"]) == (
+        partition.spec,
+        partition.checksum,
+        5,
+    )
     assert (folder / "two.svg").read_text().startswith("<?xml")
 
 
@@ -77,9 +81,9 @@ def test_a_partition_that_follows_the_runs_seed_is_a_file_for_each(divided_by_se
     assert sorted(path.name for path in folder.iterdir()) == files
     first, second = (Partition.load(folder / f"dir@seed{seed}.npz") for seed in (0, 1))
     assert (first.spec[-7:], second.spec[-7:]) == (",seed=0", ",seed=1")
-    found = json.loads((folder / "dir.json").read_text())
-    assert (found["spec"][-9:], found["checksum"]) == (",seed=run", first.checksum)
-    assert found["notes"][0] == "each seed has a partition of its own; this is that of seed 0"
+    described = json.loads((folder / "dir.json").read_text())
+    assert (described["spec"][-9:], described["checksum"]) == (",seed=run", first.checksum)
+    assert described["notes"][0] == "each seed has a partition of its own; this is that of seed 0"
 
 
 def test_each_seed_of_a_cell_runs_on_its_own_partition(divided_by_seed):

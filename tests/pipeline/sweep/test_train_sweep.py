@@ -62,10 +62,10 @@ def results() -> dict:
 
 def test_a_sweep_writes_results_and_metrics(ready):
     sweep("small")
-    found = results()
-    assert [cell["status"] for cell in found["cells"]] == ["done"] * 4
-    assert (found["trials_run"], found["trials_from_ledger"]) == (48, 0)
-    assert found["config"]["methods"][1]["params"] == {"mu": 0.1}
+    written = results()
+    assert [cell["status"] for cell in written["cells"]] == ["done"] * 4
+    assert (written["trials_run"], written["trials_from_ledger"]) == (48, 0)
+    assert written["config"]["methods"][1]["params"] == {"mu": 0.1}
     metrics = json.loads((ready / "results/small/metrics.json").read_text())
     assert list(metrics) == ["table", "dir/fedavg", "dir/fedprox", "two/fedavg", "two/fedprox"]
 
