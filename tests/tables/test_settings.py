@@ -51,10 +51,10 @@ def stated() -> dict[str, Any]:
 
 def flat(fact: Mapping[str, Any]) -> dict[str, Any]:
     """What a fact states, as "schedule.rounds" and the like."""
-    stated = {name: fact[name] for name in ("model", "seeds", "repetitions") if name in fact}
+    settings = {name: fact[name] for name in ("model", "seeds", "repetitions") if name in fact}
     for part in ("schedule", "params", "partition", "evaluation"):
-        stated |= {f"{part}.{name}": value for name, value in fact.get(part, {}).items()}
-    return stated
+        settings |= {f"{part}.{name}": value for name, value in fact.get(part, {}).items()}
+    return settings
 
 
 def fits(where: Mapping[str, Any], printed: Published) -> bool:
