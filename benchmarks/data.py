@@ -257,12 +257,12 @@ def _captions(seeds: int, repeats: int, spfl: Sequence[Comparison]) -> dict[str,
         "comparison": f"A printed figure matches ours if it lies within {DEVIATIONS} standard deviations of "
         f"our mean over {seeds} partition seeds, or if ours rounds to it. Apart: the printed figure less our "
         "mean, in those standard deviations (sd).",
-        "pfedsim": f"Ours: dirichlet:ALPHA,{PFEDSIM_OPTIONS} of train and test merged, as "
+        "pfedsim": f"Our partition: dirichlet:ALPHA,{PFEDSIM_OPTIONS} of train and test merged, as "
         "tables/pfedsim-table3.yaml pins it.",
         "uncapped": "The same without the cap on sizes, of which the paper does not speak; the code released "
         "with it has one.",
-        "spfl": "Ours: classes_iid and classes_noniid with test=0.2 of the official training set, mean over "
-        f"the clients. {sizes}",
+        "spfl": "Our partitions: classes_iid and classes_noniid with test=0.2 of the official training set, "
+        f"mean over the clients. {sizes}",
         "loading": f"Ranges over {repeats} loads, each in a process of its own with one thread. First load: "
         "into an empty cache; the archive itself may be in the system's file cache. Cached load: the decoded "
         "images are mapped, and read when they are used. Peak: resident memory of the process, pages of the "

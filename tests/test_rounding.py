@@ -1,4 +1,4 @@
-"""Shares of whole numbers."""
+"""Shares of integers."""
 
 import pytest
 

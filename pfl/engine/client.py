@@ -23,7 +23,7 @@ class Batch:
     Attributes:
         x: images (B, C, H, W), scaled as the configuration says.
         y: labels (B,).
-        rows: (B,), 1 for a real row and 0 for padding; None: all are real.
+        rows: (B,), 1 for a real row and 0 for padding; `None` means that all are real.
         noise: uniform random numbers of the step, as many as its phase asks for.
         key: () int64, another for every client and step; it decides what dropout drops.
     """

@@ -47,7 +47,7 @@ class Recorder:
 
     Args:
         step: finds all but its inputs in the same memory every time.
-        capture: None: nothing is recorded.
+        capture: records a step; `None` means that nothing is recorded.
     """
 
     def __init__(self, step: Step, capture: Capture | None):

@@ -52,9 +52,9 @@ class Phase:
     """A part of the local program: steps on minibatches, by default SGD on the method's loss.
 
     Attributes:
-        epochs: passes over the client's training samples, or a part of one; None: the configuration's.
+        epochs: passes over the client's training samples, or a part of one; by default the configuration's.
         steps: minibatch steps in place of epochs.
-        batch_size: None: the configuration's.
+        batch_size: by default the configuration's.
         trains: the groups that move; everything else is frozen, its batch norm in evaluation mode.
         lr: learning rate as a multiple of the configuration's.
         loss: in place of `Method.loss`.

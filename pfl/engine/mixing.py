@@ -32,7 +32,7 @@ class Average:
     Attributes:
         weights: (K,) in the order of the participants, or (S,) in the order of ``sources``.
         sources: (S,) clients whose last trained value is read in place of the participants'.
-        own: () weight of the old value; None: 0. It and the weights sum to 1.
+        own: () weight of the old value; `None` means 0. It and the weights sum to 1.
     """
 
     weights: Tensor
@@ -46,9 +46,9 @@ class Dense:
 
     Attributes:
         matrix: (R, S) non-negative.
-        rows: (R,) clients whose rows change; None: all clients.
-        sources: (S,) clients that are read; None: all clients.
-        own: (R,) weight of the row's own old value; None: 0.
+        rows: (R,) clients whose rows change; `None` means all clients.
+        sources: (S,) clients that are read; `None` means all clients.
+        own: (R,) weight of the row's own old value; `None` means 0.
         downloads: models that the participants receive, all together, where they mix for themselves; None:
             each receives its mixture.
     """

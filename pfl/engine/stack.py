@@ -101,7 +101,7 @@ class PhaseRunner:
 
     Args:
         numbers: of the clients, as they stand in the stack.
-        capture: records its steps; None: nothing does.
+        capture: records its steps; `None` means that nothing does.
     """
 
     def __init__(self, stack: Stack, numbers: PerClientHyperparameters, capture: Capture | None):

@@ -36,11 +36,11 @@ class StackedBackend:
     """See `pfl.engine.local.Backend`.
 
     Args:
-        captures: makes what records the steps of a stack; those of later rounds are replayed. None: nothing
-            is recorded.
+        captures: makes what records the steps of a stack; those of later rounds are replayed. `None` means
+            that nothing is recorded.
 
     Attributes:
-        clients: most that are trained at once; None: all. Halved whenever memory does not suffice.
+        clients: most that are trained at once; `None` means all. Halved whenever memory does not suffice.
         images: most at once over all models of an evaluation. Likewise.
     """
 

@@ -211,7 +211,7 @@ def synthetic_simulation(
     each = min(config.batch_size, LARGEST_BATCH) + TEST_SAMPLES
     parts = np.arange(clients * each).reshape(clients, each)
     partition = Partition(
-        "stand-in", tuple(parts[:, :-TEST_SAMPLES]), tuple(parts[:, -TEST_SAMPLES:]), data_checksum=""
+        "made-up", tuple(parts[:, :-TEST_SAMPLES]), tuple(parts[:, -TEST_SAMPLES:]), data_checksum=""
     )
     device = torch.device(place)
     data = _made_up(shape, classes, clients * each, True)
@@ -229,7 +229,7 @@ def _made_up(shape: tuple[int, int, int], classes: int, samples: int, images: bo
     rng = np.random.default_rng(0)
     whole = (samples, *shape)
     return Dataset(
-        name="stand-in",
+        name="made-up",
         images=rng.integers(0, 256, whole, np.uint8) if images else np.broadcast_to(np.uint8(0), whole),
         labels=np.arange(samples) % classes,
         classes=tuple(map(str, range(classes))),

@@ -36,7 +36,7 @@ class Fault:
         says: what the user must be told.
         survived: `dvc repro` comes to its end; otherwise it is started again.
         repeated: finished trials whose rows the harm destroys.
-        megabytes: of a file system that has the checkout alone; None: none.
+        megabytes: of a file system that has the checkout alone; `None` means no such limit.
     """
 
     title: str

@@ -22,7 +22,7 @@ class Outcome:
         repeated: finished trials that were run again.
         survived: `dvc repro` has come to its end, and was not needed again.
         seconds: from the end of the harm until the trials have ended that were under way, and a next one;
-            None: there were none.
+            `None` means that there were none.
         said: everything that the user was told.
     """
 

@@ -28,7 +28,7 @@ class ClassSets(PoolingRule):
     clients_from_data: ClassVar[bool] = True
 
     sets: str = text_option("0-4/5-9", "classes of each client in turn; with weights as in 0x4+9x4+3")
-    size: int = hyper(0, "samples of a client at most, before the split; 0: all", low=0, high=10**9)
+    size: int = hyper(0, "samples of a client at most, before the split; 0 means all", low=0, high=10**9)
 
     def __post_init__(self) -> None:
         super().__post_init__()
