@@ -19,7 +19,7 @@ DEVIATIONS = 2
 PFEDSIM_OPTIONS = "min=40,test=0.5,unstratified"
 """Of pFedSim's Dirichlet partitions, as its tables pin them."""
 
-SIZE, SPREAD = "samples per client, mean", "samples a client, standard deviation"
+SIZE, SPREAD = "samples per client, mean", "samples per client, standard deviation"
 _NAMES = {("pfedsim", "emnist"): "emnist_byclass", ("spfl", "emnist"): "emnist_balanced"}
 _RULES = {"iid": ("classes_iid", "IID"), "noniid_classes": ("classes_noniid", "non-IID")}
 _PARTS = {
