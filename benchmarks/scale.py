@@ -164,7 +164,7 @@ def draw() -> None:
 
 
 def plot(figures: dict[str, Any]) -> Figure:
-    """Seconds per round and peak memory against the number of clients, a line a method."""
+    """Seconds per round and peak memory against the number of clients, a line per method."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, 3), layout="constrained")

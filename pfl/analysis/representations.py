@@ -16,21 +16,21 @@ def layers(net: Network) -> dict[str, nn.Module]:
     """The convolutions and linear layers of extractor and head, by name, in order."""
     kinds = (torch.nn.Conv2d, torch.nn.Linear)
     parts = {"extractor": net.extractor, "head": net.head}
-    layers = {
+    by_path = {
         f"{part}.{name}".strip("."): layer
         for part, module in parts.items()
         for name, layer in module.named_modules()
         if isinstance(layer, kinds)
     }
-    return {name.removeprefix("extractor."): layer for name, layer in layers.items()}
+    return {name.removeprefix("extractor."): layer for name, layer in by_path.items()}
 
 
 def outputs(net: Network, images: Tensor) -> dict[str, Tensor]:
     """What every layer of `layers` answers to ``images`` (B, C, H, W), in evaluation mode: (B, d) each."""
-    outputs: dict[str, Tensor] = {}
+    answers: dict[str, Tensor] = {}
     hooks = [
         layer.register_forward_hook(
-            lambda _layer, _inputs, output, name=name: outputs.update({name: output.detach().flatten(1)})
+            lambda _layer, _inputs, output, name=name: answers.update({name: output.detach().flatten(1)})
         )
         for name, layer in layers(net).items()
     ]
@@ -41,4 +41,4 @@ def outputs(net: Network, images: Tensor) -> dict[str, Tensor]:
     finally:
         for hook in hooks:
             hook.remove()
-    return {name: output.to(images) for name, output in outputs.items()}
+    return {name: output.to(images) for name, output in answers.items()}

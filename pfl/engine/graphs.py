@@ -38,7 +38,7 @@ class CudaGraphs:
 
 
 def captures_on(device: torch.device) -> Callable[[], Capture] | None:
-    """What records work on ``device``, one a stack; None where nothing does."""
+    """What records work on ``device``, one per stack; None where nothing does."""
     return CudaGraphs if device.type == "cuda" else None
 
 

@@ -50,7 +50,7 @@ class Numbers:
         }
 
     def matrix(self, panel: str) -> np.ndarray:
-        """A panel as a matrix: a row a series, a column an x."""
+        """A panel as a matrix: a row per series, a column per x."""
         return np.array([[p.value for p in points.values()] for points in self.panels[panel].values()])
 
     def csv(self) -> str:

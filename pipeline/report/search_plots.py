@@ -112,7 +112,7 @@ def _coordinates(summary: Summary) -> Figure:
             step for steps in _trials(summary, line) for step in steps if step.params.keys() == space.keys()
         ]
         values = [step.value or 0.0 for step in shown]
-        scales = [*((name, *_scale(declared)) for name, declared in space.items())]
+        scales = [(name, *_scale(declared)) for name, declared in space.items()]
         scales.append(("accuracy (%)", *_linear(min(values, default=0.0), max(values, default=100.0))))
         for step, value in zip(shown, values, strict=True):
             heights = [place(step.params.get(name, value)) for name, place, _ in scales]

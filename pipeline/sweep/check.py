@@ -35,7 +35,7 @@ WRITTEN = ("data/manifests", "data/partitions", "reports/tables", "results")
 
 
 def check_tables(names: Sequence[str] | None = None) -> list[str]:
-    """Check all tables, by default those that `params.yaml` selects; a line for each and one a warning.
+    """Check all tables, by default those that `params.yaml` selects; a line for each and one per warning.
 
     Of a table, the part that `params.yaml` selects.
 

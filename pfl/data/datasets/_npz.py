@@ -47,9 +47,9 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     def names(key: str, values: np.ndarray) -> tuple[str, ...]:
         unnamed = f"an array {key} of names (K,), or integers below {_MOST_UNNAMED:,} without them"
         require(key in arrays or values.max() < _MOST_UNNAMED, unnamed)
-        labels_of = arrays[key] if key in arrays else np.arange(values.max() + 1)
-        require(labels_of.ndim == 1, unnamed)
-        return tuple(map(str, labels_of))
+        column = arrays[key] if key in arrays else np.arange(values.max() + 1)
+        require(column.ndim == 1, unnamed)
+        return tuple(map(str, column))
 
     classes = names("classes", labels)
     domains = names("domains", columns["domain"]) if "domain" in columns else ()

@@ -1,4 +1,4 @@
-"""The partition rules, one a file. `PARTITIONS` maps a rule's name to its class."""
+"""The partition rules, one per file. `PARTITIONS` maps a rule's name to its class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The families of figures, one a file. `DRAWINGS` maps a family's name to its `Drawing`."""
+"""The families of figures, one per file. `DRAWINGS` maps a family's name to its `Drawing`."""
 
 from __future__ import annotations
 

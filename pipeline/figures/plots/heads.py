@@ -41,7 +41,7 @@ def measure(runs: Runs) -> Numbers:
 
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
-    """The matrix of whole heads, and a row a pair of the classes' cosines."""
+    """The matrix of whole heads, and a row per pair of the classes' cosines."""
     canvas, (left, right) = grid(2, height=3.4, across=2, width_ratios=(1, 1.7))
     matrix = np.eye(len(NAMES))
     for pair, points in numbers.panels[WHOLE].items():

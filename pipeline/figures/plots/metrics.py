@@ -71,7 +71,7 @@ def _correlations(panel: str, values: Mapping[str, Sequence[float]]) -> list[Poi
 
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
-    """Bars by pair, a panel a metric."""
+    """Bars by pair, a panel per metric."""
     panels = [panel for panel in numbers.panels if panel in METRICS]
     canvas, axes = grid(len(panels), height=2.3, across=3)
     for panel, place in zip(panels, axes, strict=True):

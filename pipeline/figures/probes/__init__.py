@@ -1,1 +1,1 @@
-"""What looks at a federation while it runs, one a file: a run seen through the same file is not run again."""
+"""What looks at a federation while it runs, one per file; runs seen by the same file are not repeated."""
