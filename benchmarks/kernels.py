@@ -1,10 +1,10 @@
 """Our kernels beside torch's operations on one thread: a training step of each network, by batch size.
 
 ``python -m benchmarks.kernels``. It made the rules of `pfl.kernels.conv_block` (``usable``, ``FEWEST``) and
-of its C++ file (``by_rows``), which networks of `pfl.models._resnet` take the kernels, and which of their
-convolutions are products of matrices in bfloat16 (``FEW``). Steps of the textbook network (default layout),
-of torch's operations without the kernels, of the kernels, and in bfloat16 with and without those products
-take turns. Figures are medians of CPU time.
+of its C++ file (``by_rows``), which networks of `pfl.models._resnet` take the kernels, and which convolutions
+of `pfl.models._conv` are products of matrices in bfloat16 (``FEW``). Steps of the textbook network (default
+layout), of torch's operations without the kernels, of the kernels, and in bfloat16 with and without those
+products take turns. Figures are medians of CPU time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import nn
 from benchmarks.workload import JsonFile, Workload, run, write
 from pfl.engine.device import computes_in
 from pfl.kernels import conv_block
-from pfl.models import MODELS, _resnet
+from pfl.models import MODELS, _conv
 from pfl.models._layers import SingleClientMode
 
 SIDES = {"resnet10": 64, "cnn_digits": 8}
@@ -65,7 +65,7 @@ def measure(name: str, size: int, seconds: float) -> dict[str, float]:
         network.bf16 = True
         steps["bf16"] = _step(network, x, y, single_client=True)
         if name.startswith("resnet"):
-            steps["bf16, convolutions alone"] = _with(_resnet, "FEW", 0, steps["bf16"])
+            steps["bf16, convolutions alone"] = _with(_conv, "FEW", 0, steps["bf16"])
     times: dict[str, list[float]] = {kind: [] for kind in steps}
     end = time.monotonic() + seconds
     while len(times["kernels"]) < 3 or time.monotonic() < end:

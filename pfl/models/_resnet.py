@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pfl.kernels.conv_block import Bundles, Pooling, conv_block, usable
 from pfl.models import Shape
+from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d, SingleClientMode, channels_last
 from pfl.models._network import Network
 
 MANY = 32  # images from which on torch is the faster one with channels last
-FEW = 4  # pixels of an output up to which its convolution in bfloat16 is slower than a product of matrices
 
 
 def resnet(
@@ -29,7 +28,7 @@ def resnet(
     """
     small = stem == "cifar"
     layers: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=_conv(shape[0], 64, 3, 1) if small else _conv(shape[0], 64, 7, 2),
+        conv1=Conv2d(shape[0], 64, 3, 1) if small else Conv2d(shape[0], 64, 7, 2),
         bn1=BatchNorm2d(64),
         # Before ReLU, which then has a quarter of the pixels; the result is the same.
         maxpool=nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1),
@@ -74,14 +73,13 @@ class _BasicBlock(nn.Module):
 
     def __init__(self, before: int, after: int, stride: int):
         super().__init__()
-        self.conv1 = _conv(before, after, 3, stride)
+        self.conv1 = Conv2d(before, after, 3, stride)
         self.bn1 = BatchNorm2d(after)
-        self.conv2 = _conv(after, after, 3, 1)
+        self.conv2 = Conv2d(after, after, 3, 1)
         self.bn2 = BatchNorm2d(after)
-        unchanged = before == after and stride == 1
-        self.downsample = (
-            nn.Identity() if unchanged else nn.Sequential(_conv(before, after, 1, stride), BatchNorm2d(after))
-        )
+        self.downsample: nn.Module = nn.Identity()
+        if before != after or stride != 1:
+            self.downsample = nn.Sequential(Conv2d(before, after, 1, stride), BatchNorm2d(after))
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
@@ -92,27 +90,3 @@ class _BasicBlock(nn.Module):
         shortcut: Any = self.downsample  # convolution and batch norm, or nothing
         kept = x if isinstance(shortcut, nn.Identity) else conv_block(x, *shortcut, relu=False)
         return conv_block(conv_block(x, self.conv1, self.bn1), self.conv2, self.bn2, residual=kept)
-
-
-class _Conv2d(nn.Conv2d, SingleClientMode):
-    """A convolution without a bias; to few pixels, in bfloat16 on a CPU, a product of matrices."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) to (B, outputs, height, width)."""
-        kernel, stride = self.kernel_size[0], self.stride[0]
-        height, width = ((side - 1) // stride + 1 for side in x.shape[2:])
-        bf16_on_cpu = x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-        if not (self.single_client and bf16_on_cpu and height * width <= FEW):
-            return super().forward(x)
-        padded = F.pad(x, (kernel // 2,) * 4).permute(0, 2, 3, 1)
-        rows, columns = (
-            [slice(i, i + stride * side, stride) for i in range(kernel)] for side in (height, width)
-        )
-        under_taps = torch.stack([padded[:, row, column] for row in rows for column in columns], -1)
-        return F.linear(under_taps.flatten(3), self.weight.flatten(1)).permute(0, 3, 1, 2)
-
-
-def _conv(before: int, after: int, kernel: int, stride: int) -> nn.Conv2d:
-    conv = _Conv2d(before, after, kernel, stride, padding=kernel // 2, bias=False)
-    nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
-    return conv
