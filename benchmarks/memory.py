@@ -13,7 +13,7 @@ import torch
 import typer
 
 from benchmarks.naive import NaiveFedAvg
-from benchmarks.workload import JsonFile, Workload, alone, run, write
+from benchmarks.workload import JsonFile, Workload, in_subprocess, run, write
 from pfl import memory
 
 
@@ -25,12 +25,12 @@ def main(
 ) -> None:
     """Print megabytes: importing torch, and trials of several networks, ours and naive."""
     workload = Workload(method=method, rounds=rounds, epochs=1, eval_every=2)
-    baseline = alone(imported)
+    baseline = in_subprocess(imported)
     print(f"import torch: {baseline / 1e6:.0f} MB")
     models = {}
     for name in model or ("lenet5_bn", "cnn4", "resnet8"):
         trial = dataclasses.replace(workload, model=name)
-        models[name] = {"engine": alone(engine, trial), "naive": alone(naive, trial)}
+        models[name] = {"engine": in_subprocess(engine, trial), "naive": in_subprocess(naive, trial)}
         print(f"{name}: {models[name]['engine'] / 1e6:.0f} MB, naive {models[name]['naive'] / 1e6:.0f} MB")
     write(json_file, workload, {"import_torch": baseline, "models": models})
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.memory import imported
-from benchmarks.workload import Workload, alone, run, write
+from benchmarks.workload import Workload, in_subprocess, run, write
 from pfl import memory
 from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
@@ -101,13 +101,13 @@ def main() -> None:
     """Measure every federation, print seconds and megabytes, and write the report."""
     runs = []
     for scale in FEDERATIONS:
-        cost = alone(measure, scale)
+        cost = in_subprocess(measure, scale)
         runs.append({**asdict(scale), **cost})
         print(
             f"{scale.method}, {scale.model}, {scale.clients:,} clients: {cost['seconds']:.3f} s per round, "
             f"evaluation {cost['evaluation_cpu_seconds']:.1f} s, {cost['peak_memory_bytes'] / 1e6:.0f} MB"
         )
-    write(FOLDER / "scale.json", Workload(), {"import_torch": alone(imported), "runs": runs})
+    write(FOLDER / "scale.json", Workload(), {"import_torch": in_subprocess(imported), "runs": runs})
     draw()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.workload import JsonFile, Repeats, Workload, alone, run, timed, write
+from benchmarks.workload import JsonFile, Repeats, Workload, in_subprocess, run, timed, write
 from pfl import memory
 
 BASE = Workload(epochs=1)
@@ -33,7 +33,7 @@ def main(repeats: Repeats = 3, json_file: JsonFile = None) -> None:
     def curve(name: str, points: dict[Any, tuple[Workload, str, int]]) -> None:
         figures[name] = []
         for at, point in points.items():
-            cost = alone(measure, *point, repeats)
+            cost = in_subprocess(measure, *point, repeats)
             figures[name].append({"at": at, **cost})
             rate, megabytes = cost["samples_per_second"], cost["peak_memory_bytes"] / 1e6
             print(

@@ -18,7 +18,18 @@ import typer
 
 from benchmarks.breakdown import flop, peak_rate
 from benchmarks.naive import NaiveFedAvg
-from benchmarks.workload import Device, JsonFile, Repeats, Threads, Workload, alone, ratio, run, timed, write
+from benchmarks.workload import (
+    Device,
+    JsonFile,
+    Repeats,
+    Threads,
+    Workload,
+    in_subprocess,
+    ratio,
+    run,
+    timed,
+    write,
+)
 from pfl.config import Precision
 from pfl.engine.device import computes_in, numerics, resolve_device
 from pfl.kernels import compiler
@@ -54,7 +65,7 @@ def main(
 
     def take(name: str, title: str, precision: Precision = "fp32") -> None:
         trial = dataclasses.replace(workload, model=name, precision=precision)
-        models[title] = alone(measure, trial, repeats, backend, device, threads)
+        models[title] = in_subprocess(measure, trial, repeats, backend, device, threads)
         print(f"{title}, {threads} thread{'s' * (threads > 1)}, {device}")
         for part in ("training", "round"):
             figures = models[title][part]

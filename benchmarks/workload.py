@@ -173,7 +173,7 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def alone(work: Callable[..., Any], *arguments: Any) -> Any:
+def in_subprocess(work: Callable[..., Any], *arguments: Any) -> Any:
     """What ``work`` returns in a process of its own, whose memory is nobody else's."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         return process.submit(work, *arguments).result()

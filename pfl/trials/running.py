@@ -142,7 +142,7 @@ def _simulate(
         return results
     log.warning("out of memory: going on with one seed at a time")
 
-    def alone(trial: Trial, config: Config, seed: int) -> Result:
+    def of_one_seed(trial: Trial, config: Config, seed: int) -> Result:
         key = dict(zip(trial.seeds, trial.keys(), strict=True))[seed]
         own = dataclasses.replace(
             execution,
@@ -153,7 +153,8 @@ def _simulate(
         return result
 
     return [
-        [alone(trial, config, seed) for seed in seeds] for trial, config in zip(trials, configs, strict=True)
+        [of_one_seed(trial, config, seed) for seed in seeds]
+        for trial, config in zip(trials, configs, strict=True)
     ]
 
 

@@ -186,6 +186,8 @@ def outcomes(answers: Mapping[Answer, int]) -> str:
 def _leaders(summary: Summary) -> str:
     """Which methods have the highest accuracy in how many columns; empty where nothing is ranked."""
     first = [line.label for line in summary.pinned for entry in line.entries.values() if entry.rank == 1]
-    ranked = {e.setting for line in summary.pinned for e in line.entries.values() if e.rank == 1}
+    columns = {e.setting for line in summary.pinned for e in line.entries.values() if e.rank == 1}
+    if len(columns) == 1:
+        return f"{first[0]} has the highest accuracy."
     shares = [f"{label} in {count}" for label, count in Counter(first).most_common(3)]
-    return f"Highest accuracy by column ({len(ranked)} in all): {', '.join(shares)}." if shares else ""
+    return f"Highest accuracy in {len(columns)} columns: {', '.join(shares)}." if shares else ""

@@ -214,8 +214,8 @@ def panels(
     settings = [name for name in summary.columns if name in summary.table.settings]
     across = min(3, len(settings))
     down = -(-len(settings) // across)
-    alone = 1.0 if across == 1 and not share else 0.0  # a single panel is wide: let it be higher
-    figure = Figure(figsize=(WIDTH, (height + alone) * down + 0.4), layout="constrained")
+    extra = 1.0 if across == 1 and not share else 0.0  # a single panel is wide: let it be higher
+    figure = Figure(figsize=(WIDTH, (height + extra) * down + 0.4), layout="constrained")
     grid = figure.subplots(down, across, sharex=share, sharey=share, squeeze=False)
     look = looks(summary.pinned)
     for number, axes in enumerate(grid.flat):

@@ -73,9 +73,9 @@ class ClassSets(PoolingRule):
                 accepted = "classes and weights below 100,000 as in 0-4/2-6/0x4+9x4+3"
                 raise InvalidInput("sets", self.sets, accepted)
             first, last, weight = match.groups()
-            alone = 1 if "x" in text else 0
+            unweighted = 1 if "x" in text else 0
             chosen = range(int(first), int(last or first) + 1)
-            weights |= dict.fromkeys(chosen, alone if weight is None else int(weight))
+            weights |= dict.fromkeys(chosen, unweighted if weight is None else int(weight))
             if not chosen or weight == "0":
                 raise InvalidInput("sets", self.sets, "weights of at least 1 and ranges that go upwards")
         return weights

@@ -49,7 +49,7 @@ def test_without_a_paper_the_answer_names_the_methods_with_the_highest_accuracy(
         cell["pinned"]["rows"] = [ledger_row(cell["cell"], 0, accuracy=accuracy)]
     write_results(results, tmp_path)
     readme = (write_report("fake", tmp_path) / "README.md").read_text()
-    assert "**Highest accuracy by column (2 in all): pFedSim in 2.**" in readme
+    assert "**Highest accuracy in 2 columns: pFedSim in 2.**" in readme
 
 
 def test_quantities_without_a_verdict_are_counted_as_ratios():
