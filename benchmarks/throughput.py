@@ -30,11 +30,11 @@ from benchmarks.workload import (
     timed,
     write,
 )
-from pfl.config import Precision
 from pfl.engine.device import computes_in, numerics, resolve_device
 from pfl.kernels import compiler
 
 DEFAULT = Workload(eval_every=1)
+FEWER_TESTS = "dirichlet:0.1,min=10"  # tested on a quarter of the samples, as partitions are by default
 
 
 def main(
@@ -63,8 +63,8 @@ def main(
     )
     models = {}
 
-    def take(name: str, title: str, precision: Precision = "fp32") -> None:
-        trial = dataclasses.replace(workload, model=name, precision=precision)
+    def take(name: str, title: str, **overrides: Any) -> None:
+        trial = dataclasses.replace(workload, model=name, **overrides)
         models[title] = in_subprocess(measure, trial, repeats, backend, device, threads)
         print(f"{title}, {threads} thread{'s' * (threads > 1)}, {device}")
         for part in ("training", "round"):
@@ -81,9 +81,11 @@ def main(
     for name in names:
         take(name, name)
         if computes_in("bf16", resolve_device(device)):
-            take(name, f"{name}, bf16", "bf16")
+            take(name, f"{name}, bf16", precision="bf16")
         else:
             print(f"{name}, bf16: not supported here")
+        if partition == DEFAULT.partition:
+            take(name, f"{name}, a quarter for tests", partition=FEWER_TESTS)
     if compiler():
         os.environ["CXX"] = ""  # and so there is no compiler for the processes to come
         for name in names:
