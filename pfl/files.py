@@ -41,7 +41,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 def cache_root() -> Path:
     """The folder PFL_CACHE, by default ~/.cache/pfl-repro."""
-    return Path(os.environ.get("PFL_CACHE", "~/.cache/pfl-repro")).expanduser()
+    return Path(os.environ.get("PFL_CACHE") or "~/.cache/pfl-repro").expanduser()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pfl.errors import InvalidInput
-from pfl.files import append_lines, check_writable, read_lines, replacing, write_text
+from pfl.files import append_lines, cache_root, check_writable, read_lines, replacing, write_text
 
 
 def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path):
@@ -58,3 +60,8 @@ def test_lines_that_are_none_are_told_and_cost_only_themselves(tmp_path):
     damaged: list[str] = []
     assert [row["key"] for row in read_lines(file, damaged)] == ["a", "c"]
     assert damaged == [f"{file}:{number}" for number in (2, 3, 4, 6)]
+
+
+def test_an_empty_name_of_the_cache_is_none(monkeypatch):
+    monkeypatch.setenv("PFL_CACHE", "")
+    assert cache_root() == Path.home() / ".cache" / "pfl-repro"

@@ -151,6 +151,7 @@ def environment() -> Any:
         "markdown": formats.markdown,
         "inline": plots.inline,
         "html": _html,
+        "html_line": _html_line,
         "ranking": formats.ranking,
     }
     return templates
@@ -167,6 +168,13 @@ def _html(text: str) -> str:
     from markdown_it import MarkdownIt
 
     return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
+
+
+def _html_line(text: str) -> str:
+    """A line of Markdown as HTML, without a paragraph around it; tags in it stay text."""
+    from markdown_it import MarkdownIt
+
+    return str(MarkdownIt("commonmark", {"html": False}).renderInline(text))
 
 
 def _partition_plots(summary: Summary, root: Path) -> dict[str, str]:

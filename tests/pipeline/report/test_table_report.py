@@ -189,3 +189,11 @@ def test_a_table_of_times_draws_no_accuracies(tmp_path):
         text = (folder / name).read_text()
         assert "Communication and time" in text
         assert "Accuracy by" not in text
+
+
+def test_the_note_of_a_table_is_markdown_on_the_page_too(tmp_path):
+    results = fake_results(1, 1, seeds=1, table="fake")
+    results["config"]["note"] = "With `precision: bf16` and <b>nothing</b> else."
+    write_results(results, tmp_path)
+    page = (write_report("fake", tmp_path) / "index.html").read_text()
+    assert "With <code>precision: bf16</code> and &lt;b&gt;nothing&lt;/b&gt; else." in page
