@@ -147,6 +147,19 @@ def methods(figures: Figures) -> Figure:
     return figure
 
 
+def accuracy(figures: Figures) -> Figure:
+    """Differences of accuracies, a dot per seed, a line at the mean."""
+    figure, (panel,) = _panels(1, 2.4)
+    for place, model in enumerate(figures["models"].values()):
+        apart = [a - b for a, b in zip(model["kernels"], model["torch"], strict=True)]
+        panel.plot([place] * len(apart), apart, "o", color=OURS, alpha=0.7)
+        panel.hlines(model["difference"], place - 0.2, place + 0.2, color=OURS)
+    panel.axhline(0, color=NAIVE)
+    panel.set_xticks(range(len(figures["models"])), list(figures["models"]))
+    panel.set_ylabel("kernels minus torch, points")
+    return figure
+
+
 def _panels(count: int, height: float = 2.8) -> tuple[Figure, list[Axes]]:
     """A figure of ``count`` panels side by side."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -187,6 +200,7 @@ PLOTS: dict[str, Callable[[Figures], Figure]] = {
     "sweep": sweep,
     "startup": startup,
     "memory": memory,
+    "accuracy": accuracy,
     "scaling": scaling,
     "methods": methods,
 }
