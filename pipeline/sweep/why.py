@@ -101,11 +101,22 @@ def _edited(record: Record, trial: Trial) -> Iterator[str]:
     if files := _changed_since(record.sources.commit):
         edited = ", which was edited" if record.sources.dirty else ""
         since = f"since commit {record.sources.commit[:12]}{edited}"
-        yield f"changed {since}: {_listed(files)}"
+        yield f"changed {since}: {_listed(_likeliest_first(files, trial))}"
     now = {plugin.name: plugin for plugin in plugins(trial.config)}
     for plugin in record.plugins:
         if plugin != now.get(plugin.name, plugin):
             yield f"the files of plugin {plugin.name} {plugin.version} have changed"
+
+
+def _likeliest_first(files: Sequence[str], trial: Trial) -> list[str]:
+    """Edits that are in no commit yet, then the trial's own method and network, then all others."""
+    own = (trial.method, trial.config["model"])
+    return sorted(files, key=lambda file: (file not in _uncommitted(), Path(file).stem not in own))
+
+
+@cache
+def _uncommitted() -> frozenset[str]:
+    return frozenset(line[3:] for line in edits(Path(), "pfl"))
 
 
 @cache

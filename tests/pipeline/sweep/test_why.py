@@ -92,6 +92,19 @@ def test_code_that_does_something_else_is_named_with_the_files_that_changed(monk
 
 
 @pytest.mark.usefixtures("finished")
+def test_of_many_files_the_likeliest_are_named_first(monkeypatch):
+    rewrite(behaviour="fedavg-0", commit="a" * 40)
+    changed = ("pfl/api.py", "pfl/methods/fedavg.py", "pfl/methods/fedprox.py", "pfl/rng.py")
+    monkeypatch.setattr("pipeline.sweep.why._changed_since", lambda _: changed)
+    monkeypatch.setattr("pipeline.sweep.why._uncommitted", lambda: {"pfl/rng.py"})
+    named = {line.rpartition(": ")[2] for line in reasons()}
+    assert named == {
+        "pfl/rng.py, pfl/methods/fedavg.py, pfl/api.py, pfl/methods/fedprox.py",
+        "pfl/rng.py, pfl/methods/fedprox.py, pfl/api.py, pfl/methods/fedavg.py",
+    }
+
+
+@pytest.mark.usefixtures("finished")
 def test_a_plugin_whose_files_changed_is_named(monkeypatch):
     before, now = ({"name": "mine", "version": "1.0", "digest": digest} for digest in ("1", "2"))
     rewrite(behaviour="fedavg-0", commit="unknown", plugins=[before])
