@@ -9,11 +9,12 @@ from itertools import product
 
 from tqdm import tqdm
 
-from pfl.behaviour import ON, Behaviour, add_known, behaviour_of, question_of
+from pfl.behaviour import Behaviour, add_known, behaviour_of, question_of
 from pfl.config import Config
 from pfl.data.dataset import check_dataset
 from pfl.methods import METHODS
 from pfl.models import Shape
+from pfl.probe import ON
 from pfl.validation import validated
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import searched, with_params
