@@ -1,4 +1,4 @@
-"""A project of one's own: a folder with a table, in which `dvc repro` works."""
+"""Makes a new project: a folder with a table, in which `dvc repro` works."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = (
     *(".dvc/.gitignore", ".dvc/config", ".dvcignore"),
     *(".gitattributes", ".gitignore", "dvc.yaml"),
 )
-"""What every project has as this one has it; pyproject.toml puts the same files into the wheel."""
+"""The files that every project copies from this one; pyproject.toml puts the same files into the wheel."""
 
 SELECTION = """\
 tables:

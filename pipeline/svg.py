@@ -13,7 +13,7 @@ FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 
 
 
 def svg_text(figure: Figure) -> str:
-    """A figure as an SVG file: equal figures give equal texts, of as few characters as will do.
+    """A figure as a compact SVG file; equal figures give equal texts.
 
     Coordinates have two decimals; what is written in the figure stays as it is.
     """
@@ -32,7 +32,7 @@ def svg_text(figure: Figure) -> str:
 _CIRCLE = re.compile(
     r'<path d="M (\S+) (\S+) \n(?:C .* \n){3}C \S+ \S+ \S+ \S+ \1 (\S+) \n(?:C .* \n){4}z\n"'
 )
-"""A circle as matplotlib writes it, eight curves from its lowest point over its highest."""
+"""A circle as matplotlib writes it: eight curves, from its lowest point over its highest."""
 
 
 def _circle(path: re.Match[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-LEAST = 0.005  # that two decimals show
+LEAST = 0.005  # smallest value that two decimals show
 
 
 def points(value: float) -> str:
@@ -37,7 +37,7 @@ def count(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it.
+    """A duration in readable units.
 
     >>> duration(153.2)
     '2 min 33 s'

@@ -1,7 +1,7 @@
 """Fused CPU kernels in C++, compiled when they are first used.
 
-They take one thread, as a sweep's trials do. Without a compiler (``CXX``, by default c++, g++ or clang++)
-torch's own operations are used, which agree to rounding.
+They use one thread, as a sweep's trials do. Without a compiler (``CXX``, by default c++, g++ or clang++)
+torch's own operations are used, whose results agree up to rounding.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ FLAGS = ("-O2", "-march=native", "-std=c++20", "-fPIC", "-shared", "-fno-math-er
 
 @cache
 def compiler() -> str | None:
-    """The C++ compiler; None where there is none."""
+    """The C++ compiler; None if there is none."""
     candidates = [os.environ["CXX"]] if "CXX" in os.environ else ["c++", "g++", "clang++"]
     return next((path for name in candidates if name and (path := shutil.which(name))), None)
 
 
 @cache
 def compiler_version() -> str | None:
-    """The first line of what the compiler says of itself; None where there is none."""
+    """The first line of the compiler's version text; None without a compiler."""
     program = compiler()
     if program is None:
         return None
@@ -42,7 +42,7 @@ def compiler_version() -> str | None:
 def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
     """The library of ``<name>.cpp`` with ``constants`` defined, kept in the cache folder for later.
 
-    None where it cannot be had: there is no compiler, it fails, or the folder cannot be written.
+    Returns None if there is no compiler, if it fails, or if the folder cannot be written.
     """
     program = compiler()
     if program is None:
@@ -59,7 +59,7 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
                 made = Path(folder) / library.name
                 command = [program, *FLAGS, *defined, str(source), "-o", str(made)]
                 subprocess.run(command, check=True, capture_output=True)
-                made.replace(library)  # whole or not at all: another process may be making the same
+                made.replace(library)  # atomic: another process may be making the same file
         return ctypes.CDLL(str(library))
     except (OSError, subprocess.CalledProcessError):
         return None
@@ -67,7 +67,7 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
 
 @cache
 def _processor() -> str:
-    """What -march=native stands for: a cache folder may be shared by machines of several kinds."""
+    """The processor that -march=native means here; different machines may share a cache folder."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
     return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags"))})) or lines[0]

@@ -19,11 +19,11 @@ from torch.autograd.function import once_differentiable
 from pfl.kernels import compiled
 
 INSTRUCTIONS = ("AVX2", "AVX512")
-"""Of CPUs on which our kernels are the faster ones. Measured on AVX2 (``benchmarks.kernels``)."""
+"""Instruction sets of CPUs on which our kernels are faster. Measured on AVX2 (``benchmarks.kernels``)."""
 
 FEWEST = {"narrow": 4, "wide": 12}
-"""Images of a batch from which on they are, for networks of at most 16 channels and of more: fewer leave
-lanes idle, and weights must be laid out anew in every step. Measured by the same."""
+"""Smallest batches for which our kernels are faster, in networks of at most 16 channels and of more. Smaller
+ones leave lanes idle, and weights must be laid out anew in every step. Measured by the same benchmark."""
 
 _REAL = {torch.float32: "float", torch.float64: "double"}
 
@@ -56,9 +56,9 @@ class Bundles:
 
 
 def usable(x: Tensor, modules: Iterable[nn.Module], width: Literal["narrow", "wide"]) -> bool:
-    """Whether a network of ``modules`` takes its images ``x`` through `conv_block`, or torch's operations.
+    """Whether a network of ``modules`` uses `conv_block` for its images ``x``, and not torch's operations.
 
-    Its modules must not be watched, as hooks would see neither inputs nor outputs.
+    Its modules must have no forward hooks, as these would see neither inputs nor outputs.
     """
     return (
         len(x) >= FEWEST[width]
@@ -151,7 +151,7 @@ class _ConvBlock(torch.autograd.Function):
         norm: nn.BatchNorm2d | None,
     ) -> Tensor:
         kernel = _library(x.dtype)
-        # Images have the shape of the block, bundles another one, of as many dimensions.
+        # Images have the shape of the block; bundles have another shape with as many dimensions.
         ctx.images = tuple(x.shape) == block.shape
         x = _packed(kernel, x, block.shape) if ctx.images else x
         weight = weight.contiguous()
@@ -179,7 +179,7 @@ class _ConvBlock(torch.autograd.Function):
         x, weight, gamma, convolved, moments, out = ctx.saved_tensors
         of_x, _, of_bias, _, _, of_residual, *_ = ctx.needs_input_grad
         kernel, block = _library(x.dtype), ctx.block
-        # The images' is the most expensive one, and not needed.
+        # The gradient of the network's images is the most expensive one, and not needed.
         dx = torch.empty_like(x) if of_x else None
         dw = torch.empty_like(weight)
         dbias = moments.new_empty(len(weight)) if of_bias else None

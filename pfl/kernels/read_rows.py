@@ -15,8 +15,8 @@ from pfl.kernels import compiled
 def read_rows(file: BinaryIO, index: Tensor, size: int) -> Tensor:
     """The rows ``index`` (B,) of a file of rows of ``size`` bytes, as uint8 (B, size).
 
-    A read takes a third of the time that it takes to map the row, and a mapped page counts as this process's
-    memory.
+    Reading a row takes a third of the time of mapping it into memory, and a mapped page would count as this
+    process's memory.
 
     Raises:
         OSError: the file ends before a row.

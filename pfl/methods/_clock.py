@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 class Clocked(Method):
     """Base of the methods on the clock: the size-weighted mean of all arrivals, stale or not.
 
-    Client k < stragglers has the missing period d = k + 1, all others are punctual (d = 0). In the rounds s
-    (from 0) with s mod (d + 1) = 0 a client is sent the global model and trains at once; its model arrives d
-    rounds later, so that it takes part in one aggregation and misses d. With ``schedule`` "code" (authors')
-    each late arrival is followed by one round in which the straggler is punctual.
+    Client k < stragglers has the missing period d = k + 1; all other clients are punctual (d = 0). A client
+    is sent the global model, and trains at once, in the rounds s (from 0) with s mod (d + 1) = 0. Its model
+    arrives d rounds later, so it takes part in one aggregation and misses d. With ``schedule`` "code" (the
+    authors' code), each late arrival is followed by one round in which the straggler is punctual.
 
-    ``server.local`` holds what every client trained last, including the models in flight; the bank is the
-    global model, the same for all clients. "post_aggregation" evaluates it, "post_local" what clients hold.
+    ``server.local`` holds the model that every client trained last, including models that have not arrived
+    yet; "post_local" evaluates these. The bank holds the global model, the same for all clients;
+    "post_aggregation" evaluates it.
     """
 
     stragglers: int = hyper(
@@ -76,7 +77,7 @@ class Clocked(Method):
         return torch.where(late, server.everybody + 1, 0)
 
     def _clock(self, server: Server) -> tuple[Tensor, Tensor]:
-        """(n,) periods, and (n,) rounds passed in each client's cycle."""
+        """(n,) missing periods, and (n,) rounds since the start of each client's cycle."""
         periods = self.periods(server)
         punctual_turn = (periods > 0) & (self.schedule == "code")
         return periods, (server.round - 1) % (periods + 1 + punctual_turn)

@@ -20,7 +20,7 @@ def flattened(tensors: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
 
 
 def cluster_average(server: Server, clusters: Tensor, weights: Tensor) -> Dense:
-    """Every client gets the mean of its cluster's participants; without any it keeps its model.
+    """Every client gets the mean of its cluster's participants; if there are none, it keeps its model.
 
     Args:
         clusters: (n,) cluster of each client.

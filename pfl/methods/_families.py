@@ -1,4 +1,4 @@
-"""What methods do, in groups: the names that `Method.family` has here, for lists and documentation."""
+"""The families of methods: the values of `Method.family` in this package, for lists and documentation."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ FAMILIES = {
     "meta-learning": "One global model that a few local steps personalise.",
     "asynchronous": "Some clients' models arrive rounds later.",
 }
-"""Name of a family to what its methods have in common, in the order of the documentation."""
+"""Maps the name of a family to what its methods have in common, in the order of the documentation."""

@@ -1,6 +1,6 @@
-"""FedGen's generator: a class and noise to a feature, by linear, batch norm, ReLU, linear, ReLU.
+"""FedGen's generator, which maps a class and noise to a feature: linear, batch norm, ReLU, linear, ReLU.
 
-Its tensors, and the moments of Adam, which trains it, live in a method's state under ``generator.NAME`` and
+Its tensors, and the moments of Adam, which trains it, are in a method's state under ``generator.NAME`` and
 ``adam.KIND.NAME``.
 """
 
@@ -24,7 +24,7 @@ STATISTICS = ("norm.mean", "norm.variance")
 def initial_state(
     stream: np.random.Generator, classes: int, noise: int, hidden: int, features: int, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """A new generator of those widths, in torch's default initialisation, and the moments of Adam."""
+    """A new generator of the given widths, in torch's default initialisation, with the moments of Adam."""
     tensors = {
         "norm.weight": torch.ones(hidden),
         "norm.bias": torch.zeros(hidden),
@@ -44,7 +44,7 @@ def initial_state(
 
 
 def network(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The generator in a method's state, the server's or what a client was sent."""
+    """The generator's tensors out of ``state``: the server's state, or the tensors sent to a client."""
     return {name: state[f"{PREFIX}{name}"] for name in (*TRAINED, *STATISTICS)}
 
 
@@ -69,7 +69,7 @@ def descend(
     lr: float,
     weight_decay: float,
 ) -> None:
-    """One step of Adam on the generator in ``state``, in place, down the ``objective`` of its tensors."""
+    """One step of Adam on the generator in ``state``, in place, to reduce ``objective`` of its tensors."""
     from torch.optim.adam import adam
 
     leaves = {name: state[f"{PREFIX}{name}"].detach().requires_grad_() for name in TRAINED}

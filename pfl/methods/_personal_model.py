@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 NAME = "personal"
-"""The submodule of the client's network that is the personal model; a tensor ``X`` has its twin in
-``personal.X``."""
+"""The submodule of the client's network that is the personal model; the tensor ``personal.X`` is the personal
+counterpart of ``X``."""
 
 
 def with_personal_model(network: Network) -> Network:

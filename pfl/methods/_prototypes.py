@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def class_means(server: Server, models: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """What the participants' training samples look like to their ``models`` in evaluation mode.
+    """Statistics of the features of the participants' training samples, by ``models`` in evaluation mode.
 
     Returns:
         (K, classes, d) mean feature of each class, 0 where the client lacks it, and (K,) mean squared norm of
@@ -37,5 +37,5 @@ def class_means(server: Server, models: Mapping[str, Tensor]) -> tuple[Tensor, T
 
 
 def features(server: Server) -> int:
-    """d, the width of what enters the head."""
+    """d, the number of features that enter the head."""
     return server.bank.shape("head.weight")[-1]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerOptimiser(Method):
-    """Base: x <- x + eta d, with the direction d that the optimiser makes of Delta = sum_i p_i (y_i - x).
+    """Base: x <- x + eta d, where the optimiser computes the direction d from Delta = sum_i p_i (y_i - x).
 
     The p_i are FedAvg's weights. Batch norm's statistics are averaged.
     """

@@ -13,8 +13,8 @@ def stages(groups: Groups, division: str) -> list[tuple[str, ...]]:
     """Names of the parameters of each stage; batch norm's statistics belong to none.
 
     Args:
-        division: a stage is what the network declares (``network``), everything (``whole``), a ``layer`` or a
-            ``tensor``.
+        division: what counts as a stage: each stage that the network declares (``network``), all parameters
+            together (``whole``), each ``layer``, or each ``tensor``.
     """
     if division == "whole":
         return [groups.trainable]

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 WEIGHT_DECAY = 0.02
-"""Of alpha, in the authors' code."""
+"""Weight decay of alpha, as in the authors' code."""
 
 
 @dataclass(frozen=True)
 class APFL(Method):
     """FedAvg, and beside it a personal model v_i that is trained as a part of a mixture of both.
 
-    A participant trains both on the same batches: the global model w on the loss of its logits, and v_i on
-    the loss of the mixture's,
+    A participant trains both on the same batches: the global model w on the loss of its own logits, and v_i
+    on the loss of the mixture's logits,
 
         alpha_i v_i(x) + (1 - alpha_i) [w(x)],
 
@@ -40,10 +40,10 @@ class APFL(Method):
     State: ``server.client_state["alpha"]`` (n,), alpha_i.
     Evaluated: the mixture with the global model as the client trained it ("post_local", the headline), or as
         aggregation left it ("post_aggregation").
-    Differs from the authors: logits are mixed, as in their code (paper: the models' parameters); alpha moves
-        before the round's training, on a batch of its own (their code: in the first step, by a gradient of
-        the parameters); both models step from the same point, as in the paper (their code: v_i after w's
-        step on the batch); the average is by training samples.
+    Differs from the authors: logits are mixed, as in their code (paper: the models' parameters); alpha is
+        updated before the round's training, on a separate batch (their code: in the first step, by a gradient
+        of the parameters); both models step from the same point, as in the paper (their code: v_i steps after
+        w has stepped on the batch); models are averaged by training samples.
     """
 
     family = "personal model"
@@ -91,6 +91,6 @@ class APFL(Method):
 
 
 def _mixture(client: Client, x: Tensor, common: Tensor) -> Tensor:
-    """Logits (B, classes) of the mixture, with those of the global model in ``common``."""
+    """Logits (B, classes) of the mixture; ``common`` has the global model's."""
     alpha = client.state["alpha"]
     return alpha * personal_logits(client, x) + (1 - alpha) * common

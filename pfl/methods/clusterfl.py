@@ -24,21 +24,22 @@ FEWEST = 4
 
 @dataclass(frozen=True)
 class ClusterFL(Method):
-    """Clusters of clients share a model each and split where their changes disagree.
+    """Each cluster of clients shares one model; a cluster splits where its clients' changes disagree.
 
     A cluster's model moves by the plain mean of its members' changes Delta_i. A cluster splits in two, by
     agglomerative clustering on -cos(Delta_i, Delta_j), if its mean change is short, ||mean_i Delta_i|| <
     eps1, and some member's is long, max_i ||Delta_i|| > eps2.
 
     Source: Sattler et al., IEEE TNNLS 2020, https://arxiv.org/abs/1910.01991.
-    State: ``server.state["clusters"]`` (n,), each client's; ``changes`` (n, P), its last Delta; ``unit``, the
-        mean norm of Delta in the first round that may split.
+    State: ``server.state["clusters"]`` (n,), the cluster of each client; ``changes`` (n, P), each client's
+        last Delta; ``unit``, the mean norm of Delta in the first round in which clusters may split.
     Evaluated: the model of the client's cluster.
-    Differs from the authors: complete linkage as in their code (paper: the bipartition of single linkage) and
-        no bound ``gamma`` on a split, as there; only participants that moved count; absent members of a
-        cluster that splits follow the part whose present members have the larger mean cosine with their last
-        change; positions in the clustering are mapped back to client ids, which their notebook omits;
-        thresholds may be relative to ``unit``, since absolute ones do not carry over to another network.
+    Differs from the authors: complete linkage (paper: the bipartition of single linkage) and no bound
+        ``gamma`` on a split, both as in their code; only participants whose model changed count; when a
+        cluster splits, an absent member follows the part whose present members' changes have the larger mean
+        cosine with its own last change; positions in the clustering are mapped back to client ids, which
+        their notebook omits; thresholds may be relative to ``unit``, since absolute ones do not carry over to
+        another network.
     """
 
     family = "clustering"
@@ -65,7 +66,7 @@ class ClusterFL(Method):
         choices=("absolute", "relative"),
         search=("relative",),
     )
-    least_members: int = hyper(2, "n_min: clusters of at most so many members never split", low=0)
+    least_members: int = hyper(2, "n_min: clusters with at most this many members never split", low=0)
     first_split: int = hyper(20, "t_0: the first round that may split", low=1, search=(5, 50), probe=2)
     linkage: str = hyper(
         "complete",
@@ -121,7 +122,7 @@ class ClusterFL(Method):
             clusters[torch.cat([present[second], absent[follows]])] = clusters.max() + 1
 
     def _bipartition(self, alike: Tensor) -> Tensor | None:
-        """(K,) members of the second part, from cosines (K, K); None if the parts are too similar."""
+        """(K,) mask of the second part's members, from cosines (K, K); None if the parts are too similar."""
         from sklearn.cluster import AgglomerativeClustering
 
         clustering = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage=self.linkage)

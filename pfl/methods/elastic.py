@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 SMALLEST = 1e-30
-"""Stands for a largest sensitivity of 0, so that the quotient is defined."""
+"""Replaces a largest sensitivity of 0, so that the quotient is defined."""
 
 
 @dataclass(frozen=True)
 class Elastic(Method):
-    """FedAvg whose step is scaled for each parameter by the sensitivity of the clients' outputs to it.
+    """FedAvg with a smaller step for parameters to which the clients' outputs are more sensitive.
 
-    Before it trains, a participant moves the sensitivities Omega_i of all parameters, on each batch of a
-    random share of its samples, to
+    Before it trains, a participant updates the sensitivities Omega_i of all parameters on each batch of a
+    random share of its samples:
 
         Omega_i <- mu Omega_i + (1 - mu) |d mean_x ||logits(x)||^2 / d w|,
 
@@ -38,7 +38,8 @@ class Elastic(Method):
     State: ``server.client_state["sensitivity.NAME"]`` (n, *shape), Omega_i, at first 0.
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: their code was not found. The sensitivity is the paper's; its maximum over the
-        participants, and the defaults, are those of FL-bench. The batches of Omega_i are trained on, too.
+        participants, and the defaults, are those of FL-bench. The batches that measure Omega_i are also used
+        for training.
     """
 
     family = "server optimisation"

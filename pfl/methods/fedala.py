@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 class FedALA(Method):
     """FedAvg in which a client starts from a mixture of its own last layers and the global ones.
 
-    With theta the layers that the client trained last and g those that it received, a client starts from
+    With theta the client's own layers after its last local training and g the received global ones, a client
+    starts from
 
         theta + (g - theta) * W
 
-    in its last p layers, and from g in the others. W has an element for each parameter and is 1 at first. On
-    each batch of a random share of the client's samples it moves to
+    in its last p layers, and from g in the others. W has an element for each parameter and is 1 at first. It
+    is updated on each batch of a random share of the client's samples:
 
         W <- clip(W - eta grad * (g - theta), 0, 1),
 

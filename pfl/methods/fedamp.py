@@ -1,4 +1,4 @@
-"""FedAMP: personal models, each drawn to a mixture of similar models."""
+"""FedAMP: personal models, each pulled towards a mixture of similar models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedAMP(Method):
-    """Each participant trains its own model w_i, drawn to u_i, a mixture of the models like it.
+    """Each participant trains its own model w_i, pulled towards u_i, a mixture of the models similar to it.
 
     The local objective is ``loss + mu/2 ||w - u_i||^2``, with u_i = sum_j xi_ij w_j over the stored models of
     all clients. With d_ij = ||w_i - w_j||^2 over the parameters, for j != i,
@@ -32,7 +32,7 @@ class FedAMP(Method):
         scale_free:  the same with sigma = scale * median d and alpha = kappa sigma / (n - 1),
         heur:        xi_ij = (1 - xi_ii) softmax_j(sigma cos(w_i, w_j)) with a fixed xi_ii (HeurFedAMP),
 
-    and xi_ii is the rest.
+    and xi_ii is 1 minus the sum of the others.
 
     Source: Huang et al., AAAI 2021, https://arxiv.org/abs/2007.03797, Algorithm 1.
     State: none but the stored models.
@@ -59,7 +59,7 @@ class FedAMP(Method):
     )
     scale: float = hyper(
         1.0,
-        "scale_free: sigma over the median",
+        "scale_free: sigma relative to the median",
         low=1e-3,
         search=(0.1, 10.0),
         log=True,
@@ -83,7 +83,7 @@ class FedAMP(Method):
         return super().loss(client, batch) + self.mu / 2 * client.distance_squared(cloud)
 
     def _attention(self, mine: Mapping[str, Tensor], models: Mapping[str, Tensor], own: Tensor) -> Tensor:
-        """xi (K, n) of ``mine``, name to (K, *shape): the rows ``own`` (K,) of ``models`` (n, *shape)."""
+        """xi (K, n) of the models ``mine`` (K, *shape): the rows ``own`` (K,) of ``models`` (n, *shape)."""
         clients = len(next(iter(models.values())))
         itself = torch.nn.functional.one_hot(own, clients).bool()
         if self.form == "heur":
@@ -103,5 +103,5 @@ class FedAMP(Method):
 
 
 def _median(values: Tensor) -> Tensor:
-    """The median, 1 of nothing."""
+    """The median; 1 if there are no values."""
     return values.median() if len(values) else values.new_ones(())

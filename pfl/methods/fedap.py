@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 CLOSEST = 1e-14
-"""Distances below this count as this, so that equal clients have finite weights."""
+"""Lower bound of the distances, so that equal clients have finite weights."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class FedAP(Method):
         models, which the authors evaluate. During the warm-up both are FedBN's.
     Differs from the authors: warm-up by FedBN and not by a pre-trained model (their f-FedAP); the statistics
         come from the global model with the mean of the clients' batch norms, in evaluation mode; the
-        headline, as said.
+        headline, as described above.
     """
 
     family = "mixing"

@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 SMALLEST = 1e-30
-"""Stands for a Fisher trace of 0, so that the weights of the average are defined."""
+"""Replaces a Fisher trace of 0, so that the weights of the average are defined."""
 
 
 @dataclass(frozen=True)
 class FedAS(Method):
-    """A global extractor under personal heads, aligned before local training and averaged by information.
+    """A global extractor under personal heads, aligned before training and averaged by Fisher information.
 
     A participant first moves the received extractor f by one epoch of SGD on
 
         sum over the classes y of a batch: mean over their samples of (f(x) - c_y)^2,
 
     where c_y is the class's mean feature under the extractor that the client trained last. Then all layers
-    train. Of the trained model the client computes F_i, the sum over batches of ||grad loss||^2 in evaluation
-    mode. The server averages the extractors with the weights F_i / sum_j F_j.
+    train. For the trained model the client computes F_i, the sum over batches of ||grad loss||^2 in
+    evaluation mode. The server averages the extractors with the weights F_i / sum_j F_j.
 
     Source: Yang et al., FedAS: Bridging Inconsistency in Personalized Federated Learning, CVPR 2024.
     State: ``server.client_state["fisher"]`` (n,), F_i of each client's last local training.
     Evaluated: each client's last trained model ("post_local", the headline), as in the authors' code.
-    Differs from the authors: the alignment has the configuration's learning rate, times ``align_lr`` (theirs:
+    Differs from the authors: the alignment uses the configuration's learning rate times ``align_lr`` (theirs:
         0.01); the batches of F_i are drawn in random order; class means are taken in evaluation mode (theirs:
         in the mode that the model was left in).
     """
@@ -45,7 +45,11 @@ class FedAS(Method):
     headline = "post_local"
 
     align_lr: float = hyper(
-        1.0, "learning rate of the alignment over the configuration's", low=0.0, search=(0.1, 10.0), log=True
+        1.0,
+        "learning rate of the alignment relative to the configuration's",
+        low=0.0,
+        search=(0.1, 10.0),
+        log=True,
     )
     align_batch_size: int = hyper(16, "batch size of the alignment", low=2, probe=2)
 
@@ -56,7 +60,7 @@ class FedAS(Method):
         present = server.participants
         server.client_state["fisher"][present] = 0
         means, _ = class_means(server, {n: s[present] for n, s in server.personal("post_local").items()})
-        server.count("anchors")  # the client's own work: nothing travels
+        server.count("anchors")  # computed by the client itself: no traffic
         return {"anchors": means.to(server.federation.dtype)}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:

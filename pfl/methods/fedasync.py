@@ -24,15 +24,16 @@ class FedAsync(Clocked):
 
         a_k = alpha s(k),    s(k) = 1,   (k + 1)^-a,   or   1 if k <= b, else 1 / (a (k - b) + 1).
 
-    Clients minimise ``loss + rho/2 ||x - x_start||^2``. The arrivals of a round are processed by decreasing
-    staleness, equals in random order, since the last weighs most. ``blend``: "batch" blends in the
-    a_k-weighted mean of all arrivals at once, by the mean of a_k; "client" is PLGA's code: a late client
-    blends its model into the global one by a_k itself, and the server takes the plain mean.
+    Clients minimise ``loss + rho/2 ||x - x_start||^2``. The arrivals of a round are processed in order of
+    decreasing staleness, with ties in random order, since the last one weighs most. With ``blend`` "batch"
+    the server blends in the a_k-weighted mean of all arrivals at once, with the mean of a_k as its weight.
+    "client" is PLGA's code: a late client itself blends its model into the global one with weight a_k, and
+    the server takes the plain mean.
 
     Source: Xie et al., 2019, https://arxiv.org/abs/1903.03934, Algorithm 1.
     State: none but the models in flight.
     Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").
-    Differs from the authors: updates come on the round clock of PLGA and not one by one, so staleness is
+    Differs from the authors: updates arrive on the round clock of PLGA and not one by one, so staleness is
         counted in rounds and not in updates of the server.
     """
 
@@ -76,7 +77,7 @@ class FedAsync(Clocked):
         if self.blend == "client":
             alpha = torch.where(staleness > 0, alpha, 1.0)
         if self.blend == "sequential":
-            # Arrival i keeps its weight times what the later ones leave of it.
+            # Each later arrival j shrinks the weight of arrival i by the factor 1 - a_j.
             left = torch.cat([(1 - alpha).flip(0).cumprod(0).flip(0), torch.ones_like(alpha[:1])])
             weights, own = alpha * left[1:], left[0]
         else:
@@ -84,7 +85,7 @@ class FedAsync(Clocked):
         return {"all": Average(weights, sources=arrivals, own=own)}
 
     def _in_order(self, server: Server) -> tuple[Tensor, Tensor]:
-        """(A,) arrivals as they are processed, and their staleness in rounds."""
+        """(A,) arrivals in the order of their processing, and their staleness in rounds."""
         arrivals = self.arrivals(server)
         shuffle = generator(server.seed, "fedasync order", server.round).permutation(len(arrivals))
         arrivals = arrivals[torch.as_tensor(shuffle, device=arrivals.device)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedAvgAsync(Clocked):
-    """Size-weighted averaging of all models that arrive in a round, whatever they were trained from.
+    """Size-weighted averaging of all models that arrive in a round, however stale they are.
 
     Source: PLGA's paper, anonymous submission, FedAvg (Async) of Table 2; with ``repeat`` 2 what its code
         calls Per-FedAvg.

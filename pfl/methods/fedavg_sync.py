@@ -19,7 +19,7 @@ class FedAvgSync(Clocked):
     """Size-weighted averaging of the models that arrive in the round in which they were sent.
 
     A straggler still receives models and trains on its schedule. With ``schedule`` "text" none of its models
-    ever counts, with "code" one in d + 2 rounds. Discarded models are not counted as traffic.
+    is ever averaged; with "code" one in d + 2 rounds is. Discarded models are not counted as traffic.
 
     Source: PLGA's paper, anonymous submission, FedAvg (Sync) of Table 2.
     State: none but the models in flight.

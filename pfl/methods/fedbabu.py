@@ -29,7 +29,11 @@ class FedBABU(Method):
 
     finetune_epochs: int = hyper(5, "tau_f: epochs of fine-tuning", low=1, search=(1, 20), log=True)
     finetune_lr: float = hyper(
-        0.5, "learning rate of fine-tuning over that of the rounds", low=0.0, search=(0.01, 10.0), log=True
+        0.5,
+        "learning rate of fine-tuning relative to that of the rounds",
+        low=0.0,
+        search=(0.01, 10.0),
+        log=True,
     )
     finetunes: str = hyper("all", "what is fine-tuned", choices=("all", "head"))
 

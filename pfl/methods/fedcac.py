@@ -1,4 +1,4 @@
-"""FedCAC: critical parameters are averaged with clients that have the same ones, the others with all."""
+"""FedCAC: critical parameters are averaged among clients that share them, all others among all clients."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from pfl.config import Config
     from pfl.engine.server import Server
 
-TOLERANCE = 1e-12  # of an overlap that should equal the threshold
-NO_SENSITIVITY, NO_VALUE = 1e-10, 1e-20  # 0 in the authors' code, at the threshold and elsewhere
+TOLERANCE = 1e-12  # for an overlap that should equal the threshold
+# The authors' code treats sensitivities up to these as 0: the last marked one, and all others.
+NO_SENSITIVITY, NO_VALUE = 1e-10, 1e-20
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,17 @@ class FedCAC(Method):
 
         threshold = mean + t / beta (max - mean)    of the overlaps of all pairs,
 
-    and with no other client once t > beta; the other elements over all participants. Averages are uniform.
-    Figure 3, on the selection, has ``collab`` "none".
+    and with no other client once t > beta. All other elements are averaged over all participants. Averages
+    are uniform. Figure 3, which is about ``selection``, uses ``collab`` "none".
 
     Source: Wu et al., ICCV 2023, https://arxiv.org/abs/2309.11103, Algorithm 1.
     State: none; masks last for one round.
     Evaluated: each client's model after aggregation.
     Differs from the authors: the overlap is the share of common marks, as in their code, since the printed
         formula (``overlap`` "literal") grows with the difference; exactly the ``floor(tau * elements)``
-        largest are marked, ties by index (their code: ties all in; ``fling_zero_rule``: a tensor whose last
-        marked sensitivity is 0 has all elements of positive sensitivity marked); batch norm's statistics stay
-        local, as in their code (paper: critical, ``statistics``).
+        largest are marked, with ties broken by index (their code marks all ties; with ``fling_zero_rule``,
+        a last marked sensitivity of 0 marks all elements of positive sensitivity in the tensor); batch norm's
+        statistics stay local, as in their code (paper: critical, ``statistics``).
     """
 
     family = "mixing"
@@ -120,7 +121,7 @@ class FedCAC(Method):
         return mask.view_as(end)
 
     def _collaborators(self, server: Server, masks: dict[str, Tensor]) -> Tensor:
-        """(K, K), 1 where the row's client averages critical elements with the column's, itself included."""
+        """(K, K): 1 where the row's client averages critical elements with the column's, or is the same."""
         itself = torch.eye(len(server.participants), dtype=torch.float64, device=server.participants.device)
         over = server.round > whole_part(self.beta, server.rounds)
         nothing = not any(bool(mask.any()) for mask in masks.values())

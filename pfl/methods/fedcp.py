@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 BANDWIDTHS = (10.0, 15.0, 20.0, 50.0)
-"""Of the Gaussian kernels of the discrepancy, as in the authors' code."""
+"""Bandwidths of the discrepancy's Gaussian kernels, as in the authors' code."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,15 @@ class FedCP(Method):
     the policy network (linear to 2 d, layer norm, ReLU) maps f * v / ||v|| to two scores a, b (d,). The
     logits are
 
-        head(s f) + shared_head((1 - s) f),    s = softmax over the pair (a, b), of the part a.
+        head(s f) + shared_head((1 - s) f),    s = exp(a) / (exp(a) + exp(b)).
 
     In training Gumbel noise is added to the scores. Extractor, policy and personal head minimise
 
         CE(logits, y) + lambda MMD(f, f'),
 
     where f' are the features of the received extractor and MMD is the squared maximum mean discrepancy. The
-    server averages extractors and policies, and the means of each personal head and the shared one.
+    server averages extractors and policies. The new shared head is the mean of the old one and of the
+    averaged personal heads.
 
     Source: Zhang et al., KDD 2023, https://arxiv.org/abs/2307.01217, Algorithm 1.
     State: none but the personal heads; the shared head is a part of the network that is not trained.

@@ -36,7 +36,7 @@ class FedDBE(Method):
     State: ``server.client_state["running"]`` (n, d), r; ``server.state["mean"]`` (1, d), z; z_i is personal.
     Evaluated: the global model with the client's own z_i.
     Differs from the authors: z is taken after the first training, over all samples in evaluation mode
-        (theirs: the running means during it); its own steps are plain SGD. kappa is tuned by the authors; the
+        (theirs: the running means during it); local steps are plain SGD. kappa is tuned by the authors; the
         default is our choice.
     """
 

@@ -1,4 +1,4 @@
-"""FedDyn: a global model with a dual correction of what clients drift by."""
+"""FedDyn: a global model with a dual correction of the clients' drift."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FedDyn(Method):
     Evaluated: the global model theta^(t+1).
     Differs from the authors: alpha_i = alpha m / m_i with m the mean of the clients' sizes m_i, and gradients
         clipped to norm 10, both as in their code (paper: one alpha, no clipping); the headline is the
-        corrected global model, their code reports the mean of the clients' latest models; batch norm's
+        corrected global model (their code reports the mean of the clients' latest models); batch norm's
         statistics are averaged and do not drift.
     """
 

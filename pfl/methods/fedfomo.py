@@ -23,7 +23,7 @@ class FedFomo(Method):
     """Each participant starts from a weighted mean of models that improve its own validation loss.
 
     Part of each client's training samples is held out for validation, once, before training. The server sends
-    a participant i the M models of the previous round with the largest affinity A_ij; with probability
+    a participant i the M models of the previous round with the largest affinity A_ij or, with probability
     epsilon, M random ones. With L_i the validation loss of client i, it starts from
 
         sum_j w+_ij theta_j,    w_ij = (L_i(b_i) - L_i(theta_j)) / (||theta_j - b_i|| + 1e-5),
@@ -31,18 +31,18 @@ class FedFomo(Method):
     where w+ are the positive w_ij, normalised to sum to 1. If none is positive, it keeps its own last trained
     model theta_i. Then A_ij += w_ij. The baseline b_i is an option:
 
-    - ``trained``: theta_i, which is no candidate itself, so that its weight is 0 or 1;
-    - ``before_training``: what client i started its last local training from. If client i took part in the
-      previous round, theta_i is one of the candidates and counts towards M.
+    - ``trained``: theta_i. It is no candidate itself, so its weight is 1 if no w_ij is positive, else 0;
+    - ``before_training``: the model from which client i started its last local training. If client i took
+      part in the previous round, theta_i is one of the candidates and counts towards M.
 
     Source: Zhang et al., ICLR 2021, https://arxiv.org/abs/2012.08565, Algorithm 1.
     State: ``server.state["affinity"]`` (n, n), at first the identity; ``uploaded`` (n,), the previous
         participants; with ``before_training`` also ``before.NAME`` (n, *shape), every client's b_i.
     Evaluated: each client's last trained model.
     Differs from the authors: the default baseline is FL-bench's; ``before_training`` is PFLlib's rule and the
-        authors', who always add the own model to M others; A sums the raw w_ij as in both libraries, the
-        authors normalise them; one random draw decides for all M models of a participant, the authors draw
-        for each.
+        authors', who always add the client's own model to M others; A sums the raw w_ij, as in both
+        libraries (the authors normalise them); one random draw decides for all M models of a participant
+        (the authors draw for each).
     """
 
     family = "mixing"
@@ -141,7 +141,7 @@ class FedFomo(Method):
 
 
 def _shares(gains: Tensor, own: Tensor) -> Tensor:
-    """The positive ``gains`` (K, n), normalised; a row without any is 1 at ``own`` (K,)."""
+    """The positive ``gains`` (K, n), normalised by row; a row without any has a single 1, at ``own`` (K,)."""
     positive = gains.clamp(min=0)
     total = positive.sum(1, keepdim=True)
     itself = torch.nn.functional.one_hot(own, gains.shape[1]).to(gains)

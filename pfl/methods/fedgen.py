@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 FLOOR = 1e-4
-"""The weights of the clients' terms decay no further."""
+"""Lower bound of the decaying weights of the clients' terms."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class FedGen(Method):
 
         loss(x, y) + B_G/B a_t CE(head(G(y')), y') + b_t KL([softmax head(G(y))] || softmax head(f(x)))
 
-    with y' uniform over the classes that any participant so far had, a_t = a_0 rho^(t-1), b_t = b_0
+    with y' uniform over the classes of all participants so far, a_t = a_0 rho^(t-1), b_t = b_0
     rho^(t-1), B the configuration's batch size, and no gradient through the brackets. Before averaging, the
     server trains G by Adam on
 
@@ -49,9 +49,9 @@ class FedGen(Method):
     Differs from the authors: classes qualify by the mean, as in FL-bench (theirs: the largest count); counts
         are of all training samples, theirs of the samples drawn in the round; clients use G's running
         statistics, which are therefore sent too; G ends in a ReLU, as the features of our networks do;
-        training with generated features never stops early (theirs: after 20 local epochs); a term of weight 0
-        stays 0, below the floor of 1e-4. FL-bench's teachers are the old global head, ours the participants'
-        heads, as the authors'.
+        training with generated features never stops early (theirs: after 20 local epochs); a weight
+        of 0 stays 0, below the floor of 1e-4. The generator learns from the participants' heads, as in the
+        authors' code (FL-bench: from the old global head).
     """
 
     family = "knowledge transfer"
@@ -161,5 +161,5 @@ class FedGen(Method):
 
 
 def _drawn(uniform: Tensor, available: Tensor) -> Tensor:
-    """Classes (B,), equally likely among those ``available`` (classes,), out of numbers in (0, 1)."""
+    """Map numbers in (0, 1) to classes (B,), equally likely among those ``available`` (classes,)."""
     return (uniform[:, None] >= available.cumsum(0) / available.sum()).sum(1)

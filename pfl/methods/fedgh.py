@@ -29,16 +29,16 @@ class FedGH(Method):
     Source: Yi et al., ACM MM 2023, https://arxiv.org/abs/2303.13137, Algorithm 1.
     State: none but the personal extractors and the header.
     Evaluated: each client's own extractor and head after local training ("post_local", the headline, as the
-        authors); "post_aggregation" is its extractor under the new header, as in PFLlib.
-    Differs from the authors: the header is trained, whereas their script steps another optimiser and never
-        moves it; class means are taken in evaluation mode.
+        authors do); "post_aggregation" is its extractor under the new header, as in PFLlib.
+    Differs from the authors: the header is trained (their script steps another optimiser and never changes
+        the header); class means are taken in evaluation mode.
     """
 
     family = "knowledge transfer"
     headline = "post_local"
 
     server_lr: float = hyper(
-        1.0, "the header's learning rate over the clients'", low=0.0, search=(0.01, 10.0), log=True
+        1.0, "the header's learning rate relative to the clients'", low=0.0, search=(0.01, 10.0), log=True
     )
     passes: int = hyper(1, "passes of the server over the pairs", low=1, search=(1, 10))
 

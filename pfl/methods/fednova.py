@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedNova(Method):
-    """FedAvg in which a client that takes more local steps has no more weight for it.
+    """FedAvg in which a client gains no weight by taking more local steps.
 
     With the participants' shares p_i of the training samples and the effective number a_i of their local
     steps, the server sets

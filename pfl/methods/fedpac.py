@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 LEAST_WEIGHT = 1e-3
-"""A head of smaller weight is left out."""
+"""Heads of smaller weight are left out of a combination."""
 
 
 @dataclass(frozen=True)
 class FedPAC(Method):
-    """A global extractor aligned to class prototypes; each client combines the heads of all for itself.
+    """A global extractor aligned to class prototypes; each client gets its own combination of all heads.
 
     The head trains first, on a frozen extractor. Then the extractor trains under the frozen head, from the
-    second round on with ``loss + lambda mean_b,d (f(x_b) - prototype of y_b)^2``. Extractors are averaged. So
-    are the class means of features after training, by class counts, to become the prototypes. The heads of
-    participants j are combined for participant i with the a that minimises, on the simplex,
+    second round on with ``loss + lambda mean_b,d (f(x_b) - prototype of y_b)^2``. Extractors are averaged.
+    The prototypes are the class means of features after training, averaged by class counts. The heads of
+    participants j are combined for participant i with the weights a on the simplex that minimise
 
         sum_j v_j a_j^2 + sum_c ||h_i[c] - sum_j a_j h_j[c]||^2,
 
-    h_j[c] being the mean feature of class c times its share of the client's samples and v_j = (E||f||^2 -
-    sum_c ||h_j[c]||^2) / m_j, both from the extractor as received.
+    where h_j[c] is the mean feature of class c times its share of the client's samples, and v_j = (E||f||^2 -
+    sum_c ||h_j[c]||^2) / m_j. Both are computed with the extractor as received.
 
     Source: Xu et al., ICLR 2023, https://arxiv.org/abs/2306.11867, Algorithm 1.
     State: ``server.state["prototypes"]`` (classes, d), and which are ``known``; of the participants, before
@@ -44,8 +44,8 @@ class FedPAC(Method):
     Evaluated: the global extractor under the client's own combined head; the authors evaluate after local
         training ("post_local").
     Differs from the authors: the head's epochs are part of the configuration's (theirs: one more), so that
-        the total is that of every method; a class without a prototype is drawn to the client's own mean
-        before training; statistics are taken in evaluation mode.
+        all methods train for the same total; a class without a prototype is pulled towards the client's own
+        mean before training; statistics are taken in evaluation mode.
     """
 
     family = "personal layers"
@@ -56,7 +56,7 @@ class FedPAC(Method):
     head_epochs: int = hyper(1, "epochs of the head, part of the configuration's", low=1)
     head_lr: float = hyper(
         1.0,
-        "the head's learning rate over the extractor's (authors: 0.1 over 0.01)",
+        "the head's learning rate relative to the extractor's (authors: 0.1 to 0.01)",
         low=0.0,
         search=(0.1, 10.0),
         log=True,
@@ -94,7 +94,7 @@ class FedPAC(Method):
         return {"extractor": server.average(), "head": self._heads(server)}
 
     def _targets(self, server: Server) -> Tensor:
-        """(K, classes, d) what each participant's features are drawn to."""
+        """(K, classes, d) targets of each participant's features."""
         known = server.state["known"][:, None]
         targets = torch.where(known, server.state["prototypes"], server.state["means"])
         return targets.to(server.federation.dtype)
@@ -134,9 +134,9 @@ def _combination(scaled: Tensor, variances: Tensor) -> Tensor:
 
 
 def on_simplex(forms: Tensor) -> Tensor:
-    """For each positive semi-definite Q of ``forms`` (R, K, K), the a on the simplex of least a^T Q a.
+    """For each positive semi-definite Q of ``forms`` (R, K, K), the a on the simplex that minimises a^T Q a.
 
-    It is a multiple of the x >= 0 of least x^T Q x + (1 - sum x)^2, a non-negative least-squares problem.
+    It is a multiple of the x >= 0 that minimises x^T Q x + (1 - sum x)^2: non-negative least squares.
     """
     from scipy.optimize import nnls
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 TEMPERATURE = 4.0
-"""Of the teacher's probabilities, in the authors' code."""
+"""Softmax temperature of the teacher, as in the authors' code."""
 
 
 @dataclass(frozen=True)
 class FedPHP(Method):
-    """FedAvg whose clients distil from a historical personal model h_i, the average of what they trained.
+    """FedAvg whose clients distil from a historical personal model h_i, the average of their trained models.
 
     The local objective is
 

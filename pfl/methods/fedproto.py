@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 class FedProto(Method):
     """Clients share class means of features, the prototypes, and no model.
 
-    The local objective is ``loss + lambda mean_b,d (f(x_b) - prototype of y_b)^2``. The server averages the
-    class means of the clients that own a class. Prototypes are buffers of every client's network, so that
-    clients who miss a round are evaluated with the newest.
+    The local objective is ``loss + lambda mean_b,d (f(x_b) - prototype of y_b)^2``. For each class the
+    server averages the class means of the clients that own the class. Prototypes are buffers of every
+    client's network, so that clients who miss a round are evaluated with the newest ones.
 
     Source: Tan et al., AAAI 2022, https://arxiv.org/abs/2105.00243, Algorithm 1.
     State: ``server.client_state["owned"]`` (n, classes), the classes in a client's training samples.
-    Evaluated: each client's own model, by the nearest prototype of its own classes (``predicts``). A client
-        none of whose classes has a prototype is evaluated by its head.
+    Evaluated: each client's own model, by the nearest prototype of its own classes (``predicts``). If none
+        of a client's classes has a prototype, the client is evaluated by its head.
     Differs from the authors: means are plain, as in their code (the printed formula divides twice); they are
         taken after training in evaluation mode (theirs: during the last epoch); a class that no participant
         has keeps its prototype.
@@ -87,6 +87,6 @@ class FedProto(Method):
         if self.predicts == "own_classes":
             candidates = candidates & client.state["owned"]
         means = client.params["prototypes.means"]
-        # |f|^2 / 2 - |f - c|^2 / 2, which decides like the distance and needs no (B, classes, d).
+        # |f|^2 / 2 - |f - c|^2 / 2, which ranks classes like the distance, without a (B, classes, d) tensor.
         closeness = client.net.features(x) @ means.T - means.square().sum(1) / 2
         return torch.where(candidates.any(), torch.where(candidates, closeness, -torch.inf), logits)

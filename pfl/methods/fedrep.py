@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 class FedRep(Method):
     """The head trains on a frozen extractor, then the extractor under the frozen head.
 
-    By default the head has what the extractor leaves of the configuration's epochs, so that all methods train
-    for as long.
+    By default the head trains for the configuration's epochs less those of the extractor, so that all methods
+    train equally long.
 
     Source: Collins et al., ICML 2021, https://arxiv.org/abs/2102.07078, Algorithm 1.
     State: none but the personal heads.
     Evaluated: the global extractor under the client's own head. With ``final_head_epochs`` also "adapted":
-        every client first trains its head for so many epochs, on a copy.
+        every client first trains its head for that many epochs, on a copy.
     Differs from the authors: their 11 epochs per round are 10 of the head and 1 of the extractor, here the
         sum is the configuration's; the extractor is averaged by training samples (paper: uniformly); every
         client's last head training is an option and reported beside the untuned heads.
@@ -37,7 +37,7 @@ class FedRep(Method):
     )
     extractor_epochs: int = hyper(1, "epochs of the extractor", low=1, search=(1, 5))
     head_lr: float = hyper(
-        1.0, "the head's learning rate over the extractor's", low=0.0, search=(0.1, 10.0), log=True
+        1.0, "the head's learning rate relative to the extractor's", low=0.0, search=(0.1, 10.0), log=True
     )
     final_head_epochs: int = hyper(
         0, 'epochs of the head before the evaluation "adapted", for every client (authors: 10)', low=0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 ABSENT = 1e-12
-"""Stands for the count of a class that a client does not have: its logarithm must be finite."""
+"""Replaces a class count of 0, so that its logarithm is finite."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class FedRoD(Method):
     State: ``server.client_state["prior"]`` (n, classes), gamma log c.
     Evaluated: the sum of both heads' logits, or the generic head's (``predicts``).
     Differs from the authors: one step on the sum of both losses (PFLlib: one step for each). The losses share
-        no parameter, so a factor before the second is the personal head's learning rate, though not its
-        weight decay. No hypernetwork.
+        no parameter, so the factor ``personal_lr`` on the second one scales the personal head's learning
+        rate, except in its weight decay. No hypernetwork.
     """
 
     family = "personal layers"
@@ -45,7 +45,7 @@ class FedRoD(Method):
     gamma: float = hyper(1.0, "exponent of the class counts", low=0.0, search=(0.0, 2.0))
     personal_lr: float = hyper(
         1.0,
-        "the personal head's learning rate over the model's",
+        "the personal head's learning rate relative to the model's",
         low=0.0,
         search=(0.1, 10.0),
         log=True,

@@ -29,18 +29,18 @@ class FedSimSup(Method):
     """Two networks per client with summed logits: a supervisor that never leaves, and a model that is mixed.
 
     The model of a client that misses a round is mixed with those of the participants, weighted by the
-    similarity of label proportions. With mixed kinds a client holds one supervisor of each kind, of which
-    only its own counts and learns; accuracies are also given by kind. The paper's "nosim" is ``exponent`` 0;
-    T, C and L in its Table 3 are the groups of ``supervisor`` "mixed".
+    similarity of label proportions. With mixed kinds a client holds one supervisor of each kind, but only the
+    client's own kind is used and trained; accuracies are also given by kind. The paper's "nosim" is
+    ``exponent`` 0; T, C and L in its Table 3 are the groups of ``supervisor`` "mixed".
 
     Source: FedSimSup, anonymous submission, Algorithm 1 and Eq. 7-9.
     State: ``server.state["similarity"]`` (n, n), cosines of the clients' label proportions;
         ``server.client_state["kind"]`` (n, kinds), each client's kind of supervisor.
     Evaluated: the summed logits of the client's stored model and its supervisor, without fine-tuning.
-    Differs from the authors: the supervisors' architectures are ours, the paper gives none. A transformer
-        learns more slowly, by scaling what flows back into it (not its weight decay), since it diverges at
-        the common rate. ``supervisor`` "none", whose model trains for all the epochs, and ``mixes``
-        "everyone" are ours.
+    Differs from the authors: the supervisors' architectures are our choice, since the paper gives none. A
+        transformer has a smaller learning rate, since it diverges at the common one: its gradients are scaled
+        down (but not its weight decay). ``supervisor`` "none", with which the model trains for all the
+        epochs, and ``mixes`` "everyone" are our additions.
     """
 
     family = "mixing"
@@ -49,14 +49,14 @@ class FedSimSup(Method):
     model_epochs: int = hyper(3, "tau_theta: epochs of the model", low=1, search=(1, 5))
     supervisor_lr: float = hyper(
         1.0,
-        "the supervisor's learning rate over the model's",
+        "the supervisor's learning rate relative to the model's",
         low=0.0,
         search=(0.1, 10.0),
         log=True,
         when=("supervisor", "L", "C", "T", "T_small", "mixed"),
     )
     transformer_lr: float = hyper(
-        0.1, "a transformer's learning rate over other supervisors'", low=0.0, high=1.0
+        0.1, "a transformer's learning rate relative to other supervisors'", low=0.0, high=1.0
     )
     supervisor: str = hyper(
         "L",
@@ -72,7 +72,7 @@ class FedSimSup(Method):
         when=("supervisor", "L", "mixed"),
     )
     exponent: float = hyper(
-        1.0, "exponent of the similarity; 0 makes all pairs alike", low=0.0, search=(0.0, 8.0)
+        1.0, "exponent of the similarity; 0 makes all pairs equally similar", low=0.0, search=(0.0, 8.0)
     )
     mixes: str = hyper("absent", "clients whose model is mixed after a round", choices=("absent", "everyone"))
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class FedUpdate(Method):
     """FedAvg with uniform weights; before the evaluation every client takes some steps from the average.
 
-    With ``persist`` the result of these steps is where the next local training starts, as in the code of
-    SPFL. A participant then takes them on batches of that round; those of an evaluation are drawn for it.
+    With ``persist`` the next local training starts from the result of these steps, as in the code of SPFL. A
+    participant then takes the steps on batches of that round; an evaluation draws batches of its own.
 
     Source: Jiang et al., 2019, https://arxiv.org/abs/1909.12488, in the form of SPFL's baseline.
     State: none.
@@ -31,9 +31,13 @@ class FedUpdate(Method):
 
     steps: int = hyper(1, "steps before the evaluation", low=0, search=(1, 50), log=True)
     update_lr: float = hyper(
-        1.0, "learning rate of these steps over that of the rounds", low=0.0, search=(0.1, 10.0), log=True
+        1.0,
+        "learning rate of these steps relative to that of the rounds",
+        low=0.0,
+        search=(0.1, 10.0),
+        log=True,
     )
-    persist: bool = hyper(False, "the next round goes on from these steps")
+    persist: bool = hyper(False, "the next round continues from these steps")
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         persistent = self.persist and server.round > 1

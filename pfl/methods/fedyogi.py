@@ -17,7 +17,7 @@ class FedYogi(AdaptiveOptimiser):
 
         m <- beta_1 m + (1 - beta_1) Delta,    v <- v - (1 - beta_2) Delta^2 sign(v - Delta^2).
 
-    v shrinks by no more than Delta^2 allows, while FedAdam's forgets at a fixed rate.
+    v shrinks by at most (1 - beta_2) Delta^2 per round, while FedAdam's v decays at a fixed rate.
 
     Source: Reddi et al., ICLR 2021, https://arxiv.org/abs/2003.00295, Algorithm 2.
     State: ``server.state["mean.NAME"]`` (1, *shape), m; ``square.NAME`` (1, *shape), v.

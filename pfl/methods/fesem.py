@@ -1,4 +1,4 @@
-"""FeSEM: K global models; each client follows the one nearest to what it trained."""
+"""FeSEM: K global models; each client follows the one nearest to its trained model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FeSEM(Method):
-    """K models; each client follows the one that is nearest to what it trained.
+    """K global models; each client follows the one that is nearest to its trained model.
 
     E-step: a participant's cluster is that of the centre nearest to its upload, a(i) = argmin_k ||W_i -
     C_k||^2. M-step: a centre becomes the mean of its participants' uploads. Absent clients keep their
@@ -94,7 +94,7 @@ class FeSEM(Method):
         return uploads[torch.from_numpy(chosen)]
 
     def _reseed(self, clusters: Tensor, present: Tensor, distances: Tensor) -> None:
-        """Give every empty cluster the participant farthest from its centre whose own cluster has others.
+        """Give every empty cluster the participant farthest from its centre that is not alone in a cluster.
 
         Args:
             clusters: (n,), changed in place.

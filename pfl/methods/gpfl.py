@@ -29,14 +29,14 @@ class GPFL(Method):
     E (classes, d) are global class embeddings. The conditional valve maps a context c to a scale gamma(c) and
     a shift beta(c), each by linear, ReLU and layer norm, and features f to V(f, c) = relu(f (gamma(c) + 1) +
     beta(c)). With the contexts g, the mean of the received embeddings E', and p, their mean weighted by the
-    client's classes, a client minimises
+    client's class shares, a client minimises
 
         CE(head(V(f, p)), y) + CE(cos(V(f, g), E), y) + lambda ||V(f, g) - E'_y|| + mu/2 ||E, V||^2,
 
     with the norm over the whole batch. Everything but the head is averaged by size.
 
     Source: Zhang et al., ICCV 2023, https://arxiv.org/abs/2308.10279, Algorithm 1.
-    State: ``server.client_state["shares"]`` (n, classes), each client's classes; personal heads.
+    State: ``server.client_state["shares"]`` (n, classes), the class shares of each client; personal heads.
     Evaluated: the personal head on the global extractor, with the context p.
     Differs from the authors: both contexts come from the received embeddings (their code: from those that the
         client had before). lambda and mu are tuned by the authors; the defaults are our choice.

@@ -41,7 +41,7 @@ class KNNPer(Method):
 
     lam: float = hyper(0.5, "lambda: weight of the neighbours", low=0.0, high=1.0, search=(0.0, 1.0))
     k: int = hyper(10, "number of neighbours", low=1, search=(3, 30), log=True, probe=3)
-    scale: float = hyper(1.0, "of the squared distances", low=1e-6, search=(0.1, 10.0), log=True)
+    scale: float = hyper(1.0, "scale of the squared distances", low=1e-6, search=(0.1, 10.0), log=True)
 
     def client_network(self, network: Network, federation: Federation) -> Network:
         # The client's training samples: features, and labels + 1, which leaves 0 for an empty place.

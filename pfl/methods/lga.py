@@ -39,9 +39,9 @@ class LGA(Clocked):
         still refer to.
     Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").
     Differs from the authors: S~ of a stage in the Taylor term (their code: the raw cosine of a tensor). c = 1
-        as printed, where the derivation gives a minus; the term is cubic in changes and too small to be seen.
-        ``coefficient`` "consistent" has -lambda / (lr E) for c S~, with E the client's steps, which is what
-        delay compensation gives where D stands for -lr E times a gradient; ``taylor`` is then lambda. The
+        as printed, though the derivation gives a minus sign; the term is cubic in changes and too small to be
+        visible. ``coefficient`` "consistent" replaces c S~ by -lambda / (lr E), with E the client's steps.
+        Delay compensation gives this if D equals -lr E times a gradient; ``taylor`` is then lambda. The
         clock follows the paper's text (their code: ``schedule`` "code").
     """
 
@@ -78,7 +78,7 @@ class LGA(Clocked):
         return {"all": self.mean(server), **self._leap(server, late, predicted)}
 
     def _leap(self, server: Server, late: Tensor, predicted: Tensors) -> Tensors:
-        """The mean of all arrivals (1, *shape), predicted models in place of those of ``late`` clients."""
+        """The mean (1, *shape) of all arrivals, with the ``predicted`` models for the ``late`` clients."""
         shares = server.sizes[late] / server.sizes[self.arrivals(server)].sum()
         means = {}
         for name, models in predicted.items():
@@ -103,7 +103,7 @@ class LGA(Clocked):
         return predicted, similarity
 
     def _coefficient(self, server: Server, late: Tensor, similarity: Tensor) -> Tensor:
-        """Of the Taylor term, for the models of ``late`` clients; broadcasts like ``similarity``."""
+        """The Taylor term's coefficient for models of ``late`` clients; broadcasts like ``similarity``."""
         if self.coefficient == "printed":
             return self.taylor * similarity
         (phase,) = self.phases(server)
@@ -111,12 +111,12 @@ class LGA(Clocked):
         return (-self.taylor / travelled).to(similarity.dtype).view(similarity.shape)
 
     def _past(self, server: Server, rounds: Tensor) -> Tensors:
-        """The global models at the beginning of so many ``rounds`` (L,) ago, (L, *shape) by name."""
+        """The global models at the beginning of the round ``rounds`` (L,) ago: (L, *shape) by name."""
         rings = {name: server.state[f"past.{name}"] for name in server.groups.trainable}
         return {name: ring[(server.round - 1 - rounds) % len(ring)] for name, ring in rings.items()}
 
     def _start(self, server: Server, clients: Tensor, sent: Tensors) -> Tensors:
-        """What ``clients`` trained from, when they were sent the global models ``sent``."""
+        """The models from which ``clients`` started, when they were sent the global models ``sent``."""
         return sent
 
     def _similarity(self, server: Server, start: Tensors, reference: Tensors, trained: Tensors) -> Tensors:

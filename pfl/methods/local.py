@@ -21,8 +21,8 @@ class Local(Method):
     Source: none; the baseline of all five papers.
     State: none.
     Evaluated: each client's own model. A client that never took part has the common initialisation.
-    Differs from the authors: no paper defines it. By default only participants train, as long as with the
-        federated methods; with ``all_train`` every client trains in every round.
+    Differs from the authors: no paper defines it. By default only participants train, so that clients train
+        as much as with the federated methods; with ``all_train`` every client trains in every round.
     """
 
     family = "baseline"

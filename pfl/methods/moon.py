@@ -1,4 +1,4 @@
-"""MOON: a global model whose features are drawn to the global model's and away from the client's last."""
+"""MOON: local features are pulled towards the global model's and away from the client's last model's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MOON(Method):
         at first the common initialisation.
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: z is what enters the head (theirs: the output of a projection head of two layers
-        that they add to the network); their first round has no contrastive term, here it has no gradient.
+        that they add to the network); their first round has no contrastive term; here its gradient is then 0.
     """
 
     family = "local objective"

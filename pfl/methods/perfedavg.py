@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 FLAT = 1e-8
-"""A gradient shorter than this is not stretched any further to the finite difference's length."""
+"""Lower bound of the gradient's norm in the scaling to the finite difference's length."""
 
 
 @dataclass(frozen=True)
 class PerFedAvg(Method):
-    """A global model from which one step of rate alpha leads to a good personal one (MAML).
+    """A global model from which one step with learning rate alpha gives a good personal model (MAML).
 
     A meta-step on independent batches B1, B2, B3 is
 
@@ -39,7 +39,7 @@ class PerFedAvg(Method):
     State: none.
     Evaluated: after the client has trained a copy of the global model at rate alpha ("adapted", the
         headline).
-    Differs from the authors: the finite difference has length delta whatever the gradient's (theirs: delta
+    Differs from the authors: the finite difference has length delta for every gradient (theirs: delta
         times the gradient, which float32 cannot resolve where the gradient is small); as many meta-steps as
         the epochs' batches allow (theirs: a fixed tau, ``steps``); an epoch of adaptation (theirs: one step,
         ``adapt_epochs`` 0).

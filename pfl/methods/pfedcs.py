@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 TOLERANCE = 1e-12
-TEACHING = ("select", "similar", "all", "random", "random_fixed")  # where there are teachers at all
+TEACHING = ("select", "similar", "all", "random", "random_fixed")  # the choices that have teachers
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,22 @@ class PFedCS(Method):
 
     The client tunes the teacher on its frozen extractor, then trains its model with ``gamma KL(teacher ||
     model)`` added to the loss. D_ki is the squared distance of the heads' weights over the largest in row k;
-    D_max, D_avg and N_A are over A. The collaborators are the nearer one of two clusters of the row, within
-    ``mean + t / (beta rounds) (min - mean)`` of the row.
+    D_max, D_avg and N_A are over A. The collaborators are the members of the nearer of two clusters of
+    the row's distances, if their distance is at most ``mean + t / (beta rounds) (min - mean)`` of the row.
 
     Source: PFedCS (Wu et al.), Eq. 4-13; no public code.
     State: none but the personal heads; teachers last for one round.
     Evaluated: the global extractor under the client's own head ("post_aggregation", the headline), as PFLlib
         evaluates at the start of a round and as the paper's baselines here; its own extractor and head after
-        local training are "post_local". The paper does not state its moment, and one moment for all methods
-        of a table is comparable. Teachers have no part in either.
+        local training are "post_local". The paper does not state when it evaluates; one moment for all
+        methods keeps a table comparable. Teachers have no part in either.
     Differs from the authors: A includes k in every sum, so that p sums to 1 (as printed, up to 1.6); the
         first term is 1 / |A| where D_max = D_avg; fewer than three distinct distances are one cluster; a
         client nearer than a member of the nearer cluster belongs to it; ``select`` "all", "random" and "none"
-        use neither clusters nor threshold. Options are other readings: ``maximum``, the largest distance of
-        all rows in place of each row's; ``unit_rows``, classes' weights of length 1, as the head's
-        "Normalization" may mean; ``farthest``, D_max of the row, which leaves the farthest member a share.
+        use neither clusters nor threshold. Options cover other readings of the paper: ``maximum``, the
+        largest distance of all rows in place of each row's; ``unit_rows``, classes' weights of length 1, as
+        the head's "Normalization" may mean; ``farthest``, D_max of the row, which leaves the farthest member
+        a share.
     """
 
     family = "knowledge transfer"
@@ -86,7 +87,7 @@ class PFedCS(Method):
     )
     teacher_lr: float = hyper(
         1.0,
-        "the teacher's learning rate over the model's",
+        "the teacher's learning rate relative to the model's",
         low=0.0,
         search=(0.1, 10.0),
         log=True,
@@ -162,7 +163,7 @@ class PFedCS(Method):
         return self._weights(distances, chosen, server.sizes)
 
     def _weights(self, distances: Tensor, chosen: Tensor, sizes: Tensor) -> Tensor:
-        """p (K, n) out of D (K, n), membership of A (K, n) and N (n,)."""
+        """p (K, n) from the distances D (K, n), the membership of A (K, n) and the sizes N (n,)."""
         members = chosen.sum(1, keepdim=True)
         seen = distances.masked_fill(~chosen, 0) if self.farthest == "member" else distances
         largest = seen.max(1, keepdim=True).values
@@ -179,8 +180,8 @@ class PFedCS(Method):
         if self.select in ("random", "random_fixed"):
             round = server.round if self.select == "random" else 0
             stream = generator(server.seed, "pfedcs collaborators", round, client)
-            drawn: list[int] = stream.choice(others, size=min(3, len(others)), replace=False).tolist()
-            return drawn
+            sampled: list[int] = stream.choice(others, size=min(3, len(others)), replace=False).tolist()
+            return sampled
         apart = [distances[other] for other in others]
         mean = sum(apart) / len(apart)
         threshold = mean + server.round / (self.beta * server.rounds) * (min(apart) - mean)

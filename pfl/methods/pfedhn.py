@@ -36,9 +36,9 @@ class PFedHN(Method):
     State: ``server.state["hypernetwork.NAME"]``, h and the embeddings; ``velocity.NAME``, their momentum.
     Evaluated: h(e_i).
     Differs from the authors: several clients per round, whose gradients are averaged (theirs: one); local
-        training is the configuration's, without clipping (theirs: 50 steps with momentum 0.9, gradients
-        clipped to norm 50); the biases of the output are at first the common initialisation (theirs:
-        torch's default, which is no start for batch norm); batch norm's statistics are averaged.
+        training follows the configuration, without clipping (theirs: 50 steps with momentum 0.9, gradients
+        clipped to norm 50); the output biases start at the common initialisation (theirs: torch's
+        default, which does not suit batch norm); batch norm's statistics are averaged.
     """
 
     family = "hypernetwork"

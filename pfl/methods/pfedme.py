@@ -35,7 +35,7 @@ class PFedMe(Method):
         ("post_aggregation").
     Differs from the authors: only the participants train, so theta_i of the others is older (theirs:
         everybody trains and the participants are averaged, ``all_train``); R, their number of batches per
-        round, is what the configuration's epochs give; the mean is by training samples as in their code,
+        round, follows from the configuration's epochs; the mean is by training samples as in their code,
         while Algorithm 1 has equal weights (``weights``).
     """
 

@@ -31,8 +31,8 @@ class PFedSim(Method):
         allows.
     Evaluated: each client's stored model, the last that it trained, without mixing or fine-tuning. A client
         that has not trained since the warm-up has the warm-up's global model.
-    Differs from the authors: the mean cosine over classes comes before the logarithm, as in their code
-        (paper: after, ``affinity``); cosines are capped, since -log(1 - cosine) is unbounded.
+    Differs from the authors: the mean cosine over classes is taken before the logarithm, as in their code
+        (paper: afterwards, ``affinity``); cosines are capped, since -log(1 - cosine) is unbounded.
     """
 
     family = "mixing"

@@ -30,8 +30,8 @@ class PLGA(LGA):
     For a late client ``own`` is LGA's prediction, with its S~ and the current global model w. For a punctual
     client it is its trained model, S~ comes from the cosine between its own change and the global model's,
     and w is the new global model. The personal model is kept until the next arrival. With a ``temperature``
-    T, S~ is ``e^(S/T) / (e^(1/T) + e^(S/T))``: the lower T, the less of the global model goes to a client
-    whose change points elsewhere.
+    T, S~ is ``e^(S/T) / (e^(1/T) + e^(S/T))``: a lower T gives less weight to the global model if the
+    client's change points in another direction.
 
     Source: PLGA's paper, anonymous submission, Algorithm 2 and Eq. 8-14.
     State: as LGA; ``server.state["personal.NAME"]`` (n, *shape), the personal models.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scaffold(Method):
-    """A global model whose clients step along the gradient less their own control variate plus the server's.
+    """A global model; local gradients are corrected by the client's and the server's control variates.
 
     With the client's variate c_i and the server's c, both 0 at first, a local step is
 

@@ -20,35 +20,35 @@ if TYPE_CHECKING:
 
 
 LAYER_SHARES = {3: [0.5, 0.3, 0.2], 4: [0.4, 0.2, 0.2, 0.2]}
-"""Of the layers' cosines in the authors' code: conv1, conv2, fc1; and fc2, the head."""
+"""Weights of the layers' cosines in the authors' code: conv1, conv2, fc1 and, if 4, the head fc2."""
 
 
 @dataclass(frozen=True)
 class SPFL(Method):
     """Every client receives its own mixture of all updates, stage by stage, by gradient similarity.
 
-    A participant trains with two SGD steps on each batch, w_i to w'_i. Then every stage q of its model is
+    A participant trains w_i to w'_i with two SGD steps on each batch. Then every stage q of its model becomes
 
         w_i + alpha sum_j W_ij (w'_j - w_j)   or, as SPFL-w,   sum_j W_ij w'_j,    W_ij ~ |D_j| S_q(i, j),
 
     with rows of W that sum to 1 over the participants. Before the first round and after every ``refresh``
-    rounds all models become their mean, every client trains a copy that is discarded, and S_q is the row-wise
-    softmax of the cosines between the changes of the copies.
+    rounds all models are replaced by their mean, every client trains a copy of it, and S_q is the row-wise
+    softmax of the cosines between the changes of the copies, which are then discarded.
 
     ``similarity`` "layers" is what the authors' code compares: a weighted mean of the cosines of the stage's
     layers, without biases, with weights 0.5, 0.3, 0.2 for three layers and 0.4, 0.2, 0.2, 0.2 for four (equal
-    for other numbers, our choice). Its SPFL-w is that with ``mix`` "weights", ``stages`` "whole" and
-    ``head_stage`` "average"; the smoothing between refreshes is left out, as its constant is not defined
-    there.
+    for other numbers, our choice). The SPFL-w of that code is this option with ``mix`` "weights", ``stages``
+    "whole" and ``head_stage`` "average"; the smoothing between refreshes is left out, as its constant is not
+    defined there.
 
     Source: SPFL, anonymous submission, Algorithm 1 and Eq. 2-7.
     State: ``server.state["similarity"]`` (Q, n, n), S of each stage.
     Evaluated: each client's model after aggregation; with ``finetune_steps`` also "adapted", after
         fine-tuning a copy.
-    Differs from the authors: rows are normalised and alpha is 1, as Eq. 7 as printed (``literal`` with alpha
-        0.01) hardly moves; the refresh comes before the next round, so that no evaluation sees the mean; the
-        head is mixed as in the paper (their code: local between refreshes, ``head_stage``); absent clients
-        keep their models; batch norm's statistics stay local.
+    Differs from the authors: rows are normalised and alpha is 1, since Eq. 7 as printed (``literal`` with
+        alpha 0.01) hardly moves the models; the refresh comes before the next round, so that no evaluation
+        sees the mean; the head is mixed as in the paper (their code: local between refreshes,
+        ``head_stage``); absent clients keep their models; batch norm's statistics stay local.
     """
 
     family = "mixing"
@@ -85,7 +85,7 @@ class SPFL(Method):
     )
     literal: bool = hyper(False, "Eq. 7 as printed: weights |D_j| / |D| S(i, j), which sum to about 1 / n")
     finetune_steps: int = hyper(0, 'SGD steps before the evaluation "adapted"', low=0)
-    finetune_lr: float = hyper(1.0, "their learning rate over the configuration's", low=0.0)
+    finetune_lr: float = hyper(1.0, "their learning rate relative to the configuration's", low=0.0)
     finetune_batch_size: int = hyper(0, "their batch size; 0 means the configuration's", low=0)
 
     def __post_init__(self) -> None:
@@ -103,7 +103,7 @@ class SPFL(Method):
         return {}
 
     def _refresh(self, server: Server) -> None:
-        """Make all models their mean, and compare what every client's training changes in it."""
+        """Replace all models by their mean, and compare how each client's training changes it."""
         for name in server.groups.trainable:
             models = server.bank[name]
             server.bank.share(name, models[0] if server.bank.shared(name) else models.mean(0))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 Shape = tuple[int, int, int]
-"""Of an image: channels, height, width."""
+"""Shape of an image: channels, height, width."""
 
 MODELS: Registry[Callable[[Shape, int], nn.Module]] = Registry("model", "pfl.models")
 """Each builder takes the images' shape and the number of classes."""
@@ -39,7 +39,7 @@ def build(model: str, shape: Shape, classes: int) -> Network:
 
 
 def fitting(shape: Shape) -> str:
-    """The network for images of this shape where none is named."""
+    """The default network for images of this shape."""
     return "cnn_digits" if shape[1] < 16 else "lenet5_bn"
 
 

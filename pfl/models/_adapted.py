@@ -23,7 +23,7 @@ NORMS: dict[type[nn.Module], type[BatchNorm1d] | type[BatchNorm2d]] = {
 
 
 def adapted(name: str, module: nn.Module, shape: Shape, classes: int) -> Network:
-    """``module`` with layers that both backends run, split before its last linear layer unless it is split.
+    """``module`` with layers that both backends run, split before its last linear layer if it is not yet.
 
     Raises:
         InvalidInput: a layer cannot be stacked, or no linear layer gives the logits.
@@ -61,7 +61,7 @@ def _split(name: str, module: nn.Module, shape: Shape, classes: int) -> Network:
 
 @torch.no_grad()
 def _logits(name: str, module: nn.Module, shape: Shape) -> Tensor:
-    """What ``module`` makes of two images in training, batch norm and dropout excepted."""
+    """Logits of two images in training mode, except that batch norm and dropout are in evaluation mode."""
     module.train()
     for layer in module.modules():
         if isinstance(layer, BatchNorm | Dropout):
@@ -80,8 +80,7 @@ def _logits(name: str, module: nn.Module, shape: Shape) -> Tensor:
 
 
 def _with_own_layers(name: str, module: Module) -> Module:
-    """``module`` with this package's batch norm and dropout in the place of torch's, which hold the same
-    tensors."""
+    """``module`` with this package's batch norm and dropout in place of torch's, on the same tensors."""
     for path, layer in list(module.named_modules()):
         if isinstance(layer, _BatchNorm) and not isinstance(layer, BatchNorm):
             module.set_submodule(path, _own_norm(name, layer))

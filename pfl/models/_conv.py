@@ -1,4 +1,4 @@
-"""A convolution that has a faster way in bfloat16 where its output is small."""
+"""A convolution with a faster bfloat16 implementation for small outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from pfl.models._layers import SingleClientMode
 
-FEW = 16  # pixels of an output up to which a product of matrices is the faster one, by 1.04 to 5 times
+FEW = 16  # output pixels up to which a matrix product is faster, by 1.04 to 5 times
 
 
 class Conv2d(nn.Conv2d, SingleClientMode):
@@ -35,8 +35,9 @@ class Conv2d(nn.Conv2d, SingleClientMode):
 class MatrixConvolution(torch.autograd.Function):
     """The same convolution as a product of two matrices, in the precision of the images.
 
-    A row of the first has the pixels under the kernel at one place, tap by tap; a row of the second has one
-    output's weights in that order. The gradient is that of the weights' own precision.
+    Each row of the first matrix holds the pixels under the kernel at one position, tap by tap. Each row of
+    the second holds the weights of one output channel in the same order. The weights' gradient is returned
+    in their own precision.
     """
 
     @staticmethod
@@ -76,6 +77,6 @@ class MatrixConvolution(torch.autograd.Function):
 
 
 def sides_after(images: Tensor, stride: int) -> tuple[int, int]:
-    """Height and width of what a convolution makes of (B, C, H, W)."""
+    """Height and width of the convolution's output for images (B, C, H, W)."""
     height, width = images.shape[2:]
     return (height - 1) // stride + 1, (width - 1) // stride + 1

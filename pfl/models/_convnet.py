@@ -41,7 +41,7 @@ class Plan:
 
     @property
     def flat(self) -> int:
-        """How many numbers the convolutions leave of an image.
+        """The number of features per image after the convolutions.
 
         Raises:
             InvalidInput: the image is too small to leave any.
@@ -71,7 +71,7 @@ class Plan:
         """The same layers with about ``share`` of the parameters.
 
         The convolutions keep 2 * share of their channels, rounded up: at 1/6, (6, 16) becomes (2, 6). The
-        hidden layers shrink together to the width whose count is nearest.
+        hidden layers shrink by a common factor, so that the number of parameters is as near as possible.
         """
         channels = tuple(math.ceil(2 * share * width) for width in self.channels)
         widest = self.hidden[0]

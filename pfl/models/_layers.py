@@ -14,7 +14,7 @@ from pfl.rng import hash32
 
 
 class SingleClientMode(nn.Module):
-    """Computes one client's tensors in a faster way than a stack's, to rounding the same.
+    """A layer that is faster for the tensors of one client than for a stack; results agree up to rounding.
 
     Attributes:
         single_client: the tensors are one client's.
@@ -29,7 +29,7 @@ class BatchNorm(_BatchNorm, SingleClientMode):
     Differs from torch's in two ways: there is no batch counter, which could not be averaged,
     and the attribute ``rows`` may tell real rows from padding. Without real rows the running statistics stay.
 
-    Statistics are in the dtype of the weights, whatever the images' is; the result is in the images'.
+    Statistics have the dtype of the weights, and the result has the dtype of the images.
 
     Attributes:
         rows: (B,), 1 for a real row and 0 for padding, in the weights' dtype; `None` if every row is real.
@@ -83,7 +83,7 @@ class BatchNorm2d(BatchNorm, nn.BatchNorm2d):
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """Images (B, C, H, W) with their channels last in memory: on a CPU, wide convolutions are faster so."""
+    """Images (B, C, H, W) with channels last in memory, which makes wide convolutions faster on a CPU."""
     return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
 
 
@@ -95,7 +95,7 @@ class ChannelsLast(SingleClientMode):
 
 
 class Dropout(nn.Module):
-    """Dropout (Srivastava et al., 2014) of features (B, d), with a mask that a key decides.
+    """Dropout (Srivastava et al., 2014) of features (B, d), with a mask that is determined by a key.
 
     A stacked client thus drops what it would drop alone, on any device, in any precision and with any padding
     after its real rows.

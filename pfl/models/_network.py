@@ -34,12 +34,12 @@ class Network(nn.Module):
         self.stages: dict[str, list[nn.Module]] = dict(stages or {"base": [extractor], "head": [head]})
 
     def features(self, x: Tensor) -> Tensor:
-        """What the extractor makes of images (B, C, H, W): (B, d), in the images' dtype."""
+        """The extractor's features (B, d) of images (B, C, H, W), in the images' dtype."""
         features: Tensor
         if not self.bf16:
             features = self.extractor(x)
             return features
-        # Each weight is used once: autocast has no use for a cache of the copies that it makes.
+        # Each weight is used once, so that caching the copies that autocast makes saves nothing.
         with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
             features = self.extractor(x)
         return features.to(x.dtype)

@@ -14,7 +14,7 @@ from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d, SingleClientMode, channels_last
 from pfl.models._network import Network
 
-MANY = 32  # images from which on torch is the faster one with channels last
+MANY = 32  # batch size from which torch is faster with channels last
 
 
 def resnet(
@@ -53,7 +53,7 @@ class ResidualLayers(nn.Sequential, SingleClientMode):
     def forward(self, x: Tensor) -> Tensor:
         parts: list[Any] = list(self)
         conv, norm, pool, _, *layers, average, flatten = parts
-        # Planes that nothing pools exceed the second cache, where torch is the faster one.
+        # Without pooling, the feature maps exceed the second-level cache, and torch is then faster.
         fused = self.single_client and not isinstance(pool, nn.Identity) and usable(x, self.modules(), "wide")
         if not fused:
             x = channels_last(x) if self.single_client and len(x) >= MANY else x
@@ -86,7 +86,7 @@ class _BasicBlock(nn.Module):
         return F.relu(y + self.downsample(x))
 
     def fused(self, x: Bundles) -> Bundles:
-        """The same by `conv_block`."""
+        """The same computation by `conv_block`."""
         shortcut: Any = self.downsample  # convolution and batch norm, or nothing
         kept = x if isinstance(shortcut, nn.Identity) else conv_block(x, *shortcut, relu=False)
         return conv_block(conv_block(x, self.conv1, self.bn1), self.conv2, self.bn2, residual=kept)

@@ -1,6 +1,6 @@
-"""FedSimSup's supervisors: second networks that stay with their client (methods-models.md section 2).
+"""FedSimSup's supervisors: second networks that stay with their client.
 
-The paper names three kinds without their architecture; these are ours.
+The paper names three kinds but not their architectures; those here are our choice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def supervisor(kind: str, shape: Shape, classes: int, of: Network, share: float 
         share: of the parameters of ``of`` that an "L" has, at most 1/2.
 
     Raises:
-        InvalidInput: an unknown kind, a network that "L" cannot narrow, images that "T" cannot cut up.
+        InvalidInput: an unknown kind, a network that "L" cannot narrow, images that "T" cannot divide
+            into patches.
     """
     match kind:
         case "L":

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def lenet5_bn(shape: Shape, classes: int) -> Network:
     """LeNet-5 with batch norm (Tan et al., 2023, Table 5): 62,050 parameters on CIFAR-10.
 
-    As in the authors' code. The printed table's second convolution takes 3 channels after one of 6, it pools
-    once, after both convolutions, and has no ReLU after the linear layers.
+    This follows the authors' code. In the printed table, the second convolution takes 3 channels although the
+    first gives 6, a single pooling follows both convolutions, and no ReLU follows the linear layers.
 
     Raises:
         InvalidInput: the images are too small.

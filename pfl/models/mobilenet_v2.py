@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 WEIGHTS = "mobilenet_v2-7ebf99e0.pth"
-"""torchvision's default weights; the name ends in the beginning of the file's SHA-256."""
+"""torchvision's default weights; the name ends with the first digits of the file's SHA-256."""
 
 
 def weights_file() -> Path:
@@ -28,8 +28,8 @@ def weights_file() -> Path:
 def mobilenet_v2(shape: Shape, classes: int) -> Network:
     """MobileNetV2 (Sandler et al., 2018), torchvision's: 2,480,072 parameters on Tiny-ImageNet.
 
-    pFedSim starts from ImageNet's weights. So does this network, and says so by ``pretrained``, if the file
-    `WEIGHTS` is in torch hub's folder of checkpoints, where torchvision keeps it; nothing is downloaded.
+    pFedSim starts from ImageNet's weights. So does this network if the file `WEIGHTS` is in torch hub's
+    folder of checkpoints, where torchvision keeps it; ``pretrained`` is then true. Nothing is downloaded.
 
     Raises:
         InvalidInput: the images do not have three channels, or the weights' file is damaged.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def resnet10(shape: Shape, classes: int) -> Network:
     """FedCAC's ResNet-10: 4,957,092 parameters on CIFAR-100, 5,008,392 on Tiny-ImageNet.
 
-    Its stem leaves 8x8 of 32x32 images, as in the authors' code.
+    Its stem reduces 32x32 images to 8x8, as in the authors' code.
     """
     from pfl.models._resnet import resnet
 

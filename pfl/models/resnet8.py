@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def resnet8(shape: Shape, classes: int) -> Network:
     """FedCAC's ResNet-8: 1,235,274 parameters on CIFAR-10.
 
-    Its stem leaves 8x8 of 32x32 images, as in the authors' code. The ResNet-8 of He et al.'s
-    CIFAR family is another, of 78 thousand parameters.
+    Its stem reduces 32x32 images to 8x8, as in the authors' code. The ResNet-8 of He et al.'s
+    CIFAR family is a different network, with 78 thousand parameters.
     """
     from pfl.models._resnet import resnet
 

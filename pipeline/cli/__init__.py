@@ -167,7 +167,7 @@ def why_(table: TableName) -> None:
 
 
 def export_(table: TableName) -> None:
-    """Print a table that pins what the search of another one selected.
+    """Print a table that pins the configurations selected by another table's search.
 
     For example `pfl search export digits > tables/digits-tuned.yaml`.
     """
@@ -182,7 +182,7 @@ def behaviours(
         list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all tables and figures.")
     ] = None,
 ) -> None:
-    """Record the names of what the code does now."""
+    """Record the names of the code's current behaviours."""
     from pipeline.figures.config import figure_names, load_figure
     from pipeline.spec.behaviours import record
     from pipeline.spec.files import table_names

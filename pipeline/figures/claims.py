@@ -1,10 +1,10 @@
-"""What a paper says about a figure of its own, tested on the series that we draw, in each panel by itself.
+"""A paper's claims about its own figure, tested on the series that we draw, separately in each panel.
 
 * ``highest``: a series has the highest value of its panel;
 * ``order``: the means of the series come in an order;
 * ``rises``, ``falls``: series go up (down) along x;
 * ``peak``: series have their highest value in a range of x;
-* ``above``: the means of series are at least so much.
+* ``above``: the means of series are at least a given value.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class _SeriesClaim(Claim):
     """Base of the claims about series."""
 
     series: list[str] = []
-    """Those that the claim is about; empty means all of a panel."""
+    """The series that the claim is about; empty means all of a panel."""
     panels: list[str] = []
-    """Those that the claim is about; empty means all of the figure."""
+    """The panels that the claim is about; empty means all of the figure."""
 
     def test(self, panels: Mapping[str, Mapping[str, Series]], labels: Mapping[str, str]) -> Finding:
         """Test the claim on every panel that has its series.
 
         Args:
             panels: panel to series to value by x.
-            labels: what panels and series are called in the figure.
+            labels: names of panels and series in the figure.
         """
         tested = {
             panel: self._in_panel({name: labels.get(name, name) for name in series}, series)
@@ -53,7 +53,7 @@ class _SeriesClaim(Claim):
         return all(name in series for name in self.series)
 
     def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
-        """Whether the claim holds in a panel, and what shows it."""
+        """Whether the claim holds in a panel, and the numbers that show it."""
         raise NotImplementedError
 
     def _means(self, values: Mapping[str, Series]) -> dict[str, float]:

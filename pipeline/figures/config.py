@@ -1,4 +1,4 @@
-"""What `figures/*.yaml` may say: the runs, as a table says them, how they are drawn, what the paper says."""
+"""The content of `figures/*.yaml`: the runs, declared as in a table, the drawing, and the paper's claims."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from pipeline.spec.yaml import load
 
 
 class Figure(Table):
-    """A figure: a table of runs, and what is drawn of them."""
+    """A figure: a table of runs, and how they are drawn."""
 
     draw: str
     """The name of a file in `pipeline/figures/plots`."""
     shows: str
-    """What is to be seen, for a caption."""
+    """What the figure shows, for the caption."""
     x: str | None = None
-    """What a sweep is over: a hyperparameter, or clients."""
+    """The x axis of a sweep: a hyperparameter, or clients."""
     at: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
-    """Rounds that are looked at; by default the last, or all of them, as the drawing says."""
+    """Rounds that are shown; by default the last one or all of them, depending on the drawing."""
     claims: list[SeriesClaim] = Field(min_length=1)  # type: ignore[assignment]  # about series
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What runs instead of what a figure pins, to make it with less; None means as pinned."""
+    """Changes to a figure's pinned runs, to make it with less compute; None means as pinned."""
 
     rounds: int | None = None
     epochs: int | None = None
@@ -41,7 +41,7 @@ class Changes:
 
 
 def figure_names() -> list[str]:
-    """The figures that there are files of.
+    """The names of all figures that have a file.
 
     Raises:
         InvalidInput: there are none here.
@@ -66,7 +66,7 @@ def load_figure(name: str) -> Figure:
     """The figure of `figures/<name>.yaml`.
 
     Raises:
-        InvalidInput: there is no such figure, or its file says what it may not; the message is one line.
+        InvalidInput: there is no such figure, or its file is not valid; the message is one line.
     """
     if name not in figure_names():
         raise unknown_name("figure", name, figure_names())
@@ -74,7 +74,7 @@ def load_figure(name: str) -> Figure:
 
 
 def changed(figure: Figure, changes: Changes) -> tuple[Figure, list[str]]:
-    """The figure with its runs changed, and a short line for each thing that is not as it was.
+    """The figure with its runs changed, and a short line for each change.
 
     Raises:
         InvalidInput: a setting, a row or a seed that the figure does not have; a number below 1; one data set

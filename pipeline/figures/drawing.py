@@ -1,4 +1,4 @@
-"""What a drawing is, and what all of them share: panels, lines, heat maps, legends."""
+"""The type of a drawing, and what all drawings share: panels, lines, heat maps, legends."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Drawing:
     """How a family of figures is made.
 
     Attributes:
-        measure: the numbers, out of the runs.
-        draw: the picture, out of the numbers.
-        simulates: False: the partitions are enough.
+        measure: computes the numbers from the runs.
+        draw: draws the picture from the numbers.
+        simulates: whether simulations are needed; False means that the partitions are enough.
     """
 
     measure: Callable[[Runs], Numbers]
@@ -35,13 +35,13 @@ class Drawing:
 
 
 def labels(figure: Figure) -> dict[str, str]:
-    """What settings and rows are called."""
+    """The labels of settings and rows, by name."""
     rows = {row.id: row.label or row.id for row in figure.methods}
     return rows | {name: setting.label or name for name, setting in figure.settings.items()}
 
 
 def grid(count: int, height: float = 2.6, across: int = 3, **options: Any) -> tuple[mpl.Figure, list[Axes]]:
-    """A figure with ``count`` panels, up to ``across`` beside one another; alone, a panel is not so wide."""
+    """A figure with ``count`` panels, up to ``across`` in a row; a single panel is narrower."""
     from matplotlib.figure import Figure as Canvas
 
     across = min(across, count)
@@ -93,7 +93,7 @@ def legend(canvas: mpl.Figure, handles: Mapping[str, Any]) -> None:
 
 
 def heat(axes: Axes, matrix: np.ndarray, low: float = 0.0, high: float = 1.0) -> AxesImage:
-    """A matrix as colours, its values written in where there are few."""
+    """A matrix as colours, with its values written in if they are few."""
     from matplotlib.ticker import MaxNLocator
 
     axes.grid(visible=False)
@@ -109,7 +109,7 @@ def heat(axes: Axes, matrix: np.ndarray, low: float = 0.0, high: float = 1.0) ->
 
 
 def averaged(panel: str, series: str, x: float, values: Sequence[float]) -> Point:
-    """The point of several seeds' values."""
+    """One point from the values of several seeds: their mean and standard deviation."""
     std = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return Point(panel, series, x, float(np.mean(values)), std)
 

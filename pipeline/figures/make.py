@@ -1,7 +1,7 @@
 """Makes a figure: runs, numbers, picture, and the answers to the paper's claims.
 
-`reports/figures/<name>.svg` is the picture, `.csv` its numbers, `.json` the rest; README.md shows all figures
-of the folder.
+`reports/figures/<name>.svg` is the picture, `.csv` its numbers, and `.json` everything else. README.md shows
+all figures of the folder.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
 
     Args:
         changes: what runs instead of what the figure pins.
-        options: ``changes`` as a command line has them, for the note on how to make the figure again.
+        options: ``changes`` as command-line options, for the note on how to make the figure again.
 
     Returns:
         One line per figure: the file, and how many of the paper's claims hold.
 
     Raises:
-        InvalidInput: the figure, a change, the data; before anything is run where that can be known. A figure
-            with changes would take the place of one without.
+        InvalidInput: the figure, a change or the data is not valid, checked before the first run if possible;
+            or a figure with changes would replace one without.
     """
     prepared = [_prepared(part, changes, out) for part in parts_of(name)]
     lines = []
@@ -108,7 +108,7 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
 
 
 def overview(out: Path) -> str:
-    """README.md of a folder of figures: each with what its paper says of it, and a list of all there are."""
+    """README.md of a folder of figures: each with its paper's claims, and a list of all figures."""
     contents = {path.stem: stored(path) for path in sorted(out.glob("*.json"))}
     made = [content for name, content in contents.items() if content and content.get("name") == name]
     there = {content["name"] for content in made}
@@ -156,7 +156,7 @@ def _provenance(runs: Runs, simulated: bool) -> dict[str, list[str]]:
 
 
 def _source(runs: Runs) -> str:
-    """Where the command has to be told to look for data that are not the official ones."""
+    """The setting of DATA_SOURCE that the command needs for data other than the official ones."""
     archives = [
         d.source["files"][0]["name"] for d in runs.datasets.values() if d.source["kind"] not in OFFICIAL
     ]

@@ -27,7 +27,7 @@ class Numbers:
 
     Attributes:
         points: what the CSV holds and claims are tested on.
-        images: arrays that are drawn and of which the points are a summary.
+        images: arrays that are drawn; the points summarise them.
     """
 
     points: Sequence[Point]
@@ -54,7 +54,7 @@ class Numbers:
         return np.array([[p.value for p in points.values()] for points in self.panels[panel].values()])
 
     def csv(self) -> str:
-        """A line a point; values with six digits."""
+        """One line per point, values with six digits."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(Point._fields)

@@ -35,11 +35,11 @@ MEASURED = SCRATCH / "figures"
 
 
 class Runs:
-    """What a figure is measured on. Everything is made when it is asked for, and found again afterwards.
+    """The data and runs behind a figure, each computed when first needed and then reused.
 
     Attributes:
         used: the rows that were asked for, for the figure's provenance.
-        failed: what gave no result, and why, each a short line.
+        failed: one short line for each run without a result, with the cause.
     """
 
     def __init__(self, name: str, figure: Figure):
@@ -67,7 +67,7 @@ class Runs:
 
     @cached_property
     def partitions(self) -> dict[str, Division]:
-        """By name; saved where the workers of a sweep look for them."""
+        """The partitions by name; saved where the workers of a sweep look for them."""
         from pfl.data.partition import make_division
 
         made = {}
@@ -80,8 +80,8 @@ class Runs:
         return made
 
     def rows(self) -> dict[str, list[Record]]:
-        """By cell ("setting/row"), the ledger's rows of the seeds that gave a result; what is missing is run
-        as a sweep runs it."""
+        """By cell ("setting/row"), the ledger's rows of the seeds that gave a result; missing trials are run
+        as in a sweep."""
         from pipeline.sweep.scheduler import Scheduler
         from pipeline.sweep.train_sweep import run
 
@@ -107,8 +107,8 @@ class Runs:
     def measurements(self, measure: Measure) -> dict[str, list[list[Any]]]:
         """By cell, for each seed that gave a result, what ``measure`` returned after each round.
 
-        A run is found again by its trial's key and the sources of ``measure``; interrupted, it goes on
-        from its checkpoint.
+        A finished run is looked up by its trial's key and the sources of ``measure``. An interrupted run
+        continues from its checkpoint.
 
         Raises:
             InvalidInput: no seed of a cell gave a result.
@@ -150,6 +150,6 @@ class Runs:
 
 
 def _sources_of(measure: Measure) -> str:
-    """The sha256 over what decides a measurement besides the run: its own file and `pfl.analysis`."""
+    """The sha256 of what a measurement depends on besides the run: its own file and `pfl.analysis`."""
     files = [Path(inspect.getfile(measure)), *sorted((Path(pfl.__file__).parent / "analysis").glob("*.py"))]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()

@@ -1,4 +1,4 @@
-"""What a report says of a paper's table as a whole: verdicts counted, rankings compared, claims tested."""
+"""A paper's table as a whole: verdicts are counted, rankings compared and claims tested."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Kendall's tau of our ranking of the methods in a column and the paper's; None for too few methods."""
+    """Kendall's tau between our ranking of a column's methods and the paper's; None for too few methods."""
 
     tau: float | None
     methods: int
@@ -112,7 +112,7 @@ def claims(summary: Summary) -> list[Tested]:
 
 
 def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: Sequence[Tested]) -> str:
-    """What the table comes to, in one or two sentences; empty where nothing was run.
+    """The outcome of the table in one or two sentences; empty if nothing was run.
 
     For example "Of 16 numbers, 3 are reproduced, 3 higher and 10 lower. The ranking of the methods agrees
     with Kendall's τ = 0.36 to 0.71; of 10 claims, 3 refuted, 7 open."
@@ -174,7 +174,7 @@ def firmness(counted: Tally) -> str:
 
 
 def outcomes(answers: Mapping[Answer, int]) -> str:
-    """How many claims have which answer on our numbers.
+    """The number of claims by their answer on our numbers.
 
     >>> outcomes({"holds": 2, "cannot be said": 1})
     '2 confirmed, 1 open'

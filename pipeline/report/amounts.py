@@ -12,7 +12,7 @@ from pipeline.report.summary import Summary
 
 
 def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, str]]:
-    """What the partition stage found out, column by column, for every partition that there is."""
+    """The partition stage's statistics, by column, for every partition that exists."""
     folder = root / "data" / "partitions" / summary.id
     table = {}
     for name in summary.partitions:
@@ -57,7 +57,7 @@ def costs(summary: Summary) -> list[dict[str, str]]:
 
 
 def value_range(values: Iterable[float]) -> str:
-    """The least and the most of some quantities, or the one number that both are printed as."""
+    """The smallest and the largest value, or one number if both are printed alike."""
     low, *_, high = sorted([*values] * 2)
     shown = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in (low, high)]
     return shown[0] if shown[0] == shown[1] else f"{shown[0]} – {shown[1]}"

@@ -21,7 +21,7 @@ COLUMNS = (
 
 
 def markdown(entry: Entry) -> str:
-    """An entry as GitHub prints it: the best bold, the second underlined, below it the published number."""
+    """An entry in GitHub's Markdown: the best bold, the second underlined, the published number below."""
     if entry.score is None:
         text = f"*{entry.status}*"
     else:
@@ -39,7 +39,7 @@ def plain(entry: Entry) -> str:
 
 
 def ranking(agreement: Ranking) -> str:
-    """Kendall's tau, and how many methods it is over.
+    """Kendall's tau, and the number of methods that it is computed over.
 
     >>> ranking(Ranking(0.6061, 12))
     '0.61 (12)'
@@ -100,7 +100,7 @@ def comma_separated(summary: Summary) -> str:
 
 
 def data(summary: Summary, entry: Entry) -> str:
-    """The data set of an entry that was run and what it is, as in "cifar10: original pixels"."""
+    """The data set of an entry that was run and its identity, as in "cifar10: original pixels"."""
     name = entry.rows[0].dataset
     return f"{name}: {summary.results.manifest['datasets'][name]['identity']}"
 
@@ -130,7 +130,7 @@ def _spread(entry: Entry, sign: str = "±") -> str:
 
 
 def _published(entry: Entry, sign: str, difference: Any) -> str:
-    """The published number and, in brackets, ours less it, or by it where it is no accuracy."""
+    """The published number and, in brackets, our number minus it (divided by it if it is no accuracy)."""
     assert entry.published is not None
     std = "" if entry.published.std is None else f" {sign} {points(entry.published.std)}"
     gap = "" if entry.difference is None else f" ({difference(entry.difference)})"

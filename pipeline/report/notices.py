@@ -10,7 +10,7 @@ from pipeline.spec.axes import AVERAGE
 from pipeline.spec.evaluation import Evaluation
 
 ORIGINALS = ("original pixels", "read from the official files", "own data")
-"""What `pfl.data.dataset.Dataset.identity` calls data that are no copy of others."""
+"""Values of `pfl.data.dataset.Dataset.identity` that mean that the data are not a copy of others."""
 
 METRICS = {
     "pooled": "accuracy (%) over the test samples of all clients",
@@ -46,7 +46,7 @@ def reported(evaluation: Evaluation) -> str:
 def reported_otherwise(summary: Summary) -> list[str]:
     """A line for each way in which columns or rows report something else than the table.
 
-    Of groups of clients their labels say so.
+    Groups of clients are left out, because their labels already name the group.
     """
     table = summary.table
     labelled = [(setting.label or name, setting.evaluation) for name, setting in table.settings.items()]
@@ -87,7 +87,7 @@ def notices(summary: Summary) -> list[str]:
     ]
     if summary.results.sources.dirty or any(record.sources.dirty for record in summary.rows):
         said.append("Some numbers were computed by code that is in no commit.")
-    # What is failed or not run where a number is printed, the report's first line counts as verdicts.
+    # Failed and missing entries with a printed number are verdicts, which the report's first line counts.
     counts = Counter(e.status for e in summary.entries if not e.published or e.status == "partial")
     missing = [f"{counts[status]} {status}" for status in ("failed", "partial", "not run") if counts[status]]
     if missing:
@@ -96,12 +96,12 @@ def notices(summary: Summary) -> list[str]:
 
 
 def copies(identities: Mapping[str, str]) -> list[str]:
-    """A line for each data set, by name, whose pixels are or may be others than the original ones."""
+    """A line for each data set, by name, whose pixels differ, or may differ, from the original ones."""
     return [f"{name} is {identity}." for name, identity in identities.items() if not is_original(identity)]
 
 
 def is_original(identity: str) -> bool:
-    """Whether what a manifest calls a data set means the data themselves, and not a copy of them."""
+    """Whether a manifest's ``identity`` of a data set means the original data, and not a copy."""
     return identity in ORIGINALS
 
 

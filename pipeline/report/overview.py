@@ -1,7 +1,7 @@
 """`reports/README.md`: all papers' tables, how much of each is pinned, run and reproduced, and a plot.
 
-It is made of the tables' files and of their reports, and of nothing that git does not keep. What was learnt
-over all papers is written by hand, in ``tables/overview.md``.
+It is made only from files in git: the tables' files and their reports. The findings over all papers are
+written by hand, in ``tables/overview.md``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipeline.spec.table import load_table
 
 OVERVIEW = REPORTS.parent
 ENGINEERING = "engineering"
-"""The folder in `OVERVIEW` of what measures this software: speed, scale, faults, data."""
+"""The folder, relative to `OVERVIEW`'s, of reports about this software: speed, scale, faults, data."""
 PAPERS = {
     "fedsimsup": "FedSimSup",
     "pfedsim": "pFedSim",
@@ -62,8 +62,8 @@ class Standing:
 
     Attributes:
         title: its name, or a link where there is a report.
-        answers: how many of the paper's claims have which answer on our numbers.
-        data: what its report's data are, where they are not the original ones; empty otherwise.
+        answers: the number of the paper's claims by their answer on our numbers.
+        data: identity of its report's data if these are not the original ones; empty otherwise.
     """
 
     title: str
@@ -109,10 +109,10 @@ class Paper:
     Attributes:
         tables: each printed cell once.
         studies: tables of ours that only repeat cells of ``tables`` under other choices.
-        superseded: what has been run on other data than the original ones; counts in neither.
+        superseded: tables run on other than the original data; they count in neither.
         printed: how many cells its tables have.
         data_cells: how many of them describe data.
-        others: why the cells of a table are no results of runs, by table.
+        others: by table, why its cells are not results of runs.
     """
 
     name: str
@@ -170,7 +170,7 @@ def write_overview(root: Path) -> Path:
 
 
 def overview(root: Path) -> list[Paper]:
-    """The papers that there are tables of."""
+    """The papers that have tables here."""
     by_paper: dict[str, list[Summary]] = {}
     for name in table_names():
         table = load_table(name)
@@ -191,7 +191,7 @@ def overview(root: Path) -> list[Paper]:
 def _standings(
     summaries: Sequence[Summary], root: Path
 ) -> tuple[list[Standing], list[Standing], list[Standing]]:
-    """Of a paper's tables: those that count, studies, and those that are superseded."""
+    """A paper's tables in three groups: those that count, studies, and superseded ones."""
     tables, studies, superseded = [], [], []
     pinned: set[Published] = set()
     for summary in summaries:
@@ -209,7 +209,7 @@ def _standings(
 
 
 def _standing(summary: Summary, folder: Path | None) -> Standing:
-    """What the report in ``folder`` says of the cells that a table pins; without a report, none was run."""
+    """How far a table's pinned cells are, by the report in ``folder``; without a report, none was run."""
     lines = _rows(folder / "table.csv") if folder else []
     rows = {(row["setting"], row["row"]): row for row in lines if row["verdict"]}
     cells = []

@@ -35,9 +35,9 @@ COLOURS = (
 DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
 MARKERS = "osD"
 
-# What a page may restyle: `inline` turns these colours into its variables.
+# Colours that a page may restyle: `inline` replaces them by CSS variables.
 INK, MUTED, GRID, PAPER = "#1f2328", "#59636e", "#d8dee4", "#ffffff"
-BLACK = "#000000"  # of plots that are not drawn here
+BLACK = "#000000"  # in plots that other modules draw
 VARIABLES = {INK: "--ink", BLACK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"}
 
 STYLE: dict[Any, Any] = {
@@ -81,7 +81,7 @@ class Look:
 
 
 def looks(lines: Sequence[Line]) -> dict[str, Look]:
-    """The look of each row, by its place in the table; told apart without colour too."""
+    """The look of each row, by its place in the table; rows can be told apart without colour."""
     return {
         line.row: Look(
             COLOURS[place % len(COLOURS)],
@@ -206,7 +206,7 @@ def panels(
     Args:
         x, y: labels of the axes.
         height: of a panel, in inches.
-        share: the axes' ranges.
+        share: whether the panels share the ranges of their axes.
         drawn: which entries are drawn; by default those with a result.
     """
     from matplotlib.figure import Figure

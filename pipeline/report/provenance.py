@@ -1,4 +1,4 @@
-"""Where a table's numbers come from: code, data, partitions, seeds, machines, and how to get them again."""
+"""Where a table's numbers come from (code, data, partitions, seeds, machines), and how to reproduce them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _subset_options(summary: Summary) -> str:
 
 
 def changed_since(rows: Sequence[Record], sources: str) -> list[str]:
-    """A line where some rows are of other files of the simulator than those with the checksum ``sources``."""
+    """A line if some rows were made by simulator files other than those with the checksum ``sources``."""
     others = sum(record.sources.sources != sources for record in rows)
     if not others:
         return []
@@ -107,7 +107,7 @@ def changed_since(rows: Sequence[Record], sources: str) -> list[str]:
 
 
 def plugins(rows: Iterable[Record]) -> list[str]:
-    """A line for each package of somebody else's that rows were made with."""
+    """A line for each third-party plugin package that rows were made with."""
     distinct = {(p.name, p.version, p.digest) for record in rows for p in record.plugins}
     return [f"plugin {name} {version}, SHA-256 {digest[:12]}…" for name, version, digest in sorted(distinct)]
 

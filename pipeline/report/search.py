@@ -1,4 +1,4 @@
-"""What a search found: its decision, what mattered, and which ranges were too narrow."""
+"""The outcome of a search: its decision, the important parameters, and ranges that were too narrow."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pipeline.store.results import CellResult, SearchResult
 from pipeline.text import signed
 
 EDGE = 0.05
-"""A value this near to an end of its range, as a share of the range, sits at the end."""
+"""A value that is this close to an end of its range, as a share of the range, counts as at the end."""
 
 ENOUGH = 10
-"""Trials at the first rung from which the importance of parameters is computed."""
+"""Least number of trials at the first rung for the importance of parameters to be computed."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Searched:
 
 
 def searches(summary: Summary) -> list[Searched]:
-    """The searches that have ended, a row after another."""
+    """The searches that have ended, row by row."""
     results = {(cell.setting, cell.row): cell for cell in summary.results.cells}
     places = {(cell.setting, cell.row): cell for cell in cells(summary.id, summary.table)}
     pinned = {(entry.setting, entry.row): entry for line in summary.pinned for entry in line.entries.values()}
@@ -133,7 +133,7 @@ def _notes(steps: Sequence[SearchResult], cell: Cell) -> list[str]:
 def edge(declared: Hyperparameter, value: Any) -> str:
     """The end of a search range at which ``value`` sits: "lower", "upper", or "" for neither.
 
-    An end that is also the end of the domain cannot be widened and is none.
+    An end of the range that is also an end of the domain does not count, since it cannot be widened.
     """
     if declared.choices is not None or declared.search is None:
         return ""

@@ -60,7 +60,7 @@ def _cost(summary: Summary) -> Figure:
 
 
 def _spaces(summary: Summary) -> list[tuple[Line, dict[str, Hyperparameter]]]:
-    """The methods that are searched, with their parameters."""
+    """The methods that are searched, each with its searched parameters."""
     spaces = {cell.row: cell for cell in cells(summary.id, summary.table) if cell.search}
     return [
         (line, dict(searched(cell.config, cell.search)))
@@ -133,11 +133,11 @@ def _trials(summary: Summary, line: Line) -> list[list[SearchResult]]:
 
 
 Scale = tuple[Callable[[Any], float], tuple[str, str]]
-"""From a value to a height from 0 to 1, and what is written at both ends."""
+"""A function from a value to a height in [0, 1], and the labels of both ends."""
 
 
 def _scale(declared: Hyperparameter) -> Scale:
-    """That of a search range."""
+    """The scale of a search range."""
     if declared.choices is not None:
         choices = list(declared.choices)
         return (lambda value: choices.index(value) / max(1, len(choices) - 1)), (

@@ -26,13 +26,13 @@ class Entry:
     """One place of the printed table.
 
     Attributes:
-        cause: why the status is not "done"; empty where it is, or where nothing has been tried.
+        cause: why the status is not "done"; empty if it is, or if nothing has been tried.
         score: None unless at least one seed gave a result.
         parameters: the configuration's hyperparameters and learning rate.
         rows: the records, one per seed that gave a result.
         evaluation: what is reported here.
-        published: what the paper prints here; only the pinned configuration is held against it.
-        verdict: how it stands to that; None where nothing is printed.
+        published: what the paper prints here; only the pinned configuration is compared with it.
+        verdict: the result of that comparison; None if nothing is printed.
         rank: 1 for the best of its column, 2 for the second, among complete entries; ties share a rank.
     """
 
@@ -51,14 +51,14 @@ class Entry:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the published mean, in points; None of what is no accuracy."""
+        """Our mean minus the published one, in points; None if the quantity is no accuracy."""
         if self.score is None or self.published is None or not self.evaluation.is_accuracy:
             return None
         return self.score.mean - self.published.mean
 
     @property
     def ratio(self) -> float | None:
-        """Ours by the published mean."""
+        """Our mean divided by the published one."""
         if self.score is None or self.published is None or not self.published.mean:
             return None
         return self.score.mean / self.published.mean
@@ -80,7 +80,7 @@ class Summary:
     """What a report prints.
 
     Attributes:
-        table: with the seeds that were asked for; all settings and rows, of whatever part was run.
+        table: all settings and rows, even if only a part was run, with the requested seeds.
         columns: label by setting, in the table's order.
         pinned, selected: one line per method, in the table's order; selected is empty without a search.
         results: the whole of ``results.json``.
@@ -104,7 +104,7 @@ class Summary:
 
     @property
     def partitions(self) -> dict[str, str]:
-        """Label by name of a partition, the settings' and of the rows that divide the data otherwise."""
+        """Labels of partitions by name: the settings' and those of rows that divide data differently."""
         headings = {}
         for setting, label in self.columns.items():
             headings[setting] = label
@@ -118,17 +118,17 @@ class Summary:
 
     @property
     def rows(self) -> tuple[Record, ...]:
-        """Every record that a printed number rests on, once."""
+        """Every record behind a printed number, once."""
         return tuple({record.key: record for entry in self.entries for record in entry.rows}.values())
 
     @property
     def compared(self) -> tuple[Entry, ...]:
-        """The entries that a printed number stands beside."""
+        """The entries that have a published number to compare with."""
         return tuple(entry for entry in self.entries if entry.published)
 
     @property
     def empty(self) -> dict[str, str]:
-        """The columns in which nothing has been tried, unless that is so in all."""
+        """The columns in which nothing has been tried; empty if that holds for all columns."""
         tried = {entry.setting for entry in self.entries if entry.status != "not run"}
         return {name: label for name, label in self.columns.items() if tried and name not in tried}
 
@@ -156,7 +156,7 @@ def summarise(results: Results, published: Path = FOLDER) -> Summary:
         published: the folder of the papers' numbers.
 
     Raises:
-        InvalidInput: the table names a published file or cell that there is not.
+        InvalidInput: the table names a published file or cell that does not exist.
     """
     table = results.config.part(Subset(seeds=results.subset.seeds))
     cells = {cell.cell: cell for cell in results.cells}
@@ -193,18 +193,18 @@ def summarise(results: Results, published: Path = FOLDER) -> Summary:
 
 
 def blank(name: str, table: Table, published: Path = FOLDER) -> Summary:
-    """A table of which nothing has been run: what it pins, and the printed numbers."""
+    """The summary of a table before any run: its pinned configurations and the printed numbers."""
     nothing = Sources(commit="unknown", dirty=False, sources="")
     manifest: dict[str, Any] = {"datasets": {}, "absent": []}
     return summarise(Results(name, table, Subset(), manifest, (), 0.0, 0, 0, nothing), published)
 
 
 def _filled(entry: Entry, cell: CellResult, seeds: int) -> Entry:
-    """The entry with the outcome of ``cell``, of which so many seeds were to run."""
+    """The entry with the outcome of ``cell``, for which ``seeds`` seeds were requested."""
     tried = cell.pinned if entry.configuration == "pinned" else cell.selected
     rows = tried.rows if tried else ()
     missing = seeds - len(rows)
-    # A search trial that failed is no flaw of a configuration that was run, but why none was selected.
+    # A failed search trial does not affect a configuration that was run; it explains why none was selected.
     causes = [error for error in cell.errors if tried is None or not error.startswith("search")]
     if rows and not causes:
         causes = [f"{missing} of {seeds} seeds not run"]

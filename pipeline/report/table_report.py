@@ -48,7 +48,7 @@ CAPTIONS = {
 
 
 def write_report(table: str, root: Path) -> Path:
-    """Write ``reports/tables/<table>/``, and its plots for `dvc plots`; the former is returned.
+    """Write ``reports/tables/<table>/`` and its plots for `dvc plots`, and return the folder.
 
     Args:
         table: a table whose sweep has written ``results/<table>/results.json``.
@@ -111,7 +111,7 @@ def write_report(table: str, root: Path) -> Path:
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write texts, by file name, to a folder that is made if need be; each file whole or not at all.
+    """Write texts, by file name, to a folder, which is made if needed; each file is written atomically.
 
     Raises:
         InvalidInput: the folder cannot be written.

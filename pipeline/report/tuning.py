@@ -1,4 +1,4 @@
-"""What tuning is worth: the ranks of the methods before and after, and each one's gain on test data."""
+"""The gain by tuning: the methods' ranks before and after, and the gain of each on test data."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def tuned(summary: Summary) -> list[Tuned]:
 
 
 def overall(rows: Sequence[Tuned]) -> str:
-    """What tuning is worth over all settings, with an interval; empty for fewer than three settings."""
+    """The mean gain by tuning over all settings, with an interval; empty for fewer than three settings."""
     from scipy.stats import t
 
     by_setting: dict[str, list[float]] = {}

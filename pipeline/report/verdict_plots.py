@@ -1,4 +1,4 @@
-"""Our numbers and the printed ones to look at: side by side in a table, one against the other in a paper."""
+"""Plots of our numbers and the printed ones: side by side for a table, as a scatter plot for a paper."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BAND = f", ± {POINTS:g} points"
 
 @dataclass(frozen=True)
 class Point:
-    """A cell that was run: the printed number, ours, and how ours stands to it."""
+    """A cell that was run: the printed number, ours, and the verdict."""
 
     published: float
     ours: float
@@ -74,7 +74,7 @@ def side_by_side(summary: Summary) -> str:
 
 
 def scatter(papers: Mapping[str, Sequence[Point]]) -> str:
-    """A panel a paper: ours against the printed number of every cell that was run, as SVG text."""
+    """One panel per paper: ours against the printed number of every cell that was run, as SVG text."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -112,7 +112,7 @@ def _marker(verdict: Verdict) -> dict[str, Any]:
 
 
 def _legend(figure: Figure, printed: Line2D, name: str, verdicts: Sequence[Verdict]) -> None:
-    """What the markers that occur mean, after how the printed numbers are drawn."""
+    """The legend: first the marker of the printed numbers, then those of the verdicts that occur."""
     from matplotlib.lines import Line2D
 
     order = list(COLOURS)

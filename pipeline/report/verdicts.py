@@ -11,16 +11,16 @@ from pipeline.spec.published import Published
 from pipeline.store.scores import Score
 
 Status = Literal["done", "partial", "failed", "not run"]
-"""Of a cell."""
+"""The status of a cell."""
 
 POINTS = 2.0
-"""An accuracy within so many points of the printed one is reproduced."""
+"""An accuracy within this many points of the printed one is reproduced."""
 
 ERRORS = 2.0
-"""Or one within so many standard errors of the difference, where both sides have `SEEDS` seeds."""
+"""So is one within this many standard errors of the difference, if both sides have `SEEDS` seeds."""
 
 SEEDS = 3
-"""With fewer of ours a verdict is provisional."""
+"""A verdict is provisional if we have fewer seeds than this."""
 
 _REPRODUCED = f"Reproduced: within {POINTS:g} points of the published mean"
 _OTHERWISE = (
@@ -45,7 +45,7 @@ SYMBOLS = {
     ("lower", False): "▼",
     ("lower", True): "▽",
 }
-"""By name and whether provisional; the other verdicts need none."""
+"""Symbols by name and whether provisional; the other verdicts have none."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Verdict:
 
 
 def rule(seeds: int | None) -> str:
-    """`RULE` for a table whose printed numbers rest on so many seeds; None if the paper does not say."""
+    """`RULE` for a table whose printed numbers are over ``seeds`` seeds; None if the paper does not say."""
     if seeds is not None and seeds >= SEEDS:
         return f"{RULE} The paper has {seeds} seeds."
     why = "the paper does not state its number of seeds" if seeds is None else f"the paper has {seeds} seeds"
@@ -92,7 +92,7 @@ def judge(score: Score | None, status: Status, published: Published, seeds: int 
 
 
 def _standard_error(score: Score, published: Published, seeds: int | None) -> float:
-    """Of the difference of two means; 0 where one side has too few seeds to tell."""
+    """The standard error of the difference of two means; 0 if one side has too few seeds."""
     if score.std is None or published.std is None or min(score.seeds, seeds or 0) < SEEDS:
         return 0.0
     assert seeds is not None
@@ -100,7 +100,7 @@ def _standard_error(score: Score, published: Published, seeds: int | None) -> fl
 
 
 def kendall(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """Kendall's tau-b of two rankings of the same methods; None for fewer than three, or a level one."""
+    """Kendall's tau-b of two rankings of the same methods; None for fewer than three, or if all tie."""
     from scipy.stats import kendalltau
 
     if len(ours) < 3:

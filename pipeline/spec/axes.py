@@ -13,7 +13,7 @@ from pipeline.spec.search import Search
 from pipeline.spec.yaml import Strict
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-"""Of a table, a setting and a row: they name folders and files."""
+"""Pattern of the names of tables, settings and rows, which also name folders and files."""
 AVERAGE = "average"
 """Names the column of `Table.average`."""
 Name = Annotated[str, Field(pattern=NAME)]
@@ -96,7 +96,7 @@ class Row(Strict):
         return self.name or self.method
 
     def partition_in(self, setting: str) -> str:
-        """The name of its partition: the setting's, or one of its own where it divides the data otherwise."""
+        """The name of the row's partition: the setting's, or its own if it divides the data differently."""
         departs = self.clients or self.settings.get(setting, RowOverride()).partition
         return f"{setting}.{self.id}" if departs else setting
 

@@ -38,7 +38,7 @@ def named_behaviours(name: str, table: Table) -> dict[str, str]:
 
 
 def record(tables: dict[str, Table]) -> int:
-    """Add what the code does for these tables and figures, and for every method, to what pfl knows.
+    """Add the behaviours for these tables and figures, and for every method, to those that pfl knows.
 
     Returns:
         How many behaviours are new.
@@ -60,7 +60,7 @@ def images(dataset: str) -> tuple[Shape, int]:
 
 
 def _configurations(cell: Cell) -> Iterator[Config]:
-    """The pinned one, and those of the search, as far as they differ in more than numbers."""
+    """The pinned configuration, and those of the search that differ from it in more than numbers."""
     yield cell.config
     if not cell.search:
         return

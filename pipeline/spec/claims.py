@@ -25,7 +25,7 @@ class Finding:
 
     @classmethod
     def of(cls, comparisons: Iterable[bool | None], shown: str) -> Finding:
-        """From a claim's comparisons; None is one that missing numbers leave open.
+        """From a claim's comparisons; None stands for one that missing numbers leave open.
 
         >>> Finding.of([True, None], "").answer, Finding.of([False, None], "").answer
         ('cannot be said', 'does not hold')

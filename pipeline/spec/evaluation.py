@@ -12,7 +12,7 @@ from pipeline.spec.yaml import Strict
 
 Metric = Literal[Average, "seconds_per_sample", "similarity"]
 Measure = Literal["data", "wdb", "mdb", "ldb", "cs"]
-"""Of similarity: see `pfl.analysis.measures.similarities`."""
+"""Measures of similarity; see `pfl.analysis.measures.similarities`."""
 Which = Literal["last", "best"]
 At = Literal["headline", "post_aggregation", "post_local", "adapted"]
 TwoClients = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
@@ -61,16 +61,16 @@ class Evaluation(Strict):
     pair: TwoClients = Field(default=[0, 1])
     """Which two clients the metric `similarity` compares, from 0."""
 
-    def override(self, *readings: EvaluationOverride) -> Evaluation:
-        """With what each of ``readings`` says, later ones first.
+    def override(self, *overrides: EvaluationOverride) -> Evaluation:
+        """This evaluation with the values of ``overrides``; later ones take precedence.
 
         Raises:
-            InvalidInput: some clients' best round, or another moment than the headline, which no run keeps;
-                the last client before the first.
+            InvalidInput: ``clients`` with the best round or a moment other than the headline, for which runs
+                keep no accuracies by client; or the last client is before the first.
         """
         said: dict[str, Any] = {}
-        for reading in readings:
-            said |= reading.model_dump(exclude_none=True)
+        for override in overrides:
+            said |= override.model_dump(exclude_none=True)
         overridden = self.model_copy(update=said)
         asked = (overridden.which, overridden.moment, overridden.group)
         if overridden.clients and asked != ("last", "headline", None):

@@ -1,4 +1,4 @@
-"""Where the files of a table are. All paths are relative to the root of the project."""
+"""Paths of a table's files, all relative to the root of the project."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIGURES = Path("figures")
 
 
 def table_file(name: str) -> Path:
-    """Of a table, or of a figure, which is a table of runs and what is drawn of them."""
+    """The YAML file of a table, or of a figure, which extends a table by its drawing."""
     figure = FIGURES / f"{name}.yaml"
     if figure.exists():
         return figure
@@ -27,14 +27,14 @@ def partition_file(table: str, partition_name: str, seed: int | None = None) -> 
     """What the partition stage writes, beside its statistics (.json) and its plot (.svg).
 
     Args:
-        seed: of the run, where each has a partition of its own.
+        seed: the run's seed, if each seed has its own partition.
     """
     own = "" if seed is None else f"@seed{seed}"
     return Path("data/partitions") / table / f"{partition_name}{own}.npz"
 
 
 def table_names() -> list[str]:
-    """The tables that there are files of.
+    """The names of all tables that have a file.
 
     Raises:
         InvalidInput: there are none here.

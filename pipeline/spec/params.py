@@ -1,4 +1,4 @@
-"""What `params.yaml` says: the tables that are made, and which part of them."""
+"""The content of `params.yaml`: the selected tables, and the part of them that is run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def selected_tables() -> list[str]:
     """The tables that `params.yaml` selects.
 
     Raises:
-        InvalidInput: it selects none, or one twice or one that does not exist.
+        InvalidInput: it selects no table, a table twice, or a table that does not exist.
     """
     names = load(PARAMS, Params).tables
     for name in names:
@@ -57,6 +57,6 @@ def load_part(name: str) -> Table:
     """The part of a table that is run.
 
     Raises:
-        InvalidInput: as `load_table`, and where the subset names what the table does not have.
+        InvalidInput: as `load_table`, or the subset names something that the table does not have.
     """
     return load_table(name).part(selected_subset())

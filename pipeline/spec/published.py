@@ -1,4 +1,4 @@
-"""The papers' printed results: one CSV a paper in ``tables/published/``, one row a printed cell."""
+"""The papers' printed results: one CSV per paper in ``tables/published/``, one row per printed cell."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class PublishedCell(Strict):
     """By default accuracy."""
 
     def override(self, by: PublishedCell | None) -> PublishedCell:
-        """What both say: variants are joined, otherwise ``by`` goes first."""
+        """Both descriptions together: variants are joined, otherwise ``by`` takes precedence."""
         if by is None:
             return self
         variants = ";".join(part.variant for part in (self, by) if part.variant)
@@ -98,7 +98,7 @@ def published_cells(file: str, folder: Path = FOLDER) -> list[Published]:
 
 
 def not_runs(folder: Path = FOLDER) -> dict[str, dict[str, str]]:
-    """By paper and table, why its cells are no result of a run."""
+    """By paper and table, why the table's cells are not results of runs."""
     return dict(parse(folder / "not_runs.yaml"))
 
 
@@ -109,13 +109,13 @@ def find(cells: Sequence[Published], table: str, wanted: PublishedCell) -> Publi
         InvalidInput: several fit.
     """
     plain = wanted.model_dump(exclude={"variant"}, exclude_none=True)
-    variant = _things(wanted.variant or "")
+    variant = _variant_parts(wanted.variant or "")
     matches = [
         cell
         for cell in cells
         if cell.table == table
         and all(getattr(cell, name) == value for name, value in plain.items())
-        and variant <= _things(cell.variant)
+        and variant <= _variant_parts(cell.variant)
     ]
     if len(matches) > 1:
         apart = {
@@ -130,8 +130,8 @@ def find(cells: Sequence[Published], table: str, wanted: PublishedCell) -> Publi
     return matches[0] if matches else None
 
 
-def _things(variant: str) -> set[str]:
-    """What a variant joins by semicolons."""
+def _variant_parts(variant: str) -> set[str]:
+    """The parts of a variant, which semicolons separate."""
     return set(variant.split(";")) - {""}
 
 

@@ -105,7 +105,7 @@ def _kind(field: Mapping[str, Any]) -> str:
 
 
 def _values(field: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the values of an open mapping are."""
+    """The schema of the values of an open mapping."""
     patterns = field.get("patternProperties")
     if patterns:
         return next(iter(patterns.values()))

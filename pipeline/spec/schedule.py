@@ -10,7 +10,7 @@ from pfl.config import Config
 from pipeline.spec.yaml import Strict
 
 ELSEWHERE = ("method", "hyperparameters", "model", "validation", "eval_every", "dtype")
-"""What rows, settings, searches and evaluations say under names of their own, and what no table changes."""
+"""Options that a table sets by other keys (of rows, settings, searches, evaluations), or not at all."""
 
 
 def _options() -> dict[str, Any]:

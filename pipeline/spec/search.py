@@ -1,4 +1,4 @@
-"""What `search:` may say, and which parameters of a configuration are searched, in which ranges."""
+"""The content of `search:`, and the parameters of a configuration that are searched, with their ranges."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 PINNED = "pinned"
-"""In the place of a range: the parameter is not searched."""
+"""Given instead of a range: the parameter is not searched."""
 
 OTHERS = "others"
-"""In the place of a parameter: all that the space does not name."""
+"""Given instead of a parameter: all parameters that the space does not name."""
 
 FINALISTS = 2
-"""So many of the configurations that a search has trained to the end are compared with the pinned one."""
+"""Number of fully trained configurations of a search that are compared with the pinned one."""
 
 TRAINING = {
     "lr": Hyperparameter("learning rate", low=0.0, search=(1e-3, 3e-1), log=True),
@@ -34,7 +34,7 @@ TRAINING = {
     "epochs": Hyperparameter("local epochs", low=1),
     "batch_size": Hyperparameter("images per minibatch", low=1, log=True),
 }
-"""The training options that can be searched in every method; without a range of the table only ``lr`` is."""
+"""Training options that can be searched for every method; only ``lr`` is by default."""
 
 Range = list[float] | list[str] | Literal["pinned"]
 
@@ -75,7 +75,7 @@ class Search(Strict):
         return self
 
     def full_runs(self, seeds: int) -> float:
-        """At most so many simulations' worth of training in a cell of a table with so many seeds."""
+        """Upper bound of the training in a cell of a table with ``seeds`` seeds, in whole simulations."""
         if self.budget is not None:
             return self.budget * seeds
         assert self.trials is not None
@@ -83,7 +83,7 @@ class Search(Strict):
 
 
 def searched(config: Config, search: Search) -> dict[str, Hyperparameter]:
-    """What is searched around a pinned configuration, by name, with the range in ``Hyperparameter.search``.
+    """The parameters searched around a pinned configuration, by name, with ``Hyperparameter.search`` set.
 
     Ranges are widened to hold the pinned value. A hyperparameter with a condition is left out unless some
     trial can meet it.

@@ -1,4 +1,4 @@
-"""What `tables/*.yaml` may say."""
+"""The content of `tables/*.yaml`."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Table(Strict):
         return [row for row in self.methods if row.search or self.search]
 
     def full_runs(self, search: Search | None) -> float:
-        """At most so many simulations' worth of training in a cell: a search may choose what has run."""
+        """Upper bound of a cell's training, in whole simulations; a search may choose what has been run."""
         seeds = len(self.seeds)
         return seeds + (search.full_runs(seeds) + seeds if search else 0)
 
@@ -160,7 +160,7 @@ class Table(Strict):
 
 
 def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
-    """What ``names`` names of ``known``, in its order; all of it for no names."""
+    """The entries of ``known`` that ``names`` selects, in its order; all if ``names`` is empty."""
     for name in names:
         if name not in known:
             raise unknown_name(f"subset.{key}", str(name), map(str, known))
@@ -171,7 +171,7 @@ def load_table(name: str) -> Table:
     """The table of `tables/<name>.yaml`.
 
     Raises:
-        InvalidInput: there is no such table, or its file says what it may not; the message is one line.
+        InvalidInput: there is no such table, or its file is not valid; the message is one line.
     """
     if name not in table_names():
         raise unknown_name("table", name, table_names())

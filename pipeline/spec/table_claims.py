@@ -1,8 +1,8 @@
-"""What a paper says about a table of its own, tested on its numbers and on ours. The kinds:
+"""A paper's claims about its own table, tested on its numbers and on ours. The kinds:
 
 * ``best``, ``worst``: a row is the highest (lowest) of its column;
 * ``margin``: how far a row is above the best of the others;
-* ``close``: rows are within so many points of the best of their column;
+* ``close``: rows are within a number of points of the best of their column;
 * ``trend``: a row's accuracy, or its margin, is higher in one column than in another.
 """
 
@@ -19,7 +19,7 @@ from pfl.errors import InvalidInput, unknown_name
 from pipeline.spec.claims import Claim, Finding
 
 Values = Mapping[tuple[str, str], float]
-"""A number for each (setting, row) that there is one for."""
+"""The number of each (setting, row) that has one."""
 
 
 class _TableClaim(Claim):
@@ -66,7 +66,7 @@ class _TableClaim(Claim):
 
 @dataclass(frozen=True)
 class _Gap:
-    """A row's number less that of the best other, in one column; complete: no other is without a number."""
+    """A row's number minus the best other one in a column; ``complete`` if all others have a number."""
 
     setting: str
     other: str
@@ -79,7 +79,7 @@ class _Gap:
 
 
 class Rank(_TableClaim):
-    """A row is the best, or the worst, of every column; level with another counts as both."""
+    """A row is the best, or the worst, of every column; a tie counts as both."""
 
     kind: Literal["best", "worst"]
     """Highest, or lowest."""
@@ -109,7 +109,7 @@ class Rank(_TableClaim):
 
 
 class Margin(_TableClaim):
-    """A row is so many points above the best of the others."""
+    """A row is a number of points above the best of the others."""
 
     kind: Literal["margin"]
     """Selects this kind."""
@@ -154,7 +154,7 @@ class Margin(_TableClaim):
 
 
 class Closeness(_TableClaim):
-    """A row, and those that ``among`` names, are within so many points of the best of every column."""
+    """A row, and those in ``among``, are within a number of points of the best of every column."""
 
     kind: Literal["close"]
     """Selects this kind."""

@@ -1,4 +1,4 @@
-"""YAML files that are held to a model; what is wrong with one is a single line."""
+"""YAML files that are validated by a model; each error is a single line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pfl.errors import InvalidInput, unknown_name
 
 
 class Strict(BaseModel):
-    """A mapping that accepts its own keys and types and no others."""
+    """A mapping that accepts only its own keys and types."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -41,7 +41,7 @@ def load(file: str | Path, model: type[M]) -> M:
     """The content of a YAML file that a model describes.
 
     Raises:
-        InvalidInput: there is no such file, or it says what it may not; the message is one line.
+        InvalidInput: there is no such file, or it is not valid; the message is one line.
     """
     values = parse(file)
     try:
@@ -54,7 +54,7 @@ def parse(file: str | Path) -> Any:
     """The content of a YAML file.
 
     Raises:
-        InvalidInput: there is no such file, or it is no YAML.
+        InvalidInput: there is no such file, or it is not YAML.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
@@ -64,7 +64,7 @@ def parse(file: str | Path) -> Any:
         raise InvalidInput(str(path), "no such file", "a project (`pfl init` makes one)")
     try:
         text = path.read_text(encoding="utf-8")
-        # In C, four times as fast; but it refuses [dirichlet:0.1], which is YAML, and says less of a mistake.
+        # The C parser is four times as fast, but rejects valid [dirichlet:0.1] and explains errors less.
         with suppress(YAMLError):
             return YAML(typ="safe").load(text)
         return YAML(typ="safe", pure=True).load(text)
@@ -101,7 +101,7 @@ def _first(path: Path, error: ValidationError) -> InvalidInput:
     elif isinstance(value, list | dict):
         value = reprlib.repr(value)
     elif kind.endswith("_type"):
-        value = repr(value)  # "0" is no 0
+        value = repr(value)  # so that "0" differs from 0
     return InvalidInput(where, value, accepted)
 
 

@@ -1,1 +1,1 @@
-"""What is known: the ledger, MLflow, and the files of a run."""
+"""Stored results: the ledger, MLflow, and the files of a run."""

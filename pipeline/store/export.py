@@ -1,4 +1,4 @@
-"""The configurations that a table's search selected, as the pins of a table of their own."""
+"""The configurations that a table's search selected, as a new table that pins them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.text import signed
 
 
 def export(results: Results) -> str:
-    """A table in YAML without a search: every cell pins what its search selected, with that as its source.
+    """A table in YAML without a search: every cell pins what its search selected and names it as the source.
 
     Cells whose search has not ended keep what they pin.
 

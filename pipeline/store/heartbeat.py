@@ -1,4 +1,4 @@
-"""How far trials under way are: each leaves its round beside its checkpoint, for the sweep to show."""
+"""Progress of running trials: each writes its round beside its checkpoint, so that the sweep can show it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pipeline.store.workspace import checkpoint_folder
 if TYPE_CHECKING:
     from pfl.engine.simulation import OnRound
 
-SECONDS_BETWEEN = 1.0  # that a worker lets pass before it tells of another round
+SECONDS_BETWEEN = 1.0  # minimum time between two reports of a worker
 
 
 def heartbeat_writer(trials: Sequence[Trial]) -> OnRound:
-    """For the simulation of the trials of one stack: leaves their round, about every second."""
+    """A callback for the simulation of one stack; it writes the current round about every second."""
     file = _file(trials)
     told = float("-inf")
 
@@ -35,7 +35,7 @@ def heartbeat_writer(trials: Sequence[Trial]) -> OnRound:
 
 
 def reached(trials: Sequence[Trial]) -> int:
-    """The round of the trials of one stack; 0: none has ended yet."""
+    """The last finished round of one stack's trials; 0 means that none has finished yet."""
     try:
         return int(_file(trials).read_text(encoding="ascii"))
     except (OSError, ValueError):  # not there yet, or just being written

@@ -1,4 +1,4 @@
-"""JSON files that an earlier command wrote: whole, or as if they were not there."""
+"""JSON files that an earlier command wrote; a damaged file counts as missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.spec.files import manifest_file, partition_file
 
 
 def stored(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None where there is no file, or another thing in it."""
+    """The JSON object in a file; None if there is no file or no JSON object in it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -44,7 +44,7 @@ def save_division(division: Division, table: str, name: str) -> None:
 
 
 def load_division(table: str, name: str, spec: str, seeds: Iterable[int]) -> Division:
-    """What `save_division` wrote, of all ``seeds`` where the specification says that each has its own.
+    """What `save_division` wrote, for all ``seeds`` if the specification gives each its own partition.
 
     Raises:
         InvalidInput: a file is missing or damaged.

@@ -1,7 +1,7 @@
-"""The ledger: finished simulations, a JSON line each, found again by their key.
+"""The ledger: finished simulations, one JSON line each, looked up by their key.
 
-A row is appended to `.sweeps/ledger/<table>.jsonl`, which git does not know and no checkout shortens, and
-from there copied to `results/ledger/<table>.jsonl`. Look-ups use all files of both folders, so that a cell
+A row is appended to `.sweeps/ledger/<table>.jsonl`, which git does not track and no checkout shortens. From
+there it is copied to `results/ledger/<table>.jsonl`. Look-ups use all files of both folders, so that a cell
 that two tables share is run once.
 """
 
@@ -26,10 +26,10 @@ class Ledger:
     """The records of all tables, which are the rows of its files.
 
     Args:
-        sources: the code that rows which are appended are of.
+        sources: the code that produces the rows to be appended.
 
     Attributes:
-        damaged: where a line is no row, for instance because the power failed while it was written.
+        damaged: places of lines that are not rows, for instance because the power failed during writing.
     """
 
     def __init__(self, sources: Sources):
@@ -46,20 +46,20 @@ class Ledger:
         return _first(self._successes, key, moments)
 
     def has(self, record: Record) -> bool:
-        """Whether ``record``, which is a success, would add nothing."""
+        """Whether the ledger already has everything in ``record``, which is a success."""
         return self.get(record.key, record.metrics.always) is not None
 
     @property
     def successes(self) -> list[Record]:
-        """All that hold numbers, of whichever code."""
+        """All records with numbers, from any version of the code."""
         return [record for same in self._successes.values() for record in same]
 
     def find(self, key: str) -> Record | None:
-        """Whatever there is: the result, or else the last failure."""
+        """The result with this key, or else the last failure; None if there is neither."""
         return self.get(key) or self._failed.get(key)
 
     def append(self, record: Record) -> Record:
-        """Add a record as one of the ledger's sources, on disk before this returns, and give that back."""
+        """Write a record, marked with the ledger's sources, to disk; return the record as written."""
         record = replace(record, sources=self._sources)
         append_lines(LOCAL / f"{record.table}.jsonl", [record.to_json()], wait=True)
         self._take(record)
@@ -75,7 +75,7 @@ class Ledger:
 def publish(table: str) -> None:
     """Copy a table's results to the file that git keeps, except those of an edited tree.
 
-    The first of them replaces the rows of the older form, which no key finds any more.
+    The first new result replaces the rows of the older format, which no key matches any more.
     """
     published = PUBLISHED / f"{table}.jsonl"
     known = [record for record in _read(published) if not record.failed]
@@ -97,7 +97,7 @@ def import_rows(file: Path, sources_of: Callable[[str], Sources] = current_sourc
     """Add rows that another machine computed; the number of rows that were new.
 
     Args:
-        sources_of: those here, for a table.
+        sources_of: gives the sources on this machine for a table.
 
     Raises:
         InvalidInput: a line is no row, or its key does not follow from its content; then none is added.
@@ -118,7 +118,7 @@ def import_rows(file: Path, sources_of: Callable[[str], Sources] = current_sourc
 
 
 def _of_a_copy(record: Record, here: Sources) -> Record:
-    """``record``, as one of the sources here if it is of a copy of them that git does not know."""
+    """``record``, marked with the sources here if it comes from an untracked copy of them."""
     copy = record.sources.dirty and record.sources.sources == here.sources
     return replace(record, sources=here) if copy else record
 
@@ -146,7 +146,7 @@ def _counts(record: Record) -> bool:
 
 
 def _identity(record: Record) -> tuple[object, ...]:
-    """What two results differ in: a key may have a result and one with further moments."""
+    """What distinguishes two results: a key may have one result and another with further moments."""
     return record.key, record.metrics.always
 
 

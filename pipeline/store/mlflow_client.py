@@ -1,4 +1,4 @@
-"""What the pipeline asks of MLflow's client: to be quiet, whole stores, and few requests."""
+"""Wrappers of MLflow's client: less output, stores that are created completely, and few requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def create(database: Path) -> None:
 
     for left in database.parent.glob(f"{database.name}.partial*"):
         left.unlink()
-    # A new name for every try: MLflow caches what it knows of a store by its address.
+    # A new name for every attempt, because MLflow caches a store's properties by its address.
     partial = database.with_name(f"{database.name}.partial-{secrets.token_hex(4)}")
     MlflowClient(f"sqlite:///{partial}").search_experiments()
     partial.replace(database)

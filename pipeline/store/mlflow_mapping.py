@@ -17,7 +17,7 @@ from pipeline.store.results import CellResult
 from pipeline.store.scores import curves, score
 
 CELL, REPORT = "cell", "report"
-"""The phases of the runs that are no trial's."""
+"""The phases of runs that do not belong to a trial."""
 
 Measure = tuple[str, float | None, int]
 """Name, value, round; the round is 0 where there is none."""
@@ -26,7 +26,7 @@ Measure = tuple[str, float | None, int]
 def tags(table: str, cell: str, record: Record) -> dict[str, str]:
     """The tags that a cell's run and its trials' share, so that one filter finds both."""
     setting, _, label = cell.partition("/")
-    # A trial that failed does not say.
+    # A failed trial has no hardware.
     hardware = vars(record.outcome.hardware) if isinstance(record.outcome, Success) else {}
     return {
         "table": table,
@@ -91,7 +91,7 @@ def parameters(record: Record) -> dict[str, str]:
 def measures(record: Record) -> list[Measure]:
     """The numbers of a record; few names, since MLflow's pages slow down with every further one.
 
-    The accuracies are the headline's where every evaluation has it, and else those that the table reads.
+    The accuracies are those of the headline if every evaluation has it, else those that the table reports.
     """
     if record.failed:
         return []

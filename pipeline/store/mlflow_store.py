@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 KIND = "custom_model_development"
-"""Of an experiment whose pages show runs and charts; MLflow asks about every other kind."""
+"""Experiment kind whose pages show runs and charts; for other kinds MLflow asks the user."""
 
 UI = "http://127.0.0.1:5000"
-"""Where `mlflow ui` answers unless it is told otherwise."""
+"""Default address of `mlflow ui`."""
 
 
 class MLflowStore:
@@ -85,7 +85,7 @@ class MLflowStore:
                 "mlflow.parentRunId": parent,
             },
         ).info.run_id
-        status = "KILLED"  # until everything is in
+        status = "KILLED"  # until everything is written
         try:
             mlflow_client.log(client, run, mapping.measures(record), finished, mapping.parameters(record))
             mlflow_client.log_dataset(client, run, record)

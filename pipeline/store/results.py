@@ -39,8 +39,8 @@ class SearchResult:
 
     Attributes:
         params: those that are searched.
-        value: what the search maximises; None where the trial failed, and why in ``error``.
-        samples: that it has trained on since its first round; None where it failed.
+        value: what the search maximises; None if the trial failed; ``error`` then says why.
+        samples: number of samples trained on since its first round; None if it failed.
     """
 
     trial: int
@@ -80,8 +80,8 @@ class CellResult:
     """One cell of the table.
 
     Attributes:
-        selection: what the search decided, and why; None before its end and without one.
-        errors: what failed, and why, a line each.
+        selection: what the search decided, and why; None before its end or without a search.
+        errors: one line for each failure, with the cause.
     """
 
     cell: str
@@ -107,7 +107,7 @@ class Results:
 
     Attributes:
         config: the whole table.
-        subset: the part of it that ``cells`` are.
+        subset: the part of it that ``cells`` covers.
         manifest: what the download stage found.
         wall_seconds: of the sweep.
     """
@@ -150,7 +150,7 @@ class Results:
         """Results that `to_json` wrote.
 
         Raises:
-            ValueError: they are of another form.
+            ValueError: they have another format.
         """
         try:
             return cls(
@@ -190,7 +190,7 @@ def load_results(table: str, root: Path) -> Results:
 def results(table: str) -> Runs:
     """A table's simulations out of ``results/``, one for each cell and seed, as frames and plots.
 
-    Of a cell that was searched, those of the selected configuration.
+    For a searched cell, the simulations of the selected configuration.
 
     Raises:
         InvalidInput: the table has no results here.

@@ -36,10 +36,10 @@ def score(records: Sequence[Record], evaluation: Evaluation) -> Score | None:
 
 
 def reported(record: Record, evaluation: Evaluation) -> float:
-    """What ``evaluation`` asks for of one simulation.
+    """The number of one simulation that ``evaluation`` asks for.
 
     Raises:
-        InvalidInput: a moment, a group or clients of which the simulation has no number.
+        InvalidInput: the simulation has no number for the moment, the group or the clients.
     """
     metrics = record.metrics
     if evaluation.metric == "seconds_per_sample":

@@ -1,7 +1,7 @@
 """A sweep in MLflow, to browse while it runs and afterwards.
 
-Only the driver of a sweep writes there. Nothing is read back: results live in the ledger, so a store that is
-locked or gone costs a warning, and is filled in afterwards.
+Only the driver of a sweep writes there. Nothing is read back, because results are in the ledger. If the store
+is locked or missing, the sweep logs a warning, and missing entries are written later.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pipeline.store.results import CellResult, load_results
 
 log = logging.getLogger(__name__)
 
-SECONDS_BETWEEN_TRIES = 30.0  # to write to a store that has failed
-SECONDS_TO_STOP = 3.0  # that an interrupted sweep grants MLflow
+SECONDS_BETWEEN_TRIES = 30.0  # for a store that has failed
+SECONDS_TO_STOP = 3.0  # time that an interrupted sweep gives MLflow to finish
 
 
 class Tracker:
     """Writes one table's sweep to MLflow in a thread of its own, so that no worker waits for the database.
 
-    A store that fails is tried again from time to time and costs two log lines; the sweep continues.
+    If the store fails, the sweep continues and tries it again from time to time; two lines are logged.
 
     Args:
         root: the project's root folder.
@@ -108,7 +108,7 @@ class Tracker:
 
 
 def attach_report(root: Path, table: str, folder: Path) -> str:
-    """Attach a table's report to its runs in MLflow; the line that says where these are, or what failed."""
+    """Attach a table's report to its runs in MLflow; the returned line says where they are or what failed."""
     store = MLflowStore(root, table)
     try:
         return f"runs: mlflow ui, then {store.report(folder)}"
@@ -121,7 +121,7 @@ def rebuild(root: Path, table: str, find: Callable[[str], Record | None], succes
 
     Args:
         find: the ledger's record with a key, failures included.
-        successes: all of the ledger; those of the table's earlier sweeps are entered, too.
+        successes: all of the ledger's; results of the table's earlier sweeps are written, too.
 
     Raises:
         InvalidInput: the table has no results yet, or none that can be read, or the store cannot be written.
@@ -149,7 +149,7 @@ def rebuild(root: Path, table: str, find: Callable[[str], Record | None], succes
 def _records_of(
     result: CellResult, find: Callable[[str], Record | None]
 ) -> Iterator[tuple[Record, int | None]]:
-    """The records behind a cell, each with the number of the search trial that its configuration is of."""
+    """The records behind a cell, each with the search trial that its configuration comes from."""
     for searched in result.search:
         if record := find(searched.key):
             yield record, searched.trial

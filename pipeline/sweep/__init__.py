@@ -1,1 +1,1 @@
-"""What runs: the stages that compute."""
+"""The stages that compute."""

@@ -1,4 +1,4 @@
-"""What a search may train: the rounds at which trials are compared, and an account of what has been spent."""
+"""The budget of a search: the rounds at which trials are compared, and the training spent so far."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pfl.errors import InvalidInput
 from pipeline.spec.search import FINALISTS, Search
 
 REDUCTION = 3
-"""One of so many trials goes on from a rung to the next."""
+"""One in this many trials is promoted from a rung to the next."""
 
 RUNGS = 3
-"""At most; the first is after a ninth of the rounds."""
+"""Largest number of rungs; the first is after a ninth of the rounds."""
 
 PINNED = 0
-"""The number of the pinned configuration, which always goes on: the finalists are compared with it."""
+"""The trial number of the pinned configuration, always promoted since finalists are compared with it."""
 
 
 class Step(NamedTuple):
@@ -33,8 +33,8 @@ class Outcome(NamedTuple):
     """The end of a step.
 
     Attributes:
-        value: accuracy in percent; None where the trial failed.
-        samples: that the trial has trained on since its first round; None where it failed.
+        value: accuracy in percent; None if the trial failed.
+        samples: number of samples trained on since the trial's first round; None if it failed.
     """
 
     value: float | None
@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
 
 Steps = list[Step]
 Outcomes = Sequence[Outcome]
-"""Of the steps, in their order."""
+"""The outcomes of steps, in the same order."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Plan:
     """The limits of one search.
 
     Attributes:
-        rungs: the rounds after which trials are compared; the last one is the last of all.
-        seeds: trials run with the first; finalists with all.
-        budget: in rounds of the pinned configuration, the comparison of the finalists included.
-        trials: most configurations, the pinned one included.
+        rungs: the rounds after which trials are compared; the last rung is the last round.
+        seeds: trials run with the first seed, finalists with all seeds.
+        budget: in rounds of the pinned configuration, including the comparison of the finalists.
+        trials: largest number of configurations, including the pinned one.
     """
 
     rungs: tuple[int, ...]
@@ -112,26 +112,26 @@ class Account:
         return own[1] / own[0] * pinned[0] / pinned[1]
 
     def comparison(self, finalists: Sequence[int]) -> float:
-        """What it takes to run the pinned configuration and ``finalists`` with the other seeds."""
+        """The cost of running the pinned configuration and ``finalists`` with the other seeds."""
         each = self.plan.rounds * (len(self.plan.seeds) - 1)
         return each * sum(map(self.rate, (PINNED, *finalists)))
 
     @property
     def highest_rate(self) -> float:
-        """Of the trials so far; 1 before the first."""
+        """The highest rate of the trials so far; 1 before the first."""
         return max((self.rate(trial) for trial, _ in self._reached), default=1.0)
 
     @property
     def left(self) -> float:
-        """The budget less what has been trained."""
+        """The budget minus what has been trained."""
         spent = sum(until * self.rate(trial) for (trial, _), (until, _) in self._reached.items())
         return self.plan.budget - spent
 
     def free(self, finalists: Sequence[int]) -> float:
-        """What is left less what the pinned configuration still takes, and the comparison.
+        """What is left after the remaining training of the pinned configuration and the comparison.
 
         Args:
-            finalists: so far; those to come count as the pinned configuration does.
+            finalists: those known so far; later ones are counted at the cost of the pinned configuration.
         """
         pinned = self.plan.rounds - self._reached.get((PINNED, self.plan.seeds[0]), (0, None))[0]
         compared = [*finalists, *[PINNED] * (FINALISTS - len(finalists))]

@@ -1,6 +1,6 @@
 """How long this machine takes for a method with a network: measured once, kept in the user's cache.
 
-A few rounds of made-up images are enough; what they took is scaled to a table's schedule and sizes.
+A few rounds on synthetic images are enough; their time is scaled to a table's schedule and sizes.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from pipeline.spec.cells import Cell
 
 CLIENTS = 2
-"""In a measurement on a CPU, which trains them one after another; a GPU gets all participants at once."""
+"""Participants in a measurement on a CPU, which trains one after another; a GPU gets all at once."""
 
 TEST_SAMPLES = 64
-"""Of each client."""
+"""Test samples of each client in a measurement."""
 
 LARGEST_BATCH = 1024
-"""A full batch is asked for by any large number."""
+"""Larger batches are measured with this size, because a very large number requests a full batch."""
 
 Images = tuple["Shape", int]
 """Shape and number of classes of a data set."""
@@ -50,10 +50,10 @@ class Speed:
     """Seconds that a method with a network takes on one core, or on one GPU.
 
     Attributes:
-        sample: of local training in a round, a training sample of a participant, all epochs together.
-        client: of local training in a round, a participant of a method that takes a number of steps.
-        server: of the server, a round.
-        test: of an evaluation, a test sample, all moments together.
+        sample: local training per round and training sample of a participant, all epochs together.
+        client: local training per round and participant, for a method that takes a number of steps.
+        server: the server's work per round.
+        test: evaluation per test sample, all moments together.
     """
 
     sample: float
@@ -62,7 +62,7 @@ class Speed:
     test: float
 
     def seconds(self, config: Config, sizes: Sizes) -> float:
-        """Of a whole simulation."""
+        """Seconds of a whole simulation."""
         mean = sizes.train / sizes.clients
         a_round = config.participants(sizes.clients) * (self.client + self.sample * mean) + self.server
         evaluations = math.ceil(config.rounds / config.eval_every)
@@ -71,7 +71,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a divided data set: clients, and the training and test samples of all of them together."""
+    """Sizes of a divided data set: clients, and the training and test samples of all clients together."""
 
     clients: int
     train: int
@@ -80,29 +80,29 @@ class Sizes:
 
 @dataclass(frozen=True)
 class _Machine:
-    """What has been measured on one machine: by `_speed_key` and by `_sizes_key`."""
+    """Measurements of one machine: speeds by `_speed_key` and sizes by `_sizes_key`."""
 
     speeds: dict[str, Speed] = field(default_factory=dict)
     sizes: dict[str, Sizes | None] = field(default_factory=dict)
 
 
 _MACHINES = TypeAdapter(dict[str, _Machine])
-"""By the name of the machine."""
+"""Measurements by the name of the machine."""
 
 
 class Calibration:
     """What has been measured on this machine, in ``calibration.json`` in the cache folder.
 
     Args:
-        datasets: shape and number of classes of the user's own data sets, as in a manifest. Of others of the
-            user's own nothing is known.
+        datasets: shape and number of classes of the user's own data sets, as in a manifest. The user's data
+            sets that are missing here count as unknown.
     """
 
     def __init__(self, datasets: Mapping[str, Any] | None = None) -> None:
         self._datasets = datasets or {}
         try:
             self._all = _MACHINES.validate_json(_file().read_bytes())
-        except (OSError, ValueError):  # not there, or damaged, which counts as not there
+        except (OSError, ValueError):  # missing, or damaged, which counts as missing
             self._all = {}
         here = self._all.setdefault(platform.node(), _Machine())
         self._speeds, self._sizes = here.speeds, here.sizes
@@ -112,20 +112,20 @@ class Calibration:
         return any(key.startswith(json.dumps([device])[:-1]) for key in self._speeds)
 
     def speed(self, cell: Cell, device: str) -> Speed | None:
-        """Of a cell's simulation on a "cpu" or on "cuda"; None where that has not been measured."""
+        """The speed of a cell's simulation on a "cpu" or on "cuda"; None if it has not been measured."""
         if not self.has(device):
             return None
         images = self.images(cell.dataset)
         return self._speeds.get(_speed_key(cell.config, images, device)) if images else None
 
     def sizes(self, cell: Cell) -> Sizes | None:
-        """Of a cell's partition; None where they are not known."""
+        """The sizes of a cell's partition; None if they are not known."""
         return self._sizes.get(_sizes_key(cell))
 
     def measure(self, cells: Sequence[Cell], devices: Iterable[str], tell: Callable[[str], None]) -> None:
-        """Measure what is not known yet of ``cells`` and keep it; ``tell`` is called with each step.
+        """Measure what is not known yet about ``cells`` and store it; ``tell`` is called with each step.
 
-        What fails stays unknown: a sweep records why.
+        A failed measurement leaves the value unknown; the sweep itself will record the cause.
 
         Args:
             devices: "cpu", "cuda" or both; one that a trial's precision does not suit is left out.
@@ -150,14 +150,14 @@ class Calibration:
                 if key not in self._speeds and computes_in(cell.config.precision, resolve_device(place)):
                     tell(f"{cell.config.method} with {cell.config.model} on {place}")
                     network = (cell.config.model, cell.dataset, cell.config.batch_size, place)
-                    with suppress(Exception):  # of somebody else's method, say
+                    with suppress(Exception):  # for example in a third-party method
                         self._speeds[key] = _run(cell, images, place, network not in warm)
                     warm.add(network)
         if (len(self._speeds), len(self._sizes)) != before:
             self._save()
 
     def images(self, dataset: str) -> Images | None:
-        """Shape and classes; None for data of the user's own of which no manifest says them."""
+        """Shape and number of classes; None for the user's own data without a manifest."""
         if dataset in DATASETS:
             definition = DATASETS[dataset]
             return definition.shape, definition.classes
@@ -177,13 +177,13 @@ def _file() -> Path:
 
 
 def _definition(cell: Cell) -> Definition | None:
-    """What is known of a cell's data; None for the user's own."""
+    """The definition of a cell's data set; None for the user's own."""
     name = cell.dataset
     return DATASETS[name] if name in DATASETS else None  # noqa: SIM401 - a registry has no `get`
 
 
 def _speed_key(config: Config, images: Images, device: str) -> str:
-    """What costs time: of the hyperparameters those that are no real numbers, as steps and variants are."""
+    """What the time depends on; of the hyperparameters, only non-real ones such as steps and variants."""
     counts = {name: value for name, value in config.hyperparameters.items() if not isinstance(value, float)}
     schedule = (config.batch_size, config.epochs, config.dtype, config.precision)
     return json.dumps([device, config.method, counts, config.model, *images, *schedule], sort_keys=True)
@@ -196,9 +196,9 @@ def _sizes_key(cell: Cell) -> str:
 def synthetic_simulation(
     config: Config, shape: tuple[int, int, int], classes: int, clients: int = CLIENTS, place: str = "cpu"
 ) -> Simulation:
-    """A simulation on made-up images, before its first round; all clients take part, with a batch each.
+    """A simulation on synthetic images, before its first round; all clients take part, with one batch each.
 
-    Of a batch that is larger, each has `LARGEST_BATCH` samples.
+    If the batch size is larger than `LARGEST_BATCH`, each client has `LARGEST_BATCH` samples.
     """
     import numpy as np
     import torch
@@ -221,7 +221,7 @@ def synthetic_simulation(
 
 
 def _made_up(shape: tuple[int, int, int], classes: int, samples: int, images: bool) -> Dataset:
-    """Data of a shape, all classes equally frequent."""
+    """Synthetic data of the given shape, with all classes equally frequent."""
     import numpy as np
 
     from pfl.data.dataset import Dataset
@@ -242,7 +242,7 @@ def _made_up(shape: tuple[int, int, int], classes: int, samples: int, images: bo
 
 
 def _divide(cell: Cell, definition: Definition) -> Sizes | None:
-    """The sizes of a cell's partition, of stand-in labels; None where it takes more than labels."""
+    """The sizes of a cell's partition of synthetic labels; None if the partition needs more than labels."""
     from pfl.data.partition import make_partition
 
     if definition.samples is None:
@@ -284,8 +284,8 @@ def _run(cell: Cell, images: Images, place: str, cold: bool) -> Speed:
 
 
 def _took(work: Callable[[], Any], device: torch.device) -> tuple[float, float]:
-    """Seconds of wall time, and those that count: of the one thread at work, whatever else the machine and
-    other threads of the process do."""
+    """Seconds of wall time, and seconds of the one working thread alone, whatever else the machine and other
+    threads of the process do."""
     import torch
 
     wall, core = time.perf_counter(), time.thread_time()

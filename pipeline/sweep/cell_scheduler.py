@@ -1,4 +1,4 @@
-"""One cell of a table under way: which configurations it still tries, and what has come of them."""
+"""The state of one cell during a sweep: the configurations that it still tries, and their outcomes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Candidate:
     Attributes:
         number: of the search trial that the configuration comes from, 0 being the pinned one; None without
             a search.
-        after: the round that it goes on from.
+        after: the round from which it continues.
     """
 
     trial: Trial
@@ -42,12 +42,12 @@ class Candidate:
 
     @property
     def share(self) -> float:
-        """Of the training of a whole simulation, with one seed."""
+        """Share of the training of a whole simulation, with one seed."""
         rounds = int(self.trial.config["rounds"])
         return ((self.trial.until or rounds) - self.after) / rounds
 
     def open(self, settled: Set[str], together: bool) -> Trial | None:
-        """The trial of the seeds that are not settled, or of the first of them; None where all are."""
+        """The trial of the pending seeds, or of the first of them; None if none is pending."""
         seeds = [seed for seed, key in zip(self.trial.seeds, self.keys, strict=True) if key not in settled]
         return (
             dataclasses.replace(self.trial, seeds=tuple(seeds if together else seeds[:1])) if seeds else None
@@ -64,12 +64,12 @@ class CellScheduler:
         partition: of all seeds, or of the first.
         study: Optuna's, of the search; None without one.
         searched: the steps of the search so far.
-        selection: what the search decided; None before its end and without one.
-        selected: the configuration that it chose, which may be `pinned` itself; likewise.
+        selection: what the search decided; None before its end or without a search.
+        selected: the configuration that it chose, which may be `pinned` itself; None in the same cases.
         stopped: the trials that the search ended at the last rung.
         seen: the keys of the records that the cell has received.
-        moment: the one that the cell reads.
-        curves: the moments that the cell reads of every evaluation, and not only of the last.
+        moment: the moment that the cell reports.
+        curves: the moments that the cell needs at every evaluation, and not only at the last.
         values: validation accuracies in percent of the first steps of the search; None where one failed.
     """
 
@@ -124,19 +124,19 @@ class CellScheduler:
 
     @property
     def keys(self) -> set[str]:
-        """Of the simulations of this cell so far; other cells may share them."""
+        """The keys of this cell's simulations so far; other cells may share them."""
         return {key for candidate in self.candidates for key in candidate.keys}
 
     @property
     def to_come(self) -> int:
-        """Simulations that the search will still ask for; fewer in the end if it chooses the pinned ones."""
+        """Simulations that the search may still ask for; fewer if it chooses the pinned configuration."""
         if self.study is None or self.selection:
             return 0
         return max(0, len(self._planned) - len(self.searched)) + len(self._table.seeds)
 
     @property
     def runs_to_come(self) -> float:
-        """Whole simulations' worth of training in them."""
+        """The training of the simulations to come, in whole simulations."""
         if not self.to_come:
             return 0.0
         ahead = self._planned[len(self.searched) :]
@@ -159,7 +159,7 @@ class CellScheduler:
         return record.failed or not record.metrics.lacks(self.curves)
 
     def advance(self, outcomes: Mapping[str, Record]) -> bool:
-        """Tell the search of a rung that has ended, and take its next steps; whether anything is new."""
+        """Pass a finished rung to the search and take its next steps; return whether anything is new."""
         if self.study is None or self.selection:
             return False
         rung = self.searched[len(self.values) :]
@@ -182,16 +182,16 @@ class CellScheduler:
         assert self.study and self.cell.search
         config = on_validation(self.study.config(step.trial), self.cell.search.validation)
         until = None if step.until == config.rounds else step.until
-        return self._attempt("search", config, (step.seed,), step.trial, until, step.after)
+        return self._new_candidate("search", config, (step.seed,), step.trial, until, step.after)
 
     def _selected(self, trial: int) -> Candidate:
         assert self.study
         if trial == PINNED:
             return self.pinned
-        return self._attempt("final", self.study.config(trial), self._table.seeds, trial)
+        return self._new_candidate("final", self.study.config(trial), self._table.seeds, trial)
 
     def result(self, outcomes: Mapping[str, Record]) -> CellResult:
-        """The cell as `results.json` has it."""
+        """The cell in the form of `results.json`."""
         pinned = self._configuration(self.pinned, outcomes)
         selected = self._configuration(self.selected, outcomes) if self.selected else None
         done = [
@@ -221,7 +221,7 @@ class CellScheduler:
             ),
         )
 
-    def _attempt(
+    def _new_candidate(
         self,
         phase: Literal["search", "final"],
         config: Config,

@@ -35,9 +35,9 @@ WRITTEN = ("data/manifests", "data/partitions", "reports/tables", "results")
 
 
 def check_tables(names: Sequence[str] | None = None) -> list[str]:
-    """Check all tables, by default those that `params.yaml` selects; a line for each and one per warning.
+    """Check the tables ``names``, by default those in `params.yaml`; a line for each and one per warning.
 
-    Of a table, the part that `params.yaml` selects.
+    Only the part of a table that `params.yaml` selects is checked.
 
     Raises:
         InvalidInput: the first thing that is wrong.
@@ -52,10 +52,10 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
 
 
 def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | None = None) -> list[str]:
-    """Check what a table or a figure runs, as far as that needs no data; the warnings.
+    """Check the runs of a table or a figure as far as possible without data; return the warnings.
 
     Args:
-        whole: what ``table`` is a part of.
+        whole: the table that ``table`` is a part of.
         simulates: False for a figure that shows partitions alone.
 
     Raises:
@@ -93,7 +93,7 @@ def _check(name: str, whole: Table, table: Table) -> list[str]:
 
 
 def _check_published(table: Table) -> None:
-    """What the cells are held against is unambiguous."""
+    """Check that each cell is compared with at most one printed cell."""
     if table.published:
         printed = published_cells(table.published.file)
         for column in table.columns.values():
@@ -107,7 +107,7 @@ def check_searched(name: str, table: Table, whole: Table) -> None:
     has, and their budgets.
 
     Raises:
-        InvalidInput: the first that is not accepted.
+        InvalidInput: the first range or budget that is not accepted.
     """
     file = table_file(name)
     if table.search:
@@ -125,7 +125,7 @@ def check_searched(name: str, table: Table, whole: Table) -> None:
 
 
 def _check_reported(cell: Cell, searched: bool) -> None:
-    """The clients that are reported are among the cell's; a search has something to maximise."""
+    """Check that the reported clients exist, and that a search has an accuracy to maximise."""
     evaluation = cell.evaluation
     if evaluation.clients and cell.clients and evaluation.clients[-1] >= cell.clients:
         raise InvalidInput("evaluation.clients", evaluation.clients, f"clients from 0 to {cell.clients - 1}")
@@ -148,16 +148,16 @@ def _setup(cell: Cell) -> tuple[str, ...]:
 
 
 def _check_setup(cell: Cell, data: Definition) -> None:
-    """The network takes the images, and the method has the moment and the group that are reported."""
+    """Check that the network takes the images, and that the method has the reported moment and group."""
     from pfl.engine.evaluation import moments
 
-    small = dataclasses.replace(cell.config, batch_size=1)  # which decides how many images are made up
+    small = dataclasses.replace(cell.config, batch_size=1)  # which determines the number of synthetic images
     try:
         with located(f"{cell.config.model} on {cell.dataset}"):
             run = synthetic_simulation(small, data.shape, data.classes).runs[0]
     except InvalidInput:
         raise
-    except Exception as error:  # of a network or a method that is somebody else's, or out of memory
+    except Exception as error:  # raised by a third-party network or method, or for lack of memory
         accepted = f"hyperparameters and a network that go together ({cause_of(error)})"
         raise InvalidInput("method", cell.config.method, accepted) from None
     known = ("headline", *moments(run.method, run.server))
@@ -184,10 +184,10 @@ def _check_gpu(table: Table) -> None:
 
 
 def check_precisions(precisions: Set[Precision], resources: Resources) -> None:
-    """Check that this machine computes in what trials ask for; in a cluster each worker checks its own.
+    """Check that this machine supports the trials' precisions; in a cluster each worker checks its own.
 
     Raises:
-        InvalidInput: it does not.
+        InvalidInput: a precision is not supported.
     """
     if precisions <= {"fp32"} or os.environ.get("RAY_ADDRESS"):
         return

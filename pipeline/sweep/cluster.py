@@ -22,31 +22,31 @@ from pipeline.sweep.cluster_checks import check_cluster, check_nodes
 from pipeline.sweep.scheduler import Scheduler
 
 GPU_SHARE = 0.25
-"""Of a trial whose table leaves it open: small networks leave most of a GPU idle."""
+"""Share of a GPU per trial if the table gives none; small networks leave most of a GPU idle."""
 
-OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least: what passes between driver and workers is text
+OBJECT_STORE_BYTES = 80 * 2**20  # Ray's minimum: driver and workers exchange only text
 
 STARTS = 4
 """Attempts to start Ray, which gives its own processes 30 s each time: too short on an overloaded machine."""
 
 SCRATCH_PREFIX = "pfl-sweep-"
-"""Of the folders for Ray's files in the system's temporary folder."""
+"""Prefix of the folders for Ray's files in the system's temporary folder."""
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    # Where memory runs out the kernel ends a process, and Tune starts it anew; what Ray's monitor ends, Tune
-    # takes for the end of the sweep.
+    # If memory runs out, the kernel ends a process and Tune restarts it. If Ray's monitor ends one, Tune ends
+    # the sweep.
     "RAY_memory_monitor_refresh_ms": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C raises at once; checkpoints and ledger have what is done
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C raises at once; finished work is in checkpoints and ledger
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # Tune's own record of the experiment is never read
 }
 
 
 Watch = Callable[[int, Sequence[Sequence[Trial]]], None]
-"""Told how many trials run side by side, and which are under way, those of one stack together."""
+"""Called with the number of parallel slots and the running trials, grouped by stack."""
 
 
 def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
@@ -57,8 +57,8 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
         watch: called several times per second, and once after the last trial.
 
     Raises:
-        InvalidInput: the cluster at RAY_ADDRESS is not fit for it or has ended trials, no node has what a
-            trial needs, or the sources were edited meanwhile.
+        InvalidInput: the cluster at RAY_ADDRESS is not usable or has ended trials, no node has the resources
+            that a trial needs, or the sources were edited meanwhile.
     """
     os.environ.update(ENVIRONMENT)
     with scratch_folder() as scratch, connected(scratch):
@@ -71,7 +71,7 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         gpus = gpus_of(resources, sum(node.get("GPU", 0) for node in nodes))
         slots = slots_of(resources.cpus, gpus, nodes)
-        # A worker that is done finds the next trial waiting.
+        # So that the next trial is ready when a worker finishes.
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(slots)
         scheduler.stacks = gpus > 0
         job = {
@@ -134,10 +134,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def connected(scratch: Path) -> Iterator[None]:
-    """Inside, Ray is there: this machine's own, with its files in ``scratch``, or the one at RAY_ADDRESS.
+    """Start Ray on this machine, with its files in ``scratch``, or join the cluster at RAY_ADDRESS.
 
     Raises:
-        InvalidInput: the cluster at RAY_ADDRESS is not fit for a sweep, or Ray does not start.
+        InvalidInput: the cluster at RAY_ADDRESS cannot run a sweep, or Ray does not start.
     """
     address = os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {}
@@ -166,8 +166,8 @@ def connected(scratch: Path) -> Iterator[None]:
             check_nodes(node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
         yield
     finally:
-        # Ray ends the process if another thread frees a reference of its meanwhile: no collection begins by
-        # itself, and one that is asked for finds nothing that was there before.
+        # Ray ends the process if another thread frees one of its references during shutdown. So automatic
+        # garbage collection is off, and an explicit one ignores all existing objects.
         gc.disable()
         gc.freeze()
         ray.shutdown()
@@ -197,7 +197,7 @@ def _initialise_ray(options: Mapping[str, Any]) -> None:
 
 @contextmanager
 def memory_not_monitored() -> Iterator[None]:
-    """Inside, what the memory monitor of a joined cluster ends is said in a line; Tune raises a traceback.
+    """Report trials ended by a joined cluster's memory monitor in one line, instead of Tune's traceback.
 
     Raises:
         InvalidInput: the monitor has ended trials.
@@ -217,7 +217,7 @@ def memory_not_monitored() -> Iterator[None]:
 
 
 def gpus_of(resources: Resources, there: float) -> float:
-    """The share of a GPU that a trial takes, where there are ``there`` GPUs."""
+    """The share of a GPU that a trial takes, given the number of GPUs ``there``."""
     if resources.gpus == "auto":
         return GPU_SHARE if there else 0
     return resources.gpus

@@ -1,4 +1,4 @@
-"""The cluster at RAY_ADDRESS: what must hold of it and of its nodes before a trial is sent there."""
+"""Checks of the cluster at RAY_ADDRESS and of its nodes, before a trial is sent there."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SECONDS_TO_ANSWER = 60
 
 
 def check_cluster(address: str) -> None:
-    """Whether a cluster is there that takes our token, and nobody without one. Ray itself would wait for
-    minutes for a cluster that is gone, and join one that anybody can use without a word.
+    """Check that a cluster answers, accepts our token, and refuses clients without a token. Ray itself would
+    wait minutes for a cluster that is gone, and silently join one that is open to everybody.
 
     Raises:
-        InvalidInput: it is not so.
+        InvalidInput: one of these does not hold.
     """
     host, colon, port = address.rpartition(":")
     if "/" in address or not (colon or address == "auto"):
@@ -53,7 +53,7 @@ def _ask(address: str, mode: str) -> subprocess.Popen[bytes]:
 
 
 def check_nodes(nodes: Iterable[Mapping[str, Any]]) -> None:
-    """Whether every node sees this folder under its path and runs these sources.
+    """Check that every node sees this folder under the same path and runs the same sources.
 
     Args:
         nodes: as `ray.nodes` has them.
@@ -91,7 +91,7 @@ def check_nodes(nodes: Iterable[Mapping[str, Any]]) -> None:
 
 
 def lacking(mark: Path, sources: str) -> str | None:
-    """What the node that this runs on lacks; None if nothing.
+    """What the current node lacks; None if nothing.
 
     Args:
         mark: a file in the scratch of the project.

@@ -1,4 +1,4 @@
-"""What a table or a sweep costs, told before it starts."""
+"""Estimates of the cost of a table or a sweep, before it starts."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ LARGE_HOURS = 2.0
 
 @dataclass(frozen=True)
 class Amount:
-    """A sum over the trials of a table; partial: some of them are not known, so that it is more than this."""
+    """A sum over a table's trials; if ``partial``, some are not known and the true sum is larger."""
 
     value: float
     partial: bool
 
     @classmethod
     def of(cls, trials: Sequence[float], parts: Sequence[float | None]) -> Amount:
-        """So many trials of every cell, each of a known or unknown cost."""
+        """From the number of trials of every cell and the known or unknown cost of each."""
         known = [number * part for number, part in zip(trials, parts, strict=True) if part is not None]
         return cls(sum(known), None in parts)
 
     @property
     def text(self) -> str:
-        """As in a list: "?" for nothing known, ">" where a part is not.
+        """The text in a list: "?" if nothing is known, ">" if a part is unknown.
 
         >>> Amount(5.63, partial=False).text, Amount(48000, partial=True).text, Amount(0, partial=True).text
         ('5.6', '> 48,000', '?')
@@ -94,7 +94,7 @@ class Extent:
 
 
 def sizes_of(cell: Cell, calibration: Calibration) -> Sizes | None:
-    """Of the cell's partition where that has been made, or as they were found out in a calibration."""
+    """Sizes of the cell's partition if that has been made, else those of a calibration."""
     path = partition_file(cell.table, cell.partition_name).with_suffix(".json")
     if path.exists():
         made = json.loads(path.read_text(encoding="utf-8"))
@@ -109,13 +109,13 @@ def _client_epochs(cell: Cell, sizes: Sizes | None) -> float | None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of what is left of a sweep.
+    """Estimate of the remaining part of a sweep.
 
     Attributes:
         trials: simulations that are not in the ledger.
         hours: of one core, or of one GPU.
         longest_hours: of the longest of them.
-        partial: it takes longer, as the speed of some is not known.
+        partial: the sweep takes longer than this, since the speed of some trials is not known.
         disk_bytes: of the ledger, of MLflow, of the checkpoints of trials that are under way, and of models
             that are kept.
         device: "cpu" or "cuda".
@@ -165,7 +165,7 @@ class Estimate:
         return cls(trials, total / 3600, longest / 3600, partial, disk, device)
 
     def text(self, table: str, slots: int) -> str:
-        """For the terminal, with how to run less where it is long."""
+        """Text for the terminal; for a long sweep it says how to run less."""
         hours = max(self.hours / slots, self.longest_hours)
         shown = duration(3600 * hours) if hours < 1 else f"{hours:.1f} hours"
         cluster = os.environ.get("RAY_ADDRESS")
@@ -191,7 +191,7 @@ def _scalars(model: str, shape: Shape, classes: int) -> int:
 
     from pfl.models import build
 
-    # For real: on the device "meta" torch loads its compiler, which takes longer than the largest network.
+    # Not on the device "meta", where torch loads its compiler, which takes longer than the largest network.
     with torch.random.fork_rng(devices=[]):
         network = build(model, shape, classes)
     return sum(tensor.numel() for tensor in network.state_dict().values())

@@ -1,8 +1,8 @@
-"""Successive halving in rounds: which configurations train up to which round, and which of them go on.
+"""Successive halving in rounds: how far each configuration trains, and which ones are promoted.
 
 These are the brackets of Hyperband (Li et al., 2018, https://arxiv.org/abs/1603.06560, Algorithm 1), run
-synchronously: a rung is decided when all of its trials have ended, so that neither the number of cores nor
-the duration of a trial nor an interruption changes what is tried.
+synchronously: a rung is decided when all of its trials have ended. So the number of cores, the duration of a
+trial or an interruption do not change what is tried.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from pipeline.sweep.budget import PINNED, REDUCTION, Account, Outcomes, Step, St
 
 
 class Proposals(Protocol):
-    """Where the configurations come from, and who is told of them."""
+    """The source of configurations, which also receives their results."""
 
     def ask(self, count: int) -> list[int]:
         """The numbers of new trials; trial 0 is the pinned configuration."""
 
     def warm_up(self, trial: int) -> int:
-        """The rounds of a trial whose accuracy says nothing."""
+        """The first rounds of a trial, whose accuracy is not informative."""
 
     def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
         """The accuracy of a trial after a round, and whether it stops there."""
 
 
 def cost(width: int, rungs: Sequence[int]) -> int:
-    """Rounds that a bracket of so many trials takes.
+    """Rounds that a bracket of ``width`` trials takes.
 
     >>> cost(9, (5, 10, 20))  # 9 up to round 5, 3 up to round 10, 1 up to round 20
     70
@@ -42,7 +42,7 @@ def cost(width: int, rungs: Sequence[int]) -> int:
 
 
 def promoted(width: int) -> int:
-    """How many of so many trials go on to the next rung."""
+    """How many of ``width`` trials are promoted to the next rung."""
     return max(1, width // REDUCTION)
 
 

@@ -42,7 +42,7 @@ class Running:
 
     @property
     def begun(self) -> float:
-        """Simulations' worth of rounds that are done."""
+        """The finished rounds, in whole simulations."""
         return self.part * self.simulations
 
 
@@ -56,8 +56,8 @@ class Progress:
         self._under_way: Sequence[Sequence[Trial]] = ()
         self._told = {id(cell) for cell in scheduler.cells if cell.finished}
         self._last_line = self._updated = time.monotonic()
-        self._busy = 0.0  # seconds, summed over the places
-        self._resumed = 0.0  # simulations' worth of rounds that checkpoints had
+        self._busy = 0.0  # seconds, summed over the slots
+        self._resumed = 0.0  # rounds already in checkpoints, in whole simulations
         self._live = None
         if sys.stdout.isatty():
             from rich.live import Live
@@ -76,7 +76,7 @@ class Progress:
             self._live.stop()
 
     def update(self, slots: int, under_way: Sequence[Sequence[Trial]]) -> None:
-        """Show where the scheduler stands; see `pipeline.sweep.cluster.Watch`."""
+        """Show the scheduler's progress; see `pipeline.sweep.cluster.Watch`."""
         now = time.monotonic()
         self._busy += (now - self._updated) * min(len(self._under_way), slots)
         for trials in under_way:
@@ -115,7 +115,7 @@ class Progress:
         return text
 
     def _running(self) -> list[Running]:
-        """What is running, the furthest first, without what Tune has queued."""
+        """The running stacks, the furthest first, without those that Tune has only queued."""
         running = [Running(trials, reached(trials)) for trials in self._under_way]
         return sorted(running, key=lambda one: one.part, reverse=True)[: self._slots]
 

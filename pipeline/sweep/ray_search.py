@@ -1,4 +1,4 @@
-"""What Ray Tune is given: a searcher that hands out a scheduler's trials, and a process that runs them."""
+"""The parts for Ray Tune: a searcher that hands out a scheduler's trials, and a worker that runs them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SchedulerSearcher(Searcher):
-    """Suggests the trials of a scheduler and takes note of their ends.
+    """Suggests the trials of a scheduler and passes their outcomes to it.
 
     Args:
         job: what a worker must know besides the trial.
@@ -38,7 +38,7 @@ class SchedulerSearcher(Searcher):
 
     def __init__(self, scheduler: Scheduler, job: dict[str, Any]):
         super().__init__()
-        self._agenda = scheduler
+        self._scheduler = scheduler
         self._job = job
         self.edited = False
         self._running: dict[str, list[Trial]] = {}
@@ -51,10 +51,10 @@ class SchedulerSearcher(Searcher):
     def suggest(self, trial_id: str) -> Any:
         if self.edited:
             return Searcher.FINISHED
-        trial = self._agenda.next()
+        trial = self._scheduler.next()
         if trial is None:
-            return Searcher.FINISHED if self._agenda.finished else None
-        trials = self._running[trial_id] = [trial, *self._agenda.batch_with(trial)]
+            return Searcher.FINISHED if self._scheduler.finished else None
+        trials = self._running[trial_id] = [trial, *self._scheduler.batch_with(trial)]
         return {"job": json.dumps({**self._job, "trials": [one.to_dict() for one in trials]})}
 
     def on_trial_complete(
@@ -65,20 +65,20 @@ class SchedulerSearcher(Searcher):
             print(f"{trials[0].cell}, {trials[0].phase}: {line}", flush=True)
         if result is None or error:
             for trial in trials:
-                self._agenda.fail(trial, "its process died twice (killed, perhaps for want of memory)")
+                self._scheduler.fail(trial, "its process died twice (killed, perhaps because memory ran out)")
         elif "edited" in result:
             self.edited = True
         else:
             for trial, end in zip(trials, json.loads(result["ends"]), strict=True):
                 if "error" in end:
-                    self._agenda.fail(trial, end["error"])
+                    self._scheduler.fail(trial, end["error"])
                 else:
-                    self._agenda.record(trial, [Record.from_json(row) for row in end["rows"]])
-            if not trials[0].until:  # one that pauses may go on
+                    self._scheduler.record(trial, [Record.from_json(row) for row in end["rows"]])
+            if not trials[0].until:  # a paused trial may continue
                 shutil.rmtree(checkpoint_folder(*trials), ignore_errors=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing of it goes into Tune's own record of the experiment: a sweep continues from the ledger."""
+        """Empty, so that Tune stores nothing of this object; a sweep continues from the ledger."""
         return {}
 
     def save(self, checkpoint_path: str) -> None:
@@ -95,7 +95,7 @@ class Clock(tune.Callback):
         self._tick()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing of it goes into Tune's record either."""
+        """Empty, for the same reason."""
         return {}
 
 
@@ -105,7 +105,7 @@ class Worker(tune.Trainable):
     """
 
     def setup(self, config: dict[str, Any]) -> None:
-        self._said = queue.SimpleQueue[logging.LogRecord]()  # what `pfl` has to say; nobody sees this process
+        self._said = queue.SimpleQueue[logging.LogRecord]()  # of `pfl`; this process's output is not shown
         logging.getLogger("pfl").addHandler(QueueHandler(self._said))
         self.reset_config(config)
 
@@ -121,7 +121,7 @@ class Worker(tune.Trainable):
 
     def _outcome(self) -> dict[str, Any]:
         os.chdir(self._job["root"])
-        if commit().sources != self._job["sources"]:  # a process that was started late
+        if commit().sources != self._job["sources"]:  # this process started after an edit
             return {"edited": True}
         trials = [Trial.from_dict(trial) for trial in self._job["trials"]]
         return {"ends": json.dumps(self._ends(trials))}
@@ -146,7 +146,7 @@ class Worker(tune.Trainable):
         except Exception as error:
             if len(trials) == 1:
                 return [{"error": cause_of(error)}]
-        return [end for trial in trials for end in self._ends([trial])]  # what fails fails alone
+        return [end for trial in trials for end in self._ends([trial])]  # so that a failure affects one trial
 
 
 @cache

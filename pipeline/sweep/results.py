@@ -1,4 +1,4 @@
-"""What a sweep leaves for the report and for `dvc metrics`."""
+"""Writes the results of a sweep for the report and for `dvc metrics`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def write(
     Args:
         table: the whole of it.
         subset: the part that ``scheduler`` consists of.
-        seconds: that the sweep took.
+        seconds: duration of the sweep.
 
     Raises:
-        InvalidInput: a file cannot be written; what was there before is still whole.
+        InvalidInput: a file cannot be written; its previous version is then unchanged.
     """
     results = Results(
         table=name,
@@ -61,7 +61,7 @@ def write(
 
 
 def _models(scheduler: Scheduler) -> str:
-    """Which file has the models of which final trial, as CSV."""
+    """The model file of each final trial, as CSV."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["setting", "row", "configuration", "seed", "file"])

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class Scheduler:
-    """The trials of a table, handed out one by one; records that the ledger has are used.
+    """Hands out the trials of a table one by one, and uses records that the ledger already has.
 
     Args:
         datasets: shape and number of classes of each, as in the manifest.
         on_record: called for every record that a cell receives, with the cell's id, the record, the number of
             its search trial, and whether it came from the ledger.
         on_cell: called for every cell that is finished, with its result and what is reported of it.
-        curves: require accuracies by round of every record, whatever the table reports.
+        curves: require accuracies by round in every record, even if the table does not report them.
 
     Attributes:
         keeps_models: keep the models of final trials, not only their records.
-        stacks: hand out together what can share a stack, for a device where this is faster.
+        stacks: hand out trials that can share a stack together, for devices on which this is faster.
         ran: how many simulations were run.
         outcomes: the record of every key that is settled.
     """
@@ -96,7 +96,7 @@ class Scheduler:
                 yield trial
 
     def next(self) -> Trial | None:
-        """A trial to start, whose end is passed to `record` or `fail`; None if none is open now."""
+        """A trial to start; pass its outcome to `record` or `fail`. None if no trial can start now."""
         trial = next(self.open(), None)
         if trial is None:
             return None
@@ -107,10 +107,10 @@ class Scheduler:
         return dataclasses.replace(trial, moments=tuple(sorted(moments)))
 
     def batch_with(self, trial: Trial) -> list[Trial]:
-        """Further trials for the stack of one that has just been handed out, handed out with it."""
+        """Hand out further trials for the stack of ``trial``, which has just been handed out."""
         if not self.stacks or (self.keeps_models and trial.phase == "final"):
             return []
-        if trial.phase == "search":  # a checkpoint is of a whole stack, of which not all go on
+        if trial.phase == "search":  # a checkpoint holds a whole stack, but only some trials continue
             return []
 
         def place(one: Trial) -> tuple[object, ...]:
@@ -121,7 +121,7 @@ class Scheduler:
         config = Config.from_dict(trial.config)
         for other in self.open():
             alike = place(other) == place(trial) and stackable([config, Config.from_dict(other.config)])
-            if alike and self._out.isdisjoint(other.keys()):  # two rows may ask for the same
+            if alike and self._out.isdisjoint(other.keys()):  # two rows may need the same simulation
                 self._out.update(other.keys())
                 batch.append(other)
         return batch

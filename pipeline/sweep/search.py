@@ -1,7 +1,7 @@
 """The search in a cell: proposals by Optuna's TPE, successive halving, and a comparison of the finalists.
 
-Configurations are proposed and told in the order of the trials, a rung at a time. A search is not stored:
-begun anew with the values of the ledger, it is the same search.
+Configurations are proposed and reported in the order of the trials, one rung at a time. A search is not
+stored, because restarting it with the values in the ledger gives the same search.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ WORST = 0.0
 """The value of a trial that diverged: no accuracy is lower, and the sampler learns to stay away."""
 
 RANDOM = 6
-"""So many of the first trials are drawn at random, the pinned configuration among them."""
+"""Number of first trials that are drawn at random, including the pinned configuration."""
 
 
 def search(proposals: Proposals, plan: Plan) -> Generator[Steps, Outcomes, Selection]:
-    """The whole search: yields what is to be run next, and is sent the outcomes of that."""
+    """The whole search: yields the next steps to run, and receives their outcomes."""
     account = Account(plan)
     completed = yield from brackets(proposals, account)
     finalists = best(completed)
@@ -59,10 +59,10 @@ def selected(values: Mapping[int, list[float | None]]) -> Selection:
     """The trial with the largest gain over the pinned configuration that exceeds its standard error.
 
     Args:
-        values: by trial, of every seed; the pinned configuration's among them.
+        values: of every seed, by trial, including the pinned configuration.
 
     Returns:
-        The pinned configuration where no gain does.
+        The selected trial, or the pinned configuration if no gain exceeds its standard error.
     """
     comparisons = []
     for trial, own in values.items():
@@ -87,7 +87,7 @@ def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> Plan:
 
 
 class Counted:
-    """Proposals that are only counted, to tell what a plan comes to."""
+    """Proposals that are only counted, to estimate the steps of a plan."""
 
     def __init__(self) -> None:
         self._asked = 0
@@ -104,7 +104,7 @@ class Counted:
 
 
 def planned(plan: Plan) -> Steps:
-    """The steps of a search in which no trial fails, costs more or warms up longer than the pinned one."""
+    """The steps of a search if no trial fails, or costs more or warms up longer than the pinned one."""
     steps, schedule = search(Counted(), plan), []
     batch = next(steps)
     try:
@@ -116,9 +116,9 @@ def planned(plan: Plan) -> Steps:
 
 
 def on_validation(config: Config, share: float) -> Config:
-    """``config`` with a share of the training samples held out, and minibatches that are smaller by as much.
+    """``config`` with a share of the training samples held out, and minibatches smaller by the same factor.
 
-    So a local epoch has as many steps as in the final training, and no last minibatch of a few samples.
+    So a local epoch has as many steps as in the final training, without a last minibatch of a few samples.
     """
     batch_size = math.ceil(config.batch_size * (1 - share))
     return dataclasses.replace(config, validation=share, batch_size=batch_size)
@@ -129,7 +129,7 @@ class Study:
 
     Args:
         pinned: validated.
-        search: what the table says; its seed is the sampler's, with the method's name.
+        search: from the table; its seed and the method's name seed the sampler.
 
     Attributes:
         asked: the parameters of every trial so far.
@@ -172,7 +172,7 @@ class Study:
         return METHODS[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
 
     def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
-        """Report the accuracy after a round. To Optuna a trial that stops before the last one is pruned."""
+        """Report the accuracy after a round. A trial that stops before the last one counts as pruned."""
         from optuna.trial import TrialState
 
         open_trial = self._trials[trial]
@@ -219,7 +219,7 @@ class Study:
         return trial.params
 
     def _active(self, name: str, params: Mapping[str, Any]) -> bool:
-        """Whether a trial with ``params``, and else with the pinned values, is asked for ``name``."""
+        """Whether ``name`` is searched in a trial with ``params`` and otherwise the pinned values."""
         declared = self._conditional.get(name)
         return declared is None or declared.active({**self._pinned.hyperparameters, **params})
 

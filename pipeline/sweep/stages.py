@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 CHECKED = Path("data/check")
-"""What the check stage writes, and the others depend on."""
+"""Folder that the check stage writes and the other stages depend on."""
 
 
 def check() -> None:
-    """Check the selected tables, and write to `data/check/` what the code does and which code it is.
+    """Check the selected tables, and write the code's behaviours and checksums to `data/check/`.
 
-    The train-sweep stage depends on the behaviours of its table, the partition and the report stage on
-    checksums of the files that do their work; the report stage also on all of `tables/`.
+    The train-sweep stage depends on the behaviours of its table. The partition and report stages depend on
+    checksums of the files that implement them; the report stage also depends on all of `tables/`.
     """
     lines = check_tables()
     print("\n".join(lines))
@@ -46,9 +46,9 @@ def check() -> None:
 
 
 def download(name: str) -> None:
-    """Fetch and decode a table's data sets, and write what they are to `data/manifests/<table>.json`.
+    """Fetch and decode a table's data sets, and describe them in `data/manifests/<table>.json`.
 
-    Of the columns that the subset leaves out it says which data sets are ``absent`` here.
+    For columns that the subset leaves out, it lists the data sets that are ``absent`` here.
     """
     names = _names(load_part(name))
     datasets = {dataset: _described(_load(dataset)) for dataset in names}
@@ -61,10 +61,10 @@ def download(name: str) -> None:
 def partition(name: str) -> None:
     """Divide the data over the clients: index lists, statistics and a bubble plot for every setting.
 
-    Where each seed has a partition of its own, statistics and plot are those of the table's first.
+    If each seed has its own partition, statistics and plot are those of the table's first seed.
 
     Raises:
-        InvalidInput: the download stage has not run, or a data set has changed since it looked.
+        InvalidInput: the download stage has not run, or a data set has changed since then.
     """
     from pfl.data.partition import follows_run, make_division, of_seed, parse_spec
     from pfl.data.plot import plot

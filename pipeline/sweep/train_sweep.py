@@ -1,4 +1,4 @@
-"""The train-sweep stage: search and run every cell of a table; what the ledger has is not run again."""
+"""The train-sweep stage: search and run every cell of a table, except trials that are in the ledger."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def sweep(name: str) -> None:
     checkpoint.
 
     Raises:
-        InvalidInput: the table, a stage before this one that has not run, another sweep of the table, or a
-            file that cannot be written.
+        InvalidInput: the table is not valid, an earlier stage has not run, another sweep of the table is
+            running, or a file cannot be written.
     """
     began = time.monotonic()
     whole, subset = load_table(name), selected_subset()
@@ -86,7 +86,7 @@ def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | Non
 
 
 def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources: Resources) -> None:
-    """Print an estimate, and let Ray run the pending trials; Ray is imported only if there are any.
+    """Print an estimate and run the pending trials on Ray, which is imported only if there are any.
 
     Args:
         name: of a table or a figure.
@@ -94,7 +94,7 @@ def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources:
         resources: of one trial.
 
     Raises:
-        InvalidInput: this machine does not compute in a trial's precision.
+        InvalidInput: this machine does not support a trial's precision.
     """
     from joblib import cpu_count
 
@@ -105,7 +105,7 @@ def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources:
     check_precisions({trial.config["precision"] for trial in scheduler.open()}, resources)
     slots = max(1, cpu_count() // resources.cpus)
     calibration, device = Calibration(datasets), device_of(resources).type
-    with suppress(InvalidInput):  # that it cannot be kept: the next sweep measures again
+    with suppress(InvalidInput):  # raised if it cannot be stored: the next sweep then measures again
         calibration.measure([one.cell for one in scheduler.cells], [device], lambda _: None)
     print(Estimate.of(scheduler, calibration, slots, device).text(name, slots), flush=True)
     with Progress(name, scheduler) as progress:
@@ -114,7 +114,7 @@ def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources:
 
 @contextmanager
 def table_lock(name: str) -> Iterator[None]:
-    """Hold the lock of a table or a figure, which ends with the process however that ends.
+    """Hold the lock of a table or a figure; the system releases it when the process ends, even if killed.
 
     Raises:
         InvalidInput: another process holds it.
@@ -145,7 +145,7 @@ def stoppable(name: str) -> Iterator[None]:
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # as in the background of a script
+        if handler is not signal.SIG_IGN:  # ignored, for example, in the background of a script
             signal.signal(number, stop)
     try:
         yield

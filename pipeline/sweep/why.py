@@ -1,4 +1,4 @@
-"""Why trials of a table are run: those that have no row, and what made the rows that they had stale."""
+"""Why trials of a table are run: trials without a row, and the changes that made existing rows stale."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pipeline.sweep.cell_scheduler import Candidate
 from pipeline.sweep.scheduler import Scheduler
 
 SHOWN = 8
-"""Names in a line, at most."""
+"""Largest number of names in a line."""
 
 
 def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
-    """A line for each reason, with the trials and the cells that it is for.
+    """A line for each reason, with the trials and the cells that it applies to.
 
     Args:
-        scheduler: of a table, before anything of it is run.
+        scheduler: a table's scheduler, before any of its trials is run.
     """
     reasons: dict[str, list[str]] = {}
     for cell in scheduler.cells:
@@ -50,7 +50,7 @@ def _reason(candidate: Candidate, seed: int, key: str, outcomes: Mapping[str, Re
 
 
 def _nearest(trial: Trial, seed: int, records: Sequence[Record]) -> Record | None:
-    """The record, of the same cell or else of the same method and setting, that differs in the least."""
+    """The most similar record of the same cell, or else of the same method and setting."""
     alike = [record for record in records if (record.phase, record.seed) == (trial.phase, seed)]
     own = [record for record in alike if (record.table, record.cell) == (trial.table, trial.cell)]
     place = (trial.method, trial.setting)
@@ -59,7 +59,7 @@ def _nearest(trial: Trial, seed: int, records: Sequence[Record]) -> Record | Non
 
 
 def _differences(trial: Trial, record: Record) -> Iterator[str]:
-    """What the record's key had otherwise than the trial's, each in a few words."""
+    """The differences between the record's key and the trial's, each in a few words."""
     yield from _options(trial.config, record.config)
     if record.data_checksum != trial.data_checksum:
         changed = _from_to(record.data_checksum, trial.data_checksum)
@@ -97,7 +97,7 @@ def _from_to(before: str, now: str) -> str:
 
 
 def _edited(record: Record, trial: Trial) -> Iterator[str]:
-    """The files and the plugins that are not what they were for ``record``."""
+    """The files and plugins that have changed since ``record``."""
     if files := _changed_since(record.sources.commit):
         edited = ", which was edited" if record.sources.dirty else ""
         since = f"since commit {record.sources.commit[:12]}{edited}"
@@ -121,7 +121,7 @@ def _uncommitted() -> frozenset[str]:
 
 @cache
 def _changed_since(commit: str) -> tuple[str, ...]:
-    """The simulator's files that are not as ``commit`` has them."""
+    """The simulator's files that differ from those in ``commit``."""
     root = Path()
     tracked = (git(root, "diff", "--name-only", commit, "--", "pfl", "requirements.lock") or "").splitlines()
     untracked = [line[3:] for line in edits(root, "pfl") if line.startswith("??")]

@@ -31,7 +31,7 @@ def measure(runs: Runs) -> Numbers:
 
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
-    """A column an image: itself, the map of the personalised model, that of the supervisor."""
+    """One column per image: the image, the personalised model's map, and the supervisor's map."""
     images = numbers.images["image"]
     canvas, axes = grid(3 * len(images), height=1.9, across=len(images))
     titles = {"image": "Image", "model": "Personalised model", "supervisor": "Supervisor"}

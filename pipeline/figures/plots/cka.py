@@ -21,7 +21,7 @@ MEAN = "mean over pairs of models"
 
 
 def measure(runs: Runs) -> Numbers:
-    """A panel a layer, numbered from 0, with a row and a column a model; and the layers' means over pairs."""
+    """One panel per layer, from 0, with a row and a column per model; and the layers' means over pairs."""
     (per_seed,) = runs.measurements(look).values()
     matrices = {
         f"layer {number} ({name})": np.mean([seen[-1][name] for seen in per_seed], axis=0)
@@ -36,7 +36,7 @@ def measure(runs: Runs) -> Numbers:
 
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
-    """A heat map a layer, and bars."""
+    """One heat map per layer, and bars."""
     panels = [panel for panel in numbers.panels if panel != MEAN]
     canvas, axes = grid(len(panels) + 1, height=3.0)
     for panel, place in zip(panels, axes, strict=False):

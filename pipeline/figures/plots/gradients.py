@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def measure(runs: Runs) -> Numbers:
-    """A panel a data set, a series a kind ("iid", "noniid"): by layer, from 1, the mean over rounds and
-    clients; and for every setting a panel, with one series per client."""
+    """One panel per data set and one series per kind ("iid", "noniid"): the mean over rounds and clients by
+    layer, from 1. Also one panel per setting, with one series per client."""
     means, clients = [], []
     cells = {cell.id: cell for cell in runs.cells}
     for name, per_seed in runs.measurements(look).items():

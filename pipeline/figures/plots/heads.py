@@ -22,8 +22,8 @@ WHOLE, CLASSES, KINDS = "whole heads", "class by class", "classes by owners"
 
 
 def measure(runs: Runs) -> Numbers:
-    """The mean cosine of every pair of clients; the cosine of every class; and the mean over the classes that
-    both or neither of a pair has, and over those that one has."""
+    """For every pair of clients, the mean cosine and the cosine of every class. Also the mean over the
+    classes that both or neither of a pair has, and over the classes that only one has."""
     (per_seed,) = runs.measurements(look).values()
     cosines = np.mean([seen[-1]["cosines"] for seen in per_seed], axis=0)
     owns = np.array(per_seed[0][-1]["owns"])

@@ -1,4 +1,4 @@
-"""Similarities of clients that methods go by, beside what their data have in common (pFedSim, Table 2)."""
+"""Similarities of clients that methods use, beside the similarity of their data (pFedSim, Table 2)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ PRINTED = "correlation of the printed values"
 
 
 def measure(runs: Runs) -> Numbers:
-    """A panel a metric, a series a pair of clients, ours and as printed; and each metric's correlation with
-    data similarity, over our pairs and over the printed ones."""
+    """One panel per metric and one series per pair of clients, ours and as printed. Also each metric's
+    correlation with data similarity, over our pairs and over the printed ones."""
     (per_seed,) = runs.measurements(similarities).values()
     clients = min(len(NAMES), len(per_seed[0][-1]["cs"]))
     pairs = list(combinations(range(clients), 2))

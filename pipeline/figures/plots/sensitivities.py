@@ -21,9 +21,9 @@ WEIGHTS, MEAN, KINDS = "weights", "mean of a class", "classes by their samples"
 
 
 def measure(runs: Runs) -> Numbers:
-    """A series a class that the client has, the one with most samples first, by feature, over the largest
-    sensitivity of all, for the first seed; the classes' means over all seeds; and the lowest of the classes
-    with the most samples beside the highest of the others."""
+    """Sensitivity by feature, relative to the largest of all, for the first seed: one series per class of the
+    client, the class with most samples first. Also the classes' means over all seeds, and the lowest of the
+    classes with the most samples beside the highest of the others."""
     (per_seed,) = runs.measurements(look).values()
     relative = np.array([seen[-1]["sensitivity"] for seen in per_seed])
     relative /= relative.max((1, 2), keepdims=True)
@@ -48,7 +48,7 @@ def measure(runs: Runs) -> Numbers:
 
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
-    """A row a class; darker is more sensitive."""
+    """One row per class; darker is more sensitive."""
     canvas, (left, right) = grid(2, height=2.8, across=2, width_ratios=(2.4, 1))
     matrix = numbers.matrix(WEIGHTS)
     image = heat(left, matrix, high=float(np.quantile(matrix, 0.99)))

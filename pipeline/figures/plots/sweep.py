@@ -21,7 +21,7 @@ def measure(runs: Runs) -> Numbers:
     panel per data set and one series per row.
 
     Raises:
-        InvalidInput: the figure does not say over what, or a row has no such hyperparameter.
+        InvalidInput: the figure does not name its x axis, or a row has no such hyperparameter.
     """
     cells = {cell.id: (cell.evaluation, _place(cell, runs.figure.x)) for cell in runs.cells}
     points = []
