@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import re
 import resource
+from contextlib import suppress
 from pathlib import Path
 
 from pfl.lazy import torch
@@ -16,12 +18,19 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
 
 
 def peak() -> int:
-    """Largest resident memory so far, in bytes."""
+    """Largest resident memory so far, in bytes, or since `forget_peak`."""
     if STATUS.exists():
         # getrusage starts at what the parent process had resident
         (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", STATUS.read_text())
         return int(kilobytes) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def forget_peak() -> None:
+    """Free what nothing refers to any more, and count the `peak` from now on, where the kernel allows it."""
+    gc.collect()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def keep_freed() -> None:

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from pfl import memory
+
 
 def page_faults(before: str) -> int:
     """Of a process that allocates and frees five blocks of 4 MB a hundred times."""
@@ -21,3 +23,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 
 def test_freed_memory_is_kept_for_the_next_step():
     assert page_faults("memory.keep_freed()") < page_faults("") / 10
+
+
+def test_a_peak_that_is_forgotten_does_not_count():
+    block = bytes([1]) * (256 << 20)
+    before = memory.peak()
+    del block
+    memory.forget_peak()
+    assert memory.peak() < before - (200 << 20)

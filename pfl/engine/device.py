@@ -107,6 +107,13 @@ def backend_for(name: str, device: torch.device) -> Backend:
     return StackedBackend(captures_on(device)) if stacked else LoopBackend()
 
 
+def forget_peak(device: torch.device) -> None:
+    """Count `peak_memory` from now on, as one process may run many trials."""
+    memory.forget_peak()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 def peak_memory(device: torch.device) -> int:
     """Bytes: of a GPU the most that were allocated, else of this process."""
     if device.type == "cuda":

@@ -75,7 +75,7 @@ def _run(
     measure: Measure | None = None,
 ) -> list[list[Record]]:
     from pfl.data.partition import of_seed
-    from pfl.engine.device import resolve_device
+    from pfl.engine.device import forget_peak, resolve_device
 
     seeds = trials[0].seeds
     divided = {seed: of_seed(partition, seed).checksum for seed in seeds}
@@ -92,6 +92,8 @@ def _run(
     code = " ".join(trial.behaviour for trial in trials)
     first = trials[0]
     execution = dataclasses.replace(execution, moments=first.moments, until=first.until, code=code)
+    device = resolve_device(execution.device)
+    forget_peak(device)
     try:
         results = _simulate(trials, dataset, partition, execution, on_round, measure)
     except InvalidInput as error:
@@ -101,7 +103,6 @@ def _run(
         log.warning("%s: of other sources; starting from the beginning", execution.checkpoint_dir)
         shutil.rmtree(execution.checkpoint_dir)
         results = _simulate(trials, dataset, partition, execution, on_round, measure)
-    device = resolve_device(execution.device)
     runs_on = hardware(execution, device)
 
     def record(trial: Trial, result: Result) -> Record:
