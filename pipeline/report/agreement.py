@@ -188,6 +188,6 @@ def _leaders(summary: Summary) -> str:
     first = [line.label for line in summary.pinned for entry in line.entries.values() if entry.rank == 1]
     columns = {e.setting for line in summary.pinned for e in line.entries.values() if e.rank == 1}
     if len(columns) == 1:
-        return f"{first[0]} has the highest accuracy."
+        return f"Highest accuracy: {' and '.join(first)}."
     shares = [f"{label} in {count}" for label, count in Counter(first).most_common(3)]
     return f"Highest accuracy in {len(columns)} columns: {', '.join(shares)}." if shares else ""
