@@ -31,8 +31,8 @@ def write(path: Path, content: Any) -> None:
 
 
 def save(folder: Path, content: dict[str, Any]) -> None:
-    """Replace the checkpoint in ``folder``. Where it cannot be written, a warning is all: a simulation does
-    not need it to go on."""
+    """Replace the checkpoint in ``folder``. If it cannot be written, a warning is logged and the simulation
+    goes on, as it does not need the checkpoint."""
     try:
         with replacing(folder / FILE) as file:
             torch.save(content, file)
@@ -42,7 +42,7 @@ def save(folder: Path, content: dict[str, Any]) -> None:
 
 
 def load(folder: Path) -> dict[str, Any] | None:
-    """The checkpoint in ``folder``; None where there is none, or a damaged one, which is renamed."""
+    """The checkpoint in ``folder``. None if there is none, or if it is damaged; a damaged one is renamed."""
     path = folder / FILE
     if not path.exists():
         return None
@@ -58,7 +58,7 @@ def load(folder: Path) -> dict[str, Any] | None:
 
 
 def _digest(file: BinaryIO, length: int) -> bytes:
-    """SHA-256 of the first ``length`` bytes; torch itself loads wrong numbers out of a damaged file."""
+    """SHA-256 of the first ``length`` bytes; torch alone would load wrong numbers from a damaged file."""
     file.seek(0)
     digest = hashlib.sha256()
     while length and (block := file.read(min(length, BLOCK_BYTES))):

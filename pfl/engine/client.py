@@ -23,9 +23,9 @@ class Batch:
     Attributes:
         x: images (B, C, H, W), scaled as the configuration says.
         y: labels (B,).
-        rows: (B,), 1 for a real row and 0 for padding; `None` means that all are real.
-        noise: uniform random numbers of the step, as many as its phase asks for.
-        key: () int64, another for every client and step; it decides what dropout drops.
+        rows: (B,), 1 for a real row and 0 for padding; `None` means that all rows are real.
+        noise: uniform random numbers for the step, as many as its phase asks for.
+        key: () int64, unique for each client and step; it decides which activations dropout drops.
     """
 
     x: Tensor
@@ -62,10 +62,10 @@ class Client:
     Attributes:
         net: the client's networks, bound to ``params``; call it, or its submodules.
         params: the client's current tensors by name, statistics included.
-        start: what it received at the beginning of the round, by name.
-        state: its rows of the method's client state and of what the server sent, by name.
-        trained: names of the parameters that the current phase moves.
-        norms, dropouts: modules of ``net`` that each batch has to be made known to.
+        start: the tensors that it received at the beginning of the round, by name.
+        state: its rows of the method's client state and of the tensors that the server sent, by name.
+        trained: names of the parameters that the current phase trains.
+        norms, dropouts: modules of ``net`` that need to know about each batch.
     """
 
     net: Network
@@ -93,7 +93,7 @@ class Client:
 
     @contextmanager
     def other(self, tensors: Mapping[str, Tensor]) -> Iterator[Network]:
-        """Inside, ``net`` computes with other ``tensors``, in evaluation mode and without gradient."""
+        """A context in which ``net`` uses other ``tensors``, in evaluation mode and without gradients."""
         modes = [(module, module.training) for module in self.net.modules()]
         bind(self.net, tensors)
         self.net.eval()
@@ -119,7 +119,7 @@ class Client:
         """The gradient of ``loss`` with respect to the parameters in training, and the loss.
 
         Args:
-            at: where, by name; by default at the current parameters.
+            at: the point at which to take it, tensors by name; by default the current parameters.
         """
 
         def value(weights: dict[str, Tensor], others: dict[str, Tensor]) -> Tensor:
@@ -132,7 +132,7 @@ class Client:
 
     @contextmanager
     def statistics_kept(self) -> Iterator[None]:
-        """Inside, batch norm normalises by the batch and leaves its running statistics as they are."""
+        """A context in which batch norm uses the batch and does not update its running statistics."""
         momenta = [norm.momentum for norm in self.norms]
         for norm in self.norms:
             norm.momentum = 0.0
@@ -144,7 +144,7 @@ class Client:
 
 
 LocalGradient = Callable[[Client, tuple[Batch, ...]], tuple[Mapping[str, Tensor], Tensor]]
-"""What SGD descends along on one or several batches, by name, and the loss for the record."""
+"""Computes SGD's descent direction by name, and the loss to report, on one or several batches."""
 
 
 @dataclass(frozen=True)

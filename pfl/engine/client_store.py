@@ -1,4 +1,4 @@
-"""The last value of every client's tensors; what clients have in common is stored once."""
+"""The latest value of every client's tensors; values that clients share are stored once."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from pfl.lazy import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-SPARE = 4  # a bank that grows makes room for a quarter more
+SPARE = 4  # a bank that grows reserves a quarter more rows than it needs
 RESERVED = 512 << 20
-"""Bytes of host memory that a tensor of a bank may have room for at once: what is not written to costs
-nothing, and a copy into larger memory would need both."""
+"""Bytes of host memory that one tensor of a bank may reserve at once. Reserved memory costs nothing before it
+is written to, while growing would hold the old and the new copy at the same time."""
 
 
 class CopyOnWriteTensor:
     """One tensor of every client, (n, *shape).
 
-    The value that clients have in common is stored once, and a row for each client from the time when it gets
-    a value of its own: memory and checkpoints grow with the clients that took part, not with all there are.
+    The shared value is stored once. A client gets a row when its value first differs. Memory and checkpoints
+    thus grow with the number of clients that took part, not with the number of all clients.
 
     Args:
-        common: (*shape), everybody's value.
+        common: (*shape), the shared value.
         clients: n.
-        home: where rows are stored; those that are read are brought to the device of ``common``.
+        home: the device that stores the rows; rows that are read are copied to the device of ``common``.
     """
 
     def __init__(self, common: Tensor, clients: int, home: torch.device | None = None):
         self.device = common.device
         self.values = common.unsqueeze(0).to(home or common.device)  # first the common value, then the rows
-        self.room = 0  # rows that the memory behind ``values`` holds, where it is nobody else's
+        self.room = 0  # rows for which ``values`` has memory of its own
         self.at = torch.zeros(1, dtype=torch.int64, device=self.values.device).expand(clients)
 
     @property
     def shape(self) -> torch.Size:
-        """Of one client's tensor."""
+        """The shape of one client's tensor."""
         return self.values.shape[1:]
 
     @property
@@ -46,7 +46,7 @@ class CopyOnWriteTensor:
 
     @property
     def stored(self) -> Tensor:
-        """``values`` without the room behind them, which `torch.save` would write, too."""
+        """``values`` without the reserved memory behind them, which `torch.save` would also write."""
         if not self.room or self.values.device.type != "cpu":
             return self.values
         storage = self.values.untyped_storage()[: self.values.nbytes]
@@ -58,7 +58,7 @@ class CopyOnWriteTensor:
         return len(self.values) == 1
 
     def __getitem__(self, clients: Tensor | slice) -> Tensor:
-        """(K, *shape). By ids (K,) a copy; do not write into a slice of what is shared."""
+        """(K, *shape). Indexing by ids (K,) copies; do not write into a slice, which may be shared."""
         if isinstance(clients, slice) and self.shared:
             return self.values.to(self.device).expand(len(self.at[clients]), *self.shape)
         where = self.at[clients.to(self.at.device) if isinstance(clients, torch.Tensor) else clients]
@@ -76,13 +76,13 @@ class CopyOnWriteTensor:
         self.values[self.at[ids]] = values.to(self.values.device)
 
     def copy(self) -> CopyOnWriteTensor:
-        """The same rows, stored apart."""
+        """A copy with its own memory."""
         twin = copy.copy(self)
         twin.values, twin.room, twin.at = self.values.clone(), 0, self.at.clone()
         return twin
 
     def _hold(self, rows: int) -> None:
-        """Make ``values`` so many rows; where that takes other memory, with room for more of them."""
+        """Resize ``values`` to this many rows; if that needs new memory, reserve more than needed."""
         if rows > self.room:
             room = rows + rows // SPARE
             if self.values.device.type == "cpu":
@@ -95,12 +95,12 @@ class CopyOnWriteTensor:
 
 
 class ClientStore:
-    """The last value of every tensor of every client, by name.
+    """The latest value of every tensor of every client, by name.
 
     Args:
-        tensors: name to (1, *shape), everybody's value, or to (n, *shape).
+        tensors: name to (1, *shape), the shared value, or to (n, *shape).
         clients: n.
-        home: where rows are stored; see `CopyOnWriteTensor`.
+        home: the device that stores the rows; see `CopyOnWriteTensor`.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], clients: int, home: torch.device | None = None):
@@ -132,11 +132,11 @@ class ClientStore:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Name to (1, *shape) where all clients share the value, and else to (n, *shape)."""
+        """Name to (1, *shape) if all clients share the value, otherwise to (n, *shape)."""
         return {name: self[name][:1] if rows.shared else self[name] for name, rows in self.stacks.items()}
 
     def shape(self, name: str) -> torch.Size:
-        """Of one client's tensor."""
+        """The shape of one client's tensor."""
         return self.stacks[name].shape
 
     def shared(self, name: str) -> bool:
@@ -151,7 +151,7 @@ class ClientStore:
         self.stacks[name].write(ids, values)
 
     def share(self, name: str, value: Tensor) -> None:
-        """Make ``value`` (*shape) everybody's."""
+        """Make ``value`` (*shape) the value of all clients."""
         self.stacks[name] = CopyOnWriteTensor(value, self.clients, self.home)
 
     def everybody(self, device: torch.device) -> Tensor:

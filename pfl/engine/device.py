@@ -20,7 +20,7 @@ from pfl.errors import InvalidInput
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Inside, torch and the numerical libraries beside it use ``count`` threads."""
+    """A context in which torch and the other numerical libraries use ``count`` threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -32,9 +32,9 @@ def threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def numerics(precision: Precision) -> Iterator[None]:
-    """Inside, cuDNN is deterministic, and products of float32 numbers are what ``precision`` says.
+    """A context in which cuDNN is deterministic and float32 products have the given ``precision``.
 
-    By torch's defaults the convolutions of a GPU are TensorFloat-32.
+    By default torch computes convolutions on a GPU in TensorFloat-32.
     """
     backends: Any = torch.backends
     products = "tf32" if precision == "tf32" else "ieee"
@@ -95,7 +95,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def resolve_backend(name: str, device: torch.device) -> str:
-    """``name``, loop or stacked; in the place of ``auto`` the faster one on ``device``."""
+    """``name`` if it is loop or stacked; for ``auto`` the faster one on ``device``."""
     if name == "auto":
         return "stacked" if device.type == "cuda" else "loop"
     return name
@@ -115,7 +115,7 @@ def forget_peak(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: of a GPU the most that were allocated, else of this process."""
+    """Peak memory in bytes: the most allocated on a GPU, or the peak of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return memory.peak()

@@ -34,14 +34,15 @@ def evaluate(
     """Evaluate one federation.
 
     Args:
-        known: of the last evaluation, and changed to that of this one: most clients take no part between two
-            evaluations, and many models are at one moment what they are at another.
-        chosen: the moments to evaluate; all where the method has none of them.
+        known: the scores of the last evaluation by checksum, replaced in place by those of this one. Most
+            clients take no part between two evaluations, and many models are the same at several moments;
+            they are not scored again.
+        chosen: the moments to evaluate; all moments if the method has none of these.
 
     Returns:
         The accuracies of all clients at each moment; the same for each group of clients that the method
         names; and the (n,) accuracies in percent at the method's headline moment, NaN for a client without
-        test samples, None where that moment is not chosen.
+        test samples; None if that moment is not chosen.
     """
 
     def score(client: Client, batch: Batch) -> dict[str, Tensor]:
@@ -95,7 +96,7 @@ def evaluate(
 
 
 def _parts(server: Server) -> list[slice]:
-    """The clients in parts whose models fit into `PART_BYTES`."""
+    """Splits the clients into parts whose models fit into `PART_BYTES`."""
     model = sum(rows.shape.numel() * rows.dtype.itemsize for rows in server.bank.stacks.values())
     size = max(1, PART_BYTES // model)
     return [slice(first, first + size) for first in range(0, server.clients, size)]
@@ -104,7 +105,7 @@ def _parts(server: Server) -> list[slice]:
 def _checksums(
     server: Server, part: slice, tensors: Mapping[str, Tensor], chosen: Sequence[int]
 ) -> dict[int, str]:
-    """For those ``chosen`` out of ``part`` a checksum of everything that their scores depend on."""
+    """For each client ``chosen`` from ``part``, a checksum of everything that its scores depend on."""
     digests = {k: hashlib.sha256(str((part.start or 0) + k).encode()) for k in chosen}
     state = {name: stack[part] for name, stack in server.client_state.items()}
     for stacks in (tensors, state):
@@ -117,19 +118,19 @@ def _checksums(
 
 
 def _shared(stack: Tensor) -> bool:
-    """Whether all rows of a stack (K, *shape) are one."""
+    """Whether all rows of a stack (K, *shape) have the same values."""
     return stack.stride(0) == 0
 
 
 def _rows(stack: Tensor, chosen: list[int]) -> Tensor:
-    """The rows ``chosen``, in ascending order, of a stack (K, *shape); nothing is copied without need."""
+    """The rows ``chosen`` (ascending) of a stack (K, *shape), copied only if necessary."""
     if len(chosen) == len(stack):
         return stack
     return stack[:1].expand(len(chosen), *stack.shape[1:]) if _shared(stack) else stack[chosen]
 
 
 def _averages(correct: Tensor, loss: Tensor, tests: Tensor, sizes: Tensor, members: Tensor) -> Accuracy:
-    """Averages over the clients ``members`` (n,), out of sums over test samples and their numbers (n,)."""
+    """Averages over the clients ``members`` (n,), from sums over test samples and their counts (n,)."""
     correct, loss, tests, sizes = correct[members], loss[members], tests[members], sizes[members]
     accuracy = 100 * correct / tests
     return Accuracy(

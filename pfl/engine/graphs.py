@@ -1,7 +1,7 @@
-"""Steps of a stack as CUDA graphs: a GPU does in one go what Python would launch kernel by kernel.
+"""Training steps of a stack as CUDA graphs, which launch all kernels of a step at once.
 
-A graph does the same operations on the same memory again, so that whoever records a step keeps in place all
-that it reads and writes.
+A graph repeats the same operations on the same memory. So everything that a recorded step reads and writes
+must stay where it is.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 Inputs = Sequence[Sequence[Tensor | None]]
 Step = Callable[[int, Inputs], None]
-"""Does a step of the first so many clients, in place, with inputs of which each has these clients first."""
+"""Runs a step of the first n clients in place; each of its inputs begins with these clients."""
 
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
-"""Records what its argument does, without doing it; the answer does it."""
+"""Records the operations of its argument without running them; what it returns runs them."""
 
 
 class CudaGraphs:
-    """A `Capture` on a GPU. All that one records shares what memory its steps need for the time being."""
+    """A `Capture` on a GPU. All steps that it records share one pool of temporary memory."""
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
@@ -38,15 +38,15 @@ class CudaGraphs:
 
 
 def captures_on(device: torch.device) -> Callable[[], Capture] | None:
-    """What records work on ``device``, one per stack; None where nothing does."""
+    """Makes a recorder for each stack on ``device``; None where nothing can be recorded."""
     return CudaGraphs if device.type == "cuda" else None
 
 
 class Recorder:
-    """Does steps: those that come again are recorded, and from then on replayed.
+    """Runs steps; a step that comes a second time is recorded, and replayed from then on.
 
     Args:
-        step: finds all but its inputs in the same memory every time.
+        step: must find everything except its inputs in the same memory every time.
         capture: records a step; `None` means that nothing is recorded.
     """
 
@@ -58,7 +58,7 @@ class Recorder:
 
     def __call__(self, active: int, inputs: Inputs) -> None:
         key = (active, *(None if tensor is None else tensor.shape for own in inputs for tensor in own))
-        # The first time as it is: libraries set up then what a recording may not.
+        # The first time without recording: libraries initialise then, which is not allowed while recording.
         if self._capture is None or key not in self._seen:
             self._seen.add(key)
             return self._step(active, inputs)

@@ -1,4 +1,4 @@
-"""A whole simulation, from the initialisation to the last evaluation. The main path of the engine."""
+"""A whole simulation, from initialisation to the last evaluation: the main path of the engine."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ seed)."""
 
 Measure = Callable[[Server, Network], Any]
 """Called after every round with the state of a seed's federation and with the clients' network, to which a
-client's tensors can be bound. What it returns, unless None, is kept: numbers, strings, lists, mappings."""
+client's tensors can be bound. What it returns is kept, unless None: numbers, strings, lists, mappings."""
 
 
 @dataclass
 class Result:
-    """What a simulation of one seed gives.
+    """The result of a simulation with one seed.
 
     Attributes:
         metrics: accuracies, curves, per-client accuracies and traffic.
@@ -62,7 +62,7 @@ class Simulation:
         methods: of each configuration, with its hyperparameters.
         network: builds the network, of images' shape and number of classes.
         federation: the clients' data, for all seeds or for each.
-        seeds: one federation under way for each, in each configuration.
+        seeds: each configuration has one federation per seed.
         backend: runs local programs and evaluations.
         measure: called after every round, with the federation of each seed.
         moments: as in `pfl.config.Execution`.
@@ -122,7 +122,7 @@ class Simulation:
         ``execution.checkpoint_dir`` if there is one.
 
         Args:
-            identity: what names the code and the configurations; a checkpoint with another is refused.
+            identity: names the code and the configurations; a checkpoint with a different one is refused.
         """
         folder = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
         fingerprint = self._fingerprint(identity) if folder else ""
@@ -156,7 +156,7 @@ class Simulation:
             self._record(run, trained.losses.tolist())
 
     def _train(self, tasks: Sequence[Task]) -> list[Trained]:
-        """What comes back from each task, losses in host memory; tasks that are alike are trained at once."""
+        """What each task returns, with losses in host memory; tasks that are alike are trained together."""
         began = time.perf_counter()
         alike: dict[Any, list[int]] = {}
         for number, task in enumerate(tasks):
@@ -175,7 +175,7 @@ class Simulation:
         return [trained[number] for number in range(len(tasks))]
 
     def _record(self, run: SeedRun, losses: list[float]) -> None:
-        """Record the round that has ended, and evaluate it where that is due."""
+        """Record the round that has ended, and evaluate if an evaluation is due."""
         server = run.server
         down, up = server.traffic.total
         run.bytes_down += BYTES_PER_SCALAR * down

@@ -1,4 +1,4 @@
-"""A stack of clients in training: all that is theirs along a leading axis, in memory that stays in place."""
+"""A stack of clients in training: their tensors along a leading axis, in memory that is not reallocated."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class PerClientHyperparameters:
     """The learning rate and the method's numbers in a phase of a stack.
 
     Args:
-        programs, phases, rates: (K,) of each client, alike but for these numbers.
+        programs, phases, rates: (K,), one per client; they differ in these numbers only.
 
     Attributes:
-        common: name to number, those that are the same for all clients, in a tuple.
-        own: name to (K,), those in which they differ, or which a schedule moves.
+        common: the numbers that are the same for all clients, by name, in a tuple.
+        own: name to (K,), the numbers that differ between clients or follow a schedule.
     """
 
     def __init__(self, programs: Sequence[Program], phases: Sequence[Phase], rates: Sequence[float]):
@@ -53,7 +53,7 @@ class PerClientHyperparameters:
 
 
 class Stack:
-    """Clients in training, those with most steps first, in memory that stays where it is.
+    """Clients in training, those with most steps first, in memory that is not reallocated.
 
     Attributes:
         params, start, state: name to (K, *shape).
@@ -68,7 +68,7 @@ class Stack:
         self.runners = [PhaseRunner(self, own, capture) for own in numbers]
 
     def load(self, task: Task, order: np.ndarray, numbers: Sequence[PerClientHyperparameters]) -> None:
-        """Put the clients of ``task`` into the stack, in the ``order`` (K,) of their steps."""
+        """Put the clients of ``task`` into the stack, in the given ``order`` (K,)."""
         at = torch.from_numpy(order).to(self.losses.device)
         for mine, theirs in ((self.params, task.start), (self.start, task.start), (self.state, task.state)):
             for name, stack in theirs.items():
@@ -79,7 +79,7 @@ class Stack:
         self.losses.zero_()
 
     def trained(self, order: np.ndarray, steps: np.ndarray, samples: int) -> Trained:
-        """What came back, in the order of the task; ``steps`` (K,) of each client there."""
+        """The trained tensors in the order of the task; ``steps`` (K,) of each client in that order."""
         at = torch.from_numpy(np.argsort(order)).to(self.losses.device)
         return Trained(
             {name: stack[at] for name, stack in self.params.items()},
@@ -100,8 +100,8 @@ class PhaseRunner:
     """Runs a phase of all clients of a stack.
 
     Args:
-        numbers: of the clients, as they stand in the stack.
-        capture: records its steps; `None` means that nothing does.
+        numbers: hyperparameters of the clients, in the order of the stack.
+        capture: records its steps; `None` means that nothing is recorded.
     """
 
     def __init__(self, stack: Stack, numbers: PerClientHyperparameters, capture: Capture | None):
@@ -123,8 +123,10 @@ class PhaseRunner:
             norm.rows = None
 
     def _step(self, active: int, inputs: Any) -> None:
-        """One step of the first ``active`` clients, in place; ``inputs`` are `Batch`'s, but for indices in
-        the place of images and labels."""
+        """One step of the first ``active`` clients, in place.
+
+        ``inputs`` are the fields of `Batch`, with indices instead of images and labels.
+        """
         stack = self.stack
 
         def first(stacks: Stacks) -> dict[str, Tensor]:
@@ -157,7 +159,7 @@ class PhaseRunner:
         batches: list[Any],
         numbers: Stacks,
     ) -> Any:
-        """One client's gradient of the phase's loss, or what the phase has in its place, and the loss."""
+        """One client's gradient of the phase's loss, or the phase's own direction, and the loss."""
         program, phase, _ = self._of(numbers)
         client = program.client({**others, **weights}, start, state, self.trained)
         if phase.gradient is None:
@@ -182,7 +184,7 @@ class PhaseRunner:
         return (dict(stepped.params), dict(stepped.state)), stepped.loss
 
     def _of(self, numbers: Stacks) -> tuple[Program, Phase, float | Tensor]:
-        """Program, phase and learning rate of the client with these ``numbers`` () of its own, by name."""
+        """Program, phase and learning rate of the client with its own ``numbers``: name to ()."""
         own = dict(numbers)
         lr = own.pop("lr", self.lr)
         if not own:
@@ -202,7 +204,7 @@ class PhaseRunner:
 
 
 def _leading(arguments: Any) -> Any:
-    """vmap's ``in_dims`` for nested arguments whose tensors all have the client axis first."""
+    """``in_dims`` of vmap for nested arguments whose tensors all have the client axis first."""
     if isinstance(arguments, tuple | list):
         return type(arguments)(map(_leading, arguments))
     if isinstance(arguments, Mapping):
@@ -214,7 +216,7 @@ def _steps(program: Program, plans: list[list[StepBatches]]) -> Iterator[tuple[i
     """For each step of a phase how many clients are active, which are the first of the stack, and what they
     see: pooled indices, and the further fields of `Batch`, with a leading client axis.
 
-    All indices go to the device before the first step, so that no step moves anything there or waits for it.
+    All indices are copied to the device before the first step, so that no step copies or waits.
     """
     federation = program.federation
     device, dtype = federation.device, federation.dtype
@@ -243,7 +245,7 @@ def _steps(program: Program, plans: list[list[StepBatches]]) -> Iterator[tuple[i
 
 
 def _breadth(mine: list[StepBatches]) -> int:
-    """How many batches a step of one client sees."""
+    """The number of batches in one step of a client."""
     return len(mine[0].batches) if mine else 0
 
 

@@ -1,11 +1,11 @@
 """The stacked backend: all clients at once, their tensors stacked along a leading axis.
 
-The fast way on a GPU. Clients are ordered by their number of steps, so that those still training are a prefix
-of the stack and nobody is padded to the largest; only a batch that is smaller than the others of its step is
-padded, with rows that neither the loss nor batch norm sees. Clients of several configurations share a stack,
-each with its own learning rate and numbers of its method. On a GPU, steps of a shape that came before are
-replayed (`pfl.engine.graphs`). Where memory does not suffice for all clients at once, they are stacked in
-chunks; the numbers are then the same to rounding.
+This is the fast backend on a GPU. Clients are ordered by their number of steps, so that the clients still
+training are a prefix of the stack, and none is padded to the longest. Only a batch that is smaller than the
+others of its step is padded, with rows that the loss and batch norm ignore. Clients of several
+configurations share a stack, each with its own learning rate and hyperparameters. On a GPU, steps of a shape
+that came before are replayed (`pfl.engine.graphs`). If memory does not suffice for all clients at once, they
+are stacked in chunks; the results are then the same up to rounding.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST_RECORDED = 4  # stacks: those of a round, and those of what a method has clients compute besides
+MOST_RECORDED = (
+    4  # stacks: for the round's training, and for other computations that a method asks of clients
+)
 
 
 class StackedBackend:
     """See `pfl.engine.local.Backend`.
 
     Args:
-        captures: makes what records the steps of a stack; those of later rounds are replayed. `None` means
+        captures: makes the recorder of a stack's steps; steps of later rounds are replayed. `None` means
             that nothing is recorded.
 
     Attributes:
-        clients: most that are trained at once; `None` means all. Halved whenever memory does not suffice.
-        images: most at once over all models of an evaluation. Likewise.
+        clients: at most this many are trained at once; `None` means all. Halved when memory does not suffice.
+        images: at most this many at once, over all models of an evaluation. Halved likewise.
     """
 
     def __init__(self, captures: Callable[[], Capture] | None = None) -> None:
@@ -89,7 +91,7 @@ class StackedBackend:
         return stack.trained(order, steps, samples)
 
     def _stack(self, task: Task, numbers: Sequence[PerClientHyperparameters]) -> Stack:
-        """Where the clients of ``task`` are trained: where those before were, if steps are recorded."""
+        """The stack in which ``task`` is trained: the previous one if steps are recorded, else a new one."""
         if self._captures is None or not task.repeats:
             return Stack(task, numbers, None)
         shapes = tuple((name, stack.shape, stack.dtype) for name, stack in task.state.items())
@@ -117,14 +119,14 @@ class StackedBackend:
 
 
 def _halving(run: Callable[[int], T], size: int, what: str) -> tuple[T, int]:
-    """``run(size)``, of half the size as often as memory does not suffice, and the size that did."""
+    """``run(size)``, with the size halved until memory suffices; and the size that sufficed."""
     while True:
         try:
             return run(size), size
         except Exception as error:
             if size == 1 or not memory.ran_out(error):
                 raise
-        # Outside of the handler, since the error's traceback holds on to what did not fit.
+        # Outside of the handler, since the error's traceback keeps alive the tensors that did not fit.
         size //= 2
         log.warning("out of memory: going on with %d %s at once", size, what)
         if torch.cuda.is_initialized():

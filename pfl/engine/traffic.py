@@ -1,4 +1,4 @@
-"""Traffic of one round: what travels between the server and the participants, in scalars."""
+"""Traffic of one round: scalars that are sent between the server and the participants."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Traffic:
     """Scalars sent down to the participants and up by them in one round, all participants together.
 
-    A tensor that is used twice in a round travels once. What a method states itself (`Server.count`) replaces
-    what the engine counted under the same name.
+    A tensor that is used twice in a round is sent once. What a method states (`Server.count`) replaces what the
+    engine counted under the same name.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Traffic:
         self.add(name, down * size, up * size)
 
     def state(self, name: str, down: int, up: int) -> None:
-        """Count what the engine does not see, or sees wrongly."""
+        """Count traffic that the engine cannot see, or counts wrongly."""
         self._stated[name] = down, up
 
     @property
