@@ -15,7 +15,7 @@ from pfl.models._network import Network
 
 
 class Groups:
-    """Which tensors a group names.
+    """Maps the name of a group to the names of its tensors.
 
     ``all`` is everything; ``model`` the main network (``extractor`` and ``head``); every further submodule of
     the client's network is a group of its own name; ``bn_affine`` and ``bn_stats`` are batch norm's weights
@@ -24,7 +24,7 @@ class Groups:
 
     Attributes:
         trainable: names of all parameters.
-        changing: names of all that training changes: parameters and batch norm's statistics.
+        changing: names of all tensors that training changes: parameters and batch norm's statistics.
         stages: the groups of the network's stages.
     """
 
@@ -91,4 +91,4 @@ def bind(net: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 _PLACES: WeakKeyDictionary[nn.Module, dict[str, dict[str, Any]]] = WeakKeyDictionary()
-"""Where a network keeps each of its tensors: finding it takes longer than putting one there."""
+"""The place of each tensor in the network: looking it up takes longer than setting the tensor."""

@@ -1,4 +1,4 @@
-"""Local programs: what clients have to do, independent of the backend that does it."""
+"""Local programs: what clients compute, independent of the backend that runs it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from pfl.models._network import Network
 from pfl.rng import generator, integer_seed
 
 ADAPTATION = "adaptation"
-"""The purpose of what clients train before an evaluation; its learning rate follows no schedule."""
+"""The purpose (of random streams) of training before an evaluation; its learning rate has no schedule."""
 
-KEY_STRIDE = 1000  # between the keys of two steps; leaves room for a key a layer
+KEY_STRIDE = 1000  # between the keys of two steps; leaves room for one key per layer
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Program:
 
         Args:
             index: (..., B) pooled indices.
-            key: (...,); dropout takes the lowest numbers of its stride, this the highest.
+            key: (...,); dropout uses the lowest numbers of a key's stride, augmentation the highest.
         """
         augmentation = self.config.augmentation
         if augmentation == "none" or key is None:
@@ -89,7 +89,7 @@ class Program:
         return self.federation.batch(index, moves)
 
     def prepare(self, phase: Phase) -> tuple[str, ...]:
-        """Put ``net`` in the mode of ``phase`` and return the names of the parameters that it moves.
+        """Put ``net`` in the mode of ``phase`` and return the names of the parameters that it trains.
 
         Batch norm of a frozen group normalises by its running statistics and leaves them as they are.
         """
@@ -116,18 +116,18 @@ class StepBatches:
 
 @dataclass(frozen=True)
 class Task:
-    """Local training of K clients (of one simulation, or of several one after another).
+    """Local training of K clients, of one simulation or of several, whose clients follow each other.
 
     Attributes:
-        purpose, round: of the random streams.
+        purpose, round: select the random streams.
         programs: (K,) the local program of each client.
-        phases: (K,) what it does in this round, as many phases for each.
+        phases: (K,) the phases of each client in this round, equally many for all.
         clients: (K,) client ids.
         seeds: (K,) the seed of each.
-        samples: K arrays of pooled indices, what each trains on; class by class in a class stream.
-        positions: K minibatches that each has drawn from its class stream so far.
-        start: name to (K, *shape), what each starts from.
-        state: name to (K, *shape), each one's rows of the client state, and what the server sent.
+        samples: K arrays of pooled indices, each client's training samples; by class in a class stream.
+        positions: (K,) minibatches that each client has drawn from its class stream so far.
+        start: name to (K, *shape), the tensors that each client starts from.
+        state: name to (K, *shape), each client's rows of the client state, and what the server sent.
     """
 
     purpose: str
@@ -152,11 +152,11 @@ class Task:
 
     @cached_property
     def structure(self) -> Hashable:
-        """What local trainings must have in common to be one in a stack."""
+        """What local trainings must have in common to share a stack."""
         method = self.programs[0].method
 
         def code(hook: Any) -> Any:
-            # What is bound to the method can be bound to other numbers; a closure holds those it has seen.
+            # A method's bound function can be bound to other numbers; a closure keeps the ones it has seen.
             return hook.__func__ if getattr(hook, "__self__", None) is method else hook and method
 
         phases = [
@@ -172,14 +172,14 @@ class Task:
 
     @property
     def repeats(self) -> bool:
-        """Whether a later round of the same structure does the same: no hook holds anything of this one."""
+        """Whether a later round of the same structure runs the same steps: no hook refers to this round."""
         method = self.programs[0].method
         hooks = [hook for phase in self.phases[0] for hook in phase.hooks if hook]
         return all(getattr(hook, "__self__", None) is method for hook in hooks)
 
     @staticmethod
     def joined(tasks: Sequence[Task]) -> Task:
-        """The tasks of several simulations as one: they are only more clients."""
+        """The tasks of several simulations joined into one with more clients."""
         first = tasks[0]
         if len(tasks) == 1:
             return first
@@ -198,7 +198,7 @@ class Task:
         return [list(self._plans(k)) for k in range(len(self.clients))]
 
     def batches_consumed(self) -> list[int]:
-        """How many minibatches each client draws."""
+        """The number of minibatches that each client draws."""
         return [
             sum(minibatch_count(phase, program.config, len(samples)) for phase in phases)
             for program, phases, samples in zip(self.programs, self.phases, self.samples, strict=True)
@@ -232,15 +232,15 @@ _PER_CLIENT = ("programs", "phases", "clients", "seeds", "samples", "positions")
 
 
 def minibatch_count(phase: Phase, config: Config, samples: int) -> int:
-    """How many minibatches a client with so many ``samples`` draws in a phase."""
+    """The number of minibatches that a client with this many ``samples`` draws in a phase."""
     _, each = _cut(phase, config, samples)
     epochs = config.epochs if phase.epochs is None else phase.epochs
-    # A part of an epoch is rounded up, but not for an error of rounding.
+    # A part of an epoch is rounded up, but not because of floating-point error.
     return math.ceil(each * epochs - 1e-9) if phase.steps is None or not each else phase.steps * phase.batches
 
 
 def _cut(phase: Phase, config: Config, samples: int) -> tuple[int, int]:
-    """The size of a minibatch, and how many make up an epoch.
+    """The size of a minibatch, and the number of them in an epoch.
 
     A batch of one sample has no batch-norm statistics and is left out; larger remainders are kept.
     """
@@ -262,7 +262,7 @@ def _shuffled(
 
 
 def _stream(phase: Phase, config: Config, samples: np.ndarray, position: int) -> list[np.ndarray]:
-    """Minibatches of a phase: those of the samples as they stand, again and again, from ``position`` on."""
+    """Minibatches of a phase that repeats the samples in their order, from minibatch ``position`` on."""
     size, each = _cut(phase, config, len(samples))
     wanted = minibatch_count(phase, config, len(samples))
     return [samples[i % each * size :][:size] for i in range(position, position + wanted)]
@@ -270,7 +270,7 @@ def _stream(phase: Phase, config: Config, samples: np.ndarray, position: int) ->
 
 @dataclass(frozen=True)
 class Trained:
-    """What came back: tensors and state, name to (K, *shape); mean training loss (K,); samples trained on."""
+    """The result of local training: tensors and state, name to (K, *shape); mean loss (K,); samples."""
 
     tensors: dict[str, Tensor]
     state: dict[str, Tensor]
@@ -278,7 +278,7 @@ class Trained:
     samples: int
 
     def part(self, rows: slice) -> Trained:
-        """What came back from some of the clients."""
+        """The results of some of the clients."""
         return Trained(
             {name: stack[rows] for name, stack in self.tensors.items()},
             {name: stack[rows] for name, stack in self.state.items()},
@@ -288,7 +288,7 @@ class Trained:
 
     @staticmethod
     def joined(parts: Sequence[Trained]) -> Trained:
-        """What came back from all clients, out of what came back from some of them after the others."""
+        """The results of all clients, joined from the results of consecutive parts of them."""
         if len(parts) == 1:
             return parts[0]
         return Trained(
@@ -324,11 +324,11 @@ class Backend(Protocol):
             tensors: name to (K, *shape).
             state: the models' rows of the method's client state.
             samples: K arrays of pooled indices.
-            each: the statistic of each sample in place of the sum.
+            each: return the statistic of each sample instead of the sum.
 
         Returns:
             Name to (K, ...), float64; with ``each`` (K, M, ...) in the order of the samples, where M is the
-            largest number of them and places without a sample hold 0.
+            largest number of samples; places without a sample are 0.
         """
         ...
 
@@ -355,7 +355,7 @@ class SGD:
     def step(
         self, params: list[Tensor], gradients: list[Tensor] | tuple[Tensor, ...], active: int | None = None
     ) -> None:
-        """Move ``params`` in place; ``active``: only the first so many slices of the stacks take part."""
+        """Update ``params`` in place; with ``active``, only the first ``active`` slices of the stacks."""
         if self.weight_decay:
             gradients = torch._foreach_add(gradients, params, alpha=self.weight_decay)
         if self.momentum:

@@ -1,4 +1,4 @@
-"""The loop backend: one client after another. The reference, and the fast way on a CPU."""
+"""The loop backend: one client after another. It is the reference, and the fast backend on a CPU."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LoopBackend:
 
 
 class _SingleClient(Client):
-    """A client that shares no stack with others: autograd takes half the time of torch.func."""
+    """A client outside of a stack, with gradients by autograd, which takes half the time of torch.func."""
 
     def gradient(
         self, loss: Loss, batch: Batch, at: Mapping[str, Tensor] | None = None

@@ -1,4 +1,4 @@
-"""What a method is: a dataclass of hyperparameters with a few hooks that say what makes it that method.
+"""The base of methods: a dataclass of hyperparameters with a few hooks that define the method.
 
 A round of the engine is
 
@@ -53,14 +53,14 @@ class Phase:
 
     Attributes:
         epochs: passes over the client's training samples, or a part of one; by default the configuration's.
-        steps: minibatch steps in place of epochs.
+        steps: a number of minibatch steps instead of epochs.
         batch_size: by default the configuration's.
-        trains: the groups that move; everything else is frozen, its batch norm in evaluation mode.
+        trains: the groups that are trained; everything else is frozen, its batch norm in evaluation mode.
         lr: learning rate as a multiple of the configuration's.
-        loss: in place of `Method.loss`.
+        loss: replaces `Method.loss`.
         repeat: SGD steps on each batch, the gradient taken anew each time.
-        gradient: in place of the loss's gradient; SGD descends along it.
-        step: in place of SGD.
+        gradient: replaces the gradient of the loss; SGD descends along it.
+        step: replaces the step of SGD.
         batches: independent batches that one such gradient or step sees; a client with fewer uses them again.
         noise: uniform random numbers that each step finds in ``batch.noise``.
     """
@@ -79,7 +79,7 @@ class Phase:
 
     @property
     def hooks(self) -> tuple[Loss | LocalGradient | LocalStep | None, ...]:
-        """What it has in the place of the method's loss and of plain SGD."""
+        """What the phase uses instead of the method's loss and of plain SGD."""
         return self.loss, self.gradient, self.step
 
 
@@ -103,7 +103,7 @@ class Method:
             declared.check(name, getattr(self, name), default)
 
     def warm_up(self, rounds: int) -> int:
-        """How many of the first rounds say nothing of the final accuracy; a search compares after them."""
+        """The number of first rounds that do not predict the final accuracy; a search compares after them."""
         return 0
 
     # ---- the hooks -------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ AVERAGES: tuple[Average, ...] = ("pooled", "client_mean", "client_mean_weighted"
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Of the clients' models at one moment: accuracies in percent and the mean cross-entropy."""
+    """Scores of the clients' models at one moment: accuracies in percent and the mean cross-entropy."""
 
     pooled: float
     client_mean: float
@@ -54,7 +54,7 @@ class Evaluated:
     groups: Mapping[str, Moments] = dataclasses.field(default_factory=dict)
 
     def of(self, group: str | None) -> Moments:
-        """The accuracies of one group; of all clients for None."""
+        """The accuracies of one group; None means all clients."""
         return self.groups[group] if group else self.moments
 
     def to_json(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class ClientResult:
-    """One client: its numbers of samples, and its accuracy in percent, None without test samples."""
+    """One client: its numbers of samples, and its accuracy in percent (None without test samples)."""
 
     client: int
     train: int
@@ -113,7 +113,7 @@ class Metrics:
         per_client: of the last evaluation, at the headline.
         pretrained: whether the network began with pretrained weights; None where it has none.
         similarities: of the clients, a matrix for each measure, where the configuration asks for them.
-        diverged_at: the round in which the loss was no number any more.
+        diverged_at: the round in which the loss became infinite or NaN.
     """
 
     headline: str
@@ -147,8 +147,8 @@ class Metrics:
         return Reached(reached[-1][0], best, best_round)
 
     def lacks(self, moments: Collection[str]) -> bool:
-        """Whether some evaluation before the last one is without some of ``moments``: the simulation was run
-        for a table that does not read them."""
+        """Whether an evaluation before the last one lacks one of ``moments``, because the simulation was run
+        for a table that does not read it."""
         had = [name for name in moments if name in self.moments]
         return any(name not in entry.moments for entry in self.rounds for name in had)
 
@@ -175,7 +175,7 @@ class Metrics:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Metrics:
-        """Metrics out of what `to_json` gave; its summary follows from the evaluations and is not read.
+        """The metrics that `to_json` wrote; its summary follows from the evaluations and is not read.
 
         Raises:
             KeyError, TypeError, ValueError: they are of another form.
@@ -210,7 +210,7 @@ class Measured:
     """What depends on clock and machine.
 
     Attributes:
-        train_seconds: those of local training and of all that a method has clients compute besides it.
+        train_seconds: for local training and for all other computations that a method asks of clients.
         samples_per_second: training samples in these seconds.
     """
 
@@ -221,7 +221,7 @@ class Measured:
 
     @property
     def samples(self) -> int:
-        """That local training has computed gradients of, since the first round."""
+        """The number of samples of which local training computed gradients, since the first round."""
         return round(self.samples_per_second * self.train_seconds)
 
 

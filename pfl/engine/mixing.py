@@ -1,8 +1,8 @@
 """Mixing matrices over the rows of a bank (methods.md section 2.1).
 
 A mixing says, for each parameter group, which row-stochastic matrix W turns the clients' stored rows into
-their new ones: ``new[i] = sum_j W[i, j] * old[j]``. In place of a matrix a single tensor may have its new
-value, which the server computed itself.
+their new ones: ``new[i] = sum_j W[i, j] * old[j]``. Instead of a matrix, a single tensor may have a new value
+that the server computed.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Dense:
         rows: (R,) clients whose rows change; `None` means all clients.
         sources: (S,) clients that are read; `None` means all clients.
         own: (R,) weight of the row's own old value; `None` means 0.
-        downloads: models that the participants receive, all together, where they mix for themselves; None:
-            each receives its mixture.
+        downloads: the number of models that all participants together receive, if they mix by themselves;
+            `None` means that each receives its mixture.
     """
 
     matrix: Tensor
@@ -80,12 +80,12 @@ class DeltaMix:
 
 @dataclass(frozen=True)
 class Masked:
-    """Element by element the rows of one matrix or of another, both read from the same snapshot.
+    """For each element the rows of one of two matrices, both read from the same snapshot.
 
     Attributes:
         mask: (R, *shape), true where ``inside`` applies.
         inside: its R rows are those that change.
-        outside: as many rows, or one for all of them.
+        outside: has as many rows, or one row for all.
     """
 
     mask: Tensor
@@ -125,7 +125,7 @@ def normalised(weights: Tensor) -> Tensor:
 
 
 def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked) -> Tensor:
-    """The new rows (R, *shape) of ``matrix`` out of ``old`` (n, *shape), of which it reads what it needs."""
+    """The new rows (R, *shape) that ``matrix`` makes from the rows of ``old`` (n, *shape) that it needs."""
     if isinstance(matrix, Masked):
         return torch.where(matrix.mask, mixed(old, matrix.inside), mixed(old, matrix.outside))
     weights = matrix.matrix.to(old.dtype)
@@ -136,7 +136,7 @@ def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked) -> Tensor:
         and old.values.device == weights.device
         and weights.device.type == "cpu"
     ):
-        # What is stored, without a copy of it for every client.
+        # The stored rows, without a copy for every client.
         weights = weights.new_zeros(len(weights), len(old.values)).index_add_(1, old.at, weights)
         sources = old.values
     else:

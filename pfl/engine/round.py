@@ -1,4 +1,4 @@
-"""One round of a federation: dispatch, what comes back from local training, aggregation."""
+"""One round of a federation: dispatch, results of local training, aggregation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def begin_round(server: Server, method: Method) -> Task:
-    """Send the participants of the next round what they start from; their local training is returned."""
+    """Send the participants of the next round their tensors; return the task of their local training."""
     server.round += 1
     server.traffic = Traffic()
     server.participants = method.participants(server)
@@ -38,13 +38,13 @@ def begin_round(server: Server, method: Method) -> Task:
 
 
 def end_round(server: Server, method: Method, task: Task, trained: Trained) -> None:
-    """Take in what the participants trained, and aggregate."""
+    """Receive the participants' results, and aggregate."""
     receive(server, task, trained)
     aggregate(server, method.aggregate(server))
 
 
 def dispatch(server: Server, start: Mixing) -> None:
-    """Give every participant what `Method.dispatch` returned."""
+    """Send every participant what `Method.dispatch` returned."""
     server.sent = {}
     mixing = {}
     for name, value in start.items():
@@ -65,7 +65,7 @@ def dispatch(server: Server, start: Mixing) -> None:
 
 
 def receive(server: Server, task: Task, trained: Trained) -> None:
-    """Take in what the participants trained. Only this moves their class streams on."""
+    """Receive the participants' results. Only this advances their class streams."""
     server.positions[task.clients] += torch.tensor(task.batches_consumed())
     server.trained = trained.tensors
     for name, stack in server.client_state.items():

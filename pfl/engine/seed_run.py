@@ -1,4 +1,4 @@
-"""One seed of one configuration under way: its federation, its history, and what it results in."""
+"""One seed of one configuration in progress: its federation, its history and its results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLAIN = ("per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "know
 
 @dataclass
 class SeedRun:
-    """One seed of one configuration under way."""
+    """One seed of one configuration in progress."""
 
     method: Method
     server: Server
@@ -46,7 +46,7 @@ class SeedRun:
         self.history = list(map(Evaluated.from_json, state["history"]))
 
     def evaluate(self, chosen: Sequence[str] = ()) -> None:
-        """Add the evaluation of this round, at the moments ``chosen`` or else at all, to the history."""
+        """Add this round's evaluation to the history, at the moments ``chosen`` or, if empty, at all moments."""
         scores, groups, self.per_client = evaluate(self.server, self.method, self.known, chosen)
         self.history.append(
             Evaluated(

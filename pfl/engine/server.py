@@ -1,4 +1,4 @@
-"""The state of one federation under way, as a method's hooks see it."""
+"""The state of one federation, as a method's hooks see it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from pfl.engine.traffic import Traffic, Uploads
 from pfl.models._network import Network
 from pfl.rng import generator
 
-LARGEST_ON_DEVICE = 2 << 30  # bytes; a bank that could outgrow it lives in host memory
+LARGEST_ON_DEVICE = 2 << 30  # bytes; a bank that could grow larger is kept in host memory
 
 
 class Server:
-    """What the server knows and stores. One for each seed.
+    """What the server knows and stores; there is one per seed.
 
     Args:
         net: the client's networks, whose tensors are the common initialisation.
@@ -38,18 +38,18 @@ class Server:
         program: the clients' local program.
         federation: the clients' data.
         samples: n arrays of pooled indices, what each client trains on.
-        held_out: n arrays of what `hold_out` took from them.
+        held_out: n arrays of the indices that `hold_out` took from ``samples``.
         positions: (n,) minibatches that each client has drawn from its class stream.
-        client_seconds: time that clients computed in this round, besides its own training.
+        client_seconds: time of the clients' computations in this round other than its local training.
         groups: parameter groups of a client's networks.
-        bank: the last value of every client's tensors, mixed as the method says.
+        bank: the stored value of every client's tensors, mixed as the method says.
         local: the tensors that mixing changes, as each client's last local training left them.
         round: the current round, from 1; 0 before the first.
         participants: (K,) clients of the current round.
-        received: name to (K, *shape), what the participants started from.
-        sent: what they were sent besides their own tensors: name to (K, ...), or to (1, ...) for all alike.
-        trained: name to (K, *shape), what they trained, for the work that they do themselves (`collect`).
-        matrices: name to what mixed or replaced the tensor in this round, in dispatch or aggregation.
+        received: name to (K, *shape), the tensors that the participants started from.
+        sent: what else they were sent: name to (K, ...), or to (1, ...) if it is the same for all.
+        trained: name to (K, *shape), the tensors that they trained, for their own further work (`collect`).
+        matrices: name to the matrix or value that mixed or replaced the tensor in this round.
         traffic: of this round.
         state: the method's tensors on the server.
         client_state: the method's tensors of all clients, (n, ...) each.
@@ -109,7 +109,7 @@ class Server:
 
     @property
     def clients(self) -> int:
-        """n."""
+        """The number of clients, n."""
         return self.federation.clients
 
     @cached_property
@@ -141,7 +141,7 @@ class Server:
         To be called in `Method.initialise`: the split is fixed by a stream of the seed.
         """
         kept, self.held_out = split(list(self.samples), self._labels, share, self.seed, "held out")
-        stored = self.config.batch_order == "fixed"  # whose minibatches follow the order of the partition
+        stored = self.config.batch_order == "fixed"  # minibatches follow the order of the partition
         self.samples = kept if stored else [np.sort(own) for own in kept]
 
     def steps(self, clients: Tensor, phase: Phase) -> Tensor:
@@ -164,19 +164,19 @@ class Server:
         return Uploads(self.trained, self.traffic)
 
     def count(self, what: str, down: int = 0, up: int = 0) -> None:
-        """Count traffic of this round that the engine does not see, or sees wrongly.
+        """Count traffic of this round that the engine cannot see, or counts wrongly.
 
         The engine counts every tensor that a mixing moves, that dispatch sends, that aggregation replaces, or
         that the server reads from `uploads`.
 
         Args:
-            what: a name; that of a tensor replaces what the engine counts for it.
+            what: a name; the name of a tensor replaces what the engine counts for that tensor.
             down, up: scalars, all participants together.
         """
         self.traffic.state(what, down, up)
 
     def personal(self, moment: str, clients: slice = slice(None)) -> dict[str, Tensor]:
-        """Tensors of consecutive ``clients``, (K, *shape) each: the bank, or what local training left."""
+        """Tensors of consecutive ``clients``, (K, *shape) each: from the bank, or as last trained."""
         stacks = self.bank.stacks | (self.local.stacks if moment == "post_local" else {})
         return {name: rows[clients] for name, rows in stacks.items()}
 
@@ -188,7 +188,7 @@ class Server:
         return torch.from_numpy(ids).to(self.federation.device)
 
     def last_trained(self, name: str) -> CopyOnWriteTensor:
-        """(n, *shape) as each client's last local training left it; stored from the first call on."""
+        """(n, *shape), the tensor after each client's last local training; stored from the first call on."""
         if name not in self.local:
             self.local.stacks[name] = self.bank.stacks[name].copy()
             self.local.write(name, self.participants, self.trained[name])
@@ -273,7 +273,7 @@ class Server:
         Args:
             clients: (K,) whose client state each model sees.
             samples: K arrays of pooled indices; by default the clients' training samples.
-            each: the statistic of each sample in place of the sum.
+            each: return the statistic of each sample instead of the sum.
 
         Returns:
             Name to (K, ...), float64; with ``each`` as in `pfl.engine.local.Backend.collect`.

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Traffic:
     """Scalars sent down to the participants and up by them in one round, all participants together.
 
-    A tensor that is used twice in a round is sent once. What a method states (`Server.count`) replaces what the
-    engine counted under the same name.
+    A tensor that is used twice in a round is sent once. What a method states (`Server.count`) replaces what
+    the engine counted under the same name.
     """
 
     def __init__(self) -> None:
