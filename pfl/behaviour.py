@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 KNOWN = Path(__file__).with_name("behaviours.json")
 TOLERANCE = 1e-7
-"""Relative, and absolute: rounding in float64 is far below, and an edit that counts far above."""
+"""Relative and absolute. Rounding in float64 is far below it, an edit that matters far above."""
 
-KEPT = 20  # states of the sources, of which a cache entry knows the behaviour
+KEPT = 20  # states of the sources whose behaviour a cache entry remembers
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What a method with its choices, on a network, does.
+    """What a method with its choices does on a network.
 
     Attributes:
         question: what was probed, for example "fedcac, lenet5, 3x32x32, 10 classes, collab=none".
@@ -68,8 +68,8 @@ def behaviour_of(config: Config, shape: Shape, classes: int) -> Behaviour:
 
 
 def question_of(config: Config, shape: Shape, classes: int) -> str:
-    """What a probe depends on, in words. What is at its default is left out, so that a new option leaves all
-    questions as they are."""
+    """What a probe depends on, in words. Options at their defaults are left out, so that a new option changes
+    no question."""
     usual = validated(Config(method=config.method))
     parts = [config.method, config.model, "x".join(map(str, shape)), f"{classes} classes"]
     if weights := weights_of(config.model):
@@ -111,7 +111,7 @@ def known() -> dict[str, dict[str, Values]]:
 
 
 def add_known(behaviours: Sequence[Behaviour]) -> int:
-    """Add to `KNOWN` what is new among ``behaviours``; how many those are."""
+    """Add the new ones among ``behaviours`` to `KNOWN`; return how many there were."""
     from pfl.files import write_text
 
     content = {question: dict(names) for question, names in known().items()}
@@ -128,13 +128,14 @@ def add_known(behaviours: Sequence[Behaviour]) -> int:
 
 
 _answers: dict[str, Behaviour] = {}
-"""Of this process, by question."""
+"""The answers of this process, by question."""
 
 
 def _answer(question: str, config: Config, shape: Shape, classes: int) -> Behaviour:
-    """The answer to a question, out of the cache where this code has answered it before.
+    """The answer to a question, from the cache if this code has answered it before.
 
-    A cache entry has the names and values that were ever found here, and for each state of the code the name.
+    A cache entry has all names and values that were found on this machine, and a name for each state of the
+    code.
     """
     code = code_of(config.method, config.model)
     path = cache_root() / "behaviours" / f"{hashlib.sha256(question.encode()).hexdigest()[:24]}.json"
@@ -151,7 +152,7 @@ def _answer(question: str, config: Config, shape: Shape, classes: int) -> Behavi
 
 
 def _named(question: str, values: Values, here: Mapping[str, Values]) -> str:
-    """The name of a known result that ``values`` agree with, in `KNOWN` or ``here``, or else a new one."""
+    """The name of a result in `KNOWN` or ``here`` with which ``values`` agree, otherwise a new name."""
     for names in (known().get(question, {}), here):
         for name, its in names.items():
             if agree(its, values):
@@ -167,7 +168,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, entry: dict[str, Any]) -> None:
-    """Replace an entry, whole or not at all; where that cannot be, the next process probes again."""
+    """Replace an entry, whole or not at all; if it cannot be written, the next process probes again."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, made = tempfile.mkstemp(dir=path.parent)

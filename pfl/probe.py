@@ -32,16 +32,16 @@ Values = dict[str, Any]
 ROUNDS = 4
 TESTS = 3  # samples of each client
 EXPLODED = 100.0
-"""A loss from which on rounding errors grow large, too."""
+"""From this loss on, rounding errors are amplified too much."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a probe is.
+    """The size of a probe.
 
     Attributes:
         sizes: training samples of each client.
-        rates: learning rates; a smaller one is for what explodes at those before it.
+        rates: learning rates to try in turn, the next one if training explodes.
     """
 
     sizes: tuple[int, ...]
@@ -55,7 +55,7 @@ LARGE_NETWORK = Scale((5, 3, 4, 4, 3, 3), 4, 1, (1e-3, 1e-5, 1e-7))
 LARGE = 1_000_000  # parameters
 
 ON = {"momentum": 0.5, "weight_decay": 0.01, "validation": 0.3, "lr_warmup": 1}
-"""What these are where a trial has them at all."""
+"""The probe's values of options that are on in the trial."""
 ROUNDING = ("dtype", "precision")
 """Fields of a configuration that decide how numbers are rounded, which a probe in float64 does not see; they
 are in a trial's key by themselves."""
@@ -68,7 +68,7 @@ def probe(config: Config, shape: Shape, classes: int) -> Values:
     for rate in scale.rates:
         try:
             values = _simulated(_reduced(config, scale, rate), scale, shape, classes)
-        except Exception as error:  # a method of somebody else's, whose trials fail likewise
+        except Exception as error:  # from a plugin's method, whose trials fail likewise
             values = {"error": type(error).__name__}
             break
         if all(value < EXPLODED for name, value in values.items() if " loss" in name):
@@ -87,7 +87,7 @@ def is_choice(declared: Hyperparameter, default: Any) -> bool:
 
 
 def _parameters(model: str, shape: Shape, classes: int) -> int:
-    """How many a network has; on the meta device nothing is computed."""
+    """The number of a network's parameters; on the meta device nothing is computed."""
     import torch
 
     with torch.device("meta"):
@@ -96,7 +96,7 @@ def _parameters(model: str, shape: Shape, classes: int) -> int:
 
 
 def _reduced(config: Config, scale: Scale, rate: float) -> Config:
-    """``config`` with the probe's numbers. A number that is 0 stays 0, since that may turn something off."""
+    """``config`` with the probe's numbers. A 0 stays 0, since it may turn something off."""
     method = METHODS[config.method]
     own = dict(config.hyperparameters)
     for name, declared in method.declarations().items():
@@ -128,7 +128,7 @@ def _some(declared: Hyperparameter, default: float) -> float:
 
 
 def _defaults(method: str) -> dict[str, float]:
-    """The numbers that a trial's key leaves out."""
+    """The default numbers, which a trial's key leaves out."""
     config = validated(Config(method=method))
     fields = {**vars(config), **config.hyperparameters}
     return {name: value for name, value in fields.items() if type(value) in (int, float)}

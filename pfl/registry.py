@@ -1,8 +1,8 @@
-"""What there is: methods, models, data sets and partition rules. A component is a file.
+"""The registries of methods, models, data sets and partition rules. A component is a file.
 
-``pfl/methods/fedper.py`` is the method ``fedper``. Somebody else's package adds one by an entry point of the
-group ``pfl.methods`` with the component's name. Names are known without importing anything, so that lists
-and error messages answer at once.
+``pfl/methods/fedper.py`` is the method ``fedper``. A plugin package adds one by an entry point of the group
+``pfl.methods`` with the component's name. Names are known without any import, so that lists and error
+messages come at once.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Registry(Mapping[str, T]):
             try:
                 component = self._points[name].load()
                 return self._pick(component) if isinstance(component, ModuleType) else component
-            except Exception as error:  # whatever the import of somebody else's package raises
+            except Exception as error:  # whatever the import of a plugin raises
                 point, why = self._points[name].value, f"{type(error).__name__}: {error}"
                 raise InvalidInput(
                     self.kind, name, f"an entry point that loads, not {point} ({why})"
@@ -89,7 +89,7 @@ class Registry(Mapping[str, T]):
         return len(self._files | self._points.keys() | self._added.keys())
 
     def plugin(self, name: str) -> EntryPoint | None:
-        """Where a component of somebody else's package is from; None means of no package but this one."""
+        """The plugin that a component comes from; None means this package."""
         return None if name in self._files else self._points.get(name)
 
     def module(self, name: str) -> str:

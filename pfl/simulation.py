@@ -71,7 +71,7 @@ def simulate_together(
     """Simulate a federation for every configuration and every seed, all in lockstep.
 
     The stacked backend trains the clients of all of them at once, as far as their local programs are alike;
-    the numbers are those that each has alone, to rounding.
+    the numbers are the same as for each alone, up to rounding.
 
     Args:
         configs: alike but for the learning rate and real-valued hyperparameters (`pfl.validation.stackable`).
@@ -136,6 +136,6 @@ def make_simulation(
 
 
 def _identity(configs: Sequence[Config], execution: Execution) -> list[Any]:
-    """What names the code and the configurations of a checkpoint; a new option leaves it as it is."""
+    """Names the code and the configurations of a checkpoint; a new option does not change it."""
     code = execution.code or code_of(configs[0].method, configs[0].model).digest
     return [code, [non_defaults(config.to_dict()) for config in configs]]

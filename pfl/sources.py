@@ -21,18 +21,18 @@ from pfl.models import MODELS
 ROOT = Path(__file__).resolve().parent
 DISTRIBUTION = "pfl-repro"
 LIBRARIES = ("numpy", "scikit-learn", "scipy", "torch", "torchvision")
-"""A new version of one may move numbers."""
+"""Libraries of which a new version may move numbers."""
 SHOWS = ("cli", "data/plot.py")
 """Those of the simulator's files and folders that print and draw: no number comes from them."""
 
 _BEGAN = time.time()
 _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
-_LIBRARY_FOLDERS = {"site-packages", "dist-packages"}  # of this environment, the system's or the user's
+_LIBRARY_FOLDERS = {"site-packages", "dist-packages"}  # folders of installed libraries
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A method or a network of somebody else's package.
+    """A plugin package with a method or a network.
 
     Attributes:
         name, version: of the distribution.
@@ -77,7 +77,7 @@ def digest() -> str:
 
 
 def release() -> Release | None:
-    """What the running code was installed from; None for a checkout, which may be installed as editable."""
+    """The distribution that the running code was installed from; None for a checkout (editable or not)."""
     try:
         distribution = importlib.metadata.distribution(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -118,7 +118,7 @@ def code_of(method: str, model: str) -> Code:
 
 @cache
 def plugins_of(method: str, model: str) -> tuple[Plugin, ...]:
-    """Those that a method with a network comes from; none where both are built in."""
+    """The plugins that a method and a network come from; none if both are built in."""
     points = [point for point in (METHODS.plugin(method), MODELS.plugin(model)) if point]
     modules: dict[tuple[str, str], list[str]] = {}
     for point in points:
@@ -140,7 +140,7 @@ def digest_of(files: Sequence[Path]) -> str:
 
 
 def _meaning(path: Path) -> bytes:
-    """What a file says to a computer: a Python file without comments and docstrings."""
+    """The content of a file that matters: for a Python file, without comments and docstrings."""
     if path.suffix != ".py":
         return path.read_bytes()
     tree = _parsed(path)
@@ -209,7 +209,7 @@ def _submodules(package: str) -> Iterator[str]:
 
 
 def _imports(path: Path, package: str) -> Iterator[str]:
-    """What a file imports, in functions, too."""
+    """The modules that a file imports, also inside functions."""
     for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

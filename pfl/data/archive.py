@@ -1,4 +1,4 @@
-"""Folders, zips and tars, read alike: names and the bytes behind them."""
+"""Folders, zips and tars behind one interface: names of files and their bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAMAGED = (
     lzma.LZMAError,
     EOFError,
 )
-"""What the standard library raises on a truncated or damaged archive."""
+"""Exceptions of the standard library on a truncated or damaged archive."""
 
 _ZIPS = (".zip", ".npz")
 
@@ -49,7 +49,7 @@ class Tree:
         self.names = sorted(names)
 
     def open(self, name: str) -> IO[bytes]:
-        """The file of that name, to be read.
+        """Open the file of that name for reading.
 
         Raises:
             InvalidInput: there is none.
@@ -124,7 +124,7 @@ def _check_end(archive: tarfile.TarFile) -> None:
     file = archive.fileobj
     assert file is not None
     file.seek(archive.offset)
-    rest = iter(lambda: file.read(1 << 20), b"")  # all of it: a compressed file's checksum comes last
+    rest = iter(lambda: file.read(1 << 20), b"")  # to the end: a compressed file's checksum comes last
     zeros = [not content.strip(b"\0") for content in rest]
     if not zeros or not all(zeros):
         raise tarfile.ReadError("the list of its files breaks off")

@@ -34,7 +34,7 @@ FORMAT = 2
 T = TypeVar("T")
 
 _DAMAGED = (FileNotFoundError, EOFError, ValueError, KeyError, TypeError)
-"""What reading an entry raises that was cut off or overwritten."""
+"""Exceptions of reading an entry that was truncated or overwritten."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CHUNK = 4096
@@ -43,7 +43,7 @@ _CHUNK = 4096
 
 @dataclass(frozen=True)
 class Content:
-    """What a reader returns about the images that it has appended.
+    """What a reader says about the images that it has appended.
 
     Attributes:
         classes: the classes' names; a label is an index into them.
@@ -136,7 +136,7 @@ class ArrayWriter:
 
 
 def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Path], T]) -> T:
-    """What ``read`` gets out of a cache entry's folder, made by ``write`` unless it is there and undamaged.
+    """The result of ``read`` on a cache entry's folder, which ``write`` makes if it is absent or damaged.
 
     Safe when several processes make the same entry at once: each writes to a folder of its own, and the first
     to finish gives its folder the entry's name.
@@ -167,7 +167,7 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
 
 @contextmanager
 def _temporary(root: Path, name: str) -> Iterator[Path]:
-    """A new folder beside the cache entries; what is there afterwards under its name is removed."""
+    """A new folder beside the cache entries; anything left under its name is removed at the end."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=root))

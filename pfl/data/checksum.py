@@ -39,16 +39,16 @@ def describe(path: Path) -> dict[str, Any]:
 
 
 def stamps(path: Path) -> Iterator[tuple[str, int, int]]:
-    """Path, bytes and time of change of each file: tells "unchanged" without reading any."""
+    """Path, size and modification time of each file: shows that files are unchanged without reading them."""
     for file in files_below(path.resolve()):
         stat = file.stat()
         yield str(file), stat.st_size, stat.st_mtime_ns
 
 
 def verify(path: Path, file: RemoteFile, folder: Path) -> None:
-    """Hold ``path`` to the published checksum of ``file``, or else to the one recorded in ``folder``.
+    """Check ``path`` against the published checksum of ``file``, or else the one recorded in ``folder``.
 
-    A file that is not in the record yet is entered.
+    A file that is not recorded yet is added to the record.
 
     Raises:
         InvalidInput: the checksum is another, or the record is damaged.

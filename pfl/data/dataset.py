@@ -127,7 +127,7 @@ def _located(name_or_path: str, source: str | Path | None, raw: Path) -> Located
 
 @contextmanager
 def _reading(name_or_path: str) -> Iterator[None]:
-    """Inside, an operating system's refusal to read a file is an `InvalidInput`."""
+    """A context in which an error of the operating system on reading a file becomes an `InvalidInput`."""
     try:
         yield
     except OSError as error:
@@ -149,14 +149,14 @@ def _decode(located: Located, size: Resize | None, folder: Path, progress: bool)
 
 
 def _content(located: Located, out: cache.ArrayWriter) -> Content:
-    """What the reader tells of the images that it has appended, once that is known to be right."""
+    """What the reader says about the images that it has appended, after it was checked."""
     files, known = ", ".join(map(str, located.files)), located.definition
     try:
         content = located.read(located.files, out)
     except InvalidInput:
         raise
     except (ValueError, KeyError, IndexError) as error:
-        # What is in the files is not what their names promise.
+        # The files have another format than their names say.
         raise InvalidInput("dataset", files, f"files as {located.name} has them ({error})") from error
     labels, classes = out.column("labels"), len(content.classes)
     if labels is None or not len(labels):
@@ -198,7 +198,7 @@ def _opened(located: Located, size: Resize | None, folder: Path) -> Dataset:
 
 
 def _identity(located: Located, size: Resize | None, content: str, formats: Sequence[str]) -> str:
-    """What data of this ``content`` are, in a phrase for reports."""
+    """What data with this ``content`` checksum are, in a phrase for reports."""
     if located.definition is None:
         return "own data"
     if size:

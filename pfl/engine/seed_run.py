@@ -46,7 +46,7 @@ class SeedRun:
         self.history = list(map(Evaluated.from_json, state["history"]))
 
     def evaluate(self, chosen: Sequence[str] = ()) -> None:
-        """Add this round's evaluation to the history, at the moments ``chosen`` or, if empty, at all moments."""
+        """Add this round's evaluation to the history, at the moments ``chosen``; () means all moments."""
         scores, groups, self.per_client = evaluate(self.server, self.method, self.known, chosen)
         self.history.append(
             Evaluated(

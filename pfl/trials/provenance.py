@@ -39,7 +39,7 @@ class Sources:
 
     @property
     def name(self) -> str:
-        """As a report names the code: "commit 0123…", "pfl-repro 0.1.0" or "commit unknown"."""
+        """The name of the code in reports: "commit 0123…", "pfl-repro 0.1.0" or "commit unknown"."""
         return (self.commit if self.version else f"commit {self.commit}") + (", edited" if self.dirty else "")
 
 
@@ -75,7 +75,7 @@ class Hardware:
 
 
 def hardware(execution: Execution, device: Any) -> Hardware:
-    """What a trial runs on that is executed like this."""
+    """The hardware that a trial with this execution runs on."""
     import torch
 
     from pfl.engine.device import resolve_backend
@@ -91,7 +91,7 @@ def hardware(execution: Execution, device: Any) -> Hardware:
 
 
 def plugins(config: Mapping[str, Any]) -> tuple[sources.Plugin, ...]:
-    """Packages of somebody else's that the method or the network of a configuration comes from."""
+    """The plugins that the method or the network of a configuration comes from."""
     return sources.plugins_of(config["method"], config["model"])
 
 
@@ -127,13 +127,13 @@ def knows(root: Path, file: str) -> bool:
 
 
 def edits(root: Path, *paths: str) -> list[str]:
-    """What below ``paths`` is not as the newest commit has it, untracked files included."""
+    """The changes below ``paths`` since the newest commit, untracked files included."""
     said = git(root, "status", "--porcelain", "--untracked-files=all", "--", *paths)
     return (said or "").splitlines()
 
 
 def git(root: Path, *arguments: str) -> str | None:
-    """What git says in the checkout ``root``; None where that is no checkout, or git not there."""
+    """The output of git in the checkout ``root``; None if it is not a checkout or git is not installed."""
     command = ["git", "-C", str(root), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()

@@ -1,4 +1,4 @@
-"""The record of a simulation: a row of the ledger, read and written here alone."""
+"""The record of a simulation: a row of the ledger. Only this file reads and writes it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Success:
 
 @dataclass(frozen=True)
 class Failure:
-    """A simulation that gave no numbers, and why, in one line."""
+    """A simulation without numbers, and the reason in one line."""
 
     error: str
 
@@ -97,7 +97,7 @@ class Record:
 
     @property
     def failed(self) -> bool:
-        """Whether there are no numbers; a simulation that diverged has some, and would diverge again."""
+        """Whether there are no numbers; a diverged simulation has some, and would diverge again."""
         return isinstance(self.outcome, Failure)
 
     @property

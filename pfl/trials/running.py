@@ -99,7 +99,7 @@ def _run(
     except InvalidInput as error:
         if error.parameter != "checkpoint" or execution.checkpoint_dir is None:
             raise
-        # The folder is these trials' own, so that other sources have left what it holds.
+        # Only these trials use the folder, so its checkpoint comes from other sources.
         log.warning("%s: of other sources; starting from the beginning", execution.checkpoint_dir)
         shutil.rmtree(execution.checkpoint_dir)
         results = _simulate(trials, dataset, partition, execution, on_round, measure)
@@ -160,7 +160,7 @@ def _simulate(
 
 
 def _separate(models: Path, keys: Mapping[int, str]) -> None:
-    """Give each seed a file of its own, out of the first's: another sweep may run it in other company."""
+    """Split the first seed's file into one per seed, as another sweep may run other seeds together."""
     import torch
 
     from pfl.engine import checkpoint

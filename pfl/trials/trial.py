@@ -89,9 +89,9 @@ class Trial:
 
 
 def folder_of(*trials: Trial) -> str:
-    """The name of a folder for what is under way of a stack, another for every set of trials and seeds.
+    """The name of the folder for a stack in progress, unique for each set of trials and seeds.
 
-    A trial that pauses has the folder of the trial that it goes on as.
+    A trial that pauses shares the folder with the trial that continues it.
     """
     keys = "".join("".join(replace(trial, until=None).keys()) for trial in trials)
     return hashlib.sha256(keys.encode()).hexdigest()
