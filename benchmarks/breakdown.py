@@ -1,7 +1,7 @@
 """Where the time of a training step goes, how far it is from the core's peak, and what a round costs besides.
 
-``python -m benchmarks.breakdown``. Operations are timed by torch's profiler; what a step takes without the
-profiler and is in no operation is Python and dispatch. FLOP are counted on the plain network, a
+``python -m benchmarks.breakdown``. Operations are timed by torch's profiler; the time of a step without the
+profiler that belongs to no operation is Python and dispatch. FLOP are counted on the plain network, a
 multiply-add as two; the peak is that of a large matrix product on one thread.
 """
 
@@ -67,7 +67,7 @@ def main(
 
 
 def round_cost(repeats: int) -> float:
-    """What a round of LeNet-5-BN with an evaluation of every client takes, by its local training.
+    """Time of a round of LeNet-5-BN with an evaluation of every client, relative to its local training.
 
     The clients are evaluated at one moment, as for a table. The median over ``repeats`` rounds.
     """
@@ -114,7 +114,7 @@ def measure(workload: Workload, repeats: int) -> dict[str, Any]:
 
 
 def flop(workload: Workload) -> float:
-    """Of one image in a training step."""
+    """FLOP of one image in a training step."""
     data = workload.data
     network = MODELS[workload.model](data.shape, len(data.classes))
     x, y = torch.zeros(workload.batch_size, *data.shape), torch.zeros(workload.batch_size, dtype=torch.int64)
@@ -143,7 +143,7 @@ def _under(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _kind(event: Any) -> str:
-    """The kind of an event, its own or that of what it is a part of; marks decide before names do."""
+    """The kind of an event: its own, or that of an event that contains it. Marks go before names."""
     names = []
     place = event
     while place is not None:

@@ -1,4 +1,4 @@
-"""Our partitions held against the figures that papers print of theirs."""
+"""Our partitions compared with the figures that papers print of theirs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Comparison:
     """A printed figure beside ours.
 
     Attributes:
-        ours: a figure a partition seed; a single one where the seeds have no say.
+        ours: one figure per partition seed; a single one where the seed has no effect.
     """
 
     dataset: str
@@ -52,7 +52,7 @@ class Comparison:
 
     @property
     def apart(self) -> float | None:
-        """The printed figure less ours, in standard deviations; None where there is no deviation."""
+        """The printed figure minus ours, in standard deviations; None where there is no deviation."""
         return (self.printed - self.mean) / self.std if self.std else None
 
     @property
@@ -103,7 +103,7 @@ def spfl_table5(
 ) -> list[Comparison]:
     """SPFL's Table 5: training and test samples of a client.
 
-    A setting is printed once for either way of training, and compared once.
+    The paper prints a setting once for each way of training; it is compared only once.
 
     Args:
         cells: printed in the paper.

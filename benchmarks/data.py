@@ -99,7 +99,7 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
 
     Args:
         out: the folder; other files in it stay.
-        seeds: of the partitions that are held against printed figures.
+        seeds: of the partitions that are compared with printed figures.
         repeats: how often each load is measured.
 
     Raises:

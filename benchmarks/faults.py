@@ -1,7 +1,7 @@
-"""What a sweep loses, and how soon it goes on, when it is killed, cut off and obstructed.
+"""What a sweep loses when it is killed, cut off or obstructed, and how soon it continues.
 
 ``python -m benchmarks.faults``. Each fault that the tests inject (`tests/faults/faults.py`) hits a sweep;
-what that has in the end is compared with one that nobody harmed. Writes ``reports/engineering/faults/``.
+its final state is compared with that of an undisturbed sweep. Writes ``reports/engineering/faults/``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def measured(fault: Fault, whole: Checkout, prepared: Checkout, folder: Path) -> dict[str, Any]:
-    """What comes of one fault, in a copy of ``prepared``.
+    """The outcome of one fault, in a copy of ``prepared``.
 
     Returns:
         ``lost``, ``repeated``, ``survived`` and ``seconds`` as in `Outcome`; ``left_out`` where this user may
@@ -68,7 +68,7 @@ def measured(fault: Fault, whole: Checkout, prepared: Checkout, folder: Path) ->
 
 
 def draw() -> None:
-    """Write the report's page, of ``faults.json`` alone."""
+    """Write the report's page from ``faults.json`` alone."""
     from jinja2 import Environment, FileSystemLoader
 
     figures = json.loads((FOLDER / "faults.json").read_text(encoding="utf-8"))

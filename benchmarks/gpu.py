@@ -43,7 +43,7 @@ WORK = {
 }
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16")
 
-WARM_UP = 5  # rounds, in which most steps come that can come
+WARM_UP = 5  # rounds, in which most of the possible step shapes occur
 SHOWN = 8  # kernels, and operations of the host
 
 

@@ -1,6 +1,6 @@
 """Our kernels beside torch's operations on one thread: a training step of each network, by batch size.
 
-``python -m benchmarks.kernels``. It made the rules of `pfl.kernels.conv_block` (``usable``, ``FEWEST``) and
+``python -m benchmarks.kernels``. It led to the rules of `pfl.kernels.conv_block` (``usable``, ``FEWEST``) and
 of its C++ file (``by_rows``), which networks of `pfl.models._resnet` take the kernels, and which convolutions
 of `pfl.models._conv` are products of matrices in bfloat16 (``FEW``). Steps of the textbook network (default
 layout), of torch's operations without the kernels, of the kernels, and in bfloat16 with and without those

@@ -1,7 +1,7 @@
 """What every method costs beside FedAvg: seconds of a whole simulation without its evaluations.
 
 ``python -m benchmarks.methods``. Each method's simulation runs round by round in turn with one of FedAvg, so
-that whatever else the machine does falls on both alike.
+that other work on the machine affects both equally.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(
 
 
 def measure(workload: Workload, rounds: int) -> dict[str, float]:
-    """Seconds per round in the mean over a simulation, by FedAvg's, and the same for a training sample:
+    """Mean seconds per round of a simulation, the ratio to FedAvg's, and that ratio per training sample:
     a method may train more clients, or more often, than FedAvg."""
     theirs = workload.simulation()
     fedavg = dataclasses.replace(workload, method="fedavg").simulation()

@@ -1,4 +1,4 @@
-"""The textbook loop that federated benchmarks are written as, for comparison: FedAvg, and nothing clever.
+"""The textbook loop that federated benchmarks are written as, for comparison: FedAvg without tuning.
 
 A PyTorch module per client, a DataLoader, one client after another, state dicts copied and averaged.
 """
@@ -24,7 +24,7 @@ class NaiveFedAvg:
     Args:
         model: the global model.
         dataset: the images.
-        partition: which of them are whose, for training and for testing.
+        partition: which client has which images, for training and for testing.
         batch_size: images per step, in training and in evaluation.
     """
 

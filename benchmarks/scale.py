@@ -44,7 +44,7 @@ class Scale:
     """A federation of synthetic data and a simulation on it, evaluated once, after the last round.
 
     Attributes:
-        samples: of a client in the mean; a quarter of them are test samples.
+        samples: mean number per client; a quarter of them are test samples.
         shape, classes: of the images.
     """
 
@@ -150,7 +150,7 @@ def measure(scale: Scale) -> dict[str, float]:
 
 
 def draw() -> None:
-    """Write the report's page and plot, of ``scale.json`` alone."""
+    """Write the report's page and plot from ``scale.json`` alone."""
     from jinja2 import Environment, FileSystemLoader
     from matplotlib import rc_context
 

@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.sweep``. A clone of the last commit runs ``dvc repro`` for a table of one pFedSim cell
 with a seed for every core: DVC's stages, Ray, MLflow, checkpoints and evaluations as in any sweep. The trial
-alone runs in this process, on one thread, before the sweep, which so finds the data decoded, and after it.
+alone runs in this process, on one thread, before and after the sweep, so the sweep finds the data decoded.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ def whole_pipeline(workload: Workload, seeds: int) -> dict[str, Any]:
 
 
 def of_products(cores: int) -> float:
-    """The speed of matrix products in ``cores`` processes at once, by as many times that of one: what the
-    cores' common clock and caches leave of a sweep before anything else takes from it."""
+    """Speed of matrix products in ``cores`` processes at once, relative to ``cores`` times that of one: the
+    share of a sweep's speed that the cores' common clock and caches allow."""
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
         list(pool.map(products, [0.1] * cores))  # all are started
         kept = []

@@ -1,7 +1,7 @@
 """Training samples per second of one trial, ours beside the naive loop.
 
 ``python -m benchmarks.throughput --help``. Both run in one process, a new one for each network, round after
-round in turn with the same participants, so that whatever else the machine does falls on both alike. The
+round in turn with the same participants, so that other work on the machine affects both equally. The
 share of the core's peak is that of local training: FLOP of the plain network by those of a matrix product.
 """
 

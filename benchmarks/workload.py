@@ -49,7 +49,7 @@ class Workload:
     Attributes:
         dataset: a name of `pfl datasets`, or `MADE_UP`.
         method: with its default hyperparameters.
-        rounds: more than are measured, so that a method whose rounds differ is what it is in long runs.
+        rounds: more than are measured, so that a method whose rounds differ behaves as in long runs.
         eval_every: rounds between evaluations.
     """
 
@@ -150,7 +150,7 @@ def write(json_file: Path | None, workload: Workload, figures: dict[str, Any], t
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median over the repeats of ours by theirs, each pair measured one after the other."""
+    """The median over the repeats of ours divided by theirs, each pair measured one after the other."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
@@ -174,6 +174,6 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def in_subprocess(work: Callable[..., Any], *arguments: Any) -> Any:
-    """What ``work`` returns in a process of its own, whose memory is nobody else's."""
+    """What ``work`` returns in a process of its own, so that nothing else uses the memory of that process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         return process.submit(work, *arguments).result()
