@@ -176,7 +176,7 @@ def test_methods_list_hyperparameters_with_their_ranges():
 def test_partitions_list_arguments_and_options_with_their_ranges():
     listed = pfl("partitions").stdout
     assert "dirichlet:ALPHA " in listed
-    assert "fewer classes a client has; a number in [0.001, 1000000])" in listed
+    assert "fewer classes per client; a number in [0.001, 1000000])" in listed
     for rule in PARTITIONS.values():
         for option in rule.options():
             assert f"  {option}" in listed

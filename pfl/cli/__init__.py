@@ -43,7 +43,7 @@ OTHER_NAMES = {
     "--num-rounds": "--rounds",
     "--output": "--json FILE",
 }
-"""Options as other programs call them."""
+"""Names that other programs use for our options."""
 
 
 def _version(wanted: bool) -> None:
@@ -61,12 +61,12 @@ def _options(
     pass
 
 
-UsageError: type[BaseException] = typer.BadParameter.__mro__[1]  # of the click that typer brings
+UsageError: type[BaseException] = typer.BadParameter.__mro__[1]  # of the click bundled with typer
 
 
 def main() -> None:
     """Run ``pfl``. A user's mistake is one line on standard error and exit status 2."""
-    # What torch, Ray and MLflow load is no garbage; looking for it would take a second of start and end.
+    # What torch, Ray and MLflow load is not garbage; searching it costs a second at start and end.
     gc.set_threshold(100_000)
     for point in entry_points(group="pfl.commands"):
         point.load()(app)
@@ -93,15 +93,15 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         print("pfl: interrupted", file=sys.stderr)
         status = 130
-    if "triton" not in sys.modules:  # whose bindings report as leaks what is left to the end of the process
+    if "triton" not in sys.modules:  # its bindings report objects that live until the process ends as leaks
         gc.freeze()
     sys.exit(status)
 
 
 def _usage(error: Any) -> int:
-    """Say what is wrong with a command line, with our name for an option that other programs call otherwise.
+    """Print what is wrong with a command line, with our name for an option known from other programs.
 
-    Where a command is missing altogether, print the help.
+    Without any command, print the help.
     """
     message: str = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":

@@ -1,4 +1,4 @@
-"""The options that say where and how a command runs."""
+"""Options for the device, threads and files of a command."""
 
 from __future__ import annotations
 

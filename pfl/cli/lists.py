@@ -1,4 +1,4 @@
-"""The commands that list what there is: methods, networks, data sets and partition rules."""
+"""Commands that list the methods, networks, data sets and partition rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def methods(
 
 
 def _hyperparameters(name: str) -> list[str]:
-    """A line for each of a method's hyperparameters: default, meaning, accepted values, search range."""
+    """One line per hyperparameter of a method: default, meaning, accepted values, search range."""
     from pfl.methods import METHODS
 
     method = METHODS[name]
@@ -46,12 +46,12 @@ def _hyperparameters(name: str) -> list[str]:
 
 
 def _method_tables() -> str:
-    """The methods by family, a Markdown table each; those of plugins that name no family come last."""
+    """A Markdown table per family of methods; plugins without a family come last."""
     from pfl.methods import METHODS
     from pfl.methods._families import FAMILIES
 
     sections = []
-    for family, about in (FAMILIES | {"other": "Methods that name no family."}).items():
+    for family, about in (FAMILIES | {"other": "Methods without a family."}).items():
         names = [name for name in METHODS if METHODS[name].family == family]
         if names:
             sections.append(f"## {family.capitalize()}\n\n{about}\n\n{_method_table(names)}")
@@ -59,7 +59,7 @@ def _method_tables() -> str:
 
 
 def _method_table(names: list[str]) -> str:
-    """A Markdown table of methods; what they mix, keep and send is observed, not declared."""
+    """A Markdown table of methods. What they mix, store and send is observed in a short simulation."""
     from pfl.methods import METHODS
     from pfl.overview import overview
 

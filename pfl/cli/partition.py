@@ -1,4 +1,4 @@
-"""The command that makes and draws a partition."""
+"""Command that makes and plots a partition."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def partition(
     spec: Annotated[str, typer.Argument(metavar="RULE:ARG", help="See `pfl partitions`.")],
     dataset: Annotated[str, typer.Option(help="A name of `pfl datasets`, or a path.")] = "digits",
     clients: Annotated[
-        int | None, typer.Option(help="Number of clients; 20, or what the rule decides.")
+        int | None, typer.Option(help="Number of clients; by default 20, or as the rule determines.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw classes by client (svg, png, pdf).")
+        Path | None, typer.Option(metavar="FILE", help="Plot each client's classes (svg, png, pdf).")
     ] = None,
 ) -> None:
-    """Make a partition, print its statistics, and draw it."""
+    """Make a partition, print its statistics, and plot it."""
     if plot:
         if plot.suffix.lower() not in PICTURES:
             raise InvalidInput("plot", str(plot), f"a file name that ends in {', '.join(PICTURES)}")
@@ -48,4 +48,4 @@ def partition(
         figure = draw(split, data.labels, data.classes)
         with writing(plot), replacing(plot) as file:
             figure.savefig(file, format=plot.suffix[1:])
-        print(f"  drawn in {plot}")
+        print(f"  plotted in {plot}")

@@ -1,4 +1,4 @@
-"""The command that runs a simulation."""
+"""Command that runs a simulation."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def run(
         Path | None, typer.Option(help="JSON: {client: {train: [...], test: [...]}} of pooled indices.")
     ] = None,
     clients: Annotated[
-        int | None, typer.Option(help="Number of clients; 20, or what the rule decides.")
+        int | None, typer.Option(help="Number of clients; by default 20, or as the rule determines.")
     ] = None,
     participation: Annotated[
-        float, typer.Option(help="Share of the clients in a round.")
+        float, typer.Option(help="Share of the clients that train in a round.")
     ] = DEFAULT.participation,
-    rounds: Annotated[int, typer.Option(help="Rounds.")] = DEFAULT.rounds,
+    rounds: Annotated[int, typer.Option(help="Number of rounds.")] = DEFAULT.rounds,
     epochs: Annotated[int, typer.Option(help="Local epochs per round.")] = DEFAULT.epochs,
     batch_size: Annotated[int, typer.Option(help="Images per step.")] = DEFAULT.batch_size,
     lr: Annotated[float, typer.Option(help="Learning rate of SGD.")] = DEFAULT.lr,
@@ -63,30 +63,30 @@ def run(
         int, typer.Option(help="Rounds of linear warm-up before the schedule.")
     ] = DEFAULT.lr_warmup,
     batch_order: Annotated[
-        str, typer.Option(help="Minibatches: shuffled, fixed, or a class_stream.")
+        str, typer.Option(help="Order of minibatches: shuffled, fixed or class_stream.")
     ] = DEFAULT.batch_order,
     augmentation: Annotated[
-        str, typer.Option(help="Of training images: none, crop_flip, crop_flip_rotate or flip_rotate.")
+        str, typer.Option(help="Augmentation: none, crop_flip, crop_flip_rotate or flip_rotate.")
     ] = DEFAULT.augmentation,
     input_scale: Annotated[
-        str, typer.Option(help="Images: normalised, symmetric (-1 to 1), unit (0 to 1) or raw255.")
+        str, typer.Option(help="Scale of images: normalised, symmetric (-1 to 1), unit (0 to 1) or raw255.")
     ] = DEFAULT.input_scale,
     bn_stats: Annotated[
         str, typer.Option(help="Batch norm's statistics: mixed or local.")
     ] = DEFAULT.bn_stats,
     seed: Annotated[int, typer.Option(help="Seed of initialisation, participants and batches.")] = 0,
     seeds: Annotated[
-        str | None, typer.Option(metavar="0,1,2", help="Several seeds in place of --seed.")
+        str | None, typer.Option(metavar="0,1,2", help="Several seeds, instead of --seed.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
     backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
     threads: Annotated[int, typer.Option(help="Threads on a CPU.")] = 1,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = DEFAULT.dtype,
     precision: Annotated[
-        str, typer.Option(help="Of the networks, where the hardware is faster so: fp32, tf32 or bf16.")
+        str, typer.Option(help="Of the networks: fp32, or tf32 or bf16 on hardware that supports it.")
     ] = DEFAULT.precision,
     observe: Annotated[
-        str, typer.Option(help="accuracy, or also the clients' similarities, for --json.")
+        str, typer.Option(help="What to record for --json: accuracy, or also similarities of the clients.")
     ] = DEFAULT.observe,
     eval_every: Annotated[int, typer.Option(help="Rounds between evaluations.")] = DEFAULT.eval_every,
     validation: Annotated[
@@ -95,7 +95,7 @@ def run(
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write checkpoints to this folder.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in DIR.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint in DIR.")] = False,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save every client's final model.")
     ] = None,
@@ -105,7 +105,7 @@ def run(
 ) -> None:
     """Run one simulation and print its accuracy.
 
-    Clients are evaluated at the moment that the method reports; the last evaluation has all moments.
+    Clients are evaluated at the moment that the method reports; the last evaluation covers all moments.
     """
     _check_combinations(context)
     execution = execution_of(device, backend, threads, checkpoint, save)
@@ -191,7 +191,7 @@ def run(
 
 
 def _assignments(texts: list[str]) -> dict[str, Any]:
-    """``["rho=0.3", "affinity=log_then_mean"]`` as a dictionary; numbers and booleans are read as such."""
+    """``["rho=0.3", "affinity=log_then_mean"]`` as a dictionary; numbers and booleans are parsed."""
     values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -210,11 +210,11 @@ def _seeds(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise InvalidInput("seeds", text, "integers with commas between them, as in 0,1,2") from None
+        raise InvalidInput("seeds", text, "integers separated by commas, as in 0,1,2") from None
 
 
 def _check_combinations(context: typer.Context) -> None:
-    """Refuse an option that beside another one would be without effect."""
+    """Reject an option that has no effect beside another one."""
     options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     given = [name for name in options if name and _on_command_line(context, name)]
     for name in given:
@@ -232,14 +232,14 @@ def _on_command_line(context: typer.Context, name: str) -> bool:
 def _check_checkpoint(folder: Path | None, resume: bool) -> None:
     if folder and not resume and (folder / CHECKPOINT).exists():
         raise InvalidInput(
-            "checkpoint", str(folder), "a folder without a checkpoint, or --resume to go on from this one"
+            "checkpoint", str(folder), "a folder without a checkpoint, or --resume to continue from this one"
         )
 
 
 def _show(result: Result) -> None:
     metrics, measured = result.metrics, result.measured
     if metrics.diverged_at is not None:
-        print(f"seed {result.seed}: diverged in round {metrics.diverged_at}, where its loss is no number")
+        print(f"seed {result.seed}: diverged in round {metrics.diverged_at}: the loss is not a number")
     pooled, client_mean = metrics.reached("pooled"), metrics.reached("client_mean")
     print(
         f"seed {result.seed}: accuracy {pooled.last:.2f} % pooled, "

@@ -1,4 +1,4 @@
-"""The command that runs the trials of a file, on a machine without the pipeline."""
+"""Command that runs the trials of a file, on a machine without the pipeline."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def run_trials(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Trials that `pfl trials` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File that `pfl trials` wrote.")],
     rows: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Add the rows to this file; by default beside the trials' file."),
+        typer.Option(metavar="FILE", help="Append the rows to this file; by default next to the trials."),
     ] = None,
     checkpoint: Annotated[
         Path | None,
@@ -41,7 +41,7 @@ def run_trials(
 ) -> None:
     """Run the trials of a file, on a machine without the pipeline.
 
-    Trials whose rows are in the file already are skipped. A trial that fails is reported, and the others run.
+    Trials whose rows are already in the file are skipped. A failed trial is reported; the others run.
     """
     execution = execution_of(device, backend, threads, checkpoint, save)
     rows = rows or file.with_suffix(".rows.jsonl")
@@ -52,7 +52,7 @@ def run_trials(
 
 
 def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
-    """Run one trial after another and add its rows to ``rows`` as it ends.
+    """Run the trials one after another and append the rows of each to ``rows``.
 
     Raises:
         typer.Exit: some trial failed.
@@ -87,7 +87,7 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
             shutil.rmtree(folder)
     print(f"{len(pending) - failed} trials run; rows in {rows}")
     if failed:
-        print(f"pfl: {failed} trials failed; the same command tries them again", file=sys.stderr)
+        print(f"pfl: {failed} trials failed; run the same command to retry them", file=sys.stderr)
         raise typer.Exit(1)
 
 
@@ -95,7 +95,7 @@ def _read(file: Path) -> list[Trial]:
     """The trials of a file.
 
     Raises:
-        InvalidInput: `pfl trials` did not write it, or it names a method or option that is unknown here.
+        InvalidInput: `pfl trials` did not write it, or it contains an unknown method or option.
     """
     from pfl.trials import Trial
 

@@ -1,4 +1,4 @@
-"""Folders, zips and tars behind one interface: names of files and their bytes."""
+"""One interface to the files in folders, zips and tars."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAMAGED = (
     lzma.LZMAError,
     EOFError,
 )
-"""Exceptions of the standard library on a truncated or damaged archive."""
+"""Exceptions that the standard library raises for a truncated or damaged archive."""
 
 _ZIPS = (".zip", ".npz")
 
@@ -35,7 +35,7 @@ class Tree:
     """The files below a folder or in a zip, by their names with forward slashes.
 
     Attributes:
-        path: the folder or archive that the user named.
+        path: the folder or archive given by the user.
         names: sorted names of all files.
     """
 
@@ -52,7 +52,7 @@ class Tree:
         """Open the file of that name for reading.
 
         Raises:
-            InvalidInput: there is none.
+            InvalidInput: there is no such file.
         """
         try:
             return (self._root / name).open("rb") if isinstance(self._root, Path) else self._root.open(name)
@@ -66,9 +66,9 @@ class Tree:
 
 @contextmanager
 def open_tree(path: Path) -> Iterator[Tree]:
-    """The files of a folder, a zip or a (compressed) tar. A tar is unpacked to a temporary folder meanwhile.
+    """The files of a folder, a zip or a (compressed) tar. A tar is unpacked to a temporary folder.
 
-    What is called .zip or .npz is read as a zip, every other file as a tar.
+    Files that end in .zip or .npz are read as a zip, all others as a tar.
 
     Raises:
         InvalidInput: the archive is truncated or damaged, or a member's path leaves the folder.
@@ -96,7 +96,7 @@ def open_tree(path: Path) -> Iterator[Tree]:
 
 
 def check_archive(path: Path) -> None:
-    """Raise `InvalidInput` if ``path`` is a zip, or an npz, whose directory cannot be read."""
+    """Raise `InvalidInput` if ``path`` is a zip or npz with an unreadable directory."""
     if path.suffix in _ZIPS and path.is_file():
         with open_tree(path):
             pass
@@ -117,14 +117,14 @@ def _unpack(path: Path, folder: Path) -> None:
 
 
 def _check_end(archive: tarfile.TarFile) -> None:
-    """Raise `tarfile.ReadError` unless zeros, and nothing else, follow the members.
+    """Raise `tarfile.ReadError` if anything but zeros follows the members.
 
-    tarfile takes every bad header but the first for the end.
+    tarfile regards every bad header except the first as the end of the archive.
     """
     file = archive.fileobj
     assert file is not None
     file.seek(archive.offset)
-    rest = iter(lambda: file.read(1 << 20), b"")  # to the end: a compressed file's checksum comes last
+    rest = iter(lambda: file.read(1 << 20), b"")  # a compressed file ends with its checksum
     zeros = [not content.strip(b"\0") for content in rest]
     if not zeros or not all(zeros):
         raise tarfile.ReadError("the list of its files breaks off")

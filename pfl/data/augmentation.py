@@ -1,8 +1,8 @@
-"""Random flips, rotations and crops of training images, as FedCAC's code has them.
+"""Random flips, rotations and crops of training images, as in FedCAC's code.
 
-The order of the steps and what fills the gaps are those of Fling, https://github.com/FLAIR-Community/Fling
-(fling/dataset/cifar100.py and fling/utils/data_utils/data_transform.py): flip, rotate, scale, crop. So what a
-rotation uncovers is black, and what a crop adds is 0 on the scaled image, the mean colour of normalised ones.
+The order of the steps and the padding values are those of Fling, https://github.com/FLAIR-Community/Fling
+(fling/dataset/cifar100.py and fling/utils/data_utils/data_transform.py): flip, rotate, scale, crop. Rotation
+therefore pads with black. Cropping pads the scaled image with 0, the mean colour of normalised images.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from torch import Tensor
 
 from pfl.rng import hash32
 
-PADDING = 4  # pixels on each side, out of which a crop of the image's size is taken
-DEGREES = 15  # of a rotation, at most, to either side
+PADDING = 4  # pixels added on each side before an image is cropped to its size
+DEGREES = 15  # maximum angle of a rotation, in either direction
 
 
 @dataclass(frozen=True)
 class Moves:
-    """What happens to each image of a batch; None means that this step is left out.
+    """Random augmentation of each image in a batch; None means that a step is omitted.
 
     Attributes:
-        flip: bool (..., B), mirrored from left to right.
-        angle: float64 (..., B), rotated counter-clockwise about the centre, in radians.
-        crop: int64 (..., B, 2), rows and columns by which the window moves down and right, from -4 to 4.
+        flip: bool (..., B), whether the image is mirrored from left to right.
+        angle: float64 (..., B), counter-clockwise rotation about the centre, in radians.
+        crop: int64 (..., B, 2), shift of the window down and right, in pixels from -4 to 4.
     """
 
     flip: Tensor | None
@@ -36,11 +36,11 @@ class Moves:
 
 
 def draw(augmentation: str, key: Tensor, count: int) -> Moves:
-    """The moves of ``count`` images that a key decides, on any device and with any padding after them.
+    """Draw the moves of ``count`` images from a key. Device and padding of the batch have no influence.
 
     Args:
-        augmentation: names its steps, "crop_flip_rotate".
-        key: int64 (...,), another for every client, step and batch.
+        augmentation: names of the steps, e.g. "crop_flip_rotate".
+        key: int64 (...,), distinct for every client, step and batch.
     """
     steps = augmentation.split("_")
     position = torch.arange(4 * count, device=key.device).view(count, 4)
@@ -54,9 +54,10 @@ def draw(augmentation: str, key: Tensor, count: int) -> Moves:
 
 
 def augmented(images: Tensor, moves: Moves, scaled: Callable[[Tensor], Tensor]) -> Tensor:
-    """Images uint8 (..., B, C, H, W), moved and ``scaled``.
+    """Augment and scale uint8 images (..., B, C, H, W).
 
-    All steps take pixels from elsewhere (a rotation the nearest), so that together they are one gathering.
+    Every step copies pixels from other positions (a rotation from the nearest), so all steps together are one
+    gather operation.
     """
     height, width = images.shape[-2:]
     y = torch.arange(height, device=images.device).view(-1, 1)
@@ -84,5 +85,5 @@ def augmented(images: Tensor, moves: Moves, scaled: Callable[[Tensor], Tensor]) 
 
 
 def _outside(y: Tensor, x: Tensor, height: int, width: int) -> Tensor:
-    """Which places (..., H, W) are outside of the image."""
+    """Mask (..., H, W) of the positions outside the image."""
     return (y < 0) | (y >= height) | (x < 0) | (x >= width)

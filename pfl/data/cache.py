@@ -1,7 +1,7 @@
-"""The decode cache: a data set is decoded once, into one uint8 file that is memory-mapped afterwards.
+"""Cache of decoded data sets. A data set is decoded once, into a uint8 file that is then memory-mapped.
 
 A cache entry is a folder ``<name>-<key>`` with ``images.bin`` (uint8, N x C x H x W), ``labels.npy``,
-``meta.json`` and, where there are any, ``writer.npy`` and ``domain.npy``.
+``meta.json`` and, for data sets with writers or domains, ``writer.npy`` and ``domain.npy``.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from pfl.files import cache_root
 log = logging.getLogger(__name__)
 
 FORMAT = 2
-"""Part of every key; raise it when decoding the same files gives other values."""
+"""Part of every key; increase it if decoding the same files gives different values."""
 
 T = TypeVar("T")
 
 _DAMAGED = (FileNotFoundError, EOFError, ValueError, KeyError, TypeError)
-"""Exceptions of reading an entry that was truncated or overwritten."""
+"""Exceptions on reading an entry that was truncated or overwritten."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CHUNK = 4096
-"""Images that a pass over a data set holds at a time."""
+"""Number of images in memory at once during a pass over a data set."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a reader says about the images that it has appended.
+    """A reader's description of the images that it appended.
 
     Attributes:
         classes: the classes' names; a label is an index into them.
-        n_train: how many images, counted from the first, are the official training set; None means all.
-        domains: the domains' names, if the images came with a domain.
-        formats: endings of the image files, "jpg"; empty where the images were no files of their own.
+        n_train: the first ``n_train`` images are the official training set; None means all.
+        domains: the domains' names, if the images have domains.
+        formats: endings of the image files, e.g. "jpg"; empty if the images were not separate files.
     """
 
     classes: tuple[str, ...]
@@ -59,10 +59,10 @@ class Content:
 
 
 class ArrayWriter:
-    """Receives a data set's images, block by block, and writes them straight to the cache entry's file.
+    """Receives a data set's images in blocks and writes them to the file of the cache entry.
 
     Args:
-        size: of the images that are written; None leaves them as they are.
+        size: size to which images are resized; None keeps their size.
     """
 
     def __init__(self, folder: Path, progress: bool, size: Resize | None = None):
@@ -75,7 +75,7 @@ class ArrayWriter:
         self._bar = tqdm(disable=True)
 
     def expect(self, count: int | None) -> None:
-        """Say how many images there will be, if known: a progress bar appears if they take long."""
+        """Announce the number of images, if known. A progress bar appears if reading takes long."""
         self._bar = tqdm(total=count, desc="decoding", unit=" images", disable=not self._progress, delay=1)
 
     def append(
@@ -88,7 +88,7 @@ class ArrayWriter:
         """Add images, uint8 (n, C, H, W), with the label, writer and domain of each, (n,).
 
         Raises:
-            ValueError: there are more or fewer labels, writers or domains than images.
+            ValueError: the number of labels, writers or domains differs from that of the images.
         """
         for name, values in (("labels", labels), ("writer", writer), ("domain", domain)):
             if values is not None:
@@ -102,12 +102,12 @@ class ArrayWriter:
         self._bar.update(len(images))
 
     def column(self, name: str) -> np.ndarray | None:
-        """The values appended as ``name``: labels, writer or domain."""
+        """All values appended as ``name`` (labels, writer or domain)."""
         blocks = self._columns[name]
         return np.concatenate(blocks) if blocks else None
 
     def finish(self, content: Content, source: dict[str, Any]) -> None:
-        """Write what describes the images: labels, checksums, mean and standard deviation."""
+        """Write labels, checksums, mean and standard deviation of the images."""
         self.close()
         labels = self.column("labels")
         assert labels is not None
@@ -136,13 +136,13 @@ class ArrayWriter:
 
 
 def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Path], T]) -> T:
-    """The result of ``read`` on a cache entry's folder, which ``write`` makes if it is absent or damaged.
+    """The result of ``read`` on a cache entry's folder; ``write`` creates an absent or damaged entry.
 
-    Safe when several processes make the same entry at once: each writes to a folder of its own, and the first
-    to finish gives its folder the entry's name.
+    Several processes may create the same entry at once: each writes to its own folder, and the first to
+    finish renames its folder to the entry's name.
 
     Raises:
-        InvalidInput: the cache folder cannot be written, or is full.
+        InvalidInput: the cache folder is not writable or is full.
     """
     root = cache_root()
     folder = root / f"{name}-{key[:16]}"
@@ -150,7 +150,7 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
         try:
             return read(folder)
         except _DAMAGED as error:
-            log.warning("%s is damaged and is made again (%s)", folder, error)
+            log.warning("%s is damaged and is created again (%s)", folder, error)
             with _temporary(root, name) as aside, suppress(FileNotFoundError):  # another process was first
                 folder.replace(aside)
     with _temporary(root, name) as made:
@@ -167,7 +167,7 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
 
 @contextmanager
 def _temporary(root: Path, name: str) -> Iterator[Path]:
-    """A new folder beside the cache entries; anything left under its name is removed at the end."""
+    """A new folder beside the cache entries; it is removed at the end unless it was renamed."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=root))
@@ -184,14 +184,14 @@ def _unwritable(root: Path, error: OSError) -> InvalidInput:
 
 
 def key_of(parts: Iterable[object]) -> str:
-    """A hexadecimal key over the text of ``parts`` and the cache's format."""
+    """Hexadecimal hash of ``parts`` as text and the version of the cache format."""
     return hashlib.sha256(json.dumps([FORMAT, *map(str, parts)]).encode()).hexdigest()
 
 
 def channel_statistics(images: np.ndarray) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each channel of uint8 images (N, C, H, W), scaled to [0, 1].
 
-    Summed in integers, so exact whatever the order. A constant channel has standard deviation 0.
+    The sums are integers, so the order does not matter. A constant channel has standard deviation 0.
     """
     channels = images.shape[1]
     total, squares = [0] * channels, [0] * channels
@@ -208,7 +208,7 @@ def channel_statistics(images: np.ndarray) -> tuple[list[float], list[float]]:
 
 
 def ordered_checksum(images: np.ndarray, labels: np.ndarray, classes: Iterable[str], n_train: int) -> str:
-    """The sha256 over a data set's decoded images in their order, labels, classes and split."""
+    """SHA-256 of a data set's decoded images in their order, its labels, classes and split."""
     digest = hashlib.sha256(json.dumps([images.shape, list(classes), n_train]).encode())
     for start in range(0, len(images), _CHUNK):
         digest.update(np.ascontiguousarray(images[start : start + _CHUNK]).data)
@@ -217,10 +217,10 @@ def ordered_checksum(images: np.ndarray, labels: np.ndarray, classes: Iterable[s
 
 
 def content_checksum(images: np.ndarray, labels: np.ndarray, n_train: int) -> str:
-    """The sha256 over a data set's decoded images and labels in any order.
+    """SHA-256 of a data set's decoded images and labels, independent of their order.
 
-    It is the digest of the sorted digests of all samples: pixels, label, and whether the sample is a training
-    sample. It is the same for every container and every order within training and test set.
+    The digest of the sorted digests of all samples, each over pixels, label, and whether it is a training
+    sample. It does not depend on the container or on the order within the training and test set.
     """
     digests = sorted(
         hashlib.sha256(image.tobytes() + b"%d %d" % (label, i < n_train)).digest()

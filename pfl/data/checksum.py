@@ -1,4 +1,4 @@
-"""Checksums of files and folders, and the record of those that no source publishes."""
+"""Checksums of files and folders, and a record of checksums for files whose source publishes none."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pfl.errors import InvalidInput
 from pfl.files import write_json
 
 RECORD = "checksums.json"
-"""In a data set's folder of data/raw: name, bytes and sha256 of files whose source publishes no checksum."""
+"""Record in a data set's folder: name, bytes and SHA-256 of files without a published checksum."""
 
 
 def files_below(path: Path) -> list[Path]:
-    """The file itself, or all files below a folder in sorted order."""
+    """The file itself, or all files in a folder in sorted order."""
     return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
 
 
@@ -28,7 +28,7 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Name, bytes and sha256 of a file; of a folder, the total and the digest of its listing with digests."""
+    """Name, bytes and SHA-256 of a file; for a folder, total bytes and a digest of its files' digests."""
     if path.is_dir():
         files = files_below(path)
         listing = "".join(f"{p.relative_to(path).as_posix()} {digest(p)}\n" for p in files)
@@ -39,19 +39,19 @@ def describe(path: Path) -> dict[str, Any]:
 
 
 def stamps(path: Path) -> Iterator[tuple[str, int, int]]:
-    """Path, size and modification time of each file: shows that files are unchanged without reading them."""
+    """Path, size and modification time of each file, to detect changes without reading the files."""
     for file in files_below(path.resolve()):
         stat = file.stat()
         yield str(file), stat.st_size, stat.st_mtime_ns
 
 
 def verify(path: Path, file: RemoteFile, folder: Path) -> None:
-    """Check ``path`` against the published checksum of ``file``, or else the one recorded in ``folder``.
+    """Check ``path`` against the published checksum of ``file`` or, without one, the record in ``folder``.
 
-    A file that is not recorded yet is added to the record.
+    A file without a record is added to it.
 
     Raises:
-        InvalidInput: the checksum is another, or the record is damaged.
+        InvalidInput: the checksum differs, or the record is damaged.
     """
     if file.md5 is not None:
         algorithm, expected, actual = "md5", file.md5, digest(path, "md5")
@@ -74,5 +74,5 @@ def _recorded(record: Path) -> dict[str, Any]:
     try:
         return json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
     except ValueError as error:
-        accepted = f"JSON ({error}); delete it and the checksums are recorded anew"
+        accepted = f"JSON ({error}); if it is deleted, the checksums are recorded again"
         raise InvalidInput("file", str(record), accepted) from None

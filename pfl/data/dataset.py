@@ -1,4 +1,4 @@
-"""`load`: a data set by its name or a path, decoded once and memory-mapped afterwards."""
+"""`load` returns a data set by name or path. It is decoded once and memory-mapped from then on."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Dataset:
     """The pooled images of a data set: the official training set first, then the test set.
 
     Attributes:
-        name: the registry's name, or the file's stem for a path of the user's.
+        name: the name in the registry, or the stem of the file for a user's path.
         images: uint8 (N, C, H, W), memory-mapped copy-on-write.
         labels: int64 (N,), indices into ``classes``.
         classes: the classes' names.
         n_train: ``images[:n_train]`` is the official training set.
-        checksum: sha256 over images in their order, labels, classes and ``n_train``.
+        checksum: SHA-256 of the images in their order, labels, classes and ``n_train``.
         mean, std: per channel, of the training images scaled to [0, 1].
         source: ``kind`` (official, image-folder, npz, embedded), ``files`` (name, bytes, sha256 of each) and,
             where the images are files of their own, their ``formats``.
-        writer: int64 (N,), who wrote each image, where that is known.
-        domain: int64 (N,), indices into ``domains``, where there are domains.
+        writer: int64 (N,), the writer of each image, if known.
+        domain: int64 (N,), indices into ``domains``, if there are domains.
         content: `pfl.data.cache.content_checksum`, independent of order and container.
-        identity: what the data are, in a phrase for reports: "original pixels", or how they differ.
+        identity: a phrase for reports: "original pixels", or how the data differ from them.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of an image: channels, height, width."""
+        """Shape of an image: channels, height, width."""
         channels, height, width = self.images.shape[1:]
         return channels, height, width
 
@@ -68,21 +68,21 @@ class Dataset:
 def load(
     name_or_path: str, source: str | Path | None = None, raw: Path = Path("data/raw"), progress: bool = True
 ) -> Dataset:
-    """A data set of the registry, or the user's image folder, zip, tar or npz.
+    """Load a data set of the registry, or a user's image folder, zip, tar or npz.
 
-    The first call decodes it into the cache (the folder PFL_CACHE, by default ~/.cache/pfl-repro); later ones
-    map what is there, as long as the files' sizes and times are the same.
+    The first call decodes it into the cache (the folder PFL_CACHE, by default ~/.cache/pfl-repro). Later
+    calls map the cached files, as long as the sizes and times of the original files are unchanged.
 
     Args:
         name_or_path: for example ``digits``, or ``photos.zip`` with train/<class>/* and test/<class>/*; with
-            ``,resize=HEIGHTxWIDTH`` after it the images get this size, with ``,crop`` at their aspect ratio.
-        source: a file, or a folder of archives, to be used before ``raw`` and the official source; by default
-            the environment's DATA_SOURCE.
-        raw: where official files are kept, in a folder by data set.
-        progress: show a bar while downloading and decoding takes long.
+            ``,resize=HEIGHTxWIDTH`` appended, images are resized; ``,crop`` keeps their aspect ratio.
+        source: a file, or a folder of archives, that is searched before ``raw`` and the official source;
+            default: the environment variable DATA_SOURCE.
+        raw: folder of the official files, with one subfolder per data set.
+        progress: show a progress bar if downloading or decoding takes long.
 
     Raises:
-        InvalidInput: there is nothing to read, or it cannot be read.
+        InvalidInput: there are no files, or they cannot be read.
     """
     name_or_path, size = resized(name_or_path)
     located = _located(name_or_path, source, raw) or download(name_or_path, raw, progress)
@@ -100,13 +100,13 @@ def load(
 def check_dataset(
     name_or_path: str, source: str | Path | None = None, raw: Path = Path("data/raw")
 ) -> Definition | None:
-    """Check all of a data set that can be checked at once: nothing is downloaded and no image decoded.
+    """Check what can be checked quickly, without downloads and without decoding images.
 
     Returns:
-        What is known of a data set of the registry; None for the user's own.
+        The definition of a data set of the registry; None for a user's own.
 
     Raises:
-        InvalidInput: no such name, path or DATA_SOURCE, or a file that cannot be read.
+        InvalidInput: the name, path or DATA_SOURCE does not exist, or a file cannot be read.
     """
     name_or_path, size = resized(name_or_path)
     located = _located(name_or_path, source, raw)
@@ -127,7 +127,7 @@ def _located(name_or_path: str, source: str | Path | None, raw: Path) -> Located
 
 @contextmanager
 def _reading(name_or_path: str) -> Iterator[None]:
-    """A context in which an error of the operating system on reading a file becomes an `InvalidInput`."""
+    """A context that turns an operating-system error while reading a file into an `InvalidInput`."""
     try:
         yield
     except OSError as error:
@@ -149,14 +149,14 @@ def _decode(located: Located, size: Resize | None, folder: Path, progress: bool)
 
 
 def _content(located: Located, out: cache.ArrayWriter) -> Content:
-    """What the reader says about the images that it has appended, after it was checked."""
+    """The reader's description of the images that it appended, checked."""
     files, known = ", ".join(map(str, located.files)), located.definition
     try:
         content = located.read(located.files, out)
     except InvalidInput:
         raise
     except (ValueError, KeyError, IndexError) as error:
-        # The files have another format than their names say.
+        # The format of the files does not match their names.
         raise InvalidInput("dataset", files, f"files as {located.name} has them ({error})") from error
     labels, classes = out.column("labels"), len(content.classes)
     if labels is None or not len(labels):
@@ -180,7 +180,7 @@ def _opened(located: Located, size: Resize | None, folder: Path) -> Dataset:
     labels = np.load(folder / "labels.npy")
     return Dataset(
         name=located.name,
-        # copy-on-write: torch takes it without a warning, and nothing written to it reaches the file
+        # copy-on-write: torch accepts it without a warning, and writes never reach the file
         images=np.memmap(folder / "images.bin", np.uint8, "c", shape=(len(labels), *meta["shape"])),
         labels=labels,
         classes=tuple(meta["classes"]),
@@ -198,7 +198,7 @@ def _opened(located: Located, size: Resize | None, folder: Path) -> Dataset:
 
 
 def _identity(located: Located, size: Resize | None, content: str, formats: Sequence[str]) -> str:
-    """What data with this ``content`` checksum are, in a phrase for reports."""
+    """A phrase for reports that describes data with this ``content`` checksum."""
     if located.definition is None:
         return "own data"
     if size:

@@ -1,4 +1,4 @@
-"""What is known of a data set before any of its files is read, and what reading them yields."""
+"""Definitions of data sets: what is known before any file is read, and how the files are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from pfl.data.cache import ArrayWriter, Content
 
 Reader = Callable[[Sequence[Path], ArrayWriter], Content]
-"""Appends a data set's images in their pooled order (training set first), out of its files."""
+"""Reads a data set's files and appends its images in pooled order, the training set first."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class RemoteFile:
     """A file of an official source.
 
     Attributes:
-        url: where it is fetched; its last part is the file's name.
-        md5: as published by the source or by torchvision; None means that none is published.
-            The sha256 of the first download is then recorded and checked from then on.
+        url: its last part is the file's name.
+        md5: published by the source or by torchvision; None means not published. In that case the SHA-256 of
+            the first download is recorded and checked from then on.
     """
 
     url: str
@@ -35,14 +35,14 @@ class Definition:
     """A data set of the registry.
 
     Attributes:
-        shape: of an image: channels, height, width.
-        classes: their number.
-        samples: the number of images, train and test; None means that it depends on the source.
-        read: reads the official files, in the order of ``files``.
-        files: the official files; empty for a data set that is embedded in a library.
-        folder: the name of its folder in data/raw, where two data sets share their files.
-        alternative: reads a folder or archive of another form that is found under the data set's name; None:
-            an image folder is expected there.
+        shape: shape of an image: channels, height, width.
+        classes: number of classes.
+        samples: number of images in training and test set; None means that it depends on the source.
+        read: reader of the official files, which get passed in the order of ``files``.
+        files: the official files; empty for a data set that comes with a library.
+        folder: name of the folder in data/raw, if several data sets share their files.
+        alternative: reader of a folder or archive in another format, found under the data set's name; None
+            means that an image folder is expected there.
         content: `pfl.data.cache.content_checksum` of the original pixels; None means unknown.
     """
 

@@ -1,4 +1,4 @@
-"""Downloads that go on where they stopped."""
+"""Downloads that continue after an interruption."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pfl.data.definition import RemoteFile
 from pfl.errors import InvalidInput
 
 _TRIES = 4
-"""Connections in a row that may bring nothing before a download is given up."""
+"""Number of successive connections without any data after which a download fails."""
 _PAUSE = 1.0
-"""Seconds before the second of them; doubled for each further one."""
+"""Seconds before the second attempt; doubled for each further one."""
 _CHUNK = 1 << 20
 
 
 def fetch(file: RemoteFile, folder: Path, progress: bool = True) -> Path:
-    """The file in ``folder``, downloaded unless it is there.
+    """Return the path of the file in ``folder``; download it if it is not there.
 
-    What has arrived stays in ``<name>.part``: a cut connection, or the next call, goes on from there. The
-    file gets its name once its checksum holds.
+    Partial data stay in ``<name>.part``. After a lost connection, and in the next call, the download
+    continues from there. The file is renamed once its checksum is correct.
 
     Raises:
-        InvalidInput: the server cannot be reached or the file's checksum is wrong; the message says which
-            file to put where by hand.
+        InvalidInput: the server cannot be reached or the file's checksum is wrong; the message says where to
+            place which file by hand.
     """
     path = folder / file.name
     if path.exists():
@@ -47,7 +47,7 @@ def fetch(file: RemoteFile, folder: Path, progress: bool = True) -> Path:
             failures = 0 if _size(part) > before else failures + 1
             refused = isinstance(error, HTTPError) and error.code < 500
             if refused or failures == _TRIES:
-                accepted = f"{by_hand}, as it could not be downloaded ({error})"
+                accepted = f"{by_hand}, because the download failed ({error})"
                 raise InvalidInput("dataset", file.url, accepted) from error
             if failures:
                 time.sleep(_PAUSE * 2 ** (failures - 1))
@@ -55,15 +55,15 @@ def fetch(file: RemoteFile, folder: Path, progress: bool = True) -> Path:
         checksum.verify(part, file, folder)
     except InvalidInput as error:
         part.unlink()
-        raise InvalidInput("dataset", file.url, f"{by_hand}; what came was deleted ({error})") from error
+        raise InvalidInput("dataset", file.url, f"{by_hand}; the download was deleted ({error})") from error
     return part.replace(path)
 
 
 def _receive(url: str, part: Path, progress: bool) -> None:
-    """Append to ``part`` what it lacks; start over where the server does not continue.
+    """Append the missing bytes to ``part``; start over if the server cannot continue.
 
     Raises:
-        OSError, HTTPException: the connection failed, or ended before the whole file had come.
+        OSError, HTTPException: the connection failed, or closed before the end of the file.
     """
     have = _size(part)
     headers = {"User-Agent": "pfl-repro"} | ({"Range": f"bytes={have}-"} if have else {})
@@ -71,7 +71,7 @@ def _receive(url: str, part: Path, progress: bool) -> None:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60)
     except HTTPError as error:
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            part.unlink()  # it is longer than the file; the next connection starts over
+            part.unlink()  # it is longer than the file, so the next connection starts over
             raise ConnectionError("the file has become shorter") from error
         raise
     with response:

@@ -1,4 +1,4 @@
-"""The partitioned data set as tensors on one device."""
+"""The partitioned data set, as tensors on one device."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from pfl.data.partition import Partition
 from pfl.kernels.read_rows import read_rows
 
 SCALES = {"symmetric": ((0.5,), (0.5,)), "unit": ((0.0,), (1.0,)), "raw255": ((0.0,), (1 / 255,))}
-"""Input scale to what is subtracted and divided by; "normalised" takes the data set's mean and deviation."""
+"""Subtracted offset and divisor of each input scale; "normalised" uses the data set's mean and deviation."""
 
 
 class Federation:
-    """Clients' data: images stay uint8 on the device and are normalised as they are drawn.
+    """The clients' data. Images stay uint8 on the device and are normalised when a batch is drawn.
 
     Args:
         dataset: the pooled images.
-        partition: which of them are whose, for training and for testing.
-        device: where everything lives.
-        dtype: of the normalised images.
-        input_scale: of the images that are drawn, as in `pfl.config.Config`.
+        partition: each client's training and test samples.
+        device: device of all tensors.
+        dtype: dtype of the normalised images.
+        input_scale: scale of the images, see `pfl.config.Config`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Federation:
         self._shift = -mean / std
 
     def divided(self, partition: Partition) -> Federation:
-        """The same images in another partition; they are in memory once."""
+        """The same images in another partition; both share the memory of the images."""
         other = copy.copy(self)
         other.partition, other.train, other.test = partition, partition.train, partition.test
         for cached in ("sizes", "label_counts"):
@@ -74,29 +74,29 @@ class Federation:
 
     @cached_property
     def sizes(self) -> Tensor:
-        """(n,) training samples of each client, float64."""
+        """Training samples of each client, float64 (n,)."""
         sizes = [len(index) for index in self.train]
         return torch.tensor(sizes, dtype=torch.float64, device=self.device)
 
     @cached_property
     def label_counts(self) -> Tensor:
-        """(n, classes) training samples of each client by class, float64."""
+        """Training samples of each client and class, float64 (n, classes)."""
         labels = self.labels.cpu().numpy()
         counts = [np.bincount(labels[index], minlength=self.classes) for index in self.train]
         return torch.tensor(np.stack(counts), dtype=torch.float64, device=self.device)
 
     def batch(self, index: Tensor, moves: Moves | None = None) -> tuple[Tensor, Tensor]:
-        """Images (..., C, H, W) and labels (...) of the pooled indices ``index`` (...), as ``moves`` say."""
+        """Images (..., C, H, W), augmented by ``moves``, and labels (...) of the pooled ``index`` (...)."""
         chosen = self._chosen(index.flatten()).view(*index.shape, *self.shape)
         images = self._scaled(chosen) if moves is None else augmented(chosen, moves, self._scaled)
         return images, self.labels[index]
 
     def _scaled(self, images: Tensor) -> Tensor:
-        """Bytes as the network is to see them."""
+        """Scale uint8 pixels to the network's input."""
         return images.to(self.dtype).mul_(self._scale).add_(self._shift)
 
     def _chosen(self, index: Tensor) -> Tensor:
         """Images (B, C, H, W), uint8, of pooled indices (B,)."""
         if self._file is None or self.device.type != "cpu":
-            return self.images.index_select(0, index)  # copies rows; indexing copies bytes
+            return self.images.index_select(0, index)  # copies whole rows; plain indexing copies byte by byte
         return read_rows(self._file, index, math.prod(self.shape)).view(-1, *self.shape)

@@ -1,4 +1,4 @@
-"""Where a data set's files are: in DATA_SOURCE, in data/raw, or at the official source."""
+"""Find a data set's files: in DATA_SOURCE, in data/raw, or at the official source."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".npz")
 
 @dataclass(frozen=True)
 class Located:
-    """Files that are there, and what reads them.
+    """Existing files and their reader.
 
     Attributes:
-        name: of the data set.
+        name: name of the data set.
         kind: official, image-folder, npz or embedded.
-        definition: the registry's, for a data set that it names.
-        folder: the data set's in data/raw.
+        definition: definition in the registry, if the data set is registered.
+        folder: the data set's folder in data/raw.
     """
 
     name: str
@@ -34,10 +34,10 @@ class Located:
     folder: Path | None = None
 
     def verify(self) -> None:
-        """Hold official files to their checksums. Call it before reading them: some are pickles.
+        """Verify the checksums of official files. Call this before reading them, because some are pickles.
 
         Raises:
-            InvalidInput: a checksum is another than published or recorded.
+            InvalidInput: a checksum differs from the published or recorded one.
         """
         if self.kind == "official" and self.definition and self.folder:
             for path, file in zip(self.files, self.definition.files, strict=True):
@@ -45,10 +45,10 @@ class Located:
 
 
 def locate(name_or_path: str, source: Path | None, raw: Path) -> Located | None:
-    """The files of a data set that are there, looked for in ``source``, then in ``raw``; None if nowhere.
+    """Find a data set's files in ``source``, then in ``raw``; None if they are in neither.
 
     Raises:
-        InvalidInput: no such name or path, or what is there is not of a kind that can be read.
+        InvalidInput: the name or path does not exist, or the files there have no readable format.
     """
     if name_or_path not in DATASETS:
         return _of_path(name_or_path)
@@ -65,10 +65,10 @@ def locate(name_or_path: str, source: Path | None, raw: Path) -> Located | None:
 
 
 def download(name: str, raw: Path, progress: bool) -> Located:
-    """The files of a data set from its official source.
+    """Download a data set's files from the official source.
 
     Raises:
-        InvalidInput: they cannot be had.
+        InvalidInput: a download failed.
     """
     definition = DATASETS[name]
     folder = raw / (definition.folder or name)
@@ -87,10 +87,11 @@ def _of_path(text: str) -> Located:
 
 
 def _in(place: Path, name: str, definition: Definition, folder: Path) -> Located | None:
-    """The data set's files in a place, a file or a folder, or None.
+    """Find the data set's files in ``place``, a file or a folder; None if there are none.
 
-    In a folder: the official files, there or in its folder ``name``; else the folder itself, if it has a
-    folder train; else an archive or folder called ``name``, alone or as in ``cifar10-imagefolder.zip``.
+    A folder is searched in this order: the official files, in it or in its subfolder ``name``; the folder
+    itself, if it has a subfolder train; an archive or folder whose name is ``name`` or begins with it, as in
+    ``cifar10-imagefolder.zip``.
     """
     official = [file.name for file in definition.files]
     if place.is_file():
@@ -116,7 +117,7 @@ def _in(place: Path, name: str, definition: Definition, folder: Path) -> Located
 
 
 def _unofficial(name: str, path: Path, definition: Definition | None = None) -> Located:
-    """Files of another form than the official ones, by their kind."""
+    """Files in another format than the official one."""
     if path.suffix == ".npz":
         return Located(name, "npz", _npz.read, (path,), definition)
     if not path.is_dir() and not path.name.endswith(_ARCHIVES):

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
 
 RUN = "run"
-"""The partition's seed in a specification where it is the run's: each seed has a partition of its own."""
+"""The value of ``seed`` in a specification by which each seed of a run has its own partition."""
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Index lists of every client.
+    """The training and test samples of every client, as lists of indices.
 
     Attributes:
         spec: the canonical specification, "dirichlet:0.1,min=10,test=0.25,seed=0".
-        train, test: int64 indices into the pooled images, an array a client.
-        data_checksum: of the data set that the indices point into.
-        notes: what was logged: redraws, samples moved or left out, duplicates.
+        train, test: int64 indices into the pooled images, one array per client.
+        data_checksum: checksum of the data set that the indices refer to.
+        notes: remarks of the rule: redraws, samples moved or left out, duplicates.
     """
 
     spec: str
@@ -42,7 +42,7 @@ class Partition:
 
     @property
     def clients(self) -> int:
-        """Their number."""
+        """Number of clients."""
         return len(self.train)
 
     @property
@@ -52,7 +52,7 @@ class Partition:
 
     @property
     def checksum(self) -> str:
-        """The sha256 over the index lists."""
+        """SHA-256 of the index lists."""
         digest = hashlib.sha256()
         for indices in (*self.train, *self.test):
             digest.update(len(indices).to_bytes(8, "little"))
@@ -62,12 +62,12 @@ class Partition:
     def with_validation(self, share: float, labels: np.ndarray) -> Partition:
         """This partition with a validation part in place of the test sets, for a search.
 
-        The part is stratified and fixed by a stream of its own, keyed by the partition's seed; the test sets
-        do not occur in the result.
+        The validation part is stratified and drawn from a separate random stream, keyed by the partition's
+        seed. The result does not contain the test sets.
 
         Args:
-            share: of each client's training samples that is taken for validation, at least one sample.
-            labels: of all pooled images, (N,).
+            share: share of each client's training samples used for validation, at least one sample.
+            labels: labels of all pooled images, (N,).
 
         Raises:
             InvalidInput: the share is not in (0, 1), or a client has only one training sample.
@@ -77,17 +77,17 @@ class Partition:
         if self.sizes.min() < 2:
             client = int(self.sizes.argmin())
             raise InvalidInput(
-                "validation", share, f"0 where a client has one training sample, as client {client}"
+                "validation", share, f"0, because client {client} has only one training sample"
             )
         _, rule = parse_spec(self.spec)
         train, validation = split(list(self.train), labels, share, rule.seed, "validation")
         return dataclasses.replace(self, train=tuple(train), test=tuple(validation))
 
     def save(self, path: Path) -> None:
-        """Write the partition to an .npz file, whole or not at all; equal partitions give equal bytes.
+        """Write the partition to an .npz file atomically. Equal partitions give identical bytes.
 
         Raises:
-            InvalidInput: it cannot be written.
+            InvalidInput: the file cannot be written.
         """
         arrays = {
             "spec": np.array(self.spec),
@@ -124,21 +124,21 @@ class Partition:
                 intact = partition.checksum == str(stored["checksum"])
         except FileNotFoundError:
             raise InvalidInput("partition", str(path), "an existing file") from None
-        except Exception as error:  # zip, zlib, pickle and key errors, each of another type
+        except Exception as error:  # zip, zlib, pickle and key errors have no common type
             raise InvalidInput("partition", str(path), f"a partition written by pfl ({error})") from None
         if not intact:
             raise InvalidInput("partition", str(path), "index lists that match their checksum")
         return partition
 
     def statistics(self, labels: np.ndarray, n_classes: int) -> dict[str, Any]:
-        """How sizes and classes are spread, over training and test samples together.
+        """Statistics of sizes and classes, over training and test samples together.
 
         Args:
             labels: of all pooled images, (N,).
 
         Returns:
             ``clients``; ``samples``, ``train``, ``test``: totals; ``size``: mean, std, min and max over
-            clients; ``classes``: mean, min and max number of classes of a client; ``label_cosine``: mean over
+            clients; ``classes``: mean, min and max number of classes per client; ``label_cosine``: mean over
             pairs of clients of the cosine of their class counts; ``unseen_test_samples``: test samples of a
             class that the client does not train on.
         """
@@ -160,7 +160,7 @@ class Partition:
         }
 
     def class_counts(self, labels: np.ndarray, n_classes: int) -> dict[str, np.ndarray]:
-        """Samples of each class that each client has, in ``train`` and ``test``: int64 (clients, classes)."""
+        """Number of samples per client and class, in ``train`` and ``test``: int64 (clients, classes)."""
         return {
             name: np.stack([np.bincount(labels[indices], minlength=n_classes) for indices in lists])
             for name, lists in (("train", self.train), ("test", self.test))
@@ -168,7 +168,7 @@ class Partition:
 
 
 Division = Partition | Mapping[int, Partition]
-"""One partition for all seeds of a simulation, or by seed one for each."""
+"""One partition for all seeds of a simulation, or a mapping with one partition per seed."""
 
 
 def of_seed(division: Division, seed: int) -> Partition:
@@ -183,7 +183,7 @@ def parse_spec(spec: str, run_seed: int | None = None) -> tuple[str, Rule]:
     'dirichlet:0.1,min=10,test=0.25,seed=3'
 
     Args:
-        run_seed: what ``seed=run`` stands for; None leaves it as it is.
+        run_seed: replaces the ``run`` in ``seed=run``; None leaves it.
 
     Raises:
         InvalidInput: an unknown rule or option, or a value that is not accepted.
@@ -206,7 +206,7 @@ def parse_spec(spec: str, run_seed: int | None = None) -> tuple[str, Rule]:
     follows = options.get("seed") == RUN
     if follows:
         if name == "file":
-            raise InvalidInput("seed", RUN, "a number, as the lists of a file are the same in every run")
+            raise InvalidInput("seed", RUN, "a number, because the lists of a file are the same in every run")
         options["seed"] = str(run_seed or 0)
     configured = parsed(rule, options)
     canonical = name + written(configured)
@@ -216,19 +216,19 @@ def parse_spec(spec: str, run_seed: int | None = None) -> tuple[str, Rule]:
 
 
 def follows_run(spec: str) -> bool:
-    """Whether each seed of a simulation has a partition of its own: whether ``spec`` says ``seed=run``."""
+    """Whether each seed of a simulation has its own partition: whether ``spec`` contains ``seed=run``."""
     return parse_spec(spec)[0].endswith(f",seed={RUN}")
 
 
 def check_partition(
     spec: str, clients: int | None, samples: int | None = None, classes: int | None = None
 ) -> None:
-    """Check all that can be checked before the data are read.
+    """Check everything that can be checked before the data are read.
 
     Args:
         spec: ``RULE[:ARG][,key=value|flag]...``.
-        clients: their number; None where the rule takes it from the data.
-        samples, classes: of the data set, where known.
+        clients: number of clients; None if the rule takes it from the data.
+        samples, classes: number of images and classes of the data set, if known.
 
     Raises:
         InvalidInput: the specification or the number of clients is not accepted.
@@ -242,14 +242,14 @@ def make_partition(
     """Partition a data set over its clients; the same arguments give the same index lists.
 
     Args:
-        run_seed: what ``seed=run`` stands for.
+        run_seed: replaces the ``run`` in ``seed=run``.
 
     Raises:
-        InvalidInput: the rule cannot give every client its classes or its minimum, or ``seed=run`` without a
-            run.
+        InvalidInput: the data do not suffice for every client's classes or minimum, or ``seed=run`` is given
+            without a run.
     """
     if run_seed is None and follows_run(spec):
-        raise InvalidInput("seed", RUN, "a number, as there is no run whose seed it could be")
+        raise InvalidInput("seed", RUN, "a number, because there is no run to take the seed from")
     canonical, rule = parse_spec(spec, run_seed)
     notes: list[str] = []
     train, test = rule.divide(dataset, clients, notes)
@@ -257,7 +257,7 @@ def make_partition(
 
 
 def make_division(spec: str, dataset: Dataset, clients: int | None, seeds: Iterable[int]) -> Division:
-    """The partition of a data set for all ``seeds`` or, where it follows the run's seed, for each."""
+    """The partition of a data set for all ``seeds``, or one per seed if ``spec`` contains ``seed=run``."""
     if follows_run(spec):
         return {seed: make_partition(spec, dataset, clients, seed) for seed in seeds}
     return make_partition(spec, dataset, clients)

@@ -1,4 +1,4 @@
-"""Pictures of partitions."""
+"""Plots of partitions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_CLIENTS = 120
-"""Of more clients, this many at even distances are drawn."""
+"""Maximum number of clients in a plot; of more clients, evenly spaced ones are drawn."""
 _MOST_SHAPES = 2000
-"""More bubbles are drawn as pixels, so that a vector file stays small."""
+"""Above this number, bubbles are rasterised, so that a vector file stays small."""
 _STEPS = [factor * 10**power for power in range(9) for factor in (1, 2, 5)]
 _COLOURS = {"train": "#2f6690", "test": "#a9c9dd"}
 
@@ -24,14 +24,14 @@ _COLOURS = {"train": "#2f6690", "test": "#a9c9dd"}
 def plot(
     partition: Partition, labels: np.ndarray, classes: Sequence[str], title: str | None = None
 ) -> Figure:
-    """A partition as counts above (training and test samples of each client) and as bubbles below.
+    """Plot a partition: bars for each client's training and test samples, and below them bubbles.
 
-    A bubble's area is the number of samples, training and test together, of a class at a client.
+    The area of a bubble is the number of a client's samples of a class, training and test together.
 
     Args:
-        labels: of all pooled images, (N,).
+        labels: labels of all pooled images, (N,).
         classes: the classes' names.
-        title: by default the partition's specification.
+        title: default: the partition's specification.
     """
     from matplotlib.figure import Figure
 
@@ -62,12 +62,12 @@ def _bars(axes: Axes, sizes: dict[str, np.ndarray]) -> None:
 def _bubbles(
     figure: Figure, axes: Axes, counts: np.ndarray, classes: Sequence[str], clients: np.ndarray
 ) -> None:
-    """Draw ``counts`` (clients, classes); a bubble far above the median overlaps its neighbours' cells."""
+    """Draw ``counts`` (clients, classes). Bubbles far above the median overlap neighbouring cells."""
     client, label = np.nonzero(counts)
     values = counts[client, label]
     axes.set_xlabel("client")
     axes.set_ylabel("class")
-    figure.draw_without_rendering()  # lays the axes out; the sizes below are in points
+    figure.draw_without_rendering()  # computes the layout; the sizes below are in points
     box = axes.get_window_extent()
     width, height = 72 / figure.dpi * box.width, 72 / figure.dpi * box.height
     cell = min(width / len(clients), height / len(classes))
@@ -87,7 +87,7 @@ def _bubbles(
 
 
 def _ticks(names: Sequence[str], at_most: int) -> tuple[np.ndarray, list[str]]:
-    """Positions and names of ticks, every 1, 2, 5, 10, ... th."""
+    """Positions and names of ticks, at every first, second, fifth, tenth, ... name."""
     step = next(step for step in _STEPS if len(names) <= step * at_most)
     positions = np.arange(0, len(names), step)
     return positions, [names[position] for position in positions]

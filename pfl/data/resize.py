@@ -1,4 +1,4 @@
-"""Images of another size than their files have."""
+"""Resizing of images when they are decoded."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _FORM = re.compile(r"(\d+)(?:x(\d+))?(,crop)?")
 
 @dataclass(frozen=True)
 class Resize:
-    """The size that images get, by Lanczos' filter.
+    """Target size of images, reached with a Lanczos filter.
 
     Attributes:
-        height, width: in pixels.
-        crop: keep the aspect ratio, and cut off what is then too much on two opposite sides.
+        height, width: size in pixels.
+        crop: keep the aspect ratio, and crop the excess on two opposite sides.
     """
 
     height: int
@@ -31,7 +31,7 @@ class Resize:
     crop: bool = False
 
     def image(self, image: Image) -> Image:
-        """An image of this size."""
+        """Return the resized image."""
         from PIL import ImageOps
         from PIL.Image import Resampling
 
@@ -41,7 +41,7 @@ class Resize:
         return image.resize(size, Resampling.LANCZOS)
 
     def array(self, images: np.ndarray) -> np.ndarray:
-        """Images (..., H, W), uint8, as (..., height, width)."""
+        """Resize uint8 images (..., H, W) to (..., height, width)."""
         from PIL.Image import fromarray
 
         if images.shape[-2:] == (self.height, self.width):
@@ -52,7 +52,7 @@ class Resize:
 
 
 def resized(dataset: str) -> tuple[str, Resize | None]:
-    """A data set's name or path without the option, and the size that it asks for.
+    """Split a data set's name or path into the part without the option, and the size.
 
     >>> resized("photos.zip,resize=32x48,crop")
     ('photos.zip', Resize(height=32, width=48, crop=True))
@@ -60,7 +60,7 @@ def resized(dataset: str) -> tuple[str, Resize | None]:
     ('digits', None)
 
     Raises:
-        InvalidInput: the option says no size.
+        InvalidInput: the option has no valid size.
     """
     name, asked, size = dataset.partition(OPTION)
     if not asked:

@@ -1,4 +1,4 @@
-"""What a partition rule is: a dataclass of options that assigns the pooled images to clients."""
+"""Base classes of the partition rules, dataclasses of options that assign the pooled images to clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
 
 REDRAWS = 1000
-"""How often a rule draws again when a client has too few samples."""
+"""Maximum number of redraws when a client has too few samples."""
 
 T = TypeVar("T")
 Split = tuple[list[np.ndarray], list[np.ndarray]]
@@ -27,7 +27,7 @@ Split = tuple[list[np.ndarray], list[np.ndarray]]
 
 @dataclass(frozen=True)
 class Draw:
-    """What a rule draws with: the data set, the number of clients, its random stream and what it logs."""
+    """Input of a rule: the data set, the number of clients, its random stream and a list for its notes."""
 
     dataset: Dataset
     clients: int
@@ -51,10 +51,10 @@ class Rule(ABC):
     """Base of all rules.
 
     Class attributes:
-        argument: the option that the ARG of ``RULE:ARG`` sets, if any.
-        commas_in_argument: ARG goes on after a comma, up to the next option.
-        pool: the images that the rule draws on.
-        clients_from_data: the data can say how many clients there are.
+        argument: name of the option that ARG in ``RULE:ARG`` sets, if any.
+        commas_in_argument: ARG may contain commas; it ends where the next option begins.
+        pool: description of the images that the rule assigns.
+        clients_from_data: the number of clients can follow from the data.
     """
 
     argument: ClassVar[str | None] = None
@@ -62,7 +62,7 @@ class Rule(ABC):
     pool: ClassVar[str] = "train and test merged"
     clients_from_data: ClassVar[bool] = False
 
-    seed: int = hyper(0, "seed of the partition; run: the seed of the run", low=0)
+    seed: int = hyper(0, "seed of the partition; run means the seed of the run", low=0)
 
     def __post_init__(self) -> None:
         for name, field in self.options().items():
@@ -71,7 +71,7 @@ class Rule(ABC):
 
     @classmethod
     def options(cls) -> dict[str, dataclasses.Field[Any]]:
-        """What a specification may say, by name: the argument, the rule's own options and the common ones."""
+        """The options of a specification by name: the argument, the rule's own and the common ones."""
         fields = {field.name: field for field in dataclasses.fields(cls)}
         first = [cls.argument] if cls.argument else []
         last = [name for name in ("min", "test", "unstratified", "seed") if name in fields]
@@ -79,30 +79,30 @@ class Rule(ABC):
         return {name: fields[name] for name in (*first, *own, *last)}
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
-        """Raise `InvalidInput` unless the rule can work.
+        """Raise `InvalidInput` if the rule cannot be applied.
 
         Args:
-            clients: their number; None means as many as the data define.
-            samples, classes: of the pooled data; None means that they are not known yet.
+            clients: number of clients; None means the number that the data define.
+            samples, classes: number of images and classes in the pooled data; None means not known yet.
         """
         if (clients is None and not self.clients_from_data) or (clients is not None and clients < 1):
             raise InvalidInput("clients", clients, "a positive integer")
 
     @abstractmethod
     def divide(self, dataset: Dataset, clients: int | None, notes: list[str]) -> Split:
-        """Training and test indices of every client; what is worth logging goes to ``notes``.
+        """Training and test indices of every client; appends remarks to ``notes``.
 
         Raises:
-            InvalidInput: the rule cannot give every client what it should.
+            InvalidInput: the data do not suffice for every client.
         """
 
 
 @dataclass(frozen=True)
 class PoolingRule(Rule):
-    """Base of the rules that assign samples first and then split every client's into training and test."""
+    """Base of the rules that assign samples first and then split each client's samples."""
 
-    min: int = hyper(10, "samples that every client gets at least", low=2)
-    test: float = hyper(0.25, "share of a client's samples that is its test set", low=0.01, high=0.99)
+    min: int = hyper(10, "minimum number of samples of a client", low=2)
+    test: float = hyper(0.25, "share of a client's samples that forms its test set", low=0.01, high=0.99)
     unstratified: bool = hyper(False, "split a client's samples at random, not class by class")
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
@@ -112,7 +112,7 @@ class PoolingRule(Rule):
             raise InvalidInput("min", self.min, accepted)
 
     def default_clients(self, dataset: Dataset) -> int | None:
-        """How many clients there are where the data say."""
+        """The number of clients that the data define, if any."""
         return None
 
     @abstractmethod
@@ -135,11 +135,11 @@ class PoolingRule(Rule):
 
 @dataclass(frozen=True)
 class ClassesRule(PoolingRule):
-    """Base of the rules that give every client a number of classes."""
+    """Base of the rules in which every client has a fixed number of classes."""
 
     argument: ClassVar[str | None] = "classes"
 
-    classes: int = hyper(2, "classes of a client", low=1)
+    classes: int = hyper(2, "number of classes per client", low=1)
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         super().check(clients, samples, classes)
@@ -147,13 +147,13 @@ class ClassesRule(PoolingRule):
 
 
 def check_classes(of_client: int, there_are: int | None) -> None:
-    """Raise `InvalidInput` if a client is to have more classes than there are."""
+    """Raise `InvalidInput` if clients should have more classes than the data set has."""
     if there_are is not None and of_client > there_are:
-        raise InvalidInput("classes", of_client, f"at most {there_are}, the number of classes there are")
+        raise InvalidInput("classes", of_client, f"at most {there_are}, the number of classes")
 
 
 def redrawn(make: Callable[[], T], smallest: Callable[[T], int], minimum: int, notes: list[str]) -> T:
-    """The first drawn that gives every client ``minimum`` samples; after `REDRAWS` more, the best of all."""
+    """The first draw with ``minimum`` samples for every client; after `REDRAWS` redraws, the best one."""
     redraws, best = 0, make()
     while smallest(best) < minimum and redraws < REDRAWS:
         redraws += 1
@@ -163,13 +163,13 @@ def redrawn(make: Callable[[], T], smallest: Callable[[T], int], minimum: int, n
 
 
 def split(parts: list[np.ndarray], labels: np.ndarray, share: float, seed: int, purpose: str) -> Split:
-    """Take ``share`` of every client's samples away, class by class; a stream of ``purpose`` for each client.
+    """Split off ``share`` of each client's samples, class by class, with one random stream per client.
 
     A client of n samples keeps floor(n (1 - share)), at least one and at most n - 1; its classes keep their
     proportions up to rounding (largest remainder, ties at random).
 
     Returns:
-        What every client keeps and what is taken, in the order of ``parts``.
+        The remaining samples of every client and those split off, in the order of ``parts``.
     """
     kept, taken = [], []
     for client, samples in enumerate(parts):
@@ -188,12 +188,12 @@ def split(parts: list[np.ndarray], labels: np.ndarray, share: float, seed: int, 
 
 
 def cut(parts: list[np.ndarray], share: float, seed: int) -> Split:
-    """Shuffle every client's samples and take the last ``share`` of them away, as FL-bench does.
+    """Shuffle each client's samples and split off the last ``share`` of them, as FL-bench does.
 
-    See data/utils/run.py of https://github.com/KarhouTam/FL-bench. As many are kept as by `split`.
+    See data/utils/run.py of https://github.com/KarhouTam/FL-bench. A client keeps as many as with `split`.
 
     Returns:
-        What every client keeps and what is taken, in random order.
+        The remaining samples of every client and those split off, in random order.
     """
     shuffled = [
         generator(seed, "unstratified split", client=i).permutation(part) for i, part in enumerate(parts)
@@ -203,12 +203,12 @@ def cut(parts: list[np.ndarray], share: float, seed: int) -> Split:
 
 
 def _kept(samples: np.ndarray, share: float) -> int:
-    """How many of a client's samples are left if ``share`` of them is taken away."""
+    """The number of a client's samples that remain if ``share`` of them is split off."""
     return min(max(int(round(len(samples) * (1 - share), 9)), 1), len(samples) - 1)
 
 
 def apportion(weights: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
-    """Whole numbers proportional to ``weights`` that sum to ``total``: largest remainder, ties at random."""
+    """Integers proportional to ``weights`` that sum to ``total``: largest remainder, ties at random."""
     exact = weights * (total / weights.sum())
     whole: np.ndarray = np.floor(exact + 1e-9).astype(np.int64)
     order = np.lexsort((rng.random(len(weights)), -np.round(exact - whole, 9)))
@@ -217,7 +217,7 @@ def apportion(weights: np.ndarray, total: int, rng: np.random.Generator) -> np.n
 
 
 def parsed(rule: type[Rule], options: dict[str, str]) -> Rule:
-    """The rule with options as they stand in a partition's specification, where a flag's value is empty.
+    """The rule with the options of a partition's specification; the value of a flag is an empty string.
 
     Raises:
         InvalidInput: an unknown option, or a value that is not accepted.
@@ -232,7 +232,7 @@ def parsed(rule: type[Rule], options: dict[str, str]) -> Rule:
 
 
 def written(rule: Rule) -> str:
-    """The rule's options as a specification has them, defaults included: ":0.1,min=10,test=0.25,seed=0"."""
+    """The rule's options as in a specification, including defaults: ":0.1,min=10,test=0.25,seed=0"."""
     text = ""
     for name in rule.options():
         value = getattr(rule, name)
@@ -246,7 +246,7 @@ def written(rule: Rule) -> str:
 
 
 def text_option(default: str, about: str) -> Any:
-    """A dataclass field that is an option of free text."""
+    """A dataclass field for an option whose value is any text."""
     return dataclasses.field(default=default, metadata={"about": about})
 
 

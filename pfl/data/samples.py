@@ -1,4 +1,4 @@
-"""`from_samples`: a data set out of images and labels in memory, as torch and Hugging Face have them."""
+"""`from_samples` makes a data set from samples in memory, e.g. of torch or Hugging Face."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from pfl.data.resize import Resize
 from pfl.errors import InvalidInput
 
 IMAGE, LABEL = ("image", "img"), ("label", "labels")
-"""Names under which a sample that is a mapping may have them."""
+"""Accepted keys of a sample that is a mapping."""
 
 
 def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool = False) -> Dataset:
-    """A data set out of a map-style `torch.utils.data.Dataset`, a Hugging Face ``Dataset``, or a list.
+    """Make a data set from a map-style `torch.utils.data.Dataset`, a Hugging Face ``Dataset``, or a list.
 
     >>> images = np.zeros((6, 8, 8), np.uint8)
     >>> from_samples(list(zip(images, [0, 1] * 3))).shape
     (1, 8, 8)
 
     Args:
-        samples: has a length and gives by index ``(image, label)`` or a mapping with ``image`` and ``label``.
-            An image is a Pillow image, uint8 (H, W), (H, W, C) or (C, H, W), or floats in [0, 1] of these
-            shapes, as ``ToTensor`` gives them. All samples are training samples; a partition divides them.
-        size: height and width to which images are resized, by Lanczos' filter.
-        crop: keep the aspect ratio, and cut off what is then too much on two opposite sides.
+        samples: has a length; each item is ``(image, label)`` or a mapping with ``image`` and ``label``. An
+            image is a Pillow image, a uint8 array (H, W), (H, W, C) or (C, H, W), or an array of these shapes
+            with floats in [0, 1], as from ``ToTensor``. All samples are pooled; a partition splits them.
+        size: height and width to which images are resized with a Lanczos filter.
+        crop: keep the aspect ratio, and crop the excess on two opposite sides.
 
     Raises:
-        InvalidInput: a sample is of another form, or the images have several sizes.
+        InvalidInput: a sample has another format, or the images differ in size.
     """
     images, labels = [], []
     for i in range(len(samples)):
@@ -79,7 +79,7 @@ def _pixels(image: Any, place: int) -> np.ndarray:
 
 
 def _classes(samples: Any, least: int) -> tuple[str, ...]:
-    """The names that torchvision or Hugging Face know, else the numbers."""
+    """The class names given by torchvision or Hugging Face, else numbers."""
     features = getattr(samples, "features", None) or {}
     hugging = next((getattr(features[name], "names", None) for name in LABEL if name in features), None)
     names = getattr(samples, "classes", None) or hugging or range(least)

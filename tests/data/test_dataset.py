@@ -200,7 +200,7 @@ def test_an_image_that_does_not_decode_is_named(image_folder):
 
 def test_a_file_that_is_no_image_is_named(image_folder):
     (image_folder / "train/dog/1.png").write_bytes(b"no image")
-    assert complaint(image_folder).endswith("an image that decodes (it is of no known format)")
+    assert complaint(image_folder).endswith("an image that decodes (its format is unknown)")
 
 
 def test_an_image_of_another_size_is_named(image_folder):

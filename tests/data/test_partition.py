@@ -53,7 +53,7 @@ def test_the_canonical_specification_writes_the_defaults_out(spec, canonical):
         ("dirichlet:nan", "alpha: nan is not accepted"),
         ("dirichlet:0.1,seed", "seed:"),
         ("dirichlet:0.1,seed=runs", "seed: runs is not accepted"),
-        ("file:p.json,seed=run", "seed: run is not accepted; expected a number, as the lists of a file"),
+        ("file:p.json,seed=run", "seed: run is not accepted; expected a number, because the lists of a file"),
         ("dirichlet:0.1,uncapped=yes", "uncapped: yes is not accepted; expected the flag alone"),
         ("dirichlet:0.1,unstratified=1", "unstratified: 1 is not accepted; expected the flag alone"),
         ("dirichlet_client:0.1,unstratified", "partition option: unstratified is not accepted"),
@@ -192,7 +192,7 @@ def test_any_other_partition_is_one_for_all_seeds(digits):
 
 def test_a_partition_of_no_run_cannot_follow_its_seed(digits):
     with pytest.raises(
-        InvalidInput, match="seed: run is not accepted; expected a number, as there is no run"
+        InvalidInput, match="seed: run is not accepted; expected a number, because there is no run"
     ):
         make_partition(RUN, digits, 20)
 

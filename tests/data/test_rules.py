@@ -128,7 +128,7 @@ def test_after_the_limit_samples_are_moved_and_the_move_is_noted(data):
     partition = make_partition("dirichlet:0.01,min=40", data, 50)
     redraws, moved = partition.notes
     assert redraws == "redraws: 1000"
-    assert moved.startswith("samples moved to clients that had fewer than 40: ")
+    assert moved.startswith("samples moved to clients with fewer than 40: ")
     assert sizes(partition).min() == 40
     np.testing.assert_array_equal(np.sort(np.concatenate(partition.train + partition.test)), np.arange(4000))
 
@@ -265,7 +265,7 @@ def test_only_training_images_are_used_each_once_and_the_rest_is_noted(data):
     used = np.concatenate(partition.train + partition.test)
     assert used.max() < 3000
     assert len(np.unique(used)) == len(used) == 1800
-    assert partition.notes[0] == "training samples that no client has: 1200"
+    assert partition.notes[0] == "training samples without a client: 1200"
 
 
 # ---- A: dirichlet_client, classes_client ---------------------------------------------------------------
@@ -319,10 +319,10 @@ def test_images_repeat_within_a_client_only_where_a_class_is_too_small_and_the_r
     data = labelled([0] * 100 + [1] * 100 + [0] * 30 + [1] * 30, n_train=200)
     partition = make_partition("classes_client:1,size=80,test_size=50", data, 4)
     assert all(len(np.unique(indices)) == 80 for indices in partition.train)
-    assert partition.notes[0].startswith("training samples that a client had already: 0;")
+    assert partition.notes[0].startswith("training samples repeated within a client: 0;")
     repeats = sum(50 - len(np.unique(indices)) for indices in partition.test)
     assert repeats >= 4 * 20
-    assert partition.notes[1].startswith(f"test samples that a client had already: {repeats};")
+    assert partition.notes[1].startswith(f"test samples repeated within a client: {repeats};")
 
 
 def test_a_data_set_without_a_test_set_is_refused(labelled):

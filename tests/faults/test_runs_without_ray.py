@@ -67,7 +67,7 @@ def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(tr
     assert "setting/fedavg, seeds (0,): ValueError: the partition has checksum" in done.stderr
     assert "dataset: nowhere/at/all is not accepted" in done.stderr
     assert "1 trials run" in done.stdout
-    assert "2 trials failed; the same command tries them again" in done.stderr
+    assert "2 trials failed; run the same command to retry them" in done.stderr
     assert done.returncode == 1
     assert [row["key"] for row in rows(tmp_path / "trials.rows.jsonl")] == quick.keys()
 

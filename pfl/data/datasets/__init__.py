@@ -1,4 +1,4 @@
-"""The data sets, one per file. `DATASETS` maps a data set's name to its `Definition`."""
+"""The data sets, one per file. `DATASETS` maps the name of a data set to its `Definition`."""
 
 from __future__ import annotations
 

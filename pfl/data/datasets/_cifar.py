@@ -1,4 +1,4 @@
-"""CIFAR's pickled batches in a gzipped tar."""
+"""Reader of CIFAR's pickled batches in a gzipped tar."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pfl.data.cache import ArrayWriter
 
 @contextmanager
 def opened(path: Path) -> Iterator[tarfile.TarFile]:
-    """The archive. It holds pickles: only for files whose checksum has matched."""
+    """Open the archive. It contains pickles, so open only files whose checksum was verified."""
     with tarfile.open(path) as archive:
         yield archive
 
 
 def unpickled(archive: tarfile.TarFile, member: str) -> dict[str, Any]:
-    """The dictionary in a member of the archive."""
+    """The dictionary stored in a member of the archive."""
     file = archive.extractfile(member)
     assert file is not None, member
     content: dict[str, Any] = pickle.load(file, encoding="latin1")
@@ -30,7 +30,7 @@ def unpickled(archive: tarfile.TarFile, member: str) -> dict[str, Any]:
 
 
 def append_batches(archive: tarfile.TarFile, members: Sequence[str], labels: str, out: ArrayWriter) -> int:
-    """Append the images of the batches ``members``, with the labels under that key; returns how many."""
+    """Append the images of the batches ``members`` with the labels under that key; return their number."""
     count = 0
     for member in members:
         batch = unpickled(archive, member)

@@ -1,4 +1,4 @@
-"""EMNIST's archive, of which each split is a data set (Cohen et al., IJCNN 2017)."""
+"""EMNIST's archive; each of its splits is a data set (Cohen et al., IJCNN 2017)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHARACTERS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowerca
 
 
 def emnist(split: str, classes: Sequence[str], samples: int) -> Definition:
-    """The definition of one split of the archive, say "byclass"."""
+    """The definition of one split of the archive, e.g. "byclass"."""
 
     def read(files: Sequence[Path], out: ArrayWriter) -> Content:
         out.expect(samples)
@@ -30,7 +30,7 @@ def emnist(split: str, classes: Sequence[str], samples: int) -> Definition:
                     tree.open(f"{member}-images-idx3-ubyte.gz") as images,
                     tree.open(f"{member}-labels-idx1-ubyte.gz") as labels,
                 ):
-                    # NIST stores columns first; turned here so that letters stand upright
+                    # NIST stores images column by column; transposed here, so that letters are upright
                     counts.append(append_idx(images, labels, out, lambda block: np.swapaxes(block, 1, 2)))
         return Content(tuple(classes), n_train=counts[0])
 

@@ -1,4 +1,4 @@
-"""MNIST's idx format, gzipped: a header of big-endian sizes, then bytes."""
+"""Reader of MNIST's gzipped idx format: a header of big-endian sizes, then bytes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def append_idx(
     out: ArrayWriter,
     orient: Callable[[np.ndarray], np.ndarray] = np.asarray,
 ) -> int:
-    """Append the images and labels of two gzipped idx files, a block at a time.
+    """Append the images and labels of two gzipped idx files in blocks.
 
     Args:
         orient: applied to each block of images, (n, H, W).
 
     Returns:
-        How many images there were.
+        The number of images.
     """
     with gzip.open(images) as image_bytes, gzip.open(labels) as label_bytes:
         count, height, width = _sizes(image_bytes, 3)
@@ -39,7 +39,7 @@ def append_idx(
 
 
 def _sizes(file: gzip.GzipFile, dimensions: int) -> list[int]:
-    """The sizes in an idx header; its magic number is 0x0800, for bytes, plus the number of dimensions."""
+    """The sizes in an idx header, whose magic number is 0x0800 (bytes) plus the number of dimensions."""
     header: list[int] = np.frombuffer(file.read(4 + 4 * dimensions), ">u4").tolist()
     magic, *sizes = header
     if magic != 0x0800 + dimensions:

@@ -1,4 +1,4 @@
-"""Images in folders: train/<class>/* and test/<class>/*, or <class>/* alone, in a folder, a zip or a tar."""
+"""Reader of image folders, zips and tars: train/<class>/* and test/<class>/*, or <class>/* alone."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", "
 _BLOCK = 1024
 _THREADS = 4
 _THREADS_PAY = 3 * 128 * 128
-"""Values of an image from which threads help; below, handing the interpreter lock around costs more."""
+"""Minimum number of values of an image for decoding in threads; below, contention for the GIL costs more."""
 
 
 class Labelled(NamedTuple):
-    """An image of a tree and its class."""
+    """The name of an image file in a tree, and its class."""
 
     name: str
     label: int
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """Training images first, grey if all images are.
+    """Append the training images, then the test images; in greyscale if all images are grey.
 
-    Each split is in the order of its files' numbers where these number all of its images without a gap, as a
-    copy of CIFAR-10 does whose files are named by the official indices; else in sorted class and file order.
+    If the file names of a split are consecutive numbers, for example the official indices of CIFAR-10, it is
+    in the order of these numbers. Otherwise it is sorted by class and file name.
     """
     (path,) = files
     with open_tree(path) as tree:
@@ -52,7 +52,7 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
 
 
 def _undivided(tree: Tree) -> tuple[list[Labelled], list[Labelled], tuple[str, ...]] | None:
-    """The images of a tree of classes without train and test, all of them training images."""
+    """The images of a tree with a folder per class, without train and test; all are training images."""
     paths = [PurePosixPath(name) for name in tree.names]
     files = sorted(path for path in paths if path.suffix.lower() in SUFFIXES and path.name[0] != ".")
     if {"train", "test"} & {part for path in files for part in path.parts[:-1]}:
@@ -66,7 +66,7 @@ def _undivided(tree: Tree) -> tuple[list[Labelled], list[Labelled], tuple[str, .
 
 
 def _numbered(images: list[Labelled]) -> list[Labelled]:
-    """The images of a split by their files' numbers if these are consecutive, else as they are."""
+    """The images of a split in the order of their files' numbers if these are consecutive, else unchanged."""
     stems = [PurePosixPath(image.name).stem for image in images]
     if not stems or not all(stem.isdecimal() for stem in stems):
         return images
@@ -78,13 +78,13 @@ def _numbered(images: list[Labelled]) -> list[Labelled]:
 def find_images(
     tree: Tree, train: Sequence[str] = ("train",), test: Sequence[str] = ("test",)
 ) -> tuple[list[Labelled], list[Labelled], tuple[str, ...]]:
-    """The training images, test images and classes of a tree, each split in sorted class and file order.
+    """The training images, test images and classes of a tree; splits are sorted by class and file name.
 
     Args:
         train, test: the folders of each split, in the order in which their images are pooled.
 
     Raises:
-        InvalidInput: there is no train folder, it has no classes, or the test folder has others.
+        InvalidInput: there is no train folder, it has no classes, or the test folder has other classes.
     """
     by_split: dict[str, list[tuple[str, str]]] = {}
     depth = 0 if any(name.startswith(f"{train[0]}/") for name in tree.names) else 1  # one wrapping folder
@@ -99,7 +99,7 @@ def find_images(
     for split in (*train, *test):
         for label, name in by_split.get(split, []):
             if label not in index:
-                accepted = f"in {split}/ only classes of {train[0]}/, not {label!r} ({name})"
+                accepted = f"only classes of {train[0]}/ in {split}/, not {label!r} ({name})"
                 raise InvalidInput("dataset", str(tree.path), accepted)
 
     def of(splits: Sequence[str]) -> list[Labelled]:
@@ -119,12 +119,12 @@ def append_images(
     """Decode the images and append them with their labels.
 
     Args:
-        mode: Pillow's, RGB for three channels or L for one.
-        size: that the images get where ``out`` asks for none; None means that all images have one size.
+        mode: mode of Pillow: RGB for three channels or L for one.
+        size: target size if ``out`` has none; None means that all images already have one size.
         columns: ``writer`` or ``domain``, one per image, if there are any.
 
     Raises:
-        InvalidInput: an image does not decode, or has another size than the first.
+        InvalidInput: an image cannot be decoded, or its size differs from the first.
     """
     size = out.size or size
     first = decode(tree, images[0].name, mode, size)
@@ -138,7 +138,7 @@ def append_images(
                     one, other = (f"{a.shape[1]}x{a.shape[0]}" for a in (first, array))
                     accepted = (
                         f"images of one size; {images[0].name} is {one} and {image.name} is {other} "
-                        "(with ,resize=HEIGHTxWIDTH after the path they get one)"
+                        "(,resize=HEIGHTxWIDTH after the path resizes them)"
                     )
                     raise InvalidInput("dataset", str(tree.path), accepted)
             out.append(
@@ -152,7 +152,7 @@ def decode(tree: Tree, name: str, mode: str, size: Resize | None = None) -> np.n
     """One image as uint8 (H, W, C), in Pillow's ``mode`` L or RGB.
 
     Raises:
-        InvalidInput: it does not decode.
+        InvalidInput: it cannot be decoded.
     """
     with _opened(tree, name) as image:
         pixels = image if image.mode == mode else image.convert(mode)
@@ -172,8 +172,8 @@ def _opened(tree: Tree, name: str) -> Iterator[Image]:
     try:
         with Image.open(io.BytesIO(tree.read(name))) as image:
             if image.mode[0] in "IF":
-                raise ValueError("it has more than 8 bits a channel")
+                raise ValueError("it has more than 8 bits per channel")
             yield image
-    except Exception as error:  # decoders raise whatever their format's parser meets
-        cause = "it is of no known format" if isinstance(error, UnidentifiedImageError) else error
+    except Exception as error:  # decoders raise many types of errors
+        cause = "its format is unknown" if isinstance(error, UnidentifiedImageError) else error
         raise InvalidInput("dataset", f"{tree.path}: {name}", f"an image that decodes ({cause})") from error

@@ -1,4 +1,4 @@
-"""Arrays of the user's in an .npz file: images and labels, optionally classes, n_train, writer, domain."""
+"""Reader of a user's .npz file: images and labels, optionally classes, n_train, writer and domain."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ _LAYOUT = (
     "and labels (N,)"
 )
 _MOST_UNNAMED = 100_000
-"""Classes or domains without names; a larger number is no index."""
+"""Maximum number of classes or domains without names; larger numbers are regarded as a mistake."""
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """``images`` and ``labels`` in pooled order, ``n_train`` of them training images (left out: all).
+    """Append ``images`` and ``labels`` in pooled order; the first ``n_train`` are for training.
 
-    ``classes`` and ``domains`` are names, ``writer`` and ``domain`` integers (N,). Nothing is unpickled.
+    ``n_train`` is the number of images by default. ``classes`` and ``domains`` are names, ``writer`` and
+    ``domain`` integers (N,). Nothing is unpickled.
     """
     (path,) = files
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-    except Exception as error:  # zip, zlib, memory and header errors, each of another type
+    except Exception as error:  # zip, zlib, memory and header errors have no common type
         raise InvalidInput("dataset", str(path), f"an .npz file without pickled objects ({error})") from error
 
     def require(holds: bool, accepted: str) -> None:
@@ -54,10 +55,10 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     classes = names("classes", labels)
     domains = names("domains", columns["domain"]) if "domain" in columns else ()
     require(labels.max() < len(classes), f"labels below {len(classes)}, the number of classes")
-    require("domain" not in columns or columns["domain"].max() < len(domains), "a name for every domain")
+    require("domain" not in columns or columns["domain"].max() < len(domains), "one name per domain")
     n_train = arrays.get("n_train", np.array(len(images)))
     whole = n_train.dtype.kind in "iu" and n_train.ndim == 0
-    accepted = f"n_train an integer in [1, {len(images)}], the number of images"
+    accepted = f"n_train in [1, {len(images)}], an integer up to the number of images"
     require(whole and 0 < n_train <= len(images), accepted)
     out.append(images, **columns)
     return Content(classes, int(n_train), domains)

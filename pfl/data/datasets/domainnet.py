@@ -1,4 +1,4 @@
-"""DomainNet, pFedSim's part: 6 domains, 20 of 345 classes, 30 % of the images, 64x64 (Peng et al., 2019)."""
+"""DomainNet as in pFedSim: 6 domains, 20 of 345 classes, 30 % of the images, 64x64 (Peng et al., 2019)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pfl.rng import generator
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
 LABELS = (5, 13, 24, 58, 88, 101, 167, 170, 186, 192, 205, 208, 216, 218, 248, 272, 277, 307, 322, 330)
-"""The 20 classes, by their numbers in the official lists. The paper drew its own and names none; these are
+"""The 20 classes, by their numbers in the official lists. The paper does not name its classes; these are
 `numpy.random.default_rng(0).choice(345, 20, replace=False)`."""
 SHARE = 0.3
 
@@ -25,9 +25,9 @@ _SITE = "http://csr.bu.edu/ftp/visda/2019/multi-source/"
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """A fixed random 30 % of every class and domain, those of the official training lists first.
+    """A fixed random 30 % of every class and domain; images of the official training lists come first.
 
-    ``files`` are the domains' archives, then for each domain the lists of training and of test images.
+    ``files`` are the domains' archives, then for each domain the lists of training and test images.
     """
     archives, lists = files[: len(DOMAINS)], files[len(DOMAINS) :]
     splits: dict[str, list[list[Labelled]]] = {"train": [], "test": []}
@@ -56,7 +56,7 @@ def _entries(path: Path) -> list[Labelled]:
 
 
 def _draw(domain: int, train: list[Labelled], test: list[Labelled]) -> tuple[list[Labelled], list[Labelled]]:
-    """`SHARE` of the images of each class, in class and file order; a stream for each domain and class."""
+    """`SHARE` of the images of each class, sorted by class and file name; one stream per domain and class."""
     chosen: set[str] = set()
     for label in LABELS:
         names = sorted(image.name for image in train + test if image.label == label)

@@ -21,10 +21,10 @@ _BLOCK = 4096
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """NIST's archives by_class and by_write, joined as LEAF does: the same file stands in both.
+    """Join NIST's archives by_class and by_write by the images they share, as LEAF does.
 
-    by_class/<hexadecimal code>/hsf_<n>/*.png says what is written, and by whom does
-    by_write/hsf_<n>/<writer>/<form>/*.png. All images count as training images, in the order of writers.
+    by_class/<hexadecimal code>/hsf_<n>/*.png gives the character, by_write/hsf_<n>/<writer>/<form>/*.png the
+    writer. All images are training images, sorted by writer.
     """
     with open_tree(files[0]) as by_class, open_tree(files[1]) as by_write:
         label_of = {
@@ -51,14 +51,14 @@ def _digest(tree: Tree, name: str) -> bytes:
 def _labelled(tree: Tree, name: str, label_of: dict[bytes, int]) -> Labelled:
     label = label_of.get(_digest(tree, name))
     if label is None:
-        raise InvalidInput("dataset", f"{tree.path}: {name}", "an image that by_class.zip holds too")
+        raise InvalidInput("dataset", f"{tree.path}: {name}", "an image that is also in by_class.zip")
     return Labelled(name, label)
 
 
 def read_leaf(files: Sequence[Path], out: ArrayWriter) -> Content:
-    """The JSON files that LEAF's preprocessing writes: its train and test folders, or else all_data.
+    """Read the JSON files that LEAF's preprocessing writes: its train and test folders, or else all_data.
 
-    A file holds ``users`` and ``user_data``: {user: {"x": [[784 numbers in [0, 1]], ...], "y": [label,...]}}.
+    A file contains ``users`` and ``user_data``: {user: {"x": [[784 numbers in [0, 1]], ...], "y": [label]}}.
     """
     writers: dict[str, int] = {}
     n_train = count = 0
@@ -80,7 +80,7 @@ def read_leaf(files: Sequence[Path], out: ArrayWriter) -> Content:
 
 
 def _users(tree: Tree, name: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """The writers in one of LEAF's files: name, images (n, 1, 28, 28), labels (n,)."""
+    """The writers in a file of LEAF: name, images (n, 1, 28, 28), labels (n,)."""
     try:
         data = json.loads(tree.read(name))
         for user in data["users"]:
@@ -88,7 +88,7 @@ def _users(tree: Tree, name: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]
             yield user, images.reshape(-1, 1, 28, 28), np.array(data["user_data"][user]["y"], np.int64)
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidInput(
-            "dataset", f"{tree.path}: {name}", f"a complete file of LEAF's ({error!r})"
+            "dataset", f"{tree.path}: {name}", f"a complete file of LEAF ({error!r})"
         ) from error
 
 

@@ -16,7 +16,7 @@ _FOLDER = "tiny-imagenet-200"
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     """100,000 training images, then the 10,000 validation images as the test set.
 
-    The official test set has no labels. Classes are WordNet ids in sorted order.
+    The official test set has no labels. The classes are the sorted WordNet ids.
     """
     with open_tree(files[0]) as tree:
         train, _, classes = find_images(tree, test=())
@@ -27,7 +27,7 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
 
 
 def _validation(tree: Tree, classes: Sequence[str]) -> list[Labelled]:
-    """The validation images in class and file order, out of a list of file, WordNet id and box a line."""
+    """The validation images sorted by class and file name; a line of the list has file, WordNet id, box."""
     lines = tree.read(f"{_FOLDER}/val/val_annotations.txt").decode().splitlines()
     rows = sorted((wnid, file) for file, wnid, *_ in (line.split("\t") for line in lines))
     return [Labelled(f"{_FOLDER}/val/images/{file}", classes.index(wnid)) for wnid, file in rows]

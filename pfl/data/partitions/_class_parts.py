@@ -1,4 +1,4 @@
-"""Equal parts of the classes of the official training set, for the rules of SPFL and PLGA."""
+"""Base of the rules of SPFL and PLGA: equal parts of the classes of the official training set."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pfl.data.rule import ClassesRule, Draw
 
 @dataclass(frozen=True)
 class ClassParts(ClassesRule):
-    """Each class is shuffled and cut into as many equal parts as there are clients; the remainder is unused.
+    """Each class is shuffled and cut into one equal part per client; the remainder is unused.
 
-    A client gets, of every class that it drew, the next part not yet given; parts never drawn are unused.
+    A client gets the next unassigned part of each class that it drew. Parts that nobody drew are unused.
     """
 
     pool: ClassVar[str] = "official training set"
@@ -35,7 +35,7 @@ class ClassParts(ClassesRule):
                 given[c] += 1
         assigned = [np.concatenate(pieces) for pieces in parts]
         unused = draw.dataset.n_train - sum(map(len, assigned))
-        draw.notes.append(f"training samples that no client has: {unused}")
+        draw.notes.append(f"training samples without a client: {unused}")
         if missing := int((given == 0).sum()):
-            draw.notes.append(f"classes that no client has: {missing}")
+            draw.notes.append(f"classes without a client: {missing}")
         return assigned

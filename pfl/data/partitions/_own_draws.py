@@ -1,4 +1,4 @@
-"""Clients that draw their samples independently of one another, for the rules of FedCAC."""
+"""Base of the rules of FedCAC: clients draw their samples independently of each other."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 _MOST = 100_000_000
-"""Samples that are drawn for all clients together: 800 MB of indices."""
+"""Maximum number of samples drawn for all clients together: 800 MB of indices."""
 
 
 @dataclass(frozen=True)
 class OwnDraws(Rule):
     """Every client draws a fixed number of samples, with the same class proportions in training and test.
 
-    Within a client an image occurs once, unless the client needs more of a class than there are; different
-    clients may share images. How often either happens is noted.
+    An image occurs once within a client, unless the client needs more images of a class than there are.
+    Different clients may share images. The notes count both cases.
     """
 
     pool: ClassVar[str] = "training samples from the training set, test samples from the test set"
@@ -51,7 +51,7 @@ class OwnDraws(Rule):
         self.check(clients, len(dataset.labels), len(dataset.classes))
         assert clients is not None
         if dataset.n_train == len(dataset.labels):
-            raise InvalidInput("dataset", dataset.name, "one with a test set, which this partition draws on")
+            raise InvalidInput("dataset", dataset.name, "one with a test set, which this rule draws from")
         rng = generator(self.seed, "partition")
         proportions = self.proportions(clients, len(dataset.classes), rng)
         train = self._draw(dataset, slice(0, dataset.n_train), proportions, self.size, rng)
@@ -60,7 +60,7 @@ class OwnDraws(Rule):
             own = sum(len(np.unique(indices)) for indices in lists)
             repeats = sum(map(len, lists)) - own
             shared = own - len(np.unique(np.concatenate(lists)))
-            notes.append(f"{name} samples that a client had already: {repeats}; that another had: {shared}")
+            notes.append(f"{name} samples repeated within a client: {repeats}; shared with another: {shared}")
         return train, test
 
     def _draw(

@@ -1,4 +1,4 @@
-"""Blocks of classes for blocks of clients, which so have identical classes (PFLlib's "pathological")."""
+"""Blocks of clients with identical classes (PFLlib's "pathological")."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pfl.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Blocks(ClassesRule):
-    """Each class in turn goes to the first clients that still lack classes, in unequal parts.
+    """Each class in turn is divided unequally among the first clients that lack classes.
 
-    A class has ceil(clients * classes of a client / classes) takers. Each but the last draws its number of
-    samples from [max(m / 10, min / classes), m), where m is the class's size divided by its takers; the last
-    takes the rest, so that the last client of a block is its largest.
+    A class goes to ceil(clients * classes per client / classes) clients. All but the last draw their
+    number of samples from [max(m / 10, min / classes), m), where m is the size of the class divided by the
+    number of its clients. The last gets the rest, so the last client of a block is the largest.
     """
 
     def assign(self, draw: Draw) -> list[np.ndarray]:
@@ -25,7 +25,7 @@ class Blocks(ClassesRule):
         dealt = [(indices, to) for indices, to in zip(members, takers, strict=True) if len(to)]
         unused = sum(map(len, members)) - sum(len(indices) for indices, _ in dealt)
         if unused:
-            draw.notes.append(f"samples of classes that no client takes: {unused}")
+            draw.notes.append(f"samples of classes without a client: {unused}")
         owner = np.concatenate(takers)
         sizes = redrawn(
             lambda: [self._sizes(len(indices), len(to), draw) for indices, to in dealt],
@@ -50,11 +50,11 @@ class Blocks(ClassesRule):
         return takers
 
     def _sizes(self, samples: int, takers: int, draw: Draw) -> np.ndarray:
-        """How many of a class's ``samples`` each of its takers gets, (takers,)."""
+        """Divide a class's ``samples`` among its clients: counts (takers,)."""
         mean = samples / takers
         low, high = math.ceil(max(mean / 10, self.min / draw.classes)), math.ceil(mean)
         if low >= high:
-            accepted = f"less, as {takers} clients share a class of {samples} images"
+            accepted = f"less, because {takers} clients share a class of {samples} images"
             raise InvalidInput("min", self.min, accepted)
         sizes = draw.rng.integers(low, high, takers - 1)
         return np.append(sizes, samples - sizes.sum())

@@ -1,4 +1,4 @@
-"""The classes of every client by name, for toy studies; no image has two owners."""
+"""Explicit classes for every client, for toy studies; no image belongs to two clients."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ CLASS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?(?:x(\d{1,5}))?")
 
 @dataclass(frozen=True)
 class ClassSets(PoolingRule):
-    """``0-4/2-6/0x4+9x4+3`` are three sets: classes 0 to 4, 2 to 6, and 0, 9 and 3 as 4:4:1.
+    """``0-4/2-6/0x4+9x4+3`` means three sets: classes 0 to 4, 2 to 6, and 0, 9 and 3 with ratio 4:4:1.
 
-    The clients have the sets in turn. A class is cut into equal parts, one for each client that has it. A
-    client takes its parts whole, or where its set has weights, as much of them as keeps the proportions.
+    The sets are assigned to the clients in turn. A class is cut into equal parts, one per client that has it.
+    A client gets its whole parts or, if its set has weights, as much of them as the ratio allows.
     """
 
     argument: ClassVar[str | None] = "sets"
     clients_from_data: ClassVar[bool] = True
 
-    sets: str = text_option("0-4/5-9", "classes of each client in turn; with weights as in 0x4+9x4+3")
-    size: int = hyper(0, "samples of a client at most, before the split; 0 means all", low=0, high=10**9)
+    sets: str = text_option("0-4/5-9", "sets of classes, assigned in turn; with weights as in 0x4+9x4+3")
+    size: int = hyper(0, "maximum samples of a client, before the split; 0 means all", low=0, high=10**9)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,7 +44,7 @@ class ClassSets(PoolingRule):
         return len(self.weights())
 
     def weights(self) -> list[dict[int, int]]:
-        """The classes of every set with their weights, which are 0 in a set without weights."""
+        """The classes of every set with their weights; weight 0 means that the set has no weights."""
         return [self._weights(text) for text in self.sets.split("/")]
 
     def assign(self, draw: Draw) -> list[np.ndarray]:
@@ -58,7 +58,7 @@ class ClassSets(PoolingRule):
         return [self._take({c: next(parts[c]) for c in of}, of) for of in weights]
 
     def _take(self, own: dict[int, np.ndarray], weights: dict[int, int]) -> np.ndarray:
-        """A client's samples, out of its parts of its classes."""
+        """Select a client's samples from its parts of its classes."""
         wanted = {c: weights[c] or len(own[c]) for c in own}
         unit = min(len(own[c]) / wanted[c] for c in own)
         if self.size:
@@ -77,5 +77,5 @@ class ClassSets(PoolingRule):
             chosen = range(int(first), int(last or first) + 1)
             weights |= dict.fromkeys(chosen, unweighted if weight is None else int(weight))
             if not chosen or weight == "0":
-                raise InvalidInput("sets", self.sets, "weights of at least 1 and ranges that go upwards")
+                raise InvalidInput("sets", self.sets, "weights of at least 1 and increasing ranges")
         return weights

@@ -1,4 +1,4 @@
-"""Random classes of every client's own in equal numbers, all clients of one size (FedCAC, "pathological")."""
+"""Own random classes for every client, equally many samples of each (FedCAC, "pathological")."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pfl.hyper import hyper
 
 @dataclass(frozen=True)
 class ClassesClient(OwnDraws):
-    """Each client draws its classes independently; others may hold the same."""
+    """Each client draws its classes independently; clients may share classes. All clients have one size."""
 
     argument: ClassVar[str | None] = "classes"
 
-    classes: int = hyper(2, "classes of a client", low=1)
+    classes: int = hyper(2, "number of classes per client", low=1)
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         super().check(clients, samples, classes)

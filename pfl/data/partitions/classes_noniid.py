@@ -1,4 +1,4 @@
-"""Random classes of every client's own, in equal parts of the training set (SPFL and PLGA, "non-IID")."""
+"""Own random classes for every client, in equal parts of the training set (SPFL and PLGA, "non-IID")."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pfl.data.rule import Draw
 
 @dataclass(frozen=True)
 class ClassesNonIid(ClassParts):
-    """Every client draws its own classes, without replacement."""
+    """Every client draws its classes independently, without replacement."""
 
     def draws(self, draw: Draw) -> np.ndarray:
         return np.stack(

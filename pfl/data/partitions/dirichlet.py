@@ -13,19 +13,19 @@ from pfl.hyper import hyper
 
 @dataclass(frozen=True)
 class Dirichlet(PoolingRule):
-    """Each class is cut at shares drawn from Dir(alpha) over the clients; every sample is used once.
+    """Each class is divided by shares drawn from Dir(alpha) over the clients; every sample is used once.
 
-    The cap: a client that already holds an average share (N / clients) gets nothing of the next class, so
-    that sizes stay far more even than without it. Everything is drawn again until every client has ``min``
-    samples; after 1,000 times single samples are moved to the clients that lack some.
+    The cap: a client that already has an average number of samples (N / clients) gets nothing of the next
+    class, so sizes vary far less than without the cap. The partition is redrawn until every client has
+    ``min`` samples; after 1,000 redraws, single samples are moved to the clients with too few.
     """
 
     argument: ClassVar[str | None] = "alpha"
 
     alpha: float = hyper(
-        0.1, "concentration; the smaller, the fewer classes a client has", low=0.001, high=1e6
+        0.1, "concentration; a smaller value means fewer classes per client", low=0.001, high=1e6
     )
-    uncapped: bool = hyper(False, "leave the cap out")
+    uncapped: bool = hyper(False, "no cap")
 
     def assign(self, draw: Draw) -> list[np.ndarray]:
         members = draw.shuffled_classes()
@@ -34,20 +34,20 @@ class Dirichlet(PoolingRule):
             lambda: self.counts(sizes, draw), lambda counts: counts.sum(0).min(), self.min, draw.notes
         )
         if moved := top_up(counts, self.min):
-            draw.notes.append(f"samples moved to clients that had fewer than {self.min}: {moved}")
+            draw.notes.append(f"samples moved to clients with fewer than {self.min}: {moved}")
         pieces = [
             np.split(indices, np.cumsum(row)[:-1]) for indices, row in zip(members, counts, strict=True)
         ]
         return [np.concatenate(of_client) for of_client in zip(*pieces, strict=True)]
 
     def counts(self, sizes: np.ndarray, draw: Draw) -> np.ndarray:
-        """How many samples of each class, of ``sizes``, go to each client: (classes, clients)."""
+        """Number of samples of each class, of ``sizes``, for each client: (classes, clients)."""
         clients, average = draw.clients, sizes.sum() / draw.clients
         counts = np.zeros((len(sizes), clients), np.int64)
         for c in np.flatnonzero(sizes):
             open_ = np.ones(clients) if self.uncapped else counts.sum(0) < average
             shares = np.zeros(clients)
-            while not shares.any():  # at small alpha the clients below the cap can all draw zero
+            while not shares.any():  # with a small alpha, all clients below the cap can draw zero
                 shares = draw.rng.dirichlet(np.full(clients, self.alpha)) * open_
             cuts = (np.cumsum(shares / shares.sum())[:-1] * sizes[c]).astype(np.int64)
             counts[c] = np.diff(cuts, prepend=0, append=sizes[c])
@@ -57,11 +57,11 @@ class Dirichlet(PoolingRule):
 def top_up(counts: np.ndarray, minimum: int) -> int:
     """Move single samples, in place, until every column of ``counts`` (classes, clients) sums to ``minimum``.
 
-    A client that lacks samples gets one of a class that it holds from the largest client that has some to
-    give; of any class where nobody has.
+    A client with too few samples gets one of a class that it has, from the largest client with a sample to
+    spare. If no client can spare one, the class is arbitrary.
 
     Returns:
-        How many samples were moved.
+        The number of samples moved.
     """
     moved = 0
     while (size := counts.sum(0)).min() < minimum:

@@ -1,4 +1,4 @@
-"""Dirichlet class proportions of every client's own, all clients of one size (Hsu et al., 2019)."""
+"""Own Dirichlet class proportions for every client, all clients of one size (Hsu et al., 2019)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pfl.hyper import hyper
 
 @dataclass(frozen=True)
 class DirichletClient(OwnDraws):
-    """Each client draws its class proportions from Dir(alpha), alpha for every class, as FedCAC does.
+    """Each client draws its class proportions from a symmetric Dir(alpha), as in FedCAC.
 
-    Proportions become counts by the largest remainder, or with ``fling_rounding`` as in FedCAC's code:
-    floor(x + 1/2) class after class as long as samples are left, the last class taking the rest.
+    Proportions are rounded to counts by the largest remainder or, with ``fling_rounding``, as in FedCAC's
+    code: floor(x + 1/2) for one class after the other while samples remain; the last class gets the rest.
     """
 
     argument: ClassVar[str | None] = "alpha"
 
     alpha: float = hyper(
-        0.1, "concentration; the smaller, the fewer classes a client has", low=0.001, high=1e6
+        0.1, "concentration; a smaller value means fewer classes per client", low=0.001, high=1e6
     )
-    fling_rounding: bool = hyper(False, "round as FedCAC's code does")
+    fling_rounding: bool = hyper(False, "round as in FedCAC's code")
 
     def proportions(self, clients: int, classes: int, rng: np.random.Generator) -> np.ndarray:
         return rng.dirichlet(np.full(classes, self.alpha), clients)

@@ -14,7 +14,7 @@ from pfl.data.rule import Draw
 
 @dataclass(frozen=True)
 class DirichletTrain(Dirichlet):
-    """As ``dirichlet``, without the official test images: clients test on a part of their training images."""
+    """Like ``dirichlet``, but without the official test images: clients test on a part of their data."""
 
     pool: ClassVar[str] = "official training set"
 

@@ -1,4 +1,4 @@
-"""Clients of one domain each, equally many of every domain (Tan et al., 2023, pFedSim)."""
+"""One domain per client, and equally many clients per domain (Tan et al., 2023, pFedSim)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _CLIENTS_OF_A_DOMAIN = 20
 
 @dataclass(frozen=True)
 class Domain(PoolingRule):
-    """Each domain is shuffled and cut into equal parts, 20 or as told; the last gets the remainder.
+    """Each domain is shuffled and divided equally among its clients (default: 20); the last gets the rest.
 
-    Clients are in the order of domains; inside a domain labels are IID.
+    Clients are sorted by domain. Within a domain, labels are IID.
     """
 
     clients_from_data: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""The user's own index lists, a JSON file {client: {"train": [...], "test": [...]}}."""
+"""Index lists from a JSON file {client: {"train": [...], "test": [...]}}."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class File(Rule):
-    """Indices into the pooled images: the training set first, each split in the order of its source.
+    """The indices refer to the pooled images: the training set first, each split in the order of its source.
 
-    Clients whose names are all numbers come in numeric order, others in the file's.
+    If all client names are numbers, clients are in numeric order, else in the order of the file.
     """
 
     argument: ClassVar[str | None] = "path"

@@ -1,4 +1,4 @@
-"""A number of random distinct classes for every client, all classes covered, every sample used once."""
+"""A fixed number of random classes for every client; all classes and all samples are used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pfl.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Pathological(ClassesRule):
-    """Classes have equally many holders, up to one, and are cut equally among them."""
+    """The numbers of clients per class differ by at most one; they share the class equally."""
 
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         super().check(clients, samples, classes)
@@ -33,13 +33,14 @@ class Pathological(ClassesRule):
 
 
 def deal(clients: int, each: int, classes: int, rng: np.random.Generator) -> np.ndarray:
-    """Deal every client ``each`` distinct classes, every class to equally many clients up to one.
+    """Deal every client ``each`` distinct classes; the numbers of clients per class differ by at most one.
 
-    Clients choose one after another, at random in proportion to how often a class is left; a class that is
-    left as often as there are clients to come must be taken, so nobody ends with a duplicate.
+    Clients draw in turn, with probabilities proportional to how often each class is still to be dealt. A
+    class that is to be dealt as often as clients remain is assigned without a draw, so that no client has to
+    take a class twice.
 
     Returns:
-        bool (clients, classes): who holds what.
+        bool (clients, classes): which client has which class.
     """
     left = np.full(classes, clients * each // classes)
     left[rng.permutation(classes)[: clients * each % classes]] += 1

@@ -1,4 +1,4 @@
-"""Shards of the samples sorted by label, a number of them for every client (McMahan et al., AISTATS 2017)."""
+"""Equally many shards of the samples sorted by label for every client (McMahan et al., AISTATS 2017)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pfl.data.rule import ClassesRule, Draw
 class Shards(ClassesRule):
     """Each client gets ``classes`` shards of equal size; every sample is used once.
 
-    A client has about that many classes: a shard may straddle two, and two shards may be of one.
+    A client has about that many classes: a shard may contain two, and two shards may be of the same class.
     """
 
     def assign(self, draw: Draw) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""A client for every writer, of data sets that know who wrote what (Caldas et al., 2018, LEAF)."""
+"""One client per writer, for data sets with writers (Caldas et al., 2018, LEAF)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Writer(PoolingRule):
-    """All writers with at least ``min`` samples, or as many at random as clients are asked for."""
+    """All writers with at least ``min`` samples or, if a number of clients is given, that many at random."""
 
     clients_from_data: ClassVar[bool] = True
 
-    min: int = hyper(2, "samples of a writer that is a client", low=2)
+    min: int = hyper(2, "minimum number of samples of a writer", low=2)
 
     def default_clients(self, dataset: Dataset) -> int:
         return len(self._samples(dataset))
@@ -35,13 +35,13 @@ class Writer(PoolingRule):
         return [samples[i] for i in np.sort(draw.rng.choice(len(samples), draw.clients, replace=False))]
 
     def _samples(self, dataset: Dataset) -> list[np.ndarray]:
-        """The indices of each writer who has enough of them."""
+        """The indices of each writer with at least ``min`` samples."""
         if dataset.writer is None:
             raise InvalidInput(
                 "partition", f"writer of {dataset.name}", "a data set with writers, as femnist"
             )
         _, counts = np.unique(dataset.writer, return_counts=True)
         if counts.max() < self.min:
-            raise InvalidInput("min", self.min, f"at most {counts.max()}, the samples of the busiest writer")
+            raise InvalidInput("min", self.min, f"at most {counts.max()}, the samples of the largest writer")
         of_writer = np.split(np.argsort(dataset.writer, kind="stable"), np.cumsum(counts)[:-1])
         return [indices for indices in of_writer if len(indices) >= self.min]
