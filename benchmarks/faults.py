@@ -31,7 +31,7 @@ def main() -> None:
         whole = prepared.copy(folder / "whole")
         began = time.perf_counter()
         if whole.run():
-            sys.exit(f"the sweep that nobody harmed has failed:\n{whole.said}")
+            sys.exit(f"the undisturbed sweep has failed:\n{whole.said}")
         seconds = time.perf_counter() - began
         faults = []
         for name, fault in FAULTS.items():

@@ -1,4 +1,4 @@
-"""A name for what the code does, which stands for the code in a trial's key.
+"""A name for what the code does, which represents the code in a trial's key.
 
 Code that is reworded, moved or renamed gives the same numbers, and another method, network, engine or helper
 gives others. So the name follows from the results of a probe (`pfl.probe`).

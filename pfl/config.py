@@ -85,7 +85,7 @@ class Config:
     lr_warmup: CountOrZero = 0
     """Rounds of linear warm-up before the schedule begins."""
     batch_order: BatchOrder = "shuffled"
-    """`shuffled`: minibatches are drawn anew in every epoch. `fixed`: they are cut once from the client's
+    """`shuffled`: minibatches are redrawn in every epoch. `fixed`: they are cut once from the client's
     samples in the order of the partition, and stay the same in every epoch and round (FL-bench's release).
     `class_stream`: one endless pass over the samples, class by class, which each local training continues
     (the asynchronous code of LGA and PLGA)."""

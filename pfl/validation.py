@@ -111,7 +111,7 @@ def check_seeds(seeds: Sequence[int]) -> None:
     """Check the seeds of a simulation.
 
     Raises:
-        InvalidInput: there is none, one occurs twice, or one is no non-negative integer.
+        InvalidInput: there is no seed, one occurs twice, or one is not a non-negative integer.
     """
     holds = all(type(seed) is int and seed >= 0 for seed in seeds) and 0 < len(set(seeds)) == len(seeds)
     _check("seeds", list(seeds), holds, "one or more different non-negative integers")

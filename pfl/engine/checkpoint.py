@@ -32,7 +32,7 @@ def write(path: Path, content: Any) -> None:
 
 def save(folder: Path, content: dict[str, Any]) -> None:
     """Replace the checkpoint in ``folder``. If it cannot be written, a warning is logged and the simulation
-    goes on, as it does not need the checkpoint."""
+    continues, because it does not need the checkpoint."""
     try:
         with replacing(folder / FILE) as file:
             torch.save(content, file)

@@ -58,7 +58,7 @@ class Phase:
         trains: the groups that are trained; everything else is frozen, its batch norm in evaluation mode.
         lr: learning rate as a multiple of the configuration's.
         loss: replaces `Method.loss`.
-        repeat: SGD steps on each batch, the gradient taken anew each time.
+        repeat: SGD steps on each batch, with the gradient recomputed each time.
         gradient: replaces the gradient of the loss; SGD descends along it.
         step: replaces the step of SGD.
         batches: independent batches that one such gradient or step sees; a client with fewer uses them again.

@@ -31,7 +31,7 @@ class Average:
 
     Attributes:
         weights: (K,) in the order of the participants, or (S,) in the order of ``sources``.
-        sources: (S,) clients whose last trained value is read in place of the participants'.
+        sources: (S,) clients whose last trained value is read instead of the participants'.
         own: () weight of the old value; `None` means 0. It and the weights sum to 1.
     """
 

@@ -23,7 +23,7 @@ INSTRUCTIONS = ("AVX2", "AVX512")
 
 FEWEST = {"narrow": 4, "wide": 12}
 """Smallest batches for which our kernels are faster, in networks of at most 16 channels and of more. Smaller
-ones leave lanes idle, and weights must be laid out anew in every step. Measured by the same benchmark."""
+ones leave lanes idle, and weights must be repacked in every step. Measured by the same benchmark."""
 
 _REAL = {torch.float32: "float", torch.float64: "double"}
 

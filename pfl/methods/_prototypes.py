@@ -1,4 +1,4 @@
-"""Class means of features, which some methods send beside models or in place of them."""
+"""Class means of features, which some methods send with models or instead of them."""
 
 from __future__ import annotations
 

@@ -22,9 +22,10 @@ class FedAdam(AdaptiveOptimiser):
     Source: Reddi et al., ICLR 2021, https://arxiv.org/abs/2003.00295, Algorithm 2.
     State: ``server.state["mean.NAME"]`` (1, *shape), m; ``square.NAME`` (1, *shape), v.
     Evaluated: the global model, without fine-tuning.
-    Differs from the authors: the change is averaged by training samples, as in their experiments (in
-        Algorithm 2 uniformly); they tune eta and tau for each data set, so the defaults are one point of
-        their grids. Batch norm's statistics are averaged.
+    Differs from the authors: the change is averaged by training samples, as in their code (in Algorithm 2
+        uniformly). Their code (https://github.com/google-research/federated) has Keras' bias correction and
+        starts v at 0; Algorithm 2, and this class, do not. They tune eta and tau for each data set, so the
+        defaults are one point of their grids. Batch norm's statistics are averaged.
     """
 
     family = "server optimisation"

@@ -40,7 +40,7 @@ class FedALA(Method):
     Evaluated: the mixture that the client would start the next round from ("adapted", the headline); the W
         that is learnt for an evaluation is discarded.
     Differs from the authors: W is learnt for one pass in every round (theirs: until the loss settles in a
-        client's first mixture, then one pass); the share is drawn anew in each round as batches in random
+        client's first mixture, then one pass); the share is redrawn in each round as batches in random
         order (theirs: a contiguous part); only participants learn W in a round (theirs: all clients).
     """
 

@@ -21,8 +21,9 @@ class FedAvgM(ServerOptimiser):
     Source: Hsu et al., 2019, https://arxiv.org/abs/1909.06335, Section 4.3.
     State: ``server.state["mean.NAME"]`` (1, *shape), m.
     Evaluated: the global model, without fine-tuning.
-    Differs from the authors: nothing in the rule; the authors' code could not be checked. Batch norm's
-        statistics are averaged and have no momentum.
+    Differs from the authors: nothing in the rule. Their own code was not found; that of Reddi et al.
+        (https://github.com/google-research/federated) has the same rule. Batch norm's statistics are
+        averaged and have no momentum.
     """
 
     family = "server optimisation"

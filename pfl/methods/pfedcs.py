@@ -53,7 +53,7 @@ class PFedCS(Method):
         first term is 1 / |A| where D_max = D_avg; fewer than three distinct distances are one cluster; a
         client nearer than a member of the nearer cluster belongs to it; ``select`` "all", "random" and "none"
         use neither clusters nor threshold. Options cover other readings of the paper: ``maximum``, the
-        largest distance of all rows in place of each row's; ``unit_rows``, classes' weights of length 1, as
+        largest distance of all rows instead of each row's; ``unit_rows``, classes' weights of length 1, as
         the head's "Normalization" may mean; ``farthest``, D_max of the row, which leaves the farthest member
         a share.
     """

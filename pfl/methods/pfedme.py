@@ -49,7 +49,7 @@ class PFedMe(Method):
     beta: float = hyper(1.0, "step of the server to the mean", low=0.0, search=(0.5, 4.0))
     weights: str = hyper(
         "size",
-        "of the participants' w_i in the mean: by training samples (authors' code) or equal (paper)",
+        "weights of the participants' w_i: by training samples (authors' code) or equal (paper)",
         choices=("size", "equal"),
     )
     all_train: bool = hyper(

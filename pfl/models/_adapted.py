@@ -80,7 +80,7 @@ def _logits(name: str, module: nn.Module, shape: Shape) -> Tensor:
 
 
 def _with_own_layers(name: str, module: Module) -> Module:
-    """``module`` with this package's batch norm and dropout in place of torch's, on the same tensors."""
+    """``module`` with this package's batch norm and dropout instead of torch's, on the same tensors."""
     for path, layer in list(module.named_modules()):
         if isinstance(layer, _BatchNorm) and not isinstance(layer, BatchNorm):
             module.set_submodule(path, _own_norm(name, layer))

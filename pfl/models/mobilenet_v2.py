@@ -1,4 +1,4 @@
-"""MobileNetV2, pretrained on ImageNet if torchvision's weights are at hand (pFedSim)."""
+"""MobileNetV2, pretrained on ImageNet if torchvision's weights are available (pFedSim)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Trial:
         moment: the one that its cell reads, which is shown while it runs; no part of the key.
         moments: those that every evaluation has, as in `pfl.config.Execution`; no part of the key, since a
             row shows which it has.
-        until: the round after which it pauses; the trial without it goes on from there. By default the last.
+        until: the round after which it pauses; the trial without it continues from there. Default: the last.
     """
 
     table: str

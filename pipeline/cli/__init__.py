@@ -113,7 +113,7 @@ def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
         )
     if any(extent.core_hours.partial for extent in extents.values()):
         again = f"pfl {noun}s --calibrate [{noun.upper()}]..."
-        print(f"?: not known, >: in part; {again} measures what it takes here.")
+        print(f"?: not known, >: in part; {again} measures it here.")
     if not calibration.has("cuda"):
         print("GPU-hours are not known here: they are measured where there is a GPU.")
 

@@ -83,7 +83,8 @@ def notices(summary: Summary) -> list[str]:
     said += copies({name: dataset["identity"] for name, dataset in datasets.items()})
     scratch = {record.config["model"] for record in summary.rows if record.metrics.pretrained is False}
     said += [
-        f"{model} started from scratch, as no pretrained weights were at hand." for model in sorted(scratch)
+        f"{model} started from scratch, because no pretrained weights were available."
+        for model in sorted(scratch)
     ]
     if summary.results.sources.dirty or any(record.sources.dirty for record in summary.rows):
         said.append("Some numbers were computed by code that is in no commit.")

@@ -35,7 +35,7 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
         "Seeds": [
             ", ".join(map(str, summary.table.seeds)),
             "of initialisation, participants and batches; "
-            + ("each has partitions of its own" if redrawn else "a column has one partition"),
+            + ("each has its own partitions" if redrawn else "a column has one partition"),
         ],
         "Versions": [
             ", ".join(f"{name} {_distinct(versions)}" for name, versions in _versions(rows).items()),
@@ -70,7 +70,7 @@ def data_facts(name: str, dataset: Mapping[str, Any]) -> list[str]:
 
 
 def commands(summary: Summary) -> list[str]:
-    """The shell commands that compute this report anew.
+    """The shell commands that compute this report again.
 
     They work in a clone without the ledger, so that no row stands in for a simulation and none is lost.
     """

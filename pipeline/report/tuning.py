@@ -71,8 +71,8 @@ def overall(rows: Sequence[Tuned]) -> str:
     mean, error = statistics.fmean(gains), statistics.stdev(gains) / math.sqrt(len(gains))
     half = t.ppf(0.975, len(gains) - 1) * error
     return (
-        f"Over the {len(gains)} settings, tuning is worth {signed(mean)} points on test data in the mean of "
-        f"the methods (95 % interval {signed(mean - half)} to {signed(mean + half)})."
+        f"Over the {len(gains)} settings, tuning is worth {signed(mean)} points on test data, on average "
+        f"over the methods (95 % interval {signed(mean - half)} to {signed(mean + half)})."
     )
 
 

@@ -1,4 +1,4 @@
-"""What a paper says of its own results, tested on numbers.
+"""The claims of a paper about its own results, tested on numbers.
 
 A claim is declared with the paper's words. It makes one comparison or several, and holds if each of
 them does. `pipeline.spec.table_claims` has the kinds about tables, `pipeline.figures.claims`

@@ -19,7 +19,7 @@ TwoClients = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, ma
 
 
 class EvaluationOverride(Strict):
-    """Where a setting or a row reports other numbers than its table; what is left out is the table's."""
+    """Overrides by a setting or a row of which numbers are reported; omitted keys are the table's."""
 
     metric: Metric | None = None
     """As in Evaluation."""

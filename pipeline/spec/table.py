@@ -40,7 +40,7 @@ class Resources(Strict):
 
 
 class Subset(Strict):
-    """A part of a table: some of its settings, rows and seeds; an empty list stands for all."""
+    """A part of a table: some of its settings, rows and seeds; an empty list means all."""
 
     settings: list[str] = []
     """Names of settings."""

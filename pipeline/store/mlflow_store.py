@@ -122,7 +122,7 @@ class MLflowStore:
         client.set_terminated(parent, "FAILED" if result.status == "failed" else "FINISHED", span and span[1])
 
     def report(self, folder: Path) -> str:
-        """Attach the table's report to a run of its own, in place of an earlier report.
+        """Attach the table's report to a separate run; it replaces an earlier report.
 
         Args:
             folder: the report's files.

@@ -28,7 +28,7 @@ SECONDS_TO_STOP = 3.0  # time that an interrupted sweep gives MLflow to finish
 
 
 class Tracker:
-    """Writes one table's sweep to MLflow in a thread of its own, so that no worker waits for the database.
+    """Writes one table's sweep to MLflow in a separate thread, so that no worker waits for the database.
 
     If the store fails, the sweep continues and tries it again from time to time; two lines are logged.
 

@@ -211,7 +211,7 @@ def memory_not_monitored() -> Iterator[None]:
             raise
         other = (
             "one whose memory monitor ends no trials (RAY_memory_monitor_refresh_ms=0 at every `ray start`); "
-            "what is done is kept, and the same command goes on from here"
+            "finished trials are kept, and the same command continues from here"
         )
         raise InvalidInput("RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), other) from None
 

@@ -78,11 +78,11 @@ def bracket(
 ) -> Generator[Steps, Outcomes, None]:
     """Train all ``trials`` to the first rung, the best of them to the second, and so on.
 
-    A trial is not compared before the end of its warm-up: it goes on to the first rung after that. Trials
-    that turn out dearer than the pinned configuration leave room for fewer at the later rungs.
+    A trial is not compared before the end of its warm-up; it continues to the first rung after that. If
+    trials turn out more expensive than the pinned configuration, fewer are promoted at the later rungs.
 
     Args:
-        completed: gets the values of the trials that reach the last rung.
+        completed: receives the values of the trials that reach the last rung.
     """
     reached = dict.fromkeys(trials, 0)
     for until, following in zip(rungs, (*rungs[1:], None), strict=True):

@@ -84,7 +84,7 @@ def partition(name: str) -> None:
         made, spec = of_seed(divided, seeds[0]), parse_spec(cell.partition)[0]
         notes = list(made.notes)
         if follows_run(spec):
-            notes.insert(0, f"each seed has a partition of its own; this is that of seed {seeds[0]}")
+            notes.insert(0, f"each seed has its own partition; this is that of seed {seeds[0]}")
         file = partition_file(name, division)
         facts = made.statistics(dataset.labels, len(dataset.classes))
         write_json(

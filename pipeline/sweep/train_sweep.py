@@ -139,7 +139,7 @@ def stoppable(name: str) -> Iterator[None]:
 
     def stop(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.default_int_handler)  # said once
-        how = "The same command goes on from here: nothing that is done is run again."
+        how = "Run the same command to continue; finished trials are not run again."
         print(f"\n{name}: stopped. {how}", flush=True)
         raise KeyboardInterrupt
 

@@ -35,7 +35,7 @@ def test_each_seed_s_own_partition_is_said(tmp_path):
     results = fake_results(methods=2, settings=1, seeds=2)
     assert "a column has one partition" in small(tmp_path)
     results["config"]["settings"]["cifar10-0.1"]["partition"] = "dirichlet:0.1,seed=run"
-    assert "each has partitions of its own" in small(tmp_path, config=results["config"])
+    assert "each has its own partitions" in small(tmp_path, config=results["config"])
 
 
 def test_the_table_s_own_note_is_said_first(tmp_path):

@@ -60,7 +60,7 @@ def test_over_three_settings_or_more_the_gain_has_an_interval():
     gains = {"a": (0, 2), "b": (2, 2), "c": (5, 1)}
     rows = [Tuned(name, "FedAvg", None, 1, 1, gain, 0.0) for name, both in gains.items() for gain in both]
     assert overall(rows) == (
-        "Over the 3 settings, tuning is worth +2.00 points on test data in the mean of the methods "
+        "Over the 3 settings, tuning is worth +2.00 points on test data, on average over the methods "
         "(95 % interval −0.48 to +4.48)."
     )
     assert overall(rows[:4]) == ""

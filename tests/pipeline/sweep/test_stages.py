@@ -83,7 +83,7 @@ def test_a_partition_that_follows_the_runs_seed_is_a_file_for_each(divided_by_se
     assert (first.spec[-7:], second.spec[-7:]) == (",seed=0", ",seed=1")
     described = json.loads((folder / "dir.json").read_text())
     assert (described["spec"][-9:], described["checksum"]) == (",seed=run", first.checksum)
-    assert described["notes"][0] == "each seed has a partition of its own; this is that of seed 0"
+    assert described["notes"][0] == "each seed has its own partition; this is that of seed 0"
 
 
 def test_each_seed_of_a_cell_runs_on_its_own_partition(divided_by_seed):
