@@ -13,7 +13,7 @@ import io
 from scipy.stats import spearmanr
 from tqdm import tqdm
 
-from benchmarks.search.workload import CLIENTS, FOLDER, METHODS, PARTITION
+from benchmarks.search.workload import FOLDER, METHODS, WORKLOADS
 from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
@@ -26,13 +26,14 @@ from pipeline.sweep.search import Study, on_validation
 CONFIGURATIONS = 10
 """Of each method: drawn at random by the sampler of the search."""
 SHARE = 0.2
+DIGITS = WORKLOADS["digits-20"]
 BATCHES = ("full batches", "smaller batches")
 
 
 def measure() -> list[dict[str, object]]:
     """One row per configuration: its accuracy on test data, and on validation data with either batch size."""
-    dataset = load("digits", progress=False)
-    partition = make_partition(PARTITION, dataset, CLIENTS)
+    dataset = load(DIGITS.dataset, progress=False)
+    partition = make_partition(DIGITS.partition, dataset, DIGITS.clients)
 
     def accuracy(config: Config) -> float:
         (result,) = simulate(config, dataset, partition)
@@ -80,9 +81,9 @@ def main() -> None:
     heading = f"""# Validation accuracy of a search
 
 Spearman's rank correlation of validation and test accuracy over {CONFIGURATIONS} configurations of each
-method: digits, `{PARTITION}`, {CLIENTS} clients, 20 rounds, minibatches of 32, one seed. A search
-holds out {SHARE:.0%} of each client's training samples. [bias.csv](bias.csv) has the rows;
-`python -m benchmarks.search.bias` measures anew.
+method: digits, `{DIGITS.partition}`, {DIGITS.clients} clients, 20 rounds, minibatches
+of 32, one seed. A search holds out {SHARE:.0%} of each client's training samples. [bias.csv](bias.csv) has
+the rows; `python -m benchmarks.search.bias` measures them again.
 
 | Method | Full minibatches | Smaller by the same share |
 | --- | ---: | ---: |

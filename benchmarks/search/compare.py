@@ -1,4 +1,4 @@
-"""Searches at equal cost: successive halving out of TPE, TPE on whole runs, random search on whole runs.
+"""Searches at equal cost: successive halving with TPE, TPE on whole runs, random search on whole runs.
 
 `python -m benchmarks.search.compare` replays them on the learning curves of `benchmarks.search.pool`: a
 proposal gets the curve of the nearest configuration that its search has not tried yet.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from statistics import fmean, median
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from benchmarks.search.pool import (
     curves,
     position,
 )
-from benchmarks.search.workload import CLIENTS, FOLDER, METHODS, PARTITION, pinned
+from benchmarks.search.workload import FOLDER, METHODS, WORKLOADS
 from pfl.files import write_text
 from pfl.methods import METHODS as KNOWN
 from pfl.rng import generator
@@ -44,18 +45,31 @@ Progress = list[tuple[float, float]]
 
 
 @cache
-def pool() -> dict[tuple[str, int, int], Curve]:
+def pool(workload: str) -> dict[tuple[str, int, int], Curve]:
     """The curves by method, configuration and seed."""
-    return {(curve.method, curve.configuration, curve.seed): curve for curve in curves()}
+    return {(curve.method, curve.configuration, curve.seed): curve for curve in curves(workload)}
 
 
-def final(method: str, configuration: int) -> float:
+def final(workload: str, method: str, configuration: int) -> float:
     """The accuracy of a configuration of the pool after the last round, the mean over the seeds."""
-    return fmean(pool()[method, configuration, seed].accuracies[pinned(method).rounds] for seed in SEEDS)
+    rounds = WORKLOADS[workload].pinned(method).rounds
+    return fmean(pool(workload)[method, configuration, seed].accuracies[rounds] for seed in SEEDS)
 
 
-Row = tuple[str, str, int, int, float]
-"""Method, search, sampler seed, cost in runs of the pinned configuration, and the accuracy there."""
+class Row(NamedTuple):
+    """What a search has found at some cost.
+
+    Attributes:
+        runs: the cost in runs of the pinned configuration.
+        accuracy: of the best configuration so far; 0 before the first.
+    """
+
+    workload: str
+    method: str
+    search: str
+    sampler: int
+    runs: int
+    accuracy: float
 
 
 class Replay:
@@ -67,11 +81,14 @@ class Replay:
             accuracy the mean over all.
     """
 
-    def __init__(self, method: str, sampler: int):
-        self._method = method
+    def __init__(self, workload: str, method: str, sampler: int):
+        self._workload, self._method = workload, method
+        self._pinned = WORKLOADS[workload].pinned(method)
+        self._configurations = configurations(workload, method)
+        self._curves = pool(workload)
         self._seed = SEEDS[sampler % len(SEEDS)]
-        self._study = Study(pinned(method), SEARCH.model_copy(update={"seed": sampler}))
-        self._places = np.array([position(method, params) for params in configurations(method)])
+        self._study = Study(self._pinned, SEARCH.model_copy(update={"seed": sampler}))
+        self._places = np.array([self._position(params) for params in self._configurations])
         self.chosen: list[int] = []
         self.progress: Progress = []
         self._spent, self._best = 0.0, -1.0
@@ -79,13 +96,13 @@ class Replay:
     def ask(self, count: int) -> list[int]:
         numbers = self._study.ask(count)
         for number in numbers:
-            away = np.abs(self._places - position(self._method, self._study.asked[number])).sum(axis=1)
+            away = np.abs(self._places - self._position(self._study.asked[number])).sum(axis=1)
             away[self.chosen] = np.inf
             self.chosen.append(int(away.argmin()))
         return numbers
 
     def warm_up(self, trial: int) -> int:
-        config = with_params(pinned(self._method), configurations(self._method)[self.chosen[trial]])
+        config = with_params(self._pinned, self._configurations[self.chosen[trial]])
         return KNOWN[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
 
     def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
@@ -93,24 +110,28 @@ class Replay:
 
     def run(self, step: Step) -> Outcome:
         """The outcome of a step, with `progress` brought up to date."""
-        rounds = pinned(self._method).rounds
-        curve = pool()[self._method, self.chosen[step.trial], self._seed]
-        whole = pool()[self._method, 0, self._seed].samples
+        rounds = self._pinned.rounds
+        curve = self._curves[self._method, self.chosen[step.trial], self._seed]
+        whole = self._curves[self._method, 0, self._seed].samples
         self._spent += curve.samples / whole * (step.until - step.after) / rounds
         value = curve.accuracies[step.until]
         if step.trial != PINNED and step.until == rounds and value > self._best:
             self._best = value
-            self.progress.append((self._spent, final(self._method, self.chosen[step.trial])))
+            accuracy = final(self._workload, self._method, self.chosen[step.trial])
+            self.progress.append((self._spent, accuracy))
         return Outcome(value, round(curve.samples * step.until / rounds))
 
     @property
     def is_over(self) -> bool:
         return self._spent >= BUDGET or len(self.chosen) == len(self._places)
 
+    def _position(self, params: Mapping[str, Any]) -> list[float]:
+        return position(self._workload, self._method, params)
 
-def halving(method: str, sampler: int) -> Progress:
+
+def halving(workload: str, method: str, sampler: int) -> Progress:
     """The search of the pipeline, up to the comparison of its finalists."""
-    replay, config = Replay(method, sampler), pinned(method)
+    replay, config = Replay(workload, method, sampler), WORKLOADS[workload].pinned(method)
     plan = Plan(plan_of(config, SEARCH, SEEDS).rungs, (0,), BUDGET * config.rounds)
     steps = brackets(replay, Account(plan))
     try:
@@ -121,19 +142,20 @@ def halving(method: str, sampler: int) -> Progress:
         return replay.progress
 
 
-def whole_runs(method: str, sampler: int) -> Progress:
+def whole_runs(workload: str, method: str, sampler: int) -> Progress:
     """TPE whose every trial runs to the end."""
-    replay, rounds = Replay(method, sampler), pinned(method).rounds
+    replay, rounds = Replay(workload, method, sampler), WORKLOADS[workload].pinned(method).rounds
     while not replay.is_over:
         (trial,) = replay.ask(1)
         replay.tell(trial, rounds, replay.run(Step(trial, 0, 0, rounds)).value, ended=True)
     return replay.progress
 
 
-def random(method: str, sampler: int) -> Progress:
+def random(workload: str, method: str, sampler: int) -> Progress:
     """Configurations of the pool in random order after the pinned one, each run to the end."""
-    replay, rounds = Replay(method, sampler), pinned(method).rounds
-    order = 1 + generator(sampler, f"random search {method}").permutation(len(configurations(method)) - 1)
+    replay, rounds = Replay(workload, method, sampler), WORKLOADS[workload].pinned(method).rounds
+    others = len(configurations(workload, method)) - 1
+    order = 1 + generator(sampler, f"random search {method}").permutation(others)
     for trial, configuration in enumerate((0, *order.tolist())):
         if not replay.is_over:
             replay.chosen.append(configuration)
@@ -141,7 +163,7 @@ def random(method: str, sampler: int) -> Progress:
     return replay.progress
 
 
-SEARCHES: dict[str, Callable[[str, int], Progress]] = {
+SEARCHES: dict[str, Callable[[str, str, int], Progress]] = {
     "successive halving": halving,
     "TPE on whole runs": whole_runs,
     "random search": random,
@@ -156,20 +178,27 @@ def at(progress: Progress, cost: float) -> float:
 def main() -> None:
     """Replay, and write the report with its rows."""
     rows = [
-        (method, name, sampler, cost, at(progress, cost))
+        Row(workload, method, name, sampler, cost, at(progress, cost))
+        for workload in WORKLOADS
         for method in METHODS
         for name, search in SEARCHES.items()
         for sampler in range(SAMPLERS)
-        for progress in [search(method, sampler)]
+        for progress in [search(workload, method, sampler)]
         for cost in range(1, BUDGET + 1)
     ]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("method", "search", "sampler", "runs", "accuracy"))
-    writer.writerows((*row[:-1], round(row[-1], 3)) for row in rows)
+    writer.writerow(Row._fields)
+    writer.writerows((*row[:-1], round(row.accuracy, 3)) for row in rows)
     write_text(FOLDER / "compare.csv", text.getvalue())
     write_text(FOLDER / "compare.svg", plot(rows))
     write_text(FOLDER / "compare.md", report(rows))
+
+
+def accuracies(rows: list[Row], workload: str, method: str, search: str, cost: int) -> list[float]:
+    """What each sampler seed has found at that cost; 0 before the first."""
+    place = (workload, method, search)
+    return [row.accuracy for row in rows if row[:3] == place and row.runs == cost]
 
 
 def plot(rows: list[Row]) -> str:
@@ -179,19 +208,22 @@ def plot(rows: list[Row]) -> str:
 
     costs = range(1, BUDGET + 1)
     with rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
-        for axes, method in zip(figure.subplots(1, len(METHODS)), METHODS, strict=True):
-            for colour, name in zip(COLOURS[1:], SEARCHES, strict=False):
-                accuracies = [
-                    [row[-1] or np.nan for row in rows if row[:2] == (method, name) and row[3] == cost]
-                    for cost in costs
-                ]
-                low, middle, high = np.quantile(accuracies, (0.25, 0.5, 0.75), axis=1)
-                axes.plot(costs, middle, color=colour, label=name)
-                axes.fill_between(costs, low, high, color=colour, alpha=0.15, linewidth=0)
-            axes.set_title(method)
+        figure = Figure(figsize=(WIDTH, 2.4 * len(WORKLOADS) + 0.4), layout="constrained")
+        panels = figure.subplots(len(WORKLOADS), len(METHODS), sharex=True)
+        for workload, line in zip(WORKLOADS, panels, strict=True):
+            for method, axes in zip(METHODS, line, strict=True):
+                for colour, name in zip(COLOURS[1:], SEARCHES, strict=False):
+                    reached = [
+                        [value or np.nan for value in accuracies(rows, workload, method, name, cost)]
+                        for cost in costs
+                    ]
+                    low, middle, high = np.quantile(reached, (0.25, 0.5, 0.75), axis=1)
+                    axes.plot(costs, middle, color=colour, label=name)
+                    axes.fill_between(costs, low, high, color=colour, alpha=0.15, linewidth=0)
+                axes.set_title(f"{workload}, {method}")
+            line[0].set_ylabel("validation accuracy (%)")
+        for axes in panels[-1]:
             axes.set_xlabel("cost (pinned runs)")
-        figure.axes[0].set_ylabel("validation accuracy (%)")
         figure.legend(
             *figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(SEARCHES)
         )
@@ -199,61 +231,67 @@ def plot(rows: list[Row]) -> str:
 
 
 def report(rows: list[Row]) -> str:
-    """The medians over the samplers as Markdown, with the best configuration of the pool."""
-    lines = []
-    for method in METHODS:
-        accuracies = [final(method, number) for number in range(len(configurations(method)))]
-        for name in SEARCHES:
-            medians = [
-                median(
-                    accuracy
-                    for *place, _, cost, accuracy in rows
-                    if place == [method, name] and cost == shown
-                )
-                for shown in SHOWN
-            ]
-            shown = " | ".join(f"{value:.2f}" if value else "–" for value in medians)
-            lines.append(f"| {method} | {name} | {accuracies[0]:.2f} | {shown} | {max(accuracies):.2f} |")
-    costs = " | ".join(f"{cost} runs" for cost in SHOWN)
+    """The page as Markdown: a table per workload, then the range of the learning rate."""
     heading = f"""# Searches at equal cost
 
 Median over {SAMPLERS} sampler seeds of the validation accuracy of the best configuration that a search has
 found, after {", ".join(map(str, SHOWN))} runs of the pinned configuration, counted in training samples. Every
 search begins with a run of the pinned configuration, which is not counted as found. The best is the one with
-the highest accuracy with one seed; its accuracy is the mean over {len(SEEDS)} seeds. Digits,
-`{PARTITION}`, {CLIENTS} clients, {pinned(METHODS[0]).rounds} rounds.
+the highest accuracy with one seed; its accuracy is the mean over {len(SEEDS)} seeds.
 
-The searches are replayed on a pool of {CONFIGURATIONS} configurations of each method, whose learning curves
-are measured ([pool.csv](pool.csv)): a proposal gets the curve of the nearest configuration that the search
-has not tried yet. [compare.csv](compare.csv) has every search; `python -m benchmarks.search.compare` replays
-anew. Successive halving has found nothing before the end of its first bracket ("–").
+The searches are replayed on a pool of {CONFIGURATIONS} configurations of each method and workload, whose
+learning curves are measured (`pool-<workload>.csv`): a proposal gets the curve of the nearest configuration
+that the search has not tried yet. [compare.csv](compare.csv) has every search;
+`python -m benchmarks.search.compare` replays them. Before the end of its first bracket, successive halving
+has found nothing ("–").
 
 ![Accuracy of the best configuration by cost](compare.svg)
+"""
+    sections = [section(rows, workload) for workload in WORKLOADS]
+    return "\n".join([heading, *sections, learning_rates()])
+
+
+def section(rows: list[Row], workload: str) -> str:
+    """The medians over the samplers on one workload as Markdown, with the best configuration of the pool."""
+    one, config = WORKLOADS[workload], WORKLOADS[workload].pinned(METHODS[0])
+    rungs = ", ".join(map(str, plan_of(config, SEARCH, SEEDS).rungs))
+    costs = " | ".join(f"{cost} runs" for cost in SHOWN)
+    lines = [
+        f"""## {workload}
+
+{one.dataset}, `{one.partition}`, {one.clients} clients, `{config.model}`. Rungs after rounds {rungs}.
 
 | Method | Search | Pinned | {costs} | Best of the pool |
-| --- | --- | ---: |{" ---: |" * len(SHOWN)} ---: |
-"""
-    return heading + "\n".join(lines) + "\n" + learning_rates()
+| --- | --- | ---: |{" ---: |" * len(SHOWN)} ---: |"""
+    ]
+    for method in METHODS:
+        finals = [final(workload, method, number) for number in range(CONFIGURATIONS)]
+        for name in SEARCHES:
+            medians = [median(accuracies(rows, workload, method, name, cost)) for cost in SHOWN]
+            shown = " | ".join(f"{value:.2f}" if value else "–" for value in medians)
+            lines.append(f"| {method} | {name} | {finals[0]:.2f} | {shown} | {max(finals):.2f} |")
+    return "\n".join(lines) + "\n"
 
 
 def learning_rates() -> str:
     """Where the best quarter of the pool lies in the range of the learning rate, as Markdown."""
-    lines = []
-    for method in METHODS:
-        tried = configurations(method)
-        ranked = sorted(range(len(tried)), key=lambda number: final(method, number), reverse=True)
-        best = [tried[number]["lr"] for number in ranked[: len(tried) // 4]]
-        low = [number for number in ranked if tried[number]["lr"] < 0.01]
-        lines.append(f"| {method} | {min(best):.3f} to {max(best):.3f} | {final(method, low[0]):.2f} |")
-    heading = """
-## The range of the learning rate
+    lines = [
+        """## The range of the learning rate
 
 The default range is 0.001 to 0.3.
 
-| Method | Learning rates of the best quarter | Best accuracy below 0.01 |
-| --- | ---: | ---: |
-"""
-    return heading + "\n".join(lines) + "\n"
+| Workload | Method | Learning rates of the best quarter | Best accuracy below 0.01 |
+| --- | --- | ---: | ---: |"""
+    ]
+    for workload in WORKLOADS:
+        for method in METHODS:
+            tried = configurations(workload, method)
+            finals = [final(workload, method, number) for number in range(len(tried))]
+            ranked = sorted(range(len(tried)), key=finals.__getitem__, reverse=True)
+            best = [tried[number]["lr"] for number in ranked[: len(tried) // 4]]
+            low = max(finals[number] for number in ranked if tried[number]["lr"] < 0.01)
+            lines.append(f"| {workload} | {method} | {min(best):.3f} to {max(best):.3f} | {low:.2f} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

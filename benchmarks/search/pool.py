@@ -1,7 +1,7 @@
 """Learning curves of many configurations, measured once, that every search of `compare` is replayed on.
 
-`python -m benchmarks.search.pool` appends to `reports/engineering/search/pool.csv`, and goes on where it
-was interrupted.
+`python -m benchmarks.search.pool` appends to `reports/engineering/search/pool-<workload>.csv`, and continues
+after an interruption.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from optuna.distributions import IntDistribution
 from scipy.stats import qmc
 from tqdm import tqdm
 
-from benchmarks.search.workload import CLIENTS, FOLDER, METHODS, PARTITION, SPACE, pinned
-from pfl.config import Execution
+from benchmarks.search.workload import FOLDER, METHODS, SPACE, WORKLOADS
+from benchmarks.workload import run
+from pfl.config import Config, Execution
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.rng import integer_seed
@@ -27,9 +30,8 @@ from pfl.simulation import Result, simulate
 from pipeline.spec.search import Search, distribution, pinned_value, searched, with_params
 from pipeline.sweep.search import WORST, on_validation
 
-FILE = FOLDER / "pool.csv"
 SEARCH = Search(trials=2, space=SPACE)
-CONFIGURATIONS = 24
+CONFIGURATIONS = 32
 """Of each method: the pinned one, then a Sobol sequence in the search space."""
 SEEDS = (0, 1, 2)
 
@@ -52,9 +54,9 @@ class Curve:
 
 
 @cache
-def configurations(method: str) -> list[dict[str, Any]]:
+def configurations(workload: str, method: str) -> list[dict[str, Any]]:
     """The searched parameters of every configuration of the pool; 0 is the pinned one."""
-    base, space = pinned(method), _space(method)
+    base, space = WORKLOADS[workload].pinned(method), _space(workload, method)
     sobol = qmc.Sobol(len(space), seed=integer_seed(0, f"pool {method}") % 2**32)
     points = sobol.random(2 ** (CONFIGURATIONS - 1).bit_length()).tolist()[: CONFIGURATIONS - 1]
     drawn = [
@@ -63,19 +65,19 @@ def configurations(method: str) -> list[dict[str, Any]]:
     return [{name: pinned_value(base, name) for name in space}, *drawn]
 
 
-def position(method: str, params: Mapping[str, Any]) -> list[float]:
+def position(workload: str, method: str, params: Mapping[str, Any]) -> list[float]:
     """A configuration as a point of the unit cube, each parameter on the scale of its search."""
     return [
         (_scale(one, params[name]) - _scale(one, one.low)) / (_scale(one, one.high) - _scale(one, one.low))
-        for name, one in _space(method).items()
+        for name, one in _space(workload, method).items()
     ]
 
 
-def curves() -> list[Curve]:
-    """All curves that have been measured."""
-    if not FILE.exists():
+def curves(workload: str) -> list[Curve]:
+    """All curves of a workload that have been measured."""
+    if not _file(workload).exists():
         return []
-    with FILE.open(encoding="utf-8", newline="") as file:
+    with _file(workload).open(encoding="utf-8", newline="") as file:
         return [
             Curve(
                 row["method"],
@@ -89,31 +91,44 @@ def curves() -> list[Curve]:
         ]
 
 
-def main() -> None:
-    """Measure what is missing, one configuration of every method after another."""
-    dataset = load("digits", progress=False)
-    partition = make_partition(PARTITION, dataset, CLIENTS)
-    measured = {(curve.method, curve.configuration) for curve in curves()}
+def main(
+    workload: Annotated[list[str] | None, typer.Option(help="One of the workloads; by default all.")] = None,
+) -> None:
+    """Measure the missing curves, one configuration of every method after another."""
+    for name in workload or WORKLOADS:
+        measure(name)
+
+
+def measure(workload: str) -> None:
+    """Add the missing curves of a workload to its file."""
+    one = WORKLOADS[workload]
+    dataset = load(one.dataset, progress=False)
+    partition = make_partition(one.partition, dataset, one.clients)
+    measured = {(curve.method, curve.configuration) for curve in curves(workload)}
     work = [
-        (method, number, params)
-        for number, together in enumerate(zip(*map(configurations, METHODS), strict=True))
-        for method, params in zip(METHODS, together, strict=True)
+        (method, number)
+        for number in range(CONFIGURATIONS)
+        for method in METHODS
+        if (method, number) not in measured
     ]
-    for method, number, params in tqdm(work, disable=None):
-        if (method, number) not in measured:
-            config = on_validation(with_params(pinned(method), params), SEARCH.validation)
-            results = simulate(config, dataset, partition, SEEDS, Execution(backend="stacked", device="cpu"))
-            _append([_row(method, number, params, result) for result in results])
+    for method, number in tqdm(work, desc=workload, disable=None):
+        params = configurations(workload, method)[number]
+        config = on_validation(with_params(one.pinned(method), params), SEARCH.validation)
+        results = simulate(config, dataset, partition, SEEDS, Execution(device="cpu"))
+        _append(_file(workload), [_row(config, number, params, result) for result in results])
 
 
-def _row(method: str, number: int, params: Mapping[str, Any], result: Result) -> dict[str, object]:
-    base = pinned(method)
+def _file(workload: str) -> Path:
+    return FOLDER / f"pool-{workload}.csv"
+
+
+def _row(config: Config, number: int, params: Mapping[str, Any], result: Result) -> dict[str, object]:
     metrics = result.metrics
     reached = {one.round: one.moments[metrics.headline].average("pooled") for one in metrics.rounds}
     diverged = metrics.diverged_at is not None
-    rounds = range(base.eval_every, base.rounds + 1, base.eval_every)
+    rounds = range(config.eval_every, config.rounds + 1, config.eval_every)
     return {
-        "method": method,
+        "method": config.method,
         "configuration": number,
         "params": json.dumps(params),
         "seed": result.seed,
@@ -122,10 +137,10 @@ def _row(method: str, number: int, params: Mapping[str, Any], result: Result) ->
     }
 
 
-def _append(rows: list[dict[str, object]]) -> None:
-    FILE.parent.mkdir(parents=True, exist_ok=True)
-    new = not FILE.exists()
-    with FILE.open("a", encoding="utf-8", newline="") as file:
+def _append(path: Path, rows: list[dict[str, object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = not path.exists()
+    with path.open("a", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         if new:
             writer.writeheader()
@@ -133,8 +148,8 @@ def _append(rows: list[dict[str, object]]) -> None:
 
 
 @cache
-def _space(method: str) -> dict[str, Any]:
-    space = searched(pinned(method), SEARCH)
+def _space(workload: str, method: str) -> dict[str, Any]:
+    space = searched(WORKLOADS[workload].pinned(method), SEARCH)
     return {name: distribution(method, name, declared) for name, declared in space.items()}
 
 
@@ -152,4 +167,4 @@ def _scale(one: Any, value: float) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,34 +1,62 @@
-"""What the benchmarks of the search run: four methods on the digits."""
+"""What the benchmarks of the search run: four methods on three workloads."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pfl.config import Config
 from pfl.validation import validated
 
 FOLDER = Path("reports/engineering/search")
 METHODS = ("fedavg", "fedper", "fedrep", "pfedsim")
-CLIENTS = 20
-PARTITION = "dirichlet:0.1,min=10,test=0.25,seed=7"
 SPACE = {"momentum": [0, 0.9], "head_epochs": [1, 3], "extractor_epochs": [1, 2], "head_lr": "pinned"}
 """Besides the learning rate in its default range, and pFedSim's rho."""
 OWN = {"fedrep": {"head_epochs": 1, "extractor_epochs": 1}}
 """Hyperparameters of the pinned configurations that are not the defaults."""
 
 
-def pinned(method: str) -> Config:
-    """The configuration that a method is searched around, as in the table digits."""
-    return validated(
-        Config(
-            method=method,
-            hyperparameters=OWN.get(method, {}),
-            model="cnn_digits",
-            participation=0.3,
-            rounds=20,
-            epochs=2,
-            batch_size=32,
-            lr=0.2,
-            eval_every=5,
-        )
-    )
+@dataclass(frozen=True)
+class Workload:
+    """A data set in a partition, and how the pinned configurations train on it."""
+
+    dataset: str
+    partition: str
+    clients: int
+    schedule: Mapping[str, Any]
+
+    def pinned(self, method: str) -> Config:
+        """The configuration that a method is searched around."""
+        return validated(Config(method=method, hyperparameters=OWN.get(method, {}), **self.schedule))
+
+
+PARTITION = "dirichlet:0.1,min=10,test=0.25,seed=7"
+DIGITS: dict[str, Any] = {
+    "model": "cnn_digits",
+    "participation": 0.3,
+    "epochs": 2,
+    "batch_size": 16,
+    "lr": 0.2,
+}
+MNIST: dict[str, Any] = {
+    "model": "lenet4",
+    "participation": 0.25,
+    "epochs": 1,
+    "batch_size": 16,
+    "lr": 0.05,
+}
+
+WORKLOADS = {
+    # Rounds as in the table digits. With its few evaluations, the rungs are at a quarter and a half of them.
+    "digits-20": Workload("digits", PARTITION, 20, DIGITS | {"rounds": 20, "eval_every": 5}),
+    # Rungs at a ninth and a third, as in the papers' tables, which evaluate more often.
+    "digits-54": Workload("digits", PARTITION, 20, DIGITS | {"rounds": 54, "eval_every": 6}),
+    "mnist-27": Workload(
+        "mnist",
+        "dirichlet_client:0.1,size=120,test_size=40,seed=7",
+        40,
+        MNIST | {"rounds": 27, "eval_every": 3},
+    ),
+}

@@ -141,11 +141,13 @@ class Account:
 def rungs(rounds: int, every: int, warm_up: int = 0) -> tuple[int, ...]:
     """The rounds after which trials are compared.
 
-    A ninth, a third and all of the rounds after the warm-up, each moved to the next evaluation.
+    A ninth, a third and all of the rounds after the warm-up, each moved to the next evaluation. A rung in the
+    second half of the rounds is left out: stopping a trial there saves less than half of it.
 
-    >>> rungs(20, 5), rungs(200, 10), rungs(20, 5, warm_up=10), rungs(2, 5)
-    ((5, 10, 20), (30, 70, 200), (15, 20), (2,))
+    >>> rungs(20, 5), rungs(200, 10), rungs(200, 10, warm_up=50), rungs(20, 5, warm_up=10)
+    ((5, 10, 20), (30, 70, 200), (70, 100, 200), (20,))
     """
     shares = [REDUCTION**place for place in reversed(range(RUNGS))]
     exact = [warm_up + math.ceil((rounds - warm_up) / share) for share in shares]
-    return tuple(dict.fromkeys(min(rounds, math.ceil(at / every) * every) for at in exact))
+    moved = dict.fromkeys(min(rounds, math.ceil(at / every) * every) for at in exact)
+    return tuple(at for at in moved if at <= rounds / 2 or at == rounds)

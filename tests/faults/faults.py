@@ -288,8 +288,8 @@ FAULTS = {
         ("expected a table that no other sweep is at (process",),
     ),
     "everything": Fault("All processes are killed at once, as by a power failure", kill_everything),
-    "ctrl-c": Fault("Ctrl-C", press_ctrl_c, ("nothing that is done is run again",)),
-    "sigterm": Fault("SIGTERM, from a batch system", terminate, ("nothing that is done is run again",)),
+    "ctrl-c": Fault("Ctrl-C", press_ctrl_c, ("finished trials are not run again",)),
+    "sigterm": Fault("SIGTERM, from a batch system", terminate, ("finished trials are not run again",)),
     "twice": Fault(
         "`dvc repro` is started twice", start_twice, ("is busy, it is being blocked by",), survived=True
     ),
@@ -324,7 +324,7 @@ FAULTS = {
     "disk-ctrl-c": Fault(
         "Ctrl-C while the disk is full",
         fill_disk_and_press_ctrl_c,
-        ("nothing that is done is run again",),
+        ("finished trials are not run again",),
         megabytes=64,
     ),
     "results": Fault(

@@ -12,9 +12,14 @@ from pipeline.sweep.budget import Account, Outcome, Plan, Step, rungs
 def test_rungs_lie_at_evaluations_and_after_the_warm_up():
     assert rungs(20, 5) == (5, 10, 20)
     assert rungs(200, 10) == (30, 70, 200)
-    assert rungs(20, 5, warm_up=10) == (15, 20)
-    assert rungs(20, 5, warm_up=20) == (20,)
+    assert rungs(200, 10, warm_up=20) == (40, 80, 200)
     assert rungs(3, 5) == (3,)
+
+
+def test_no_rung_lies_in_the_second_half_of_the_rounds():
+    assert rungs(200, 10, warm_up=60) == (80, 200)
+    assert rungs(20, 5, warm_up=10) == (20,)
+    assert rungs(20, 5, warm_up=20) == (20,)
 
 
 def test_a_budget_pays_for_all_seeds():

@@ -116,7 +116,7 @@ def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(ready, mo
         try:
             signal.raise_signal(number)
         finally:
-            assert "nothing that is done is run again" in capsys.readouterr().out
+            assert "finished trials are not run again" in capsys.readouterr().out
 
     run_with(monkeypatch, interrupted)
     with pytest.raises(KeyboardInterrupt):
