@@ -38,7 +38,7 @@ from pipeline.sweep.search import Study, plan_of
 SAMPLERS = 20
 BUDGET = 9
 """Of a search, in runs of the pinned configuration."""
-SHOWN = (5, 7, 9)
+SHOWN = (5, 6, 7, 8, 9)
 
 Progress = list[tuple[float, float]]
 """What has been spent, in runs of the pinned configuration, and the accuracy of the best configuration."""
