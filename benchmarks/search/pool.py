@@ -25,6 +25,7 @@ from benchmarks.workload import run
 from pfl.config import Config, Execution
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
+from pfl.errors import unknown_name
 from pfl.rng import integer_seed
 from pfl.simulation import Result, simulate
 from pipeline.spec.search import Search, distribution, pinned_value, searched, with_params
@@ -100,7 +101,13 @@ def main(
 
 
 def measure(workload: str) -> None:
-    """Add the missing curves of a workload to its file."""
+    """Add the missing curves of a workload to its file.
+
+    Raises:
+        InvalidInput: there is no such workload.
+    """
+    if workload not in WORKLOADS:
+        raise unknown_name("workload", workload, WORKLOADS)
     one = WORKLOADS[workload]
     dataset = load(one.dataset, progress=False)
     partition = make_partition(one.partition, dataset, one.clients)
