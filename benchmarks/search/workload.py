@@ -40,13 +40,6 @@ DIGITS: dict[str, Any] = {
     "batch_size": 16,
     "lr": 0.2,
 }
-MNIST: dict[str, Any] = {
-    "model": "lenet4",
-    "participation": 0.25,
-    "epochs": 1,
-    "batch_size": 16,
-    "lr": 0.05,
-}
 
 WORKLOADS = {
     # Rounds as in the table digits. With its few evaluations, the rungs are at a quarter and a half of them.
@@ -57,6 +50,14 @@ WORKLOADS = {
         "mnist",
         "dirichlet_client:0.1,size=120,test_size=40,seed=7",
         40,
-        MNIST | {"rounds": 27, "eval_every": 3},
+        {
+            "model": "lenet4",
+            "participation": 0.25,
+            "rounds": 27,
+            "epochs": 1,
+            "batch_size": 16,
+            "lr": 0.05,
+            "eval_every": 3,
+        },
     ),
 }
