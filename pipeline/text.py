@@ -27,6 +27,15 @@ def signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
+def gain(mean: float, error: float | None) -> str:
+    """A mean difference in points with its standard error, if that is known.
+
+    >>> gain(1.5, 0.25), gain(1.5, None)
+    ('+1.50 ± 0.25', '+1.50')
+    """
+    return signed(mean) if error is None else f"{signed(mean)} ± {points(error)}"
+
+
 def count(value: float) -> str:
     """A number of things, or a mean of such numbers.
 

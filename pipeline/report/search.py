@@ -18,7 +18,7 @@ from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import distribution, searched
 from pipeline.store.results import CellResult, SearchResult
-from pipeline.text import signed
+from pipeline.text import gain
 
 EDGE = 0.05
 """A value that is this close to an end of its range, as a share of the range, counts as at the end."""
@@ -111,7 +111,7 @@ def _gain(result: CellResult) -> str:
     if not selection or not selection.comparisons:
         return ""
     shown = max(selection.comparisons, key=lambda one: (one.trial == selection.trial, one.gain))
-    return f"{signed(shown.gain)} ± {shown.error:.2f}"
+    return gain(shown.gain, shown.error)
 
 
 def _notes(steps: Sequence[SearchResult], cell: Cell) -> list[str]:

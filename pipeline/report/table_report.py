@@ -21,7 +21,7 @@ from pipeline.report.verdicts import RANKING_RULE, rule
 from pipeline.spec.files import TABLES
 from pipeline.spec.published import FOLDER
 from pipeline.store.results import load_results
-from pipeline.text import count, parameters, points, signed
+from pipeline.text import count, gain, parameters, points, signed
 
 REPORTS = Path("reports/tables")
 """A folder for each table."""
@@ -145,6 +145,7 @@ def environment() -> Any:
     templates.filters |= {
         "points": lambda value: "" if value is None else points(value),
         "signed": signed,
+        "gain": gain,
         "count": count,
         "parameters": parameters,
         "plain": formats.plain,

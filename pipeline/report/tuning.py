@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.report.summary import Entry, Summary
-from pipeline.store.scores import reported
+from pipeline.store.scores import gain, reported
 from pipeline.text import signed
 
 
@@ -21,7 +21,7 @@ class Tuned:
         pinned, selected: its rank before and after tuning, among the methods that have both numbers.
         gain: of the selected configuration over the pinned one on test data, in percentage points: the mean
             over the seeds.
-        error: its standard error.
+        error: its standard error; None for one seed.
     """
 
     setting: str
@@ -30,7 +30,7 @@ class Tuned:
     pinned: int
     selected: int
     gain: float
-    error: float
+    error: float | None
 
 
 def tuned(summary: Summary) -> list[Tuned]:
@@ -86,10 +86,8 @@ def _rank(values: Sequence[float], place: int) -> int:
     return 1 + sum(round(value, 2) > round(values[place], 2) for value in values)
 
 
-def _gain(pinned: Entry, selected: Entry) -> tuple[float, float]:
-    """The mean of the paired differences, and its standard error."""
+def _gain(pinned: Entry, selected: Entry) -> tuple[float, float | None]:
     before, after = (
         {row.seed: reported(row, entry.evaluation) for row in entry.rows} for entry in (pinned, selected)
     )
-    gains = [after[seed] - value for seed, value in before.items()]
-    return statistics.fmean(gains), statistics.stdev(gains) / math.sqrt(len(gains))
+    return gain([after[seed] - value for seed, value in before.items()])

@@ -151,13 +151,6 @@ class Table(Strict):
                     raise unknown_name(f"setting of {departing.id}", setting, self.settings)
         return self
 
-    @model_validator(mode="after")
-    def _seeds_of_a_search(self) -> Table:
-        if self.searched_rows and len(self.seeds) < 2:
-            accepted = "two or more: a search estimates the error of a gain from them"
-            raise InvalidInput("seeds", self.seeds, accepted)
-        return self
-
 
 def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
     """The entries of ``known`` that ``names`` selects, in its order; all if ``names`` is empty."""

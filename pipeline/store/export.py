@@ -8,7 +8,7 @@ from typing import Any
 from pfl.errors import InvalidInput
 from pipeline.spec.search import TRAINING
 from pipeline.store.results import CellResult, Results
-from pipeline.text import signed
+from pipeline.text import gain
 
 
 def export(results: Results) -> str:
@@ -64,6 +64,6 @@ def _source(cell: CellResult, results: Results) -> str:
     search = f"the search of {results.table} (commit {results.sources.commit[:12]}, {trials} trials)"
     if not cell.selection.trial:
         return f"our choice: the pinned configuration, because {search} found none that is better"
-    gain = next(one for one in cell.selection.comparisons if one.trial == cell.selection.trial)
-    points = f"{signed(gain.gain)} ± {gain.error:.2f} points"
-    return f"our choice: trial {gain.trial}, because {search} found it better by {points} on validation data"
+    chosen = next(one for one in cell.selection.comparisons if one.trial == cell.selection.trial)
+    better = f"better by {gain(chosen.gain, chosen.error)} points on validation data"
+    return f"our choice: trial {chosen.trial}, because {search} found it {better}"

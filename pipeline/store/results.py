@@ -59,12 +59,12 @@ class Comparison:
 
     Attributes:
         gain: mean difference of the accuracies, in percentage points.
-        error: its standard error over the seeds.
+        error: its standard error over the seeds; None for one seed.
     """
 
     trial: int
     gain: float
-    error: float
+    error: float | None
 
 
 @dataclass(frozen=True)

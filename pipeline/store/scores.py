@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,12 @@ def score(records: Sequence[Record], evaluation: Evaluation) -> Score | None:
     if not values:
         return None
     return Score(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
+
+def gain(differences: Sequence[float]) -> tuple[float, float | None]:
+    """The mean of paired differences, one per seed, and its standard error; None as the error of one pair."""
+    error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else None
+    return statistics.fmean(differences), error
 
 
 def reported(record: Record, evaluation: Evaluation) -> float:

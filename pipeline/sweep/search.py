@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from pipeline.spec.search import (
     with_params,
 )
 from pipeline.store.results import Comparison, Selection
+from pipeline.store.scores import gain
 from pipeline.sweep.budget import PINNED, Account, Outcome, Outcomes, Plan, Step, Steps
 from pipeline.sweep.halving import Proposals, best, brackets
 
@@ -48,7 +48,7 @@ def search(proposals: Proposals, plan: Plan) -> Generator[Steps, Outcomes, Selec
     if PINNED not in completed or not finalists:
         return Selection(PINNED, ())
     steps = [Step(trial, seed, 0, plan.rounds) for trial in (PINNED, *finalists) for seed in plan.seeds[1:]]
-    outcomes = yield steps
+    outcomes = (yield steps) if steps else ()
     values: dict[int, list[float | None]] = {trial: [completed[trial]] for trial in (PINNED, *finalists)}
     for step, outcome in zip(steps, outcomes, strict=True):
         values[step.trial].append(outcome.value)
@@ -57,6 +57,8 @@ def search(proposals: Proposals, plan: Plan) -> Generator[Steps, Outcomes, Selec
 
 def selected(values: Mapping[int, list[float | None]]) -> Selection:
     """The trial with the largest gain over the pinned configuration that exceeds its standard error.
+
+    One seed says nothing about the error of a gain; any gain counts then.
 
     Args:
         values: of every seed, by trial, including the pinned configuration.
@@ -69,9 +71,8 @@ def selected(values: Mapping[int, list[float | None]]) -> Selection:
         pairs = list(zip(own, values[PINNED], strict=True))
         differences = [one - other for one, other in pairs if one is not None and other is not None]
         if trial != PINNED and len(differences) == len(pairs):
-            error = statistics.stdev(differences) / math.sqrt(len(differences))
-            comparisons.append(Comparison(trial, statistics.fmean(differences), error))
-    convincing = [one for one in comparisons if one.gain > one.error]
+            comparisons.append(Comparison(trial, *gain(differences)))
+    convincing = [one for one in comparisons if one.gain > (one.error or 0.0)]
     winner = max(convincing, key=lambda one: one.gain, default=None)
     return Selection(winner.trial if winner else PINNED, tuple(comparisons))
 

@@ -233,7 +233,8 @@ def fake_results(
             if search:
                 best = max(entry["search"], key=lambda trial: trial["value"])
                 lr = best["params"]["lr"]
-                compared = [{"trial": best["trial"], "gain": 1.5, "error": 0.5}] if best["trial"] else []
+                error = 0.5 if seeds > 1 else None
+                compared = [{"trial": best["trial"], "gain": 1.5, "error": error}] if best["trial"] else []
                 entry["selection"] = {"trial": best["trial"], "comparisons": compared}
                 gain = float(rng.normal(0.5, 1)) if best["trial"] else 0.0
                 entry["selected"] = {"trial": best["trial"], "params": pinned, "lr": lr} | {

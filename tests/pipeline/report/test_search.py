@@ -34,6 +34,11 @@ def test_a_cell_says_what_was_selected_and_by_how_much(summary):
         assert one.trial or one.validation[0] == one.validation[1]
 
 
+def test_a_gain_with_one_seed_has_no_standard_error():
+    searched = search.searches(summary_of(fake_results(seeds=1, search=3)))
+    assert {one.gain for one in searched if one.trial} == {"+1.50"}
+
+
 def test_every_trial_is_a_line_of_the_csv_file(summary):
     lines = list(csv.DictReader(io.StringIO(search.rows(summary))))
     assert len(lines) == sum(len(cell.search) for cell in summary.results.cells)

@@ -161,6 +161,22 @@ def test_of_convincing_finalists_the_one_with_the_largest_gain_is_selected():
     assert winner.comparisons == (Comparison(4, 1.0, 0.0), Comparison(7, 5.5, 0.5))
 
 
+def test_with_one_seed_any_gain_selects_as_its_error_is_not_known():
+    assert selected({0: [50.0], 4: [50.5], 7: [50.2]}).comparisons == (
+        Comparison(4, 0.5, None),
+        Comparison(7, pytest.approx(0.2), None),
+    )
+    assert selected({0: [50.0], 4: [50.5], 7: [50.2]}).trial == 4
+    assert selected({0: [50.0], 4: [50.0]}).trial == 0
+
+
+def test_a_search_with_one_seed_ends_with_its_last_rung():
+    plan = Plan((5, 10, 20), (0,), trials=3)
+    steps, winner = selection(Study(pinned(), TEN), plan, lambda trial, _: 50.0 + trial)
+    assert {step.seed for step in steps} == {0}
+    assert winner.trial == max(step.trial for step in steps if step.until == 20)
+
+
 def test_a_search_in_which_everything_failed_stays_with_the_pinned_configuration():
     steps, winner = selection(Study(pinned(), TEN), Plan((5, 20), (0, 1), trials=4), lambda *_: None)
     assert (winner.trial, winner.comparisons) == (0, ())
