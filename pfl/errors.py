@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import PurePath
 
 LONGEST = 500  # characters of a value that are shown
 
@@ -38,12 +39,13 @@ def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInpu
 
     >>> str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
     "method: pfedsmi is not accepted; expected one of fedavg, pfedsim (did you mean 'pfedsim'?)"
-    >>> str(unknown_name("hyperparameter", "mu", []))
-    'hyperparameter: mu is not accepted; expected none, as there is no hyperparameter'
+    >>> str(unknown_name("hyperparameter of FedAvg", "mu", []))
+    'hyperparameter of FedAvg: mu is not accepted; expected none, as there is no hyperparameter of FedAvg'
     """
     known = sorted(known)
     if not known:
         return InvalidInput(parameter, name, f"none, as there is no {parameter}")
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    meant = PurePath(name.removesuffix(".yaml")).name  # a table's file instead of its name
+    near = difflib.get_close_matches(meant, known, n=1, cutoff=0.5)
     hint = f" (did you mean '{near[0]}'?)" if near else ""
     return InvalidInput(parameter, name, f"one of {', '.join(known)}{hint}")

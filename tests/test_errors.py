@@ -24,11 +24,14 @@ def test_a_process_that_fails_says_the_same_line():
 
 def test_an_unknown_name_brings_the_nearest():
     assert "(did you mean 'pfedsim'?)" in str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
+    assert "(did you mean 'digits'?)" in str(
+        unknown_name("table", "tables/digits.yaml", ["digits", "tables"])
+    )
 
 
 def test_where_there_is_nothing_to_choose_the_line_says_so():
-    line = str(unknown_name("hyperparameter", "mu", []))
-    assert line == "hyperparameter: mu is not accepted; expected none, as there is no hyperparameter"
+    line = str(unknown_name("figure", "one", []))
+    assert line == "figure: one is not accepted; expected none, as there is no figure"
 
 
 def test_nothing_near_brings_no_guess():

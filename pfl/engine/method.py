@@ -196,7 +196,7 @@ class Method:
         declared = cls.declarations()
         for name, value in values.items():
             if name not in declared:
-                raise unknown_name("hyperparameter", name, declared)
+                raise unknown_name(f"hyperparameter of {cls.__name__}", name, declared)
             declared[name].check(name, value, cls.__dataclass_fields__[name].default)
         floats = {f.name for f in dataclasses.fields(cls) if isinstance(f.default, float)}
         return cls(

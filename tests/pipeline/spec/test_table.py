@@ -80,7 +80,11 @@ def test_a_partition_needs_no_quotes(edit):
         ("participation: 0.5", "participation: 1.5", "cell dir/fedavg: participation: 1.5 * in (0, 1]"),
         ("- fedavg", "- fedvag", "cell dir/fedvag: method: fedvag * (did you mean 'fedavg'?)"),
         ("mu: 0.1", "mu: -1", "cell dir/fedprox: mu: -1 is not accepted; expected a non-negative number"),
-        ("mu: 0.1", "nu: 1", "cell dir/fedprox: hyperparameter: nu is not accepted; expected one of mu *"),
+        (
+            "mu: 0.1",
+            "nu: 1",
+            "cell dir/fedprox: hyperparameter of FedProx: nu is not accepted; expected one of mu *",
+        ),
         ("cnn_digits", "cnn_digit", "cell dir/fedavg: model: cnn_digit * (did you mean 'cnn_digits'?)"),
         ("seeds: [0, 1]", "seeds: ['0']", "seeds.0: '0' is not accepted; expected a valid integer"),
         (
