@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,7 +67,8 @@ def overall(rows: Sequence[Tuned]) -> str:
     gains = [statistics.fmean(of_methods) for of_methods in by_setting.values()]
     if len(gains) < 3:
         return ""
-    mean, error = statistics.fmean(gains), statistics.stdev(gains) / math.sqrt(len(gains))
+    mean, error = gain(gains)
+    assert error is not None
     half = t.ppf(0.975, len(gains) - 1) * error
     return (
         f"Over the {len(gains)} settings, tuning is worth {signed(mean)} points on test data, on average "

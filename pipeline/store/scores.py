@@ -37,7 +37,7 @@ def score(records: Sequence[Record], evaluation: Evaluation) -> Score | None:
 
 
 def gain(differences: Sequence[float]) -> tuple[float, float | None]:
-    """The mean of paired differences, one per seed, and its standard error; None as the error of one pair."""
+    """The mean of paired differences, and its standard error; None as the error of one pair."""
     error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else None
     return statistics.fmean(differences), error
 
