@@ -70,19 +70,23 @@ def _spaces(summary: Summary) -> list[tuple[Line, dict[str, Hyperparameter]]]:
 
 
 def _slices(summary: Summary) -> Figure:
-    """A row of panels for each method, one for each parameter; a marker is a trial at the last round that it
-    reached with the first seed, the larger the later."""
+    """A panel for each parameter of a method, a row for each method; methods with one parameter share rows.
+
+    A marker is a trial at the last round that it reached with the first seed, the larger the later.
+    """
     from matplotlib.figure import Figure
 
-    spaces = _spaces(summary)
-    across = max(len(space) for _, space in spaces)
-    figure = Figure(figsize=(WIDTH, 1.9 * len(spaces) + 0.4), layout="constrained")
-    grid = figure.subplots(len(spaces), across, squeeze=False)
+    rows = [[(line, *one) for one in space.items()] for line, space in _spaces(summary)]
+    if all(len(row) == 1 for row in rows):
+        rows = [[panel for (panel,) in rows[at : at + 3]] for at in range(0, len(rows), 3)]
+    figure = Figure(figsize=(WIDTH, 1.9 * len(rows) + 0.4), layout="constrained")
+    grid = figure.subplots(len(rows), max(map(len, rows)), squeeze=False)
     look = looks(summary.pinned)
-    for (line, space), places in zip(spaces, grid, strict=True):
-        for axes in places[len(space) :]:
+    for row, places in zip(rows, grid, strict=True):
+        for axes in places[len(row) :]:
             axes.remove()
-        for axes, (name, declared) in zip(places, space.items(), strict=False):
+        labelled = ""
+        for axes, (line, name, declared) in zip(places, row, strict=False):
             for number, steps in enumerate(_trials(summary, line)):
                 shown = [step for step in steps if name in step.params]
                 axes.scatter(
@@ -93,10 +97,15 @@ def _slices(summary: Summary) -> Figure:
                     marker="osD^vPX*"[number % 8],
                     alpha=0.7,
                 )
+            if declared.choices is None:
+                for end in declared.search or ():
+                    axes.axvline(end, color=GRID, zorder=0)
             if declared.log:
                 axes.set_xscale("log")
             axes.set_xlabel(name)
-        places[0].set_ylabel(f"{line.label} (%)")
+            if line.label != labelled:
+                labelled = line.label
+                axes.set_ylabel(f"{labelled} (%)")
     return figure
 
 

@@ -38,10 +38,10 @@ CAPTIONS = {
     "costs": "Of one simulation; ranges are over the settings. The wall time is measured while other "
     "simulations share the machine, so it compares no methods: reports/engineering/speed does.",
     "search": "The best validation accuracy so far against the training samples that the search has spent.",
-    "tuning": "Ranks of the methods on test data, as the table pins them and after the search. The gain is "
-    "the mean over the seeds with its standard error.",
+    "tuning": "Accuracy (%) of the selected configurations on test data, the gain over the pinned ones, and "
+    "the methods' ranks before and after the search; means over the seeds, ± a standard error.",
     "slices": "Validation accuracy by parameter: a marker per trial at the last round that it reached, the "
-    "larger the later; the shape is the setting.",
+    "larger the later; the shape is the setting, the lines are the ends of the range.",
     "coordinates": "A line per trial, from its parameters to the validation accuracy at the last round that "
     "it reached; the lighter the better.",
 }

@@ -18,6 +18,7 @@ class Tuned:
     Attributes:
         published: its rank among the paper's numbers; None where one of them is missing.
         pinned, selected: its rank before and after tuning, among the methods that have both numbers.
+        accuracy: of the selected configuration on test data, in percent: the mean over the seeds.
         gain: of the selected configuration over the pinned one on test data, in percentage points: the mean
             over the seeds.
         error: its standard error; None for one seed.
@@ -28,6 +29,7 @@ class Tuned:
     published: int | None
     pinned: int
     selected: int
+    accuracy: float
     gain: float
     error: float | None
 
@@ -50,6 +52,7 @@ def tuned(summary: Summary) -> list[Tuned]:
                     _rank(printed, place) if whole else None,
                     _rank(before, place),
                     _rank(after, place),
+                    after[place],
                     *_gain(*pair),
                 )
             )

@@ -197,3 +197,14 @@ def test_the_note_of_a_table_is_markdown_on_the_page_too(tmp_path):
     write_results(results, tmp_path)
     page = (write_report("fake", tmp_path) / "index.html").read_text()
     assert "With <code>precision: bf16</code> and &lt;b&gt;nothing&lt;/b&gt; else." in page
+
+
+def test_published_ranks_are_shown_where_a_paper_prints_the_numbers(readme, page, tmp_path):
+    assert "Rank published" in readme
+    assert "Rank published" in page
+    write_results(fake_results(2, 1, seeds=2, search=3, table="fake"), tmp_path)
+    folder = write_report("fake", tmp_path)
+    for name in ("README.md", "index.html"):
+        text = (folder / name).read_text()
+        assert "Rank tuned" in text
+        assert "Rank published" not in text

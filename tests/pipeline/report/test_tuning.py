@@ -35,6 +35,7 @@ def test_every_method_has_its_ranks_before_and_after_and_its_gain_over_the_seeds
         "pFedSim": (1, 2),
         "Local": (3, 3),
     }
+    assert by_label["FedAvg"].accuracy == pytest.approx(64)
     assert (by_label["FedAvg"].gain, by_label["FedAvg"].error) == pytest.approx((22, 2))
     assert (by_label["Local"].gain, by_label["Local"].error) == (0, 0)
 
@@ -58,7 +59,9 @@ def test_a_claim_is_tested_before_and_after_tuning():
 def test_over_three_settings_or_more_the_gain_has_an_interval():
     # Means over the methods: 1, 2 and 3 points. Student's t for two degrees of freedom is 4.303.
     gains = {"a": (0, 2), "b": (2, 2), "c": (5, 1)}
-    rows = [Tuned(name, "FedAvg", None, 1, 1, gain, 0.0) for name, both in gains.items() for gain in both]
+    rows = [
+        Tuned(name, "FedAvg", None, 1, 1, 64.0, gain, 0.0) for name, both in gains.items() for gain in both
+    ]
     assert overall(rows) == (
         "Over the 3 settings, tuning is worth +2.00 points on test data, on average over the methods "
         "(95 % interval −0.48 to +4.48)."
