@@ -83,8 +83,14 @@ class Client:
 
     def distance_squared(self, centre: Mapping[str, Tensor] | None = None) -> Tensor:
         """||theta - centre||^2 over the parameters in training; the centre is by default the start."""
-        centre = self.start if centre is None else centre
-        return torch.stack([(w - centre[name]).square().sum() for name, w in self.weights.items()]).sum()
+        return (self.flat(self.params) - self.flat(centre or self.start)).square().sum()
+
+    def flat(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """(n,) the numbers of ``tensors`` of the parameters in training, one after another.
+
+        An operation on them all takes less time than one on each tensor.
+        """
+        return torch.cat([tensors[name].flatten() for name in self.trained])
 
     def stored(self, prefix: str) -> dict[str, Tensor]:
         """The rows "PREFIX.NAME" of ``state``, by NAME."""

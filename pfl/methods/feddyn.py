@@ -53,7 +53,7 @@ class FedDyn(Method):
         return (Phase(gradient=self._clipped if self.clip else None),)
 
     def loss(self, client: Client, batch: Batch) -> Tensor:
-        pull = torch.stack([(client.state[f"drift.{n}"] * w).sum() for n, w in client.weights.items()]).sum()
+        pull = client.flat(client.stored("drift")) @ client.flat(client.params)
         dynamic = pull + client.distance_squared() / 2
         return super().loss(client, batch) + client.state["alpha"] * dynamic
 
@@ -67,6 +67,6 @@ class FedDyn(Method):
 
     def _clipped(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
         gradient, loss = client.gradient(self.loss, batches[0])
-        norm = torch.stack([part.square().sum() for part in gradient.values()]).sum().sqrt()
+        norm = client.flat(gradient).norm()
         scale = self.clip / norm.clamp(min=self.clip)
         return {name: scale * part for name, part in gradient.items()}, loss

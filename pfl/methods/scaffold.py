@@ -52,11 +52,8 @@ class Scaffold(Method):
 
     def loss(self, client: Client, batch: Batch) -> Tensor:
         # Its gradient is the correction c - c_i.
-        correction = [
-            ((client.state[f"server_variate.{name}"] - client.state[f"variate.{name}"]) * weight).sum()
-            for name, weight in client.weights.items()
-        ]
-        return super().loss(client, batch) + torch.stack(correction).sum()
+        correction = client.flat(client.stored("server_variate")) - client.flat(client.stored("variate"))
+        return super().loss(client, batch) + correction @ client.flat(client.params)
 
     def aggregate(self, server: Server) -> Mixing:
         present, mean = server.participants, server.uniform()
