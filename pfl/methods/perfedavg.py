@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Mixing
 from pfl.hyper import hyper
-from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,7 +88,7 @@ class PerFedAvg(Method):
 
     def _hessian_product(self, client: Client, batch: Batch, vector: dict[str, Tensor]) -> dict[str, Tensor]:
         """The Hessian of the loss times ``vector``, by central differences."""
-        length = torch.stack([part.square().sum() for part in vector.values()]).sum().sqrt()
+        length = client.flat(vector).norm()
         scale = self.delta / length.clamp(min=FLAT)
 
         def slope(sign: int) -> dict[str, Tensor]:
