@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import random
+import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline.report.summary import Summary
+from pipeline.report.summary import Line, Summary
 from pipeline.report.verdicts import NAMES, SEEDS, Name, Verdict, kendall
 from pipeline.spec.claims import Answer, Finding
-from pipeline.spec.table_claims import TableClaim
+from pipeline.spec.table_claims import TableClaim, Values
+from pipeline.store.scores import reported
 
 JUDGED: tuple[Name, ...] = ("reproduced", "higher", "lower")
+
+RESAMPLES = 500
+FIRM = 0.95
+"""Share of the resamples that must give a claim's answer, too."""
+
+CLAIM_RULE = (
+    f"Ours: the means over the seeds. With {SEEDS} seeds or more, an answer stands if at least {FIRM:.0%} of "
+    f"{RESAMPLES} bootstrap resamples of the seeds give it, too; otherwise it cannot be said."
+).replace("%", " %")
 
 
 @dataclass(frozen=True)
@@ -92,23 +104,61 @@ def rankings(summary: Summary) -> dict[str, Ranking]:
 def claims(summary: Summary) -> list[Tested]:
     """Each claim that the table's file declares, tested on the printed numbers and on ours."""
     printed = {(e.setting, e.row): e.published.mean for e in summary.compared if e.published}
-    ours, selected = (
-        {(e.setting, e.row): e.score.mean for line in lines for e in line.entries.values() if e.score}
-        for lines in (summary.pinned, summary.selected)
-    )
-    provisional = any(entry.verdict and entry.verdict.provisional for entry in summary.compared)
     columns = {name: summary.columns[name] for name in summary.table.settings}
     rows = summary.labels
+    ours, selected = (_numbers(lines, columns) for lines in (summary.pinned, summary.selected))
+    provisional = any(entry.verdict and entry.verdict.provisional for entry in summary.compared)
     return [
         Tested(
             claim,
             claim.test(printed, columns, rows),
-            claim.test(ours, columns, rows),
-            claim.test(selected, columns, rows) if selected else None,
+            _firm(claim, ours, columns, rows),
+            _firm(claim, selected, columns, rows) if selected[0] else None,
             provisional,
         )
         for claim in summary.table.claims
     ]
+
+
+def _numbers(lines: Iterable[Line], settings: Collection[str]) -> list[Values]:
+    """The means over our seeds, then those over bootstrap resamples of the seeds.
+
+    The methods of a table share a seed's partition and participants, so a seed is drawn for all cells at
+    once. There are no resamples if a cell has fewer than `SEEDS` seeds.
+    """
+    entries = [e for line in lines for e in line.entries.values() if e.score and e.setting in settings]
+    by_seed = {
+        (entry.setting, entry.row): {record.seed: reported(record, entry.evaluation) for record in entry.rows}
+        for entry in entries
+    }
+    seeds = sorted({seed for values in by_seed.values() for seed in values})
+    stream = random.Random(0)
+    firm = min(map(len, by_seed.values()), default=0) >= SEEDS
+    draws = [stream.choices(seeds, k=len(seeds)) for _ in range(RESAMPLES)] if firm else []
+    return [
+        {
+            place: statistics.fmean(there)
+            for place, values in by_seed.items()
+            if (there := [values[seed] for seed in draw if seed in values])
+        }
+        for draw in [seeds, *draws]
+    ]
+
+
+def _firm(
+    claim: TableClaim, numbers: Sequence[Values], columns: Mapping[str, str], rows: Mapping[str, str]
+) -> Finding:
+    """What a claim comes to on the means, if it is the same on nearly all resamples (`FIRM`)."""
+    means, *resamples = numbers
+    finding = claim.test(means, columns, rows)
+    if finding.answer == "cannot be said" or not resamples:
+        return finding
+    answers = Counter(claim.test(values, columns, rows).answer for values in resamples)
+    share = answers[finding.answer] / len(resamples)
+    if share >= FIRM:
+        return finding
+    shown = f"{finding.answer} on the means ({finding.shown}), but in only {share:.0%} of resamples"
+    return Finding("cannot be said", shown.replace("%", " %"))
 
 
 def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: Sequence[Tested]) -> str:

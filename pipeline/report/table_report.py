@@ -78,6 +78,7 @@ def write_report(table: str, root: Path) -> Path:
         "ranking_rule": RANKING_RULE,
         "rankings": ranked,
         "claims": tested,
+        "claim_rule": agreement.CLAIM_RULE,
         "findings": findings_of(table, root),
         "captions": CAPTIONS,
         "plots": drawn,

@@ -9,7 +9,7 @@ from html import unescape
 
 import pytest
 
-from pipeline.report.agreement import Tally, answer
+from pipeline.report.agreement import Tally, answer, claims
 from pipeline.report.table_report import write_report
 from pipeline.spec.files import TABLES
 from pipeline.spec.published import FOLDER
@@ -90,6 +90,27 @@ def test_a_claim_stands_beside_what_it_is_worth_on_either_numbers(readme, folder
     with (folder / "claims.csv").open() as lines:
         answers = [(claim["published"], claim["ours"]) for claim in csv.DictReader(lines)]
     assert answers == [("holds", "does not hold"), ("cannot be said", "cannot be said")]
+
+
+@pytest.mark.parametrize(
+    ("local", "answer", "shown"),
+    [
+        ((69.0, 68.0, 69.5), "holds", "closest: Local in CIFAR-10, Dir(0.1), 1.17 away"),
+        ((69.0, 68.0, 72.0), "cannot be said", "holds on the means (closest: Local"),
+        ((69.0, 71.0, 72.0), "cannot be said", "does not hold on the means (not in 1 of 1 column"),
+        ((71.0, 71.0, 72.0), "does not hold", "Local is 1.33 above"),
+    ],
+)
+def test_a_claim_is_decided_only_if_resamples_of_the_seeds_agree(local, answer, shown):
+    results = fake_results(methods=2, settings=1, seeds=3)
+    results["config"]["claims"] = [{"says": "best", "place": "here", "kind": "best", "row": "pfedsim"}]
+    for cell, accuracies in zip(results["cells"], (local, (70.0, 70.0, 70.0)), strict=True):
+        cell["pinned"]["rows"] = [
+            ledger_row(cell["cell"], seed, accuracy=accuracy) for seed, accuracy in enumerate(accuracies)
+        ]
+    (tested,) = claims(summary_of(results))
+    assert tested.ours.answer == answer
+    assert shown in tested.ours.shown
 
 
 def test_findings_written_by_hand_are_part_of_the_report(tmp_path):
