@@ -40,7 +40,7 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
 
     Raises:
         InvalidInput: the figure, a change or the data is not valid, checked before the first run if possible;
-            or a figure with changes would replace one without.
+            or a reduced figure would replace one as pinned.
     """
     prepared = [_prepared(part, changes, out) for part in parts_of(name)]
     lines = []
@@ -59,7 +59,7 @@ def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list
     for warning in check_runs(name, figure, drawing.simulates):
         print(f"pfl: warning: {name}: {warning}", file=sys.stderr)
     if notes and not (stored(out / f"{name}.json") or {}).get("changes", True):
-        raise InvalidInput("out", str(out), f"another folder, as {name} is there without changes")
+        raise InvalidInput("out", str(out), f"another folder, as {name} is there as pinned")
     write_files(out, {})  # fails before anything is run
     return name, figure, notes
 
@@ -82,7 +82,7 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
     with rc_context(STYLE):
         canvas = drawing.draw(figure, numbers)
         if notes:
-            text = f"With changes: {'; '.join(notes)}"
+            text = f"Reduced: {'; '.join(notes)}"
             canvas.supxlabel(
                 _wrapped(text, canvas.get_figwidth()), fontsize=8, color=MUTED, x=0.01, ha="left"
             )
@@ -126,7 +126,7 @@ def _warnings(runs: Runs, notes: list[str]) -> list[str]:
     """What a reader must know before the picture."""
     said = copies({name: dataset.identity for name, dataset in runs.datasets.items()})
     if notes:
-        said.append(f"Not as pinned: {'; '.join(notes)}.")
+        said.append(f"Reduced: {'; '.join(notes)}.")
     said += [f"Without result: {cause}." for cause in runs.failed]
     if commit().dirty or any(row.sources.dirty for row in runs.used):
         said.append("Made by code that is in no commit.")

@@ -62,7 +62,7 @@ def test_each_family(project, name, changes):
         (project / f"figures/{name}.yaml").write_text(text.replace("dirichlet_client:0.1", "dirichlet:1.0"))
     content = made(name, **options)
     picture = (OUT / f"{name}.svg").read_text()
-    assert "With changes" in picture and "digits" in picture
+    assert "Reduced" in picture and "digits" in picture
     assert content["changes"]
     assert all(claim["answer"] for claim in content["claims"])
     rows = (OUT / f"{name}.csv").read_text().splitlines()
@@ -100,13 +100,13 @@ def test_what_looked_on_decides_whether_it_has_to_look_again(monkeypatch):
     assert len(keys()) == len(before) + 1
 
 
-def test_a_figure_with_changes_does_not_take_the_place_of_one_without(project):
+def test_a_reduced_figure_does_not_take_the_place_of_one_as_pinned(project):
     file = project / "figures/pfedsim-figure3.yaml"
     file.write_text(file.read_text().replace("cifar10", "digits").replace("clients: 100", "clients: 5"))
     assert made("pfedsim-figure3")["changes"] == []
     with pytest.raises(InvalidInput, match="another folder"):
         made("pfedsim-figure3", clients=4)
-    assert "With changes" not in (OUT / "pfedsim-figure3.svg").read_text()
+    assert "Reduced" not in (OUT / "pfedsim-figure3.svg").read_text()
 
 
 @pytest.mark.usefixtures("project")
