@@ -60,7 +60,7 @@ class Tally:
 
     @property
     def run(self) -> int:
-        """Cells that have a number of ours."""
+        """Cells whose simulations ended, converged or not."""
         return self.total - self.count("not run") - self.count("failed")
 
 
@@ -176,11 +176,13 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
         first = (
             f"Of {counted.judged} numbers, {reproduced} are reproduced, {higher} higher and {lower} lower."
         )
-    elif counted.run:
-        first = f"{counted.run} numbers are shown as ratios to the published ones."
+    elif ratios := counted.count("ratio"):
+        first = f"{ratios} numbers are shown as ratios to the published ones."
     else:
         first = _leaders(summary)
     more = []
+    if diverged := counted.count("diverged"):
+        more.append(f"{diverged} of {counted.run} cells diverged")
     if taus := [ranking.tau for ranking in ranked if ranking.tau is not None]:
         shown = " to ".join(dict.fromkeys(f"{tau:.2f}" for tau in (min(taus), max(taus))))
         more.append(f"the ranking of the methods agrees with Kendall's τ = {shown}".replace("-", "−"))
@@ -194,11 +196,11 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
 def coverage(summary: Summary, counted: Tally) -> str:
     """How much was run, from how many simulations, and how firm the verdicts are."""
     entries = summary.compared or summary.entries
-    simulated = simulations({record.key for entry in entries for record in entry.rows})
+    simulated = simulations({record.key for entry in entries for record in entry.simulated})
     if counted.total:
         shown = f"{counted.run} of {counted.total} published cells were run, from {simulated}."
     else:
-        cells = {(entry.setting, entry.row) for entry in entries if entry.rows}
+        cells = {(entry.setting, entry.row) for entry in entries if entry.simulated}
         shown = f"{len(cells)} cells were run, from {simulated}."
     return f"{shown} {firmness(counted)}".strip()
 

@@ -92,8 +92,8 @@ def comma_separated(summary: Summary) -> str:
                     f"{megabytes(entry)[1]:.3f}" if entry.rows else "",
                     f"{seconds(entry):.3f}" if entry.rows else "",
                     entry.cause,
-                    data(summary, entry) if entry.rows else "",
-                    " ".join(record.key for record in entry.rows),
+                    data(summary, entry) if entry.simulated else "",
+                    " ".join(record.key for record in entry.simulated),
                 ]
             )
     return text.getvalue()
@@ -101,7 +101,7 @@ def comma_separated(summary: Summary) -> str:
 
 def data(summary: Summary, entry: Entry) -> str:
     """The data set of an entry that was run and its identity, as in "cifar10: original pixels"."""
-    name = entry.rows[0].dataset
+    name = entry.simulated[0].dataset
     return f"{name}: {summary.results.manifest['datasets'][name]['identity']}"
 
 

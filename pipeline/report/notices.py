@@ -90,7 +90,8 @@ def notices(summary: Summary) -> list[str]:
         said.append("Some numbers were computed by code that is in no commit.")
     # Failed and missing entries with a printed number are verdicts, which the report's first line counts.
     counts = Counter(e.status for e in summary.entries if not e.published or e.status == "partial")
-    missing = [f"{counts[status]} {status}" for status in ("failed", "partial", "not run") if counts[status]]
+    troubles = ("diverged", "failed", "partial", "not run")
+    missing = [f"{counts[status]} {status}" for status in troubles if counts[status]]
     if missing:
         said.append(f"Of {len(summary.entries)} entries: {', '.join(missing)}.")
     return said

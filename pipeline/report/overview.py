@@ -99,7 +99,7 @@ class Standing:
         return shown if tally.run else ""
 
 
-_OTHERS: Mapping[Any, str] = {"ratio": "as ratios", "failed": "failed"}
+_OTHERS: Mapping[Any, str] = {"ratio": "as ratios", "diverged": "diverged", "failed": "failed"}
 
 
 @dataclass(frozen=True)

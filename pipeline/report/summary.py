@@ -30,6 +30,7 @@ class Entry:
         score: None unless at least one seed gave a result.
         parameters: the configuration's hyperparameters and learning rate.
         rows: the records, one per seed that gave a result.
+        diverged: the records of the seeds whose training diverged.
         evaluation: what is reported here.
         published: what the paper prints here; only the pinned configuration is compared with it.
         verdict: the result of that comparison; None if nothing is printed.
@@ -45,9 +46,15 @@ class Entry:
     score: Score | None = None
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rows: tuple[Record, ...] = ()
+    diverged: tuple[Record, ...] = ()
     published: Published | None = None
     verdict: Verdict | None = None
     rank: int | None = None
+
+    @property
+    def simulated(self) -> tuple[Record, ...]:
+        """The records of the simulations behind the entry."""
+        return self.rows + self.diverged
 
     @property
     def difference(self) -> float | None:
@@ -118,8 +125,8 @@ class Summary:
 
     @property
     def rows(self) -> tuple[Record, ...]:
-        """Every record behind a printed number, once."""
-        return tuple({record.key: record for entry in self.entries for record in entry.rows}.values())
+        """The record of every simulation behind the table, once."""
+        return tuple({record.key: record for entry in self.entries for record in entry.simulated}.values())
 
     @property
     def compared(self) -> tuple[Entry, ...]:
@@ -202,20 +209,27 @@ def blank(name: str, table: Table, published: Path = FOLDER) -> Summary:
 def _filled(entry: Entry, cell: CellResult, seeds: int) -> Entry:
     """The entry with the outcome of ``cell``, for which ``seeds`` seeds were requested."""
     tried = cell.pinned if entry.configuration == "pinned" else cell.selected
-    rows = tried.rows if tried else ()
+    rows, diverged = (tried.rows, tried.diverged) if tried else ((), ())
     missing = seeds - len(rows)
     # A failed search trial does not affect a configuration that was run; it explains why none was selected.
     causes = [error for error in cell.errors if tried is None or not error.startswith("search")]
     if rows and not causes:
         causes = [f"{missing} of {seeds} seeds not run"]
-    status: Status = "done" if not missing else "partial" if rows else "failed" if causes else "not run"
+    status: Status
+    if rows:
+        status = "partial" if missing else "done"
+    elif diverged:
+        status = "diverged"
+    else:
+        status = "failed" if causes else "not run"
     return dataclasses.replace(
         entry,
         status=status,
-        cause=causes[0].removeprefix("final, ") if status in ("partial", "failed") else "",
+        cause=causes[0].removeprefix("final, ") if status in ("partial", "diverged", "failed") else "",
         score=score(rows, entry.evaluation),
         parameters={**tried.params, "lr": tried.lr} if tried else {},
         rows=rows,
+        diverged=diverged,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from pipeline.spec.published import Published
 from pipeline.store.scores import Score
 
-Status = Literal["done", "partial", "failed", "not run"]
+Status = Literal["done", "partial", "diverged", "failed", "not run"]
 """The status of a cell."""
 
 POINTS = 2.0
@@ -34,8 +34,8 @@ RULE = (
 
 RANKING_RULE = "Kendall's τ of the methods' ranking: 1 is the paper's order, 0 no agreement, −1 the reverse."
 
-Name = Literal["reproduced", "higher", "lower", "ratio", "failed", "not run"]
-NAMES: tuple[Name, ...] = ("reproduced", "higher", "lower", "ratio", "failed", "not run")
+Name = Literal["reproduced", "higher", "lower", "ratio", "diverged", "failed", "not run"]
+NAMES: tuple[Name, ...] = ("reproduced", "higher", "lower", "ratio", "diverged", "failed", "not run")
 
 SYMBOLS = {
     ("reproduced", False): "●",
@@ -80,7 +80,7 @@ def judge(score: Score | None, status: Status, published: Published, seeds: int 
         seeds: behind the printed number; None means that the paper does not say.
     """
     if score is None:
-        return Verdict("failed" if status == "failed" else "not run")
+        return Verdict(status if status in ("diverged", "failed") else "not run")
     if not published.is_accuracy:
         return Verdict("ratio")
     provisional = score.seeds < SEEDS

@@ -125,7 +125,7 @@ def cell_records(result: CellResult) -> list[Record]:
 
 def cell_tags(table: str, result: CellResult, evaluation: Evaluation) -> dict[str, str]:
     """The tags of a cell's run; another ``outcome`` means other scores or parameters."""
-    keys = [[*(row.key for row in one.rows), *one.failed] for one in result.configurations]
+    keys = [[*(row.key for row in one.simulated), *one.failed] for one in result.configurations]
     content = json.dumps([result.status, keys, evaluation.model_dump()])
     records = cell_records(result)
     return {

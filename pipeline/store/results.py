@@ -23,14 +23,21 @@ class ConfigurationResult:
         trial: the search trial that it comes from, 0 being the pinned one; None without a search.
         params: the hyperparameters.
         rows: the records of the seeds that gave a result.
-        failed: the keys of the others.
+        diverged: the records of the seeds whose training diverged.
+        failed: the keys of the seeds without numbers.
     """
 
     trial: int | None
     params: Mapping[str, Any]
     lr: float
     rows: tuple[Record, ...]
+    diverged: tuple[Record, ...]
     failed: tuple[str, ...]
+
+    @property
+    def simulated(self) -> tuple[Record, ...]:
+        """The records of the seeds with numbers."""
+        return self.rows + self.diverged
 
 
 @dataclass(frozen=True)
@@ -209,7 +216,8 @@ def _fields(values: Any) -> dict[str, Any]:
 
 
 def _configuration_to_json(configuration: ConfigurationResult) -> dict[str, Any]:
-    return {**_fields(configuration), "rows": [record.to_json() for record in configuration.rows]}
+    records = {name: [one.to_json() for one in getattr(configuration, name)] for name in _RECORDS}
+    return {**_fields(configuration), **records}
 
 
 def _cell(values: Mapping[str, Any]) -> CellResult:
@@ -230,5 +238,8 @@ def _selection(values: Mapping[str, Any]) -> Selection:
 
 
 def _configuration(values: Mapping[str, Any]) -> ConfigurationResult:
-    rows = tuple(map(Record.from_json, values["rows"]))
-    return ConfigurationResult(**{**values, "rows": rows, "failed": tuple(values["failed"])})
+    records = {name: tuple(map(Record.from_json, values[name])) for name in _RECORDS}
+    return ConfigurationResult(**{**values, **records, "failed": tuple(values["failed"])})
+
+
+_RECORDS = ("rows", "diverged")

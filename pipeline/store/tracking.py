@@ -155,4 +155,4 @@ def _records_of(
             yield record, searched.trial
     for configuration in result.configurations:
         failed = filter(None, map(find, configuration.failed))
-        yield from ((record, configuration.trial) for record in (*configuration.rows, *failed))
+        yield from ((record, configuration.trial) for record in (*configuration.simulated, *failed))

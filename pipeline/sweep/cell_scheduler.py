@@ -273,5 +273,6 @@ class CellScheduler:
             params=dict(config["hyperparameters"]),
             lr=config["lr"],
             rows=tuple(record for record in records if not record.failure),
-            failed=tuple(record.key for record in records if record.failure),
+            diverged=tuple(record for record in records if record.failure and not record.failed),
+            failed=tuple(record.key for record in records if record.failed),
         )

@@ -143,7 +143,7 @@ class Progress:
         records = [outcomes[key] for key in candidate.keys if key in outcomes]
         result = score([record for record in records if not record.failure], evaluation)
         if result is None:
-            return "failed"
+            return "failed" if any(record.failed for record in records) else "diverged"
         spread = "" if result.std is None else f" ± {result.std:.2f}"
         return f"{result.mean:.2f}{spread} {evaluation.unit}"
 

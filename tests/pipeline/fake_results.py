@@ -209,6 +209,7 @@ def fake_results(
                         ledger_row(cell, seed, accuracy=accuracy, **shared)
                         for seed, accuracy in enumerate(reached)
                     ],
+                    "diverged": [],
                     "failed": [],
                 },
                 "selected": None,
@@ -242,6 +243,7 @@ def fake_results(
                         ledger_row(cell, seed, accuracy=accuracy + gain, lr=lr, **shared)
                         for seed, accuracy in enumerate(reached)
                     ],
+                    "diverged": [],
                     "failed": [],
                 }
             cells.append(entry)

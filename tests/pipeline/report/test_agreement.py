@@ -52,6 +52,18 @@ def test_without_a_paper_the_answer_names_the_methods_with_the_highest_accuracy(
     assert "**Highest accuracy in 2 columns: pFedSim in 2.**" in readme
 
 
+def test_a_cell_that_diverged_was_run_and_is_said_to_have_diverged(tmp_path):
+    results = fake_results(methods=2, settings=1, seeds=1)
+    cell = results["cells"][0]
+    cell["pinned"] |= {"diverged": cell["pinned"]["rows"], "rows": []}
+    cell["errors"] = ["final, seed 0: diverged in round 3"]
+    write_results(results, tmp_path)
+    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    assert "2 cells were run, from 2 simulations." in readme
+    assert line_of(readme, "Local") == ["*diverged*"]
+    assert "Local, pinned configuration diverged: seed 0: diverged in round 3." in readme
+
+
 def test_quantities_without_a_verdict_are_counted_as_ratios():
     summary = summary_of(realistic())
     counted = Tally({"ratio": 20}, provisional=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -89,6 +90,18 @@ def test_a_simulation_behind_several_cells_counts_once(root):
     one, other = (line.rpartition(",")[2] for line in report.read_text().splitlines()[1:3])
     report.write_text(report.read_text().replace(one, other))
     assert line_of(write_overview(root).read_text(), "**All**")[0] == "3 of 6 (2 simulations)"
+
+
+def test_a_cell_that_diverged_is_run_and_neither_higher_nor_lower(root):
+    results = root / "results/pfedsim-table3/results.json"
+    content = json.loads(results.read_text())
+    cell = content["cells"][2]
+    cell["pinned"] |= {"diverged": cell["pinned"]["rows"], "rows": []}
+    cell["errors"] = ["final, seed 0: diverged in round 3"]
+    results.write_text(json.dumps(content))
+    write_report("pfedsim-table3", root)
+    columns = line_of(write_overview(root).read_text(), "**All**")
+    assert columns[:4] == ["3 of 6 (3 simulations, 1 diverged)", "", "1", "1"]
 
 
 def test_verdicts_of_fewer_than_three_seeds_are_said_to_be_provisional(root):

@@ -110,6 +110,16 @@ def test_a_cell_without_any_seed_is_failed_with_its_cause():
     assert (entry.status, entry.cause, entry.score) == ("failed", "seed 0: out of memory", None)
 
 
+def test_a_cell_whose_every_seed_diverged_is_not_called_failed():
+    results = fake_results(seeds=1)
+    cell = cell_of(results, "cifar10-0.1/fedavg")
+    cell["pinned"] |= {"diverged": cell["pinned"]["rows"], "rows": []}
+    cell["errors"] = ["final, seed 0: diverged in round 3"]
+    entry = entry_of(results, "cifar10-0.1/fedavg")
+    assert (entry.status, entry.cause, entry.score) == ("diverged", "seed 0: diverged in round 3", None)
+    assert [record.seed for record in entry.simulated] == [0]
+
+
 def test_a_cell_that_is_not_in_the_results_is_not_run():
     results = fake_results()
     results["cells"].remove(cell_of(results, "cifar10-0.1/fedavg"))

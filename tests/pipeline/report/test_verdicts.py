@@ -41,7 +41,8 @@ def test_fewer_than_three_seeds_of_ours_are_provisional():
     assert verdict(80.0, seeds=2).symbol != verdict(80.0, seeds=3).symbol
 
 
-def test_a_cell_without_a_result_has_failed_or_not_been_run():
+def test_a_cell_without_a_result_has_diverged_failed_or_not_been_run():
+    assert judge(None, "diverged", PRINTED, None).name == "diverged"
     assert judge(None, "failed", PRINTED, None).name == "failed"
     assert judge(None, "not run", PRINTED, None).name == "not run"
 
