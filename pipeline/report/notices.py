@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from pipeline.report.summary import Summary
+from pipeline.report.verdicts import Status
 from pipeline.spec.axes import AVERAGE
 from pipeline.spec.evaluation import Evaluation
 
@@ -90,7 +91,7 @@ def notices(summary: Summary) -> list[str]:
         said.append("Some numbers were computed by code that is in no commit.")
     # Failed and missing entries with a printed number are verdicts, which the report's first line counts.
     counts = Counter(e.status for e in summary.entries if not e.published or e.status == "partial")
-    troubles = ("diverged", "failed", "partial", "not run")
+    troubles: tuple[Status, ...] = ("diverged", "failed", "partial", "not run")
     missing = [f"{counts[status]} {status}" for status in troubles if counts[status]]
     if missing:
         said.append(f"Of {len(summary.entries)} entries: {', '.join(missing)}.")
