@@ -173,6 +173,12 @@ def failed_row(row: dict[str, Any], cause: str) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in unknown} | {"error": cause}
 
 
+def diverge(cell: dict[str, Any]) -> None:
+    """Let the training of a cell of `fake_results` with one seed diverge."""
+    cell["pinned"] |= {"diverged": cell["pinned"]["rows"], "rows": []}
+    cell["errors"] = ["final, seed 0: diverged in round 3"]
+
+
 def fake_results(
     methods: int = 3,
     settings: int = 2,

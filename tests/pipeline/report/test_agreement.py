@@ -13,7 +13,7 @@ from pipeline.report.agreement import Tally, answer, claims
 from pipeline.report.table_report import write_report
 from pipeline.spec.files import TABLES
 from pipeline.spec.published import FOLDER
-from tests.pipeline.fake_results import fake_results, ledger_row, summary_of, write_results
+from tests.pipeline.fake_results import diverge, fake_results, ledger_row, summary_of, write_results
 from tests.pipeline.report.conftest import line_of, realistic, small
 
 
@@ -54,9 +54,7 @@ def test_without_a_paper_the_answer_names_the_methods_with_the_highest_accuracy(
 
 def test_a_cell_that_diverged_was_run_and_is_said_to_have_diverged(tmp_path):
     results = fake_results(methods=2, settings=1, seeds=1)
-    cell = results["cells"][0]
-    cell["pinned"] |= {"diverged": cell["pinned"]["rows"], "rows": []}
-    cell["errors"] = ["final, seed 0: diverged in round 3"]
+    diverge(results["cells"][0])
     write_results(results, tmp_path)
     readme = (write_report("fake", tmp_path) / "README.md").read_text()
     assert "2 cells were run, from 2 simulations." in readme

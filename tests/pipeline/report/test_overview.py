@@ -12,7 +12,7 @@ import pytest
 from pipeline.report.overview import write_overview
 from pipeline.report.table_report import write_report
 from pipeline.spec.published import FOLDER
-from tests.pipeline.fake_results import fake_results, write_results
+from tests.pipeline.fake_results import diverge, fake_results, write_results
 
 HERE = Path(__file__).parents[3]
 
@@ -95,9 +95,7 @@ def test_a_simulation_behind_several_cells_counts_once(root):
 def test_a_cell_that_diverged_is_run_and_neither_higher_nor_lower(root):
     results = root / "results/pfedsim-table3/results.json"
     content = json.loads(results.read_text())
-    cell = content["cells"][2]
-    cell["pinned"] |= {"diverged": cell["pinned"]["rows"], "rows": []}
-    cell["errors"] = ["final, seed 0: diverged in round 3"]
+    diverge(content["cells"][2])
     results.write_text(json.dumps(content))
     write_report("pfedsim-table3", root)
     columns = line_of(write_overview(root).read_text(), "**All**")

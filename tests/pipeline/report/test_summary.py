@@ -8,7 +8,7 @@ from pfl.trials import Record
 from pipeline.report.summary import Entry
 from pipeline.spec.evaluation import Evaluation
 from pipeline.store.scores import Score, score
-from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, summary_of
+from tests.pipeline.fake_results import cell_of, diverge, fake_results, ledger_row, summary_of
 
 EVALUATION = Evaluation(metric="pooled", which="last", moment="headline")
 
@@ -112,9 +112,7 @@ def test_a_cell_without_any_seed_is_failed_with_its_cause():
 
 def test_a_cell_whose_every_seed_diverged_is_not_called_failed():
     results = fake_results(seeds=1)
-    cell = cell_of(results, "cifar10-0.1/fedavg")
-    cell["pinned"] |= {"diverged": cell["pinned"]["rows"], "rows": []}
-    cell["errors"] = ["final, seed 0: diverged in round 3"]
+    diverge(cell_of(results, "cifar10-0.1/fedavg"))
     entry = entry_of(results, "cifar10-0.1/fedavg")
     assert (entry.status, entry.cause, entry.score) == ("diverged", "seed 0: diverged in round 3", None)
     assert [record.seed for record in entry.simulated] == [0]
