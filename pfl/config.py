@@ -13,6 +13,7 @@ from pfl.hyper import LARGEST
 from pfl.rounding import whole_part
 
 BatchOrder = Literal["shuffled", "fixed", "class_stream"]
+LastBatch = Literal["kept", "dropped"]
 Augmentation = Literal["none", "crop_flip", "crop_flip_rotate", "flip_rotate"]
 InputScale = Literal["normalised", "symmetric", "unit", "raw255"]
 LRSchedule = Literal["constant", "step", "cosine"]
@@ -89,6 +90,9 @@ class Config:
     samples in the order of the partition, and stay the same in every epoch and round (FL-bench's release).
     `class_stream`: one endless pass over the samples, class by class, which each local training continues
     (the asynchronous code of LGA and PLGA)."""
+    last_batch: LastBatch = "kept"
+    """An epoch's last minibatch where the samples do not fill it: `kept`, unless it has a single sample;
+    `dropped`, unless it is the client's only one (PFLlib)."""
     augmentation: Augmentation = "none"
     """Random transformations of training images: crop after padding by 4 pixels, horizontal flip, rotation
     by up to 15 degrees (FedCAC's code)."""

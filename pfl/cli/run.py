@@ -65,6 +65,9 @@ def run(
     batch_order: Annotated[
         str, typer.Option(help="Order of minibatches: shuffled, fixed or class_stream.")
     ] = DEFAULT.batch_order,
+    last_batch: Annotated[
+        str, typer.Option(help="An epoch's incomplete last minibatch: kept or dropped.")
+    ] = DEFAULT.last_batch,
     augmentation: Annotated[
         str, typer.Option(help="Augmentation: none, crop_flip, crop_flip_rotate or flip_rotate.")
     ] = DEFAULT.augmentation,
@@ -127,6 +130,7 @@ def run(
         lr_gamma=lr_gamma,
         lr_warmup=lr_warmup,
         batch_order=batch_order,  # type: ignore[arg-type]
+        last_batch=last_batch,  # type: ignore[arg-type]
         augmentation=augmentation,  # type: ignore[arg-type]
         input_scale=input_scale,  # type: ignore[arg-type]
         bn_stats=bn_stats,  # type: ignore[arg-type]

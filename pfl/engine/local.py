@@ -242,10 +242,12 @@ def minibatch_count(phase: Phase, config: Config, samples: int) -> int:
 def _cut(phase: Phase, config: Config, samples: int) -> tuple[int, int]:
     """The size of a minibatch, and the number of them in an epoch.
 
-    A batch of one sample has no batch-norm statistics and is left out; larger remainders are kept.
+    An incomplete batch of one sample has no batch-norm statistics and is always left out.
     """
     size = phase.batch_size or config.batch_size
-    return size, samples // size + (samples % size > 1)
+    complete = samples // size
+    kept = config.last_batch == "kept" or not complete
+    return size, complete + (kept and samples % size > 1)
 
 
 def _shuffled(

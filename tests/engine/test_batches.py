@@ -197,6 +197,28 @@ def test_minibatches_by_epochs_or_steps(phase, samples, count):
     assert minibatch_count(phase, CONFIG, samples) == count
 
 
+@pytest.mark.parametrize(
+    ("samples", "kept", "dropped"),
+    [(19, 5, 4), (20, 5, 5), (3, 1, 1), (1, 0, 0)],  # by batches of 4; the only one of a client is kept
+)
+@pytest.mark.parametrize("order", ["shuffled", "fixed", "class_stream"])
+def test_an_incomplete_last_minibatch_is_kept_or_dropped(order, samples, kept, dropped):
+    config = dataclasses.replace(CONFIG, batch_size=4, epochs=2, batch_order=order)
+    counts = [
+        minibatch_count(Phase(), dataclasses.replace(config, last_batch=last), samples)
+        for last in ("kept", "dropped")
+    ]
+    assert counts == [2 * kept, 2 * dropped]
+
+
+@pytest.mark.parametrize("order", ["shuffled", "fixed", "class_stream"])
+def test_where_incomplete_minibatches_are_dropped_only_small_clients_have_one(order, dataset, partition):
+    dropped = dataclasses.replace(CONFIG, participation=1.0, batch_order=order, last_batch="dropped")
+    minibatches = batches(federated(dropped, dataset, partition))
+    epochs = [[8, 8], [8], [8], [5], [8, 8], [8]]  # of 20, 9, 14, 5, 16 and 12 samples
+    assert [list(map(len, minibatches[k])) for k in range(6)] == [2 * epoch for epoch in epochs]
+
+
 def test_raw_images_are_their_own_bytes(dataset, partition):
     federation = Federation(dataset, partition, torch.device("cpu"), torch.float32, "raw255")
     index = torch.arange(5)
@@ -229,6 +251,7 @@ def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset
     ("name", "value", "accepted"),
     [
         ("batch_order", "sorted", "shuffled or fixed or class_stream"),
+        ("last_batch", "cut", "kept or dropped"),
         ("augmentation", "flip", "none or crop_flip or crop_flip_rotate or flip_rotate"),
         ("input_scale", "raw", "normalised or symmetric or unit or raw255"),
     ],
