@@ -105,22 +105,29 @@ def draw(summary: Summary) -> dict[str, str]:
 
 
 def convergence(summary: Summary) -> Figure:
-    """Accuracy by round: mean over the seeds, and a band of one standard deviation around it."""
+    """Accuracy by round: mean over the seeds, and a band of one standard deviation around it.
+
+    The curve of a cell that diverged ends with that word.
+    """
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
-        shared = curves_of(entry.rows, entry.evaluation)
+        shared = curves_of(entry.rows or entry.diverged, entry.evaluation)
         if not shared:
             return
         rounds = [number for number, _ in shared]
         values = np.array([accuracies for _, accuracies in shared]).T
         mean = values.mean(axis=0)
         axes.plot(rounds, mean, look.marker, ls=look.dash, color=look.colour, markersize=4, markevery=[-1])
+        if not entry.rows:
+            axes.annotate(
+                "diverged", (rounds[-1], mean[-1]), (4, 0), textcoords="offset points", color=look.colour
+            )
         if len(values) > 1:
             std = values.std(axis=0, ddof=1)
             axes.fill_between(rounds, mean - std, mean + std, color=look.colour, alpha=0.15, linewidth=0)
 
-    figure = panels(summary, panel, "Round", "Accuracy (%)")
-    legend(figure, summary)
+    figure = panels(summary, panel, "Round", "Accuracy (%)", drawn=_simulated)
+    legend(figure, summary, drawn=_simulated)
     return figure
 
 
@@ -191,6 +198,14 @@ def _client_means(entry: Entry) -> np.ndarray:
 # ---- figures -------------------------------------------------------------------------------------------
 
 
+def _scored(entry: Entry) -> bool:
+    return bool(entry.rows)
+
+
+def _simulated(entry: Entry) -> bool:
+    return bool(entry.simulated)
+
+
 def panels(
     summary: Summary,
     panel: Callable[[Axes, Entry, Look], None],
@@ -199,7 +214,7 @@ def panels(
     *,
     height: float = 2.4,
     share: bool = False,
-    drawn: Callable[[Entry], bool] = lambda entry: bool(entry.rows),
+    drawn: Callable[[Entry], bool] = _scored,
 ) -> Figure:
     """One panel per setting; ``panel`` draws one entry of the pinned configuration into it.
 
@@ -237,11 +252,13 @@ def panels(
     return figure
 
 
-def legend(figure: Figure, summary: Summary, curves: bool = True) -> None:
-    """Of the rows that have a result."""
+def legend(
+    figure: Figure, summary: Summary, *, curves: bool = True, drawn: Callable[[Entry], bool] = _scored
+) -> None:
+    """Of the rows of which an entry is drawn."""
     from matplotlib.lines import Line2D
 
-    lines = [line for line in summary.pinned if any(entry.rows for entry in line.entries.values())]
+    lines = [line for line in summary.pinned if any(map(drawn, line.entries.values()))]
     look = looks(summary.pinned)
     handles = [
         Line2D(

@@ -119,7 +119,8 @@ class MLflowStore:
         plot = self._root / "data" / "partitions" / self._table / f"{result.setting}.svg"
         if plot.exists():
             client.log_artifact(parent, str(plot))
-        client.set_terminated(parent, "FAILED" if result.status == "failed" else "FINISHED", span and span[1])
+        status = "FAILED" if result.status in ("diverged", "failed") else "FINISHED"
+        client.set_terminated(parent, status, span and span[1])
 
     def report(self, folder: Path) -> str:
         """Attach the table's report to a separate run; it replaces an earlier report.

@@ -14,6 +14,8 @@ from pfl.trials import Record, Sources
 from pipeline.spec.table import Subset, Table
 from pipeline.store.json_io import stored
 
+CellStatus = Literal["done", "partial", "diverged", "failed"]
+
 
 @dataclass(frozen=True)
 class ConfigurationResult:
@@ -95,7 +97,7 @@ class CellResult:
     setting: str
     row: str
     method: str
-    status: Literal["done", "partial", "failed"]
+    status: CellStatus
     pinned: ConfigurationResult
     selected: ConfigurationResult | None
     search: tuple[SearchResult, ...]

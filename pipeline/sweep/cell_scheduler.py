@@ -13,7 +13,7 @@ from pfl.methods import METHODS
 from pfl.trials import Record, Trial
 from pipeline.spec.cells import Cell
 from pipeline.spec.table import Table
-from pipeline.store.results import CellResult, ConfigurationResult, SearchResult, Selection
+from pipeline.store.results import CellResult, CellStatus, ConfigurationResult, SearchResult, Selection
 from pipeline.store.scores import reported
 from pipeline.sweep.budget import PINNED, Outcome, Step, Steps
 from pipeline.sweep.search import WORST, Study, on_validation, plan_of, planned, search
@@ -200,12 +200,19 @@ class CellScheduler:
         ]
         keys = [key for candidate in self.candidates for key in candidate.keys]
         records = [outcomes[key] for key in keys if key in outcomes]
+        status: CellStatus
+        if all(done):
+            status = "done"
+        elif pinned.rows:
+            status = "partial"
+        else:
+            status = "diverged" if pinned.diverged else "failed"
         return CellResult(
             cell=self.cell.id,
             setting=self.cell.setting,
             row=self.cell.row,
             method=self.cell.config.method,
-            status="done" if all(done) else "partial" if pinned.rows else "failed",
+            status=status,
             pinned=pinned,
             selected=selected,
             search=tuple(

@@ -297,7 +297,7 @@ FAULTS = {
         "Trials diverge, raise, ask for too much memory, lose their process twice",
         fail_trials,
         (
-            "dir/diverges: failed (final, seed 0: diverged in round 1",
+            "dir/diverges: diverged (final, seed 0: diverged in round 1",
             "dir/raises: failed (final, seed 0: RuntimeError: a mistake",
             "dir/exhausts: failed (final, seed 0: out of memory (",
             "dir/dies: failed (final, seed 0: its process died twice",

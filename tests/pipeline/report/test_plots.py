@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pipeline.report.plots import clients, convergence, draw, inline, looks, megabytes
+from pipeline.report.plots import clients, communication, convergence, draw, inline, looks, megabytes
 from pipeline.svg import svg_text
-from tests.pipeline.fake_results import cell_of, fake_results, summary_of
+from tests.pipeline.fake_results import cell_of, diverge, fake_results, summary_of
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,24 @@ def test_a_curve_is_the_mean_over_the_seeds():
     )
     np.testing.assert_allclose(axes.lines[0].get_ydata(), expected)
     np.testing.assert_array_equal(axes.lines[0].get_xdata(), [5, 10, 15, 20, 25, 30])
+
+
+def test_the_curve_of_a_method_that_diverged_ends_with_that_word():
+    results = fake_results(methods=2, settings=1, seeds=1)
+    diverge(cell_of(results, "cifar10-0.1/pfedsim"))
+    figure = convergence(summary_of(results))
+    (axes,), (legend,) = figure.axes, figure.legends
+    assert len(axes.lines) == 2
+    (word,) = axes.texts
+    assert (word.get_text(), word.xy[0]) == ("diverged", axes.lines[1].get_xdata()[-1])
+    assert [text.get_text() for text in legend.get_texts()] == ["Local", "pFedSim"]
+
+
+def test_a_method_that_diverged_has_no_place_where_final_accuracies_are_drawn():
+    results = fake_results(methods=2, settings=1, seeds=1)
+    diverge(cell_of(results, "cifar10-0.1/pfedsim"))
+    (legend,) = communication(summary_of(results)).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["Local"]
 
 
 def test_a_method_that_has_not_run_is_in_no_legend():

@@ -172,6 +172,12 @@ def test_a_trial_that_fails_fails_its_cell_and_nothing_else(ledger):
     assert "final, seed 1: ValueError: no" in scheduler.cells[1].result(scheduler.outcomes).errors
 
 
+def test_a_cell_whose_training_diverged_is_not_called_failed(ledger):
+    scheduler = scheduler_of(ledger)
+    finish(scheduler, lambda trial: [row_of(trial, seed, 10.0, diverged_at=1) for seed in trial.seeds])
+    assert {cell.result(scheduler.outcomes).status for cell in scheduler.cells} == {"diverged"}
+
+
 def test_a_failed_trial_is_tried_again_by_the_next_sweep(ledger):
     scheduler = scheduler_of(ledger)
     first = scheduler.next()
