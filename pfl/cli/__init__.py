@@ -32,6 +32,7 @@ OTHER_NAMES = {
     "--alpha": "--partition dirichlet:ALPHA",
     "--bs": "--batch-size",
     "--comm-rounds": "--rounds",
+    "--drop-last": "--last-batch dropped",
     "--frac": "--participation",
     "--global-rounds": "--rounds",
     "--gpu": "--device cuda",
