@@ -120,7 +120,7 @@ def measures(record: Record) -> list[Measure]:
 
 def cell_records(result: CellResult) -> list[Record]:
     """The records of a cell's configurations, those of the pinned one first."""
-    return [record for configuration in result.configurations for record in configuration.rows]
+    return [record for configuration in result.configurations for record in configuration.simulated]
 
 
 def cell_tags(table: str, result: CellResult, evaluation: Evaluation) -> dict[str, str]:
@@ -139,8 +139,10 @@ def cell_tags(table: str, result: CellResult, evaluation: Evaluation) -> dict[st
 
 def cell_parameters(result: CellResult) -> dict[str, str]:
     """The pinned configuration, and what a search selected in its place."""
-    pinned = parameters(result.pinned.rows[0]) if result.pinned.rows else {}
-    selected = parameters(result.selected.rows[0]) if result.selected and result.selected.rows else {}
+    pinned, selected = (
+        parameters(one.simulated[0]) if one and one.simulated else {}
+        for one in (result.pinned, result.selected)
+    )
     changed = {name: value for name, value in selected.items() if pinned.get(name) != value}
     return pinned | {f"selected.{name}": value for name, value in changed.items()}
 

@@ -176,7 +176,7 @@ def failed_row(row: dict[str, Any], cause: str) -> dict[str, Any]:
 def diverge(cell: dict[str, Any]) -> None:
     """Let the training of a cell of `fake_results` with one seed diverge."""
     cell["pinned"] |= {"diverged": cell["pinned"]["rows"], "rows": []}
-    cell["errors"] = ["final, seed 0: diverged in round 3"]
+    cell |= {"status": "diverged", "errors": ["final, seed 0: diverged in round 3"]}
 
 
 def fake_results(
