@@ -140,7 +140,8 @@ def stoppable(name: str) -> Iterator[None]:
     def stop(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.default_int_handler)  # said once
         how = "Run the same command to continue; finished trials are not run again."
-        print(f"\n{name}: stopped. {how}", flush=True)
+        with suppress(OSError):  # whoever read the output may have been stopped, too
+            print(f"\n{name}: stopped. {how}", flush=True)
         raise KeyboardInterrupt
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
