@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,8 +127,8 @@ def convergence(summary: Summary) -> Figure:
             std = values.std(axis=0, ddof=1)
             axes.fill_between(rounds, mean - std, mean + std, color=look.colour, alpha=0.15, linewidth=0)
 
-    figure = panels(summary, panel, "Round", "Accuracy (%)", drawn=_simulated)
-    legend(figure, summary, drawn=_simulated)
+    figure = panels(summary, panel, "Round", "Accuracy (%)", drawn=attrgetter("simulated"))
+    legend(figure, summary, drawn=attrgetter("simulated"))
     return figure
 
 
@@ -198,14 +199,6 @@ def _client_means(entry: Entry) -> np.ndarray:
 # ---- figures -------------------------------------------------------------------------------------------
 
 
-def _scored(entry: Entry) -> bool:
-    return bool(entry.rows)
-
-
-def _simulated(entry: Entry) -> bool:
-    return bool(entry.simulated)
-
-
 def panels(
     summary: Summary,
     panel: Callable[[Axes, Entry, Look], None],
@@ -214,7 +207,7 @@ def panels(
     *,
     height: float = 2.4,
     share: bool = False,
-    drawn: Callable[[Entry], bool] = _scored,
+    drawn: Callable[[Entry], object] = attrgetter("rows"),
 ) -> Figure:
     """One panel per setting; ``panel`` draws one entry of the pinned configuration into it.
 
@@ -253,7 +246,11 @@ def panels(
 
 
 def legend(
-    figure: Figure, summary: Summary, *, curves: bool = True, drawn: Callable[[Entry], bool] = _scored
+    figure: Figure,
+    summary: Summary,
+    *,
+    curves: bool = True,
+    drawn: Callable[[Entry], object] = attrgetter("rows"),
 ) -> None:
     """Of the rows of which an entry is drawn."""
     from matplotlib.lines import Line2D

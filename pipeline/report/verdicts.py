@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.spec.published import Published
+from pipeline.store.results import CellStatus
 from pipeline.store.scores import Score
 
-Status = Literal["done", "partial", "diverged", "failed", "not run"]
-"""The status of a cell."""
+Status = Literal[CellStatus, "not run"]
+"""The status of a cell in a report, where it need not have run."""
 
 POINTS = 2.0
 """An accuracy within this many points of the printed one is reproduced."""
