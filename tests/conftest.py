@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import signal
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +40,19 @@ CONFIG = Config(
 
 SAMPLE = ("fedavg", "fesem", "pfedsim", "spfl")
 """Methods that `sampled` keeps in the fast suite: of averages, of clusters, of layers, of phases."""
+
+
+# Without the pipeline's libraries, as on a GPU server: only the tests that need no more than the simulator.
+if find_spec("ray") is None:
+    collect_ignore = [
+        "benchmarks",
+        "faults",
+        "pipeline",
+        "tables",
+        "test_api.py",
+        "test_docs.py",
+        "test_examples.py",
+    ]
 
 
 def pytest_configure() -> None:
