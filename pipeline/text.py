@@ -45,6 +45,15 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
+def amount(number: int, noun: str) -> str:
+    """A number of things, named.
+
+    >>> amount(1, "trial"), amount(2500, "trial")
+    ('1 trial', '2,500 trials')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """A duration in readable units.
 

@@ -235,8 +235,8 @@ def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
     trial = make_trial(Config(rounds=2, epochs=1), data, split, (0, 1), clients=6)
     file, rows = write_trials(tmp_path / "trials.jsonl", trial), tmp_path / "rows.jsonl"
     first, second = (pfl("run-trials", str(file), "--rows", str(rows)) for _ in range(2))
-    assert "1 trials run" in first.stdout, first.stderr
-    assert "0 trials run" in second.stdout
+    assert "trials run: 1;" in first.stdout, first.stderr
+    assert "trials run: 0;" in second.stdout
     assert [json.loads(line)["key"] for line in rows.read_text().splitlines()] == trial.keys()
 
 
@@ -249,7 +249,7 @@ def trial() -> Trial:
 
 def test_one_simulation_in_two_trials_is_run_once(trial, tmp_path):
     file = write_trials(tmp_path / "trials.jsonl", trial, dataclasses.replace(trial, table="another"))
-    assert "1 trials run" in pfl("run-trials", str(file)).stdout
+    assert "trials run: 1;" in pfl("run-trials", str(file)).stdout
 
 
 def test_trials_whose_models_are_saved_go_on_after_an_interruption(trial, tmp_path):

@@ -85,9 +85,9 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
         append_lines(rows, [record.to_json() for record in finished], wait=True)
         if folder:
             shutil.rmtree(folder)
-    print(f"{len(pending) - failed} trials run; rows in {rows}")
+    print(f"trials run: {len(pending) - failed}; rows in {rows}")
     if failed:
-        print(f"pfl: {failed} trials failed; run the same command to retry them", file=sys.stderr)
+        print(f"pfl: trials failed: {failed}; run the same command to retry them", file=sys.stderr)
         raise typer.Exit(1)
 
 

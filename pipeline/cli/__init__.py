@@ -134,13 +134,15 @@ def trials(
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
     from pipeline.sweep.train_sweep import scheduler_of
+    from pipeline.text import amount
 
     scheduler = scheduler_of(table, load_part(table), Ledger(current_sources(table)))
     scheduler.stacks = True
     lines = [json.dumps(trial.to_dict()) + "\n" for trial in iter(scheduler.next, None)]
     write_text(file, "".join(lines))
     shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    print(f"{len(lines)} trials in {shown}; {scheduler.done} of {scheduler.total} simulations are done")
+    done = f"{scheduler.done} of {scheduler.total} simulations are done"
+    print(f"{amount(len(lines), 'trial')} in {shown}; {done}")
 
 
 def import_(

@@ -24,6 +24,7 @@ from pipeline.report.table_report import environment, write_files
 from pipeline.store.json_io import stored
 from pipeline.sweep.check import check_runs
 from pipeline.sweep.train_sweep import stoppable, table_lock
+from pipeline.text import amount
 
 FOLDER = Path("reports/figures")
 
@@ -47,7 +48,9 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
     for part, figure, notes in prepared:
         content = _make(part, figure, notes, out, options)
         hold = sum(claim["answer"] == "holds" for claim in content["claims"])
-        lines.append(f"{out / part}.svg: {hold} of {len(content['claims'])} claims of the paper hold")
+        lines.append(
+            f"{out / part}.svg: of {amount(len(content['claims']), 'claim')} of the paper, {hold} hold"
+        )
     write_files(out, {"README.md": overview(out)})
     return lines
 
@@ -151,7 +154,9 @@ def _provenance(runs: Runs, simulated: bool) -> dict[str, list[str]]:
             {f"python {v.python}, torch {v.torch}" for v in (row.success.versions for row in rows)}
         ),
         "Hardware": sorted({machine(row.success.hardware) for row in rows}),
-        "Time": [f"{sum(row.measured.wall_seconds for row in rows):.0f} s in {len(rows)} simulations"],
+        "Time": [
+            f"{sum(row.measured.wall_seconds for row in rows):.0f} s in {amount(len(rows), 'simulation')}"
+        ],
     }
 
 

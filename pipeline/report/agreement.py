@@ -13,6 +13,7 @@ from pipeline.report.verdicts import NAMES, SEEDS, Name, Verdict, kendall
 from pipeline.spec.claims import Answer, Finding
 from pipeline.spec.table_claims import TableClaim, Values
 from pipeline.store.scores import reported
+from pipeline.text import amount
 
 JUDGED: tuple[Name, ...] = ("reproduced", "higher", "lower")
 
@@ -174,7 +175,8 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
     if counted.judged:
         reproduced, higher, lower = (counted.count(name) for name in JUDGED)
         first = (
-            f"Of {counted.judged} numbers, {reproduced} are reproduced, {higher} higher and {lower} lower."
+            f"Of {amount(counted.judged, 'number')}, {reproduced} {'is' if reproduced == 1 else 'are'} "
+            f"reproduced, {higher} higher and {lower} lower."
         )
     elif ratios := counted.count("ratio"):
         first = f"{ratios} numbers are shown as ratios to the published ones."
@@ -188,7 +190,7 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
         more.append(f"the ranking of the methods agrees with Kendall's τ = {shown}".replace("-", "−"))
     if tested:
         answers = Counter[Answer](one.ours.answer for one in tested)
-        more.append(f"of {len(tested)} claims, {outcomes(answers)}")
+        more.append(f"of {amount(len(tested), 'claim')}, {outcomes(answers)}")
     second = "; ".join(more)
     return f"{first} {second[:1].upper()}{second[1:]}{'.' if second else ''}".strip()
 
@@ -196,22 +198,14 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
 def coverage(summary: Summary, counted: Tally) -> str:
     """How much was run, from how many simulations, and how firm the verdicts are."""
     entries = summary.compared or summary.entries
-    simulated = simulations({record.key for entry in entries for record in entry.simulated})
+    keys = {record.key for entry in entries for record in entry.simulated}
+    simulated = amount(len(keys), "simulation")
     if counted.total:
         shown = f"{counted.run} of {counted.total} published cells were run, from {simulated}."
     else:
         cells = {(entry.setting, entry.row) for entry in entries if entry.simulated}
         shown = f"{len(cells)} cells were run, from {simulated}."
     return f"{shown} {firmness(counted)}".strip()
-
-
-def simulations(keys: Collection[str]) -> str:
-    """How many there are, in words.
-
-    >>> simulations({"3cd8"}), simulations({"3cd8", "adfe"})
-    ('1 simulation', '2 simulations')
-    """
-    return f"{len(keys)} simulation{'' if len(keys) == 1 else 's'}"
 
 
 def firmness(counted: Tally) -> str:
@@ -222,9 +216,13 @@ def firmness(counted: Tally) -> str:
     """
     if not counted.provisional:
         return ""
-    every = counted.provisional == counted.judged
-    share = f"All {counted.judged}" if every else f"{counted.provisional} of {counted.judged}"
-    return f"{share} verdicts are provisional: fewer than {SEEDS} seeds."
+    if counted.judged == 1:
+        share = "The verdict is"
+    elif counted.provisional == counted.judged:
+        share = f"All {counted.judged} verdicts are"
+    else:
+        share = f"{counted.provisional} of {counted.judged} verdicts are"
+    return f"{share} provisional: fewer than {SEEDS} seeds."
 
 
 def outcomes(answers: Mapping[Answer, int]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.report.agreement import Tally, firmness, outcomes, simulations
+from pipeline.report.agreement import Tally, firmness, outcomes
 from pipeline.report.notices import is_original
 from pipeline.report.summary import Summary, blank
 from pipeline.report.table_report import REPORTS, environment, findings_of, write_files
@@ -24,6 +24,7 @@ from pipeline.spec.claims import Answer
 from pipeline.spec.files import table_names
 from pipeline.spec.published import FOLDER, Published, not_runs, published_cells
 from pipeline.spec.table import load_table
+from pipeline.text import amount
 
 OVERVIEW = REPORTS.parent
 ENGINEERING = "engineering"
@@ -81,7 +82,7 @@ class Standing:
     def columns(self) -> list[str]:
         """What the overview prints: run of pinned, reproduced, higher, lower, claims."""
         tally = Tally.of(cell.verdict for cell in self.cells)
-        notes = [simulations(self.keys)] if tally.run else []
+        notes = [amount(len(self.keys), "simulation")] if tally.run else []
         notes += [f"{tally.count(name)} {word}" for name, word in _OTHERS.items() if tally.count(name)]
         run = f"{tally.run:,} of {tally.total:,}" + (f" ({', '.join(notes)})" if notes else "")
         judged = [str(tally.count(name) or "") for name in ("reproduced", "higher", "lower")]
@@ -95,8 +96,10 @@ class Standing:
     def extent(self) -> str:
         """Cells, simulations and provisional verdicts, in a sentence or two; empty where nothing was run."""
         tally = Tally.of(cell.verdict for cell in self.cells)
-        shown = f"{tally.run:,} cells from {simulations(self.keys)}. {firmness(tally)}".strip()
-        return shown if tally.run else ""
+        if not tally.run:
+            return ""
+        run = f"{amount(tally.run, 'cell')} from {amount(len(self.keys), 'simulation')}."
+        return f"{run} {firmness(tally)}".strip()
 
 
 _OTHERS: Mapping[Any, str] = {"ratio": "as ratios", "diverged": "diverged", "failed": "failed"}

@@ -8,7 +8,7 @@ from typing import Any
 from pfl.data.datasets import DATASETS
 from pfl.trials import Hardware, Record
 from pipeline.report.summary import Summary
-from pipeline.text import duration
+from pipeline.text import amount, duration
 
 OFFICIAL = ("official", "embedded")
 """Kinds of a data set's source that need no DATA_SOURCE."""
@@ -44,7 +44,7 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
         "Hardware": sorted({machine(record.success.hardware) for record in rows}),
         "Time": [
             f"{duration(results.wall_seconds)} of wall time for the sweep",
-            f"{results.trials_run} trials run, {results.trials_from_ledger} taken from the ledger",
+            f"{amount(results.trials_run, 'trial')} run, {results.trials_from_ledger} taken from the ledger",
             f"{duration(sum(record.measured.wall_seconds for record in rows))} in the simulations behind it, "
             "added up",
         ],
@@ -129,6 +129,6 @@ def _distinct(values: Iterable[Any]) -> str:
 def machine(hardware: Hardware) -> str:
     """What a simulation ran on, in a line."""
     processors = ", ".join(name for name in (hardware.gpu, hardware.cpu) if name)
-    threads = f"{hardware.threads} thread{'s' if hardware.threads != 1 else ''} per trial"
+    threads = f"{amount(hardware.threads, 'thread')} per trial"
     backend = f"{hardware.backend} backend on {hardware.device}"
     return f"{processors}, {hardware.cores} cores, {threads}, {backend}"

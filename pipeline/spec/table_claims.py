@@ -17,6 +17,7 @@ from pydantic import Field
 
 from pfl.errors import InvalidInput, unknown_name
 from pipeline.spec.claims import Claim, Finding
+from pipeline.text import amount
 
 Values = Mapping[tuple[str, str], float]
 """The number of each (setting, row) that has one."""
@@ -94,7 +95,7 @@ class Rank(_TableClaim):
         shown = ""
         if closest and against:
             shown = (
-                f"not in {len(against)} of {_columns(gaps)}: in {columns[closest.setting]}, "
+                f"not in {len(against)} of {amount(len(gaps), 'column')}: in {columns[closest.setting]}, "
                 f"{rows[closest.other]} is {-closest.points:.2f} {'above' if sign > 0 else 'below'}"
             )
         elif closest and len(complete) == len(settings):
@@ -103,7 +104,7 @@ class Rank(_TableClaim):
                 f"closest: {place}, {closest.points:.2f} away" if closest.points else f"level with {place}"
             )
         elif complete:
-            shown = f"so far in {_columns(complete)}"
+            shown = f"so far in {amount(len(complete), 'column')}"
         missing = [None] * (len(settings) - len(gaps))
         return Finding.of([*(gap.decide(gap.points >= 0) for gap in gaps), *missing], shown)
 
@@ -217,22 +218,18 @@ class Trend(_TableClaim):
         ]
         known = [(high, low) for high, low in pairs if high in values and low in values]
         against = [(high, low) for high, low in known if values[high] <= values[low]]
-        shown = f"in {len(known)} of {len(pairs)} pairs" if known else ""
+        shown = f"in {len(known)} of {amount(len(pairs), 'pair')}" if known else ""
         if against:
             high, low = against[0]
             shown = (
-                f"not in {len(against)} of {len(known)} pairs: {rows[high[1]]} has {values[high]:.2f} in "
-                f"{columns[high[0]]}, {values[low]:.2f} in {columns[low[0]]}"
+                f"not in {len(against)} of {amount(len(known), 'pair')}: {rows[high[1]]} has "
+                f"{values[high]:.2f} in {columns[high[0]]}, {values[low]:.2f} in {columns[low[0]]}"
             )
         holds = [pair not in against if pair in known else None for pair in pairs]
         return Finding.of(holds, shown)
 
 
 TableClaim = Annotated[Rank | Margin | Closeness | Trend, Field(discriminator="kind")]
-
-
-def _columns(gaps: Sequence[_Gap]) -> str:
-    return "1 column" if len(gaps) == 1 else f"{len(gaps)} columns"
 
 
 def _averaged(values: Values, settings: Sequence[str]) -> Values:

@@ -14,7 +14,7 @@ from pipeline.spec.cells import Cell, cells
 from pipeline.spec.files import partition_file
 from pipeline.spec.table import Table
 from pipeline.sweep.calibration import Calibration, Sizes
-from pipeline.text import duration
+from pipeline.text import amount, duration
 
 if TYPE_CHECKING:
     from pfl.models import Shape
@@ -171,7 +171,7 @@ class Estimate:
         cluster = os.environ.get("RAY_ADDRESS")
         where = f"the Ray cluster at {cluster}; on this machine alone" if cluster else "this machine"
         text = (
-            f"{table}: {self.trials} trials to run on {where}, {slots} side by side, "
+            f"{table}: {amount(self.trials, 'trial')} to run on {where}, {slots} side by side, "
             f"{'more than' if self.partial else 'about'} {shown} "
             f"({self.hours:.2g} {'GPU' if self.device == 'cuda' else 'core'}-hours), "
             f"{self.disk_bytes / 1e6:.0f} MB of disk"

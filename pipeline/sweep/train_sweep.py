@@ -29,6 +29,7 @@ from pipeline.sweep.check import check_precisions, device_of
 from pipeline.sweep.estimate import Estimate
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.scheduler import Scheduler
+from pipeline.text import amount
 
 
 def sweep(name: str) -> None:
@@ -57,7 +58,8 @@ def sweep(name: str) -> None:
         finally:
             publish(name)
         outcome = results.write(name, whole, subset, scheduler, sources, time.monotonic() - began)
-    print(f"{name}: {scheduler.ran} trials run, {scheduler.served} out of the ledger; see results/{name}/")
+    ran = f"{amount(scheduler.ran, 'trial')} run, {scheduler.served} out of the ledger"
+    print(f"{name}: {ran}; see results/{name}/")
     for cell in outcome.cells:
         if cell.errors:
             print(f"{cell.cell}: {cell.status} ({'; '.join(cell.errors)})")

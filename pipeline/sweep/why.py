@@ -13,6 +13,7 @@ from pfl.validation import non_defaults
 from pipeline.store.ledger import Ledger
 from pipeline.sweep.cell_scheduler import Candidate
 from pipeline.sweep.scheduler import Scheduler
+from pipeline.text import amount
 
 SHOWN = 8
 """Largest number of names in a line."""
@@ -32,10 +33,10 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
                 reasons.setdefault(reason, []).append(cell.cell.id)
     coming = sum(cell.to_come for cell in scheduler.cells)
     lines = [
-        f"{len(trials)} {'trial' if len(trials) == 1 else 'trials'} of {_listed(trials)}: {reason}"
+        f"{amount(len(trials), 'trial')} of {_listed(trials)}: {reason}"
         for reason, trials in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ]
-    return lines + ([f"{coming} trials of searches depend on these"] if coming else [])
+    return lines + ([f"{amount(coming, 'trial')} of searches after these"] if coming else [])
 
 
 def _reason(candidate: Candidate, seed: int, key: str, outcomes: Mapping[str, Record], ledger: Ledger) -> str:

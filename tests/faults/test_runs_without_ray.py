@@ -52,7 +52,7 @@ def test_trials_that_are_killed_go_on_from_their_checkpoint_to_the_same_numbers(
     process.wait()
     assert not resumed.exists()
     resumed.write_text('{"key": "cut off, as a full disk leaves a line')
-    assert "1 trials run" in run(*command[len(PFL) :]).stdout
+    assert "trials run: 1;" in run(*command[len(PFL) :]).stdout
     assert rows(whole)[0]["metrics"] == json.loads(resumed.read_text().splitlines()[1])["metrics"]
     assert not list((tmp_path / "under-way").iterdir())
 
@@ -66,8 +66,8 @@ def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(tr
     done = run(file)
     assert "setting/fedavg, seeds (0,): ValueError: the partition has checksum" in done.stderr
     assert "dataset: nowhere/at/all is not accepted" in done.stderr
-    assert "1 trials run" in done.stdout
-    assert "2 trials failed; run the same command to retry them" in done.stderr
+    assert "trials run: 1;" in done.stdout
+    assert "trials failed: 2; run the same command to retry them" in done.stderr
     assert done.returncode == 1
     assert [row["key"] for row in rows(tmp_path / "trials.rows.jsonl")] == quick.keys()
 

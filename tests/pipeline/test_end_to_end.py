@@ -225,7 +225,7 @@ def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs
     assert "the files of plugin mine 1.0 have changed" in reasons
     said = run("dvc", "repro", **path).stdout
     assert ran in said
-    assert "plugins: 1 trials run, 1 out of the ledger" in said
+    assert "plugins: 1 trial run, 1 out of the ledger" in said
 
     replace(clone / "plugins/site/network/shallow.py", "16", "24")
     assert "plugins: 2 trials run, 0 out of the ledger" in run("dvc", "repro", **path).stdout

@@ -54,7 +54,7 @@ def test_after_a_sweep_everything_is_in_the_ledger():
 
 @pytest.mark.usefixtures("project")
 def test_a_search_says_how_much_is_still_to_come():
-    assert reasons()[-1].endswith("trials of searches depend on these")
+    assert reasons()[-1].endswith("of searches after these")
 
 
 @pytest.mark.usefixtures("finished")
