@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from pfl.methods import METHODS
 from pfl.models import MODELS, fitting
 from pfl.progress import progress as shown
 from pfl.runs import Run, Runs
-from pfl.validation import check_execution, check_seeds, validated
+from pfl.validation import check_execution, check_seeds, validated, warnings_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,6 +44,7 @@ def simulate(
     progress: bool = True,
     execution: Execution = Execution(),
     measure: Measure | None = None,
+    label: str | None = None,
     **options: Any,
 ) -> Runs:
     """Simulate a method on a data set that is divided over clients.
@@ -66,6 +69,7 @@ def simulate(
         progress: show a bar.
         execution: device, backend, threads, checkpoints.
         measure: called after every round with the server and the network; must change nothing in them.
+        label: what the runs are called in frames and plots; by default the method's name.
         **options: fields of `Config`, for example ``rounds``, ``lr`` or ``hyperparameters``.
 
     Returns:
@@ -75,17 +79,27 @@ def simulate(
         InvalidInput: an argument is not accepted.
     """
     check_execution(execution)
-    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if isinstance(seeds, int):
+        seeds = range(seeds)
+    elif not isinstance(seeds, Iterable):
+        raise InvalidInput("seeds", seeds, "a number of seeds, or a list of them")
+    chosen = tuple(seeds)
     check_seeds(chosen)
-    names = [field.name for field in dataclasses.fields(Config) if field.name not in NAMED]
-    for name in options:
-        if name not in names:
-            raise unknown_name("option", name, names)
+    _check_options(method, options)
+    given = options.get("hyperparameters", {})
+    if not isinstance(given, Mapping):
+        raise InvalidInput("hyperparameters", given, "a mapping from names to values")
     if not isinstance(method, str):
         method, own = _known_method(method)
-        options["hyperparameters"] = {**own, **options.get("hyperparameters", {})}
+        options["hyperparameters"] = {**own, **given}
     named = model if isinstance(model, str) or model is None else _known_model(model)
     config = validated(Config(method=method, model=named or Config.model, **options))
+    if measure and config.observe != Config.observe:
+        raise InvalidInput(
+            "measure", "a function", f"None beside observe {config.observe}, which measures, too"
+        )
+    for line in warnings_of(config):
+        warnings.warn(line, stacklevel=2)
     data, split = _divided(dataset, partition, clients, chosen)
     if named is None:
         config = dataclasses.replace(config, model=fitting(data.shape))
@@ -97,10 +111,27 @@ def simulate(
         results = run(config, data, split, chosen, execution, on_round, measure)
     return Runs(
         tuple(
-            Run({"method": method, "seed": result.seed}, result.metrics, result.measured, result.measurements)
+            Run(
+                {"method": label or method, "seed": result.seed},
+                result.metrics,
+                result.measured,
+                result.measurements,
+            )
             for result in results
         )
     )
+
+
+def _check_options(method: str | Method | type[Method], options: Mapping[str, Any]) -> None:
+    fields = [field.name for field in dataclasses.fields(Config) if field.name not in NAMED]
+    for name, value in options.items():
+        if isinstance(method, str) and name in METHODS[method].declarations():
+            raise InvalidInput(
+                "option", name, f"hyperparameters={{'{name}': {value!r}}}, as it is the method's"
+            )
+        if name not in fields:
+            own = [known for known in inspect.signature(simulate).parameters if known != "options"]
+            raise unknown_name("option", name, [*fields, *own])
 
 
 def load_checked(dataset: str, spec: str, clients: int | None) -> tuple[Dataset, int | None]:
@@ -151,7 +182,12 @@ def _divided(
 
 def _known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
     """The name by which a method is found, and the hyperparameters that it brings."""
-    kind, own = (method, {}) if isinstance(method, type) else (type(method), method.hyperparameters())
+    from pfl.engine.method import Method
+
+    kind = method if isinstance(method, type) else type(method)
+    if not issubclass(kind, Method):
+        raise InvalidInput("method", method, "a name of `pfl methods`, a method or its class")
+    own = {} if isinstance(method, type) else method.hyperparameters()
     name = kind.__module__.rpartition(".")[2]
     if kind.__module__ != METHODS.package + "." + name:
         name = kind.__name__.lower()
@@ -167,6 +203,10 @@ def _known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
         name = type(model).__name__
         MODELS.add(name, lambda *_: copy.deepcopy(model))
         return name
+    if not callable(model):
+        raise InvalidInput(
+            "model", model, "a name of `pfl models`, an nn.Module or a function that makes one"
+        )
     name = getattr(model, "__name__", type(model).__name__)
     if model.__module__ != MODELS.package + "." + name:
         MODELS.add(name, model)

@@ -35,7 +35,7 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
 
 
 def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInput:
-    """The error for a name that no registry holds, with the nearest known name first.
+    """The error for a name that no registry holds, with the nearest known name as a hint.
 
     >>> str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
     "method: pfedsmi is not accepted; expected one of fedavg, pfedsim (did you mean 'pfedsim'?)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -27,7 +28,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         OSError: it cannot be written; then ``path`` is what it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
+    partial = _partial(path)
     try:
         with partial.open("w+b") as file:
             yield file
@@ -37,6 +38,22 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def _partial(path: Path) -> Path:
+    return path.parent / f"{path.name}.partial"
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process is inside for the same ``folder``, in which this one is to write."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # the system releases it when the process ends, even if killed
+        yield
+    finally:
+        os.close(handle)
 
 
 def cache_root() -> Path:
@@ -72,14 +89,15 @@ def check_writable(path: Path) -> None:
     """Find out now what would else be found out after hours of compute.
 
     Raises:
-        InvalidInput: no file can be written at ``path``.
+        InvalidInput: no file can be written at ``path``, or beside it by `replacing`.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        there = path.exists()
-        path.open("ab").close()
-        if not there:
-            path.unlink()
+        for file in (path, _partial(path)):
+            there = file.exists()
+            file.open("ab").close()
+            if not there:
+                file.unlink()
 
 
 def append_lines(path: Path, rows: Iterable[Any], wait: bool = False) -> None:

@@ -29,8 +29,8 @@ def progress(rounds: int, title: str, moment: str) -> Iterator[OnRound]:
 
         def on_round(round: int, _rounds: int, newest: Evaluated | None) -> None:
             bar.update(round - bar.n)
-            if newest:
-                bar.set_postfix(accuracy=f"{newest.moments[moment].pooled:.2f} %", refresh=False)
+            if reached := _reached(newest, moment):
+                bar.set_postfix(accuracy=reached, refresh=False)
 
         yield on_round
 
@@ -42,7 +42,14 @@ def _lines(title: str, moment: str) -> OnRound:
         nonlocal last
         if time.monotonic() - last >= SECONDS:
             last = time.monotonic()
-            reached = f", accuracy {newest.moments[moment].pooled:.2f} %" if newest else ""
-            print(f"{title}: round {round} of {rounds}{reached}", file=sys.stderr, flush=True)
+            reached = _reached(newest, moment)
+            shown = f"{title}: round {round} of {rounds}{f', accuracy {reached}' if reached else ''}"
+            print(shown, file=sys.stderr, flush=True)
 
     return on_round
+
+
+def _reached(newest: Evaluated | None, moment: str) -> str:
+    """The accuracy of an evaluation; empty where it was not measured at this moment."""
+    known = newest and newest.moments.get(moment)
+    return f"{known.pooled:.2f} %" if known else ""

@@ -23,6 +23,20 @@ from pfl.errors import InvalidInput, unknown_name
 T = TypeVar("T")
 
 
+def only_class(base: type[T]) -> Callable[[ModuleType], type[T]]:
+    """Takes the one class out of a module that is derived from ``base`` there."""
+
+    def pick(module: ModuleType) -> type[T]:
+        (kind,) = (
+            member
+            for member in vars(module).values()
+            if isinstance(member, type) and issubclass(member, base) and member.__module__ == module.__name__
+        )
+        return kind
+
+    return pick
+
+
 class Registry(Mapping[str, T]):
     """A mapping from name to component; a component is imported when it is asked for.
 
@@ -43,11 +57,16 @@ class Registry(Mapping[str, T]):
         """Make a component known by ``name`` in this process, instead of one that was added before.
 
         Raises:
-            InvalidInput: a file or a package already has the name.
+            InvalidInput: a file or a package has another component of that name.
         """
-        if name in self._files or name in self._points:
+        if name not in self._files and name not in self._points:
+            self._added[name] = component
+        elif self[name] is not component:
             raise InvalidInput(self.kind, name, f"a name that no other {self.kind} has")
-        self._added[name] = component
+
+    def was_added(self, name: str) -> bool:
+        """Whether the component was given as an object, so that no file identifies its code."""
+        return name in self._added
 
     @cached_property
     def _files(self) -> frozenset[str]:

@@ -50,7 +50,16 @@ class Runs(Sequence[Run]):
         return len(self.runs)
 
     def __add__(self, other: Runs) -> Runs:
-        """These and others, for example of another method, to be compared in one plot."""
+        """These and others, for example of another method, to be compared in one plot.
+
+        Raises:
+            InvalidInput: a run of each has the same labels, so that nothing would tell them apart.
+        """
+        known = [run.labels for run in self]
+        for run in other:
+            if run.labels in known:
+                shown = ", ".join(f"{name} {value}" for name, value in run.labels.items())
+                raise InvalidInput("labels", shown, "others than the first runs have; see simulate's label")
         return Runs((*self.runs, *other.runs))
 
     def to_frame(self, what: What = "curves") -> DataFrame:

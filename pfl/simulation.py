@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -16,10 +16,11 @@ from pfl.data.federation import Federation
 from pfl.data.partition import Division, Partition, of_seed
 from pfl.engine.device import backend_for, check_precision, numerics, resolve_device, threads
 from pfl.engine.local import Backend
+from pfl.engine.method import Moment
 from pfl.engine.simulation import Measure, OnRound, Result, Simulation
-from pfl.errors import InvalidInput
+from pfl.errors import InvalidInput, unknown_name
 from pfl.methods import METHODS
-from pfl.models import build
+from pfl.models import MODELS, build
 from pfl.sources import code_of
 from pfl.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
 
@@ -86,6 +87,9 @@ def simulate_together(
             there, or a precision that the device does not have.
     """
     check_execution(execution)
+    for moment in execution.moments:
+        if moment not in get_args(Moment):
+            raise unknown_name("moments", moment, get_args(Moment))
     check_seeds(seeds)
     configs = [validated(config) for config in configs]
     if not configs or not stackable(configs):
@@ -96,6 +100,7 @@ def simulate_together(
         raise InvalidInput("save", execution.save, "no file where several configurations run together")
     config = configs[0]
     check_pause(execution.until, config)
+    identity = _identity(configs, execution) if execution.checkpoint_dir else ()
     device = resolve_device(execution.device)
     check_precision(config.precision, device)
 
@@ -113,7 +118,6 @@ def simulate_together(
         ]
         backend = backend_for(execution.backend, device)
         simulation = make_simulation(configs, federations, seeds, backend, measure, execution.moments)
-        identity = _identity(configs, execution) if execution.checkpoint_dir else ()
         results = simulation.run(execution, on_round, identity)
     return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
 
@@ -136,6 +140,14 @@ def make_simulation(
 
 
 def _identity(configs: Sequence[Config], execution: Execution) -> list[Any]:
-    """Names the code and the configurations of a checkpoint; a new option does not change it."""
-    code = execution.code or code_of(configs[0].method, configs[0].model).digest
+    """Names the code and the configurations of a checkpoint; a new option does not change it.
+
+    Raises:
+        InvalidInput: the code is not known, as the method or the network was given as an object.
+    """
+    method, model = configs[0].method, configs[0].model
+    if execution.code is None and (METHODS.was_added(method) or MODELS.was_added(model)):
+        accepted = f"execution.code beside it, a name for the code of {method} on {model}, given as an object"
+        raise InvalidInput("checkpoint_dir", execution.checkpoint_dir, accepted)
+    code = execution.code or code_of(method, model).digest
     return [code, [non_defaults(config.to_dict()) for config in configs]]

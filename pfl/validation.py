@@ -51,7 +51,7 @@ def validated(config: Config) -> Config:
 
 
 def warnings_of(config: Config) -> tuple[str, ...]:
-    """One line for each way in which the method merely degenerates under ``config``."""
+    """One line for each thing in ``config`` that is accepted but hardly meant, like an unused option."""
     return METHODS[config.method].from_dict(config.hyperparameters).warnings(config)
 
 
@@ -88,6 +88,12 @@ def check_execution(execution: Execution) -> None:
     Raises:
         InvalidInput: a value is outside its range.
     """
+    _check(
+        "execution",
+        execution,
+        isinstance(execution, Execution),
+        "an Execution, as in Execution(device='cpu')",
+    )
     backend, device, threads = execution.backend, execution.device, execution.threads
     _check("backend", backend, backend in ("auto", "loop", "stacked"), "loop, stacked or auto")
     _check("device", device, re.fullmatch(DEVICES, device) is not None, "cpu, cuda, cuda:N or auto")

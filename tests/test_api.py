@@ -12,6 +12,7 @@ import matplotlib as mpl
 import pytest
 
 import pfl
+from pfl.config import Execution
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.methods.fedprox import FedProx
@@ -111,11 +112,72 @@ def test_a_method_and_a_network_of_a_notebook_are_simulated():
         ({"seeds": 0}, "seeds: .* is not accepted"),
         ({"partition": "dirichlet:-1"}, "is not accepted"),
         ({"lr": -1}, "lr: -1 is not accepted"),
+        ({"seed": 3}, "option: seed is not accepted.*did you mean 'seeds'"),
+        ({"method": "fedprox", "mu": 0.1}, r"mu is not accepted; expected hyperparameters=\{'mu': 0.1\}"),
+        ({"seeds": 2.5}, "seeds: 2.5 is not accepted; expected a number of seeds"),
+        ({"method": 3}, "method: 3 is not accepted; expected a name"),
+        ({"model": 3}, "model: 3 is not accepted; expected a name"),
+        ({"dataset": 3}, "dataset: 3 is not accepted; expected a name"),
+        ({"hyperparameters": None}, "hyperparameters: None is not accepted; expected a mapping"),
+        ({"execution": "cpu"}, "execution: cpu is not accepted; expected an Execution"),
+        ({"execution": Execution(moments=("end",))}, "moments: end is not accepted; expected one of adapted"),
+        ({"observe": "similarities", "measure": print}, "measure: a function is not accepted"),
     ],
 )
 def test_a_mistake_is_one_clear_line(arguments, line):
     with pytest.raises(InvalidInput, match=line):
         pfl.simulate(**arguments)
+
+
+def test_a_name_is_no_data_set_to_be_divided():
+    with pytest.raises(
+        InvalidInput, match=r"dataset: digits is not accepted; expected a data set, as pfl\.load"
+    ):
+        pfl.make_partition("dirichlet:0.1", "digits", clients=3)
+
+
+def test_a_checkpoint_needs_a_name_for_the_code_of_an_object(tmp_path):
+    @dataclass(frozen=True)
+    class Nameless(pfl.Method):
+        def aggregate(self, server):
+            return {"model": server.average()}
+
+    with pytest.raises(
+        InvalidInput, match=r"expected execution\.code beside it, a name for the code of nameless"
+    ):
+        pfl.simulate(Nameless, execution=Execution(checkpoint_dir=str(tmp_path)), **SHORT)
+    named = Execution(checkpoint_dir=str(tmp_path), code="nameless, first version")
+    assert pfl.simulate(Nameless, clients=4, execution=named, **SHORT)
+
+
+def test_runs_of_equal_names_are_told_apart_by_a_label(runs):
+    with pytest.raises(InvalidInput, match="labels: method pfedsim, seed 0 is not accepted"):
+        runs + runs
+    labelled = pfl.simulate("pfedsim", clients=5, label="again", **SHORT)
+    assert [run.labels["method"] for run in runs + labelled] == ["pfedsim", "pfedsim", "again"]
+
+
+def test_what_is_accepted_but_hardly_meant_is_a_warning():
+    with pytest.warns(UserWarning, match="theta diverges"):
+        pfl.simulate("pfedme", clients=4, hyperparameters={"lam": 500.0}, **SHORT)
+
+
+def test_an_accuracy_that_was_not_measured_is_one_clear_line(runs):
+    with pytest.raises(
+        InvalidInput, match="moment: adapted is not accepted; expected one of post_aggregation"
+    ):
+        runs[0].metrics.reached(moment="adapted")
+    with pytest.raises(InvalidInput, match=r"average: mean is not accepted.*did you mean 'client_mean'"):
+        runs[0].metrics.reached("mean")
+
+
+def test_progress_needs_no_accuracy_at_the_moment_that_is_reported(monkeypatch, capsys):
+    monkeypatch.setattr("pfl.progress.SECONDS", 0.0)
+    arguments = {**SHORT, "progress": True}
+    pfl.simulate("fedavg", clients=4, execution=Execution(moments=("post_local",)), **arguments)
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == "fedavg: round 1 of 2"
+    assert last.startswith("fedavg: round 2 of 2, accuracy")
 
 
 def test_a_partition_of_other_data_is_refused():

@@ -31,6 +31,11 @@ def test_what_cannot_be_written_is_found_out_beforehand(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match=r"file/models\.pt is not accepted"):
         check_writable(tmp_path / "file/models.pt")
+    (tmp_path / "other.json.partial").mkdir()
+    with pytest.raises(InvalidInput, match=r"other\.json is not accepted"):
+        check_writable(tmp_path / "other.json")
+    with pytest.raises(InvalidInput, match="Is a directory"):
+        check_writable(Path())
     check_writable(tmp_path / "folder/models.pt")
     assert not (tmp_path / "folder/models.pt").exists()
 

@@ -1,6 +1,6 @@
 """How alike data sets, models, updates and representations are.
 
-Distances and cosines are computed in float64, with the guards of methods.md section 3.7.
+Distances and cosines are computed in float64; a cosine with something that is 0 is 0.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from pfl.data import checksum
 from pfl.data.definition import RemoteFile
 from pfl.errors import InvalidInput
+from pfl.files import alone
 
 _TRIES = 4
 """Number of successive connections without any data after which a download fails."""
@@ -34,7 +35,12 @@ def fetch(file: RemoteFile, folder: Path, progress: bool = True) -> Path:
     path = folder / file.name
     if path.exists():
         return path
-    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder):
+        return path if path.exists() else _fetched(file, folder, progress)
+
+
+def _fetched(file: RemoteFile, folder: Path, progress: bool) -> Path:
+    """`fetch` a file that is not there, while no other process does."""
     part = folder / f"{file.name}.part"
     by_hand = f"{file.name} in {folder} or in DATA_SOURCE"
     failures = 0
@@ -56,7 +62,7 @@ def fetch(file: RemoteFile, folder: Path, progress: bool = True) -> Path:
     except InvalidInput as error:
         part.unlink()
         raise InvalidInput("dataset", file.url, f"{by_hand}; the download was deleted ({error})") from error
-    return part.replace(path)
+    return part.replace(folder / file.name)
 
 
 def _receive(url: str, part: Path, progress: bool) -> None:

@@ -248,6 +248,8 @@ def make_partition(
         InvalidInput: the data do not suffice for every client's classes or minimum, or ``seed=run`` is given
             without a run.
     """
+    if isinstance(dataset, str):
+        raise InvalidInput("dataset", dataset, f"a data set, as pfl.load({dataset!r}) returns")
     if run_seed is None and follows_run(spec):
         raise InvalidInput("seed", RUN, "a number, because there is no run to take the seed from")
     canonical, rule = parse_spec(spec, run_seed)

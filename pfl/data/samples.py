@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pfl.data.cache import content_checksum
+from pfl.data.cache import channel_statistics, content_checksum
 from pfl.data.dataset import Dataset
 from pfl.data.resize import Resize
 from pfl.errors import InvalidInput
@@ -35,6 +35,9 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     Raises:
         InvalidInput: a sample has another format, or the images differ in size.
     """
+    if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
+        accepted = "a name of `pfl datasets`, a path, a data set, or samples with a length"
+        raise InvalidInput("dataset", samples, accepted)
     images, labels = [], []
     for i in range(len(samples)):
         image, label = _parts(samples[i], i)
@@ -95,7 +98,7 @@ def _dataset(images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...]) -
         raise InvalidInput("dataset", f"label {labels.min()}", "labels from 0 on")
     digest = hashlib.sha256(json.dumps([images.shape, classes]).encode())
     digest.update(images.tobytes() + labels.astype("<i8").tobytes())
-    scaled = images.astype(np.float32) / 255
+    mean, std = channel_statistics(images)
     return Dataset(
         name="samples",
         images=images,
@@ -103,8 +106,8 @@ def _dataset(images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...]) -
         classes=classes,
         n_train=len(labels),
         checksum=digest.hexdigest(),
-        mean=tuple(scaled.mean((0, 2, 3), dtype=np.float64).tolist()),
-        std=tuple(scaled.std((0, 2, 3), dtype=np.float64).tolist()),
+        mean=tuple(mean),
+        std=tuple(std),
         source={"kind": "samples", "files": []},
         content=content_checksum(images, labels, len(labels)),
     )

@@ -27,7 +27,7 @@ def write(path: Path, content: Any) -> None:
         OSError: the file cannot be written.
     """
     with replacing(path) as file:
-        torch.save(content, file)
+        _dump(content, file)
 
 
 def save(folder: Path, content: dict[str, Any]) -> None:
@@ -35,7 +35,7 @@ def save(folder: Path, content: dict[str, Any]) -> None:
     continues, because it does not need the checkpoint."""
     try:
         with replacing(folder / FILE) as file:
-            torch.save(content, file)
+            _dump(content, file)
             file.write(_digest(file, file.tell()))
     except OSError as error:
         log.warning("%s: no checkpoint could be written (%s)", folder, error.strerror)
@@ -55,6 +55,16 @@ def load(folder: Path) -> dict[str, Any] | None:
     aside = path.replace(path.with_suffix(".damaged"))
     log.warning("%s: the checkpoint is damaged, now %s; starting from the beginning", folder, aside.name)
     return None
+
+
+def _dump(content: Any, file: BinaryIO) -> None:
+    """`torch.save`, whose RuntimeError hides the reason for which the system refused to write."""
+    try:
+        torch.save(content, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def _digest(file: BinaryIO, length: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Evaluation of every client's personal model on its own test set (methods.md section 3.5)."""
+"""Evaluation of every client's personal model on its own test set."""
 
 from __future__ import annotations
 

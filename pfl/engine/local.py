@@ -163,7 +163,11 @@ class Task:
             (dataclasses.replace(phase, lr=1.0, loss=None, gradient=None, step=None), *map(code, phase.hooks))
             for phase in self.phases[0]
         ]
-        return (*phases, tuple(self.start), tuple(self.state))
+        shapes = (
+            tuple((name, stack.shape[1:]) for name, stack in part.items())
+            for part in (self.start, self.state)
+        )
+        return (*phases, *shapes)
 
     def lr(self, k: int, phase: Phase) -> float:
         """The learning rate of the k-th client in a phase."""

@@ -168,7 +168,7 @@ class Method:
         return {}
 
     def warnings(self, config: Config) -> tuple[str, ...]:
-        """One line for each way in which the method merely degenerates under ``config``."""
+        """One line for each thing in ``config`` that is accepted but hardly meant."""
         return ()
 
     # ---- the declaration -------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pfl.errors import unknown_name
+
 Average = Literal["pooled", "client_mean", "client_mean_weighted"]
 AVERAGES: tuple[Average, ...] = ("pooled", "client_mean", "client_mean_weighted")
 """Over all test samples; over clients; over clients by their training sizes."""
@@ -23,12 +25,15 @@ class Accuracy:
     loss: float
 
     def average(self, name: Average) -> float:
-        """The accuracy averaged as one of `AVERAGES`."""
-        return {
-            "pooled": self.pooled,
-            "client_mean": self.client_mean,
-            "client_mean_weighted": self.client_mean_weighted,
-        }[name]
+        """The accuracy averaged as one of `AVERAGES`.
+
+        Raises:
+            InvalidInput: there is no such average.
+        """
+        if name not in AVERAGES:
+            raise unknown_name("average", name, AVERAGES)
+        accuracy: float = getattr(self, name)
+        return accuracy
 
 
 Moments = Mapping[str, Accuracy]
@@ -136,8 +141,16 @@ class Metrics:
     def reached(
         self, average: Average = "pooled", moment: str | None = None, group: str | None = None
     ) -> Reached:
-        """The last and the best accuracy of the evaluations that have ``moment``, by default the headline."""
+        """The last and the best accuracy of the evaluations that have ``moment``, by default the headline.
+
+        Raises:
+            InvalidInput: no evaluation has the moment, or there is no such group or average.
+        """
         at = moment or self.headline
+        if at not in self.moments:
+            raise unknown_name("moment", at, self.moments)
+        if group and group not in self.groups:
+            raise unknown_name("group", group, self.groups)
         reached = [
             (entry.of(group)[at].average(average), entry.round)
             for entry in self.rounds

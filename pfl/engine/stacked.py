@@ -94,8 +94,8 @@ class StackedBackend:
         """The stack in which ``task`` is trained: the previous one if steps are recorded, else a new one."""
         if self._captures is None or not task.repeats:
             return Stack(task, numbers, None)
-        shapes = tuple((name, stack.shape, stack.dtype) for name, stack in task.state.items())
-        key = (len(task.clients), task.structure, shapes, *(own.common for own in numbers))
+        dtypes = tuple(stack.dtype for stack in task.state.values())
+        key = (len(task.clients), task.structure, dtypes, *(own.common for own in numbers))
         if key not in self._recorded:
             if len(self._recorded) == MOST_RECORDED:
                 del self._recorded[next(iter(self._recorded))]

@@ -5,21 +5,16 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pfl.registry import Registry
+from pfl.registry import Registry, only_class
 
 if TYPE_CHECKING:
     from pfl.engine.method import Method
 
 
 def _method_class(module: ModuleType) -> type[Method]:
-    from pfl.engine.method import Method
+    from pfl.engine.method import Method  # which imports this package
 
-    (method,) = (
-        member
-        for member in vars(module).values()
-        if isinstance(member, type) and issubclass(member, Method) and member.__module__ == module.__name__
-    )
-    return method
+    return only_class(Method)(module)
 
 
 METHODS: Registry[type[Method]] = Registry("method", "pfl.methods", _method_class)

@@ -10,6 +10,7 @@ from pfl.engine.method import Method, Moment
 from pfl.engine.mixing import Mixing
 from pfl.hyper import hyper
 from pfl.lazy import torch
+from pfl.rounding import whole_part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,9 +32,9 @@ class FedPHP(Method):
 
     with H the cross-entropy and h_i in evaluation mode. After a participant's s-th local training (s from 0),
 
-        h_i <- mu h_i + (1 - mu) theta_i,    mu = min(0.9 s / (participation * rounds), 0.9),
+        h_i <- mu h_i + (1 - mu) theta_i,    mu = min(0.9 s / S, 0.9),
 
-    batch norm's statistics included.
+    batch norm's statistics included, where S = max(1, floor(participation * rounds)).
 
     Source: Li et al., ECML PKDD 2021, https://doi.org/10.1007/978-3-030-86486-6_36, Algorithm 1.
     State: ``server.client_state["history.NAME"]`` (n, *shape), h_i, at first the common initialisation;
@@ -65,7 +66,7 @@ class FedPHP(Method):
     def aggregate(self, server: Server) -> Mixing:
         present = server.participants
         trainings = server.client_state["trainings"]
-        expected = max(1, int(server.config.participation * server.rounds))
+        expected = max(1, whole_part(server.config.participation, server.rounds))
         past = self.mu * (trainings[present] / expected).clamp(max=1)
         for name in server.groups["all"]:
             history, trained = server.client_state[f"history.{name}"], server.trained[name]

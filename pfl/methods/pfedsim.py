@@ -44,7 +44,7 @@ class PFedSim(Method):
         choices=("mean_then_log", "log_then_mean"),
     )
     # The paper's -log(1 - cos) is unbounded; the cap stands in for its "similarity in [0, 1]".
-    cosine_cap: float = hyper(1 - 1e-4, "largest cosine before the logarithm", low=0.0, high=1 - 1e-12)
+    cosine_cap: float = hyper(1 - 1e-4, "largest cosine before the logarithm", low=1e-6, high=1 - 1e-12)
     epsilon: float = hyper(1e-8, "added to the product of norms", low=0.0)
 
     def initialise(self, server: Server) -> None:

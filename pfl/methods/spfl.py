@@ -139,9 +139,9 @@ class SPFL(Method):
 
     def _alike(self, changes: dict[str, Tensor]) -> Tensor:
         """(n, n) similarities of the clients' changes (n, *shape) in one stage."""
-        if self.similarity == "stage":
-            return cosines(changes, changes)
         layers = [name for name, stack in changes.items() if stack.dim() > 2]  # no bias, no batch norm
+        if self.similarity == "stage" or not layers:
+            return cosines(changes, changes)
         shares = LAYER_SHARES.get(len(layers), [1 / len(layers)] * len(layers))
         parts = [
             share * cosines({name: changes[name]}, {name: changes[name]})

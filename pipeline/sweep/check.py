@@ -133,6 +133,9 @@ def _check_reported(cell: Cell, searched: bool) -> None:
         if cell.config.observe != "similarities":
             accepted = "similarities, as evaluation.metric is one"
             raise InvalidInput("schedule.observe", cell.config.observe, accepted)
+        if evaluation.measure == "mdb" and cell.config.participation < 1:
+            accepted = "1, as evaluation.measure mdb compares all clients' last updates"
+            raise InvalidInput("schedule.participation", cell.config.participation, accepted)
         if cell.clients and max(evaluation.pair) >= cell.clients:
             raise InvalidInput(
                 "evaluation.pair", evaluation.pair, f"two clients from 0 to {cell.clients - 1}"

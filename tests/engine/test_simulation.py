@@ -167,6 +167,14 @@ def test_final_models_are_saved_as_weights_only(dataset, partition, tmp_path):
     assert models[4]["head.weight"].shape == (partition.clients, len(dataset.classes), 84)
 
 
+def test_neighbours_of_seeds_with_partitions_of_their_own_differ_in_number(dataset, partition):
+    fewer = dataclasses.replace(partition, train=tuple(part[:-1] for part in partition.train))
+    config = dataclasses.replace(CONFIG, method="knnper", rounds=2)
+    together = simulate(config, dataset, {0: partition, 1: fewer}, (0, 1))
+    (alone,) = simulate(config, dataset, fewer, (1,))
+    assert together[1].metrics.per_client == alone.metrics.per_client
+
+
 def _simulation(config, dataset, partition, backend: Backend | None = None) -> Simulation:
     from pfl.data.federation import Federation
 

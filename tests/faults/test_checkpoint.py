@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 from collections.abc import Callable
 from pathlib import Path
 from pickle import UnpicklingError
@@ -99,6 +101,18 @@ def test_a_full_disk_costs_the_checkpoint_and_nothing_else(run, whole, tmp_path,
     (tmp_path / f"{checkpoint.FILE}.partial").symlink_to("/dev/full")
     assert run().metrics == whole.metrics
     assert "no checkpoint could be written (No space left on device)" in caplog.text
+
+
+def test_a_disk_that_fills_up_halfway_costs_the_checkpoint_and_nothing_else(tmp_path, monkeypatch, caplog):
+    class Full(io.BytesIO):
+        def write(self, _):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "replacing", lambda _: Full())
+    checkpoint.save(tmp_path, {"models": torch.zeros(8)})
+    assert "no checkpoint could be written (No space left on device)" in caplog.text
+    with pytest.raises(OSError, match="No space left on device"):
+        checkpoint.write(tmp_path / "models.pt", {"models": torch.zeros(8)})
 
 
 def test_a_folder_that_cannot_be_written_costs_the_checkpoint_and_nothing_else(

@@ -44,6 +44,12 @@ def refreshed(copies, **hyper):
 COPIES = {"base.weight": tensor([[0, 1], [0, 0]]), "head.weight": tensor([[4, 5], [5, 5]])}
 
 
+def test_a_stage_of_vectors_alone_is_compared_as_a_whole():
+    vectors = {"norm.weight": tensor([[1, 0], [0, 1]]), "norm.bias": tensor([[0, 0], [0, 0]])}
+    alike = SPFL(stages="layer", similarity="layers")._alike(vectors)
+    assert alike.tolist() == [[1, 0], [0, 1]]
+
+
 def row(own, other):
     """The softmax of two cosines."""
     return [

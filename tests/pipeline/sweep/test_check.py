@@ -109,6 +109,7 @@ def test_what_a_cluster_s_machines_compute_in_is_not_this_machine_s_to_say(edit,
     [
         ("pair: [0, 5]", "evaluation.pair: [0, 5] is not accepted; expected two clients from 0 to 4"),
         ("measure: wdb", "model: cnn_digits is not accepted; expected a network with batch norm"),
+        ("measure: mdb", "schedule.participation: 0.5 is not accepted; expected 1"),
     ],
 )
 def test_a_similarity_is_of_two_clients_and_of_what_the_network_has(edit, reading, said):
