@@ -37,9 +37,7 @@ lock: .venv
 # The documentation site in site/, with the pages and the schema that are made from the code, and the picture of a
 # report, from the latest `make repro`.
 docs: .venv
-	$(ACTIVATE) && { printf '# Methods\n\nPrinted by `pfl methods --markdown` (`make docs`): what a method mixes, keeps and sends is '; \
-	    printf 'observed in\na few rounds with its defaults.\n\n'; python -m pipeline.spec.uses; \
-	    pfl methods --markdown; } > docs/methods.md
+	$(ACTIVATE) && { python -m pipeline.spec.methods_page && pfl methods --markdown; } > docs/methods.md
 	$(ACTIVATE) && python -m pipeline.spec.reference
 	@sh docs/report.sh
 	$(ACTIVATE) && NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from pfl.errors import InvalidInput, unknown_name
-from pfl.files import write_text
+from pfl.files import write_text, writing
 from pipeline.spec.files import TABLES, names_in
 from pipeline.spec.params import PARAMS
 from pipeline.spec.published import FOLDER as PUBLISHED
@@ -16,7 +16,7 @@ from pipeline.spec.yaml import load
 
 FILES = (
     *(".dvc/.gitignore", ".dvc/config", ".dvcignore"),
-    *(".gitattributes", ".gitignore", "dvc.yaml"),
+    *(".gitattributes", ".gitignore", "dvc.yaml", "tables/table.schema.json"),
 )
 """The files that every project copies from this one; pyproject.toml puts the same files into the wheel."""
 
@@ -67,17 +67,21 @@ def init(folder: Path, table: str) -> None:
         raise InvalidInput("git", "nothing", "git, which DVC works with, to be installed")
     content = load(ours / TABLES / f"{table}.yaml", Table)
     for name in (*FILES, str(TABLES / f"{table}.yaml")):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ours / name, folder / name)
+        with writing(folder / name):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ours / name, folder / name)
     if content.published:
         shutil.copytree(ours / PUBLISHED, folder / PUBLISHED)
     lines = (ours / PARAMS).read_text(encoding="utf-8").splitlines(keepends=True)
     comments = "".join(line for line in lines if line.startswith("#"))
     write_text(folder / PARAMS, comments + SELECTION.format(table=table))
     name = folder.resolve().name
-    write_text(folder / "README.md", README.format(name=name, title=content.title, table=table))
+    write_text(folder / "README.md", README.format(name=name, title=content.title))
     for command in (["init", "--quiet"], ["add", "--all"]):
-        subprocess.run(["git", "-C", str(folder), *command], check=True)
+        if subprocess.run(["git", "-C", str(folder), *command], check=False).returncode:
+            raise InvalidInput(
+                "git", " ".join(command), "git to make a repository here; see its message above"
+            )
 
 
 def _ours() -> Path:

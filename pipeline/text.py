@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 LEAST = 0.005  # smallest value that two decimals show
@@ -66,6 +68,17 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def csv_text(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
+    r"""The text of a CSV file.
+
+    >>> csv_text(("client", "accuracy"), [(0, 81.5), (1, None)])
+    'client,accuracy\n0,81.5\n1,\n'
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue()
 
 
 def parameters(values: Mapping[str, Any]) -> str:

@@ -81,7 +81,7 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--lr", "1e39"], ["lr", "1e+39", "up to 1e+18"]),
         (["--weight-decay", "1e300"], ["weight_decay", "1e+300", "up to 1e+18"]),
         (["--method", "pfedsim", "--set", "rho=7"], ["rho", "7", "[0, 1]"]),
-        (["--method", "pfedsim", "--set", "cosine_cap=1"], ["cosine_cap", "[0, 0.999999999999]"]),
+        (["--method", "pfedsim", "--set", "cosine_cap=1"], ["cosine_cap", "[1e-06, 0.999999999999]"]),
         (["--method", "fedprox", "--set", "mu=1e39"], ["mu", "1e+39", "a non-negative number, up to 1e+18"]),
         (["--method", "fedprox", "--set", f"mu={'9' * 401}"], ["mu", "9999", "up to 1e+18"]),
         (["--method", "fedavg", "--set", "mu=1"], ["mu", "none, as there is no hyperparameter"]),

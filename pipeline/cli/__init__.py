@@ -153,7 +153,7 @@ def import_(
     """Check rows that another machine computed, and add them."""
     from pipeline.store.ledger import import_rows
 
-    print(f"{import_rows(file)} rows are new")
+    print(f"new rows: {import_rows(file)}")
 
 
 def why_(table: TableName) -> None:
@@ -192,7 +192,7 @@ def behaviours(
 
     tables = {name: load_table(name) for name in names or table_names()}
     shown = {} if names else {name: load_figure(name) for name in figure_names()}
-    print(f"{record({**tables, **shown})} behaviours are new, in pfl/behaviours.json")
+    print(f"new behaviours in pfl/behaviours.json: {record({**tables, **shown})}")
 
 
 def track(table: TableName) -> None:
@@ -206,7 +206,7 @@ def track(table: TableName) -> None:
     from pipeline.store.workspace import current_sources
 
     ledger = Ledger(current_sources())
-    print(f"{rebuild(Path.cwd(), table, ledger.find, ledger.successes)} trials entered")
+    print(f"trials entered: {rebuild(Path.cwd(), table, ledger.find, ledger.successes)}")
     if (REPORTS / table).is_dir():
         print(attach_report(Path.cwd(), table, REPORTS / table))
 

@@ -94,8 +94,8 @@ def changed(figure: Figure, changes: Changes) -> tuple[Figure, list[str]]:
         )
         if len(now) < len(were)
     ]
-    non_defaults = [departure for row in rows for departure in row["settings"].values()]
-    schedules = [level["schedule"] for level in (content, *settings, *rows, *non_defaults)]
+    overrides = [override for row in rows for override in row["settings"].values()]
+    schedules = [level["schedule"] for level in (content, *settings, *rows, *overrides)]
     places = {name: [content, *settings] for name in ("dataset", "model", "clients")}
     places |= dict.fromkeys(("rounds", "epochs"), schedules)
     for name, (first, *others) in places.items():

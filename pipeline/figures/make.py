@@ -13,13 +13,14 @@ from typing import Any
 
 from pfl.data.partition import parse_spec
 from pfl.errors import InvalidInput
+from pfl.files import check_writable
 from pfl.trials import commit, json_ready
 from pipeline.figures.config import Changes, Figure, changed, figure_names, load_figure, parts_of
 from pipeline.figures.drawing import labels
 from pipeline.figures.plots import DRAWINGS
 from pipeline.figures.runs import Runs
 from pipeline.report.notices import copies
-from pipeline.report.provenance import OFFICIAL, data_facts, machine
+from pipeline.report.provenance import data_facts, data_source, machine
 from pipeline.report.table_report import environment, write_files
 from pipeline.store.json_io import stored
 from pipeline.sweep.check import check_runs
@@ -63,7 +64,7 @@ def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list
         print(f"pfl: warning: {name}: {warning}", file=sys.stderr)
     if notes and not (stored(out / f"{name}.json") or {}).get("changes", True):
         raise InvalidInput("out", str(out), f"another folder, as {name} is there as pinned")
-    write_files(out, {})  # fails before anything is run
+    check_writable(out / f"{name}.svg")
     return name, figure, notes
 
 
@@ -90,6 +91,7 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
                 _wrapped(text, canvas.get_figwidth()), fontsize=8, color=MUTED, x=0.01, ha="left"
             )
         picture = svg_text(canvas)
+    source = data_source({name: dataset.source for name, dataset in runs.datasets.items()})
     content = {
         "name": name,
         "title": figure.title,
@@ -103,7 +105,7 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
         ],
         "warnings": _warnings(runs, notes),
         "provenance": _provenance(runs, drawing.simulates),
-        "command": f"{_source(runs)}pfl figure {name}{options}",
+        "command": f"{source}pfl figure {name}{options}",
     }
     texts = {"svg": picture, "csv": numbers.csv(), "json": json.dumps(json_ready(content), indent=1) + "\n"}
     write_files(out, {f"{name}.{ending}": text for ending, text in texts.items()})
@@ -158,11 +160,3 @@ def _provenance(runs: Runs, simulated: bool) -> dict[str, list[str]]:
             f"{sum(row.measured.wall_seconds for row in rows):.0f} s in {amount(len(rows), 'simulation')}"
         ],
     }
-
-
-def _source(runs: Runs) -> str:
-    """The setting of DATA_SOURCE that the command needs for data other than the official ones."""
-    archives = [
-        d.source["files"][0]["name"] for d in runs.datasets.values() if d.source["kind"] not in OFFICIAL
-    ]
-    return f"DATA_SOURCE=path/to/{archives[0] if len(archives) == 1 else 'archives'} " if archives else ""

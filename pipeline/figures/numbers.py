@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+
+from pipeline.text import csv_text
 
 
 class Point(NamedTuple):
@@ -55,12 +55,13 @@ class Numbers:
 
     def csv(self) -> str:
         """One line per point, values with six digits."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(Point._fields)
-        for *names, x, value, std in self.points:
-            writer.writerow([*names, f"{x:g}", f"{value:.6g}", "" if std is None else f"{std:.6g}"])
-        return text.getvalue()
+        return csv_text(
+            Point._fields,
+            (
+                [*names, f"{x:g}", f"{value:.6g}", "" if std is None else f"{std:.6g}"]
+                for *names, x, value, std in self.points
+            ),
+        )
 
 
 def matrix_points(panel: str, names: Iterable[str], matrix: np.ndarray) -> list[Point]:

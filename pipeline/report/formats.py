@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 from pipeline.report.agreement import Ranking, Tested
 from pipeline.report.plots import megabytes, seconds
 from pipeline.report.summary import Entry, Line, Summary
-from pipeline.text import points, signed
+from pipeline.text import csv_text, points, signed
 
 COLUMNS = (
     *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
@@ -69,13 +67,11 @@ def comma_separated(summary: Summary) -> str:
 
     ``data`` says what the entry's data set is, and ``keys`` names the ledger rows behind its numbers.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows = []
     for line in summary.lines:
         for entry in line.entries.values():
             score, printed, verdict = entry.score, entry.published, entry.verdict
-            writer.writerow(
+            rows.append(
                 [
                     summary.id,
                     entry.setting,
@@ -96,7 +92,7 @@ def comma_separated(summary: Summary) -> str:
                     " ".join(record.key for record in entry.simulated),
                 ]
             )
-    return text.getvalue()
+    return csv_text(COLUMNS, rows)
 
 
 def data(summary: Summary, entry: Entry) -> str:
@@ -107,16 +103,14 @@ def data(summary: Summary, entry: Entry) -> str:
 
 def claims(tested: Sequence[Tested]) -> str:
     """A line per claim."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     sources = ("published", "ours", "tuned") if any(one.tuned for one in tested) else ("published", "ours")
     columns = [name for source in sources for name in (source, f"{source}_shown")]
-    writer.writerow(("claim", "place", *columns, "provisional"))
+    rows = []
     for one in tested:
         findings = [finding for finding in (one.published, one.ours, one.tuned) if finding]
         answers = [text for finding in findings for text in (finding.answer, finding.shown)]
-        writer.writerow((one.claim.says, one.claim.place, *answers, one.provisional))
-    return text.getvalue()
+        rows.append((one.claim.says, one.claim.place, *answers, one.provisional))
+    return csv_text(("claim", "place", *columns, "provisional"), rows)
 
 
 def _decimals(value: float | None) -> str:

@@ -36,7 +36,7 @@ PAPERS = {
     "pfedcs": "PFedCS",
     "fedcac": "FedCAC",
 }
-"""Each paper's methods, by the file of its numbers."""
+"""The core papers by the file of their numbers, in the order of the overview; others follow."""
 
 
 NOT_RUN = Verdict("not run")
@@ -181,13 +181,13 @@ def overview(root: Path) -> list[Paper]:
             by_paper.setdefault(Path(table.published.file).stem, []).append(blank(name, table, root / FOLDER))
     others = not_runs(root / FOLDER)
     papers = []
-    for paper, label in PAPERS.items():
-        if paper in by_paper:
-            of_data = others.get(paper, {})
-            printed = published_cells(f"{paper}.csv", root / FOLDER)
-            data_cells = sum(cell.table in of_data for cell in printed)
-            tables, studies, superseded = _standings(by_paper[paper], root)
-            papers.append(Paper(label, tables, studies, superseded, len(printed), data_cells, of_data))
+    for paper in [*filter(by_paper.get, PAPERS), *(paper for paper in by_paper if paper not in PAPERS)]:
+        of_data = others.get(paper, {})
+        printed = published_cells(f"{paper}.csv", root / FOLDER)
+        data_cells = sum(cell.table in of_data for cell in printed)
+        label = PAPERS.get(paper, paper)
+        tables, studies, superseded = _standings(by_paper[paper], root)
+        papers.append(Paper(label, tables, studies, superseded, len(printed), data_cells, of_data))
     return papers
 
 

@@ -252,7 +252,7 @@ def legend(
     curves: bool = True,
     drawn: Callable[[Entry], object] = attrgetter("rows"),
 ) -> None:
-    """Of the rows of which an entry is drawn."""
+    """The legend of the rows of which an entry is drawn."""
     from matplotlib.lines import Line2D
 
     lines = [line for line in summary.pinned if any(map(drawn, line.entries.values()))]

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pfl.data.datasets import DATASETS
+from pfl.data.partition import follows_run
+from pfl.data.resize import resized
 from pfl.trials import Hardware, Record
 from pipeline.report.summary import Summary
+from pipeline.spec.cells import cells
 from pipeline.text import amount, duration
 
 OFFICIAL = ("official", "embedded")
@@ -18,7 +21,12 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
     """Facts by topic, each a short line."""
     results, rows = summary.results, summary.rows
     code = results.sources
-    redrawn = any("seed=run" in setting.partition.split(",") for setting in summary.table.settings.values())
+    every = cells(summary.id, summary.table)
+    divided = "a column has one partition"
+    if len({cell.partition_name for cell in every}) > len(summary.table.settings):
+        divided = "a column has one partition, and rows that divide the data in their own way have theirs"
+    if any(follows_run(cell.partition) for cell in every):
+        divided = "each has its own partitions"
     others = {record.sources.name for record in rows} - {code.name}
     facts = {
         "Code": [
@@ -34,8 +42,7 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
         ],
         "Seeds": [
             ", ".join(map(str, summary.table.seeds)),
-            "of initialisation, participants and batches; "
-            + ("each has its own partitions" if redrawn else "a column has one partition"),
+            f"of initialisation, participants and batches; {divided}",
         ],
         "Versions": [
             ", ".join(f"{name} {_distinct(versions)}" for name, versions in _versions(rows).items()),
@@ -75,12 +82,8 @@ def commands(summary: Summary) -> list[str]:
     They work in a clone without the ledger, so that no row stands in for a simulation and none is lost.
     """
     code = summary.results.sources
-    archives = [
-        dataset["source"]["files"][0]["name"]
-        for name, dataset in summary.results.manifest["datasets"].items()
-        if name in DATASETS and dataset["source"]["kind"] not in OFFICIAL
-    ]
-    source = f"DATA_SOURCE=/path/to/{archives[0] if len(archives) == 1 else 'archives'} " if archives else ""
+    datasets = summary.results.manifest["datasets"]
+    source = data_source({name: dataset["source"] for name, dataset in datasets.items()})
     return [
         "git clone . ../anew && cd ../anew",
         *([] if code.version or code.commit == "unknown" else [f"git checkout {code.commit}"]),
@@ -90,6 +93,25 @@ def commands(summary: Summary) -> list[str]:
         else "make .venv && . .venv/bin/activate",
         f"{source}dvc exp run -S 'tables=[{summary.id}]'{_subset_options(summary)}",
     ]
+
+
+def data_source(sources: Mapping[str, Mapping[str, Any]]) -> str:
+    """The setting of DATA_SOURCE with which a command begins, for data that are not the official files.
+
+    >>> data_source({"cifar10": {"kind": "image-folder", "files": [{"name": "cifar10.zip"}]}})
+    'DATA_SOURCE=/path/to/cifar10.zip '
+    >>> data_source({"digits": {"kind": "embedded", "files": []}})
+    ''
+
+    Args:
+        sources: `pfl.data.dataset.Dataset.source` by data set.
+    """
+    archives = [
+        source["files"][0]["name"]
+        for name, source in sources.items()
+        if resized(name)[0] in DATASETS and source["kind"] not in OFFICIAL
+    ]
+    return f"DATA_SOURCE=/path/to/{archives[0] if len(archives) == 1 else 'archives'} " if archives else ""
 
 
 def _subset_options(summary: Summary) -> str:
@@ -103,7 +125,8 @@ def changed_since(rows: Sequence[Record], sources: str) -> list[str]:
     others = sum(record.sources.sources != sources for record in rows)
     if not others:
         return []
-    return [f"{others} of {len(rows)} rows are of other files of pfl/, which did the same when probed"]
+    were = f"{others} of {amount(len(rows), 'row')} {'was' if others == 1 else 'were'}"
+    return [f"{were} computed with other versions of pfl/, whose probes give the same results"]
 
 
 def plugins(rows: Iterable[Record]) -> list[str]:

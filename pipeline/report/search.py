@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import statistics
@@ -18,7 +16,7 @@ from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import distribution, searched
 from pipeline.store.results import CellResult, SearchResult
-from pipeline.text import gain
+from pipeline.text import csv_text, gain
 
 EDGE = 0.05
 """A value that is this close to an end of its range, as a share of the range, counts as at the end."""
@@ -80,16 +78,15 @@ def searches(summary: Summary) -> list[Searched]:
 
 def rows(summary: Summary) -> str:
     """Every step of every search, as CSV, with the samples since the first round of its trial."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["cell", "trial", "seed", "round", "accuracy", "samples", "parameters", "error"])
+    columns = ("cell", "trial", "seed", "round", "accuracy", "samples", "parameters", "error")
+    rows = []
     for cell in summary.results.cells:
         for step in cell.search:
             value = None if step.value is None else round(step.value, 4)
             parameters = json.dumps(step.params, sort_keys=True)
             place = (cell.cell, step.trial, step.seed, step.until)
-            writer.writerow([*place, value, step.samples, parameters, step.error])
-    return text.getvalue()
+            rows.append([*place, value, step.samples, parameters, step.error])
+    return csv_text(columns, rows)
 
 
 def last_steps(steps: Sequence[SearchResult]) -> list[SearchResult]:
@@ -157,6 +154,7 @@ def importance(
     if len(told) < ENOUGH or len({step.value for step in told}) == 1:
         return {}
     distributions = {name: distribution(method, name, declared) for name, declared in space.items()}
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
     for step in told:
         params = dict(step.params)

@@ -165,7 +165,8 @@ def summarise(results: Results, published: Path = FOLDER) -> Summary:
     Raises:
         InvalidInput: the table names a published file or cell that does not exist.
     """
-    table = results.config.part(Subset(seeds=results.subset.seeds))
+    wanted = results.subset.seeds or results.config.seeds
+    table = results.config.model_copy(update={"seeds": [s for s in results.config.seeds if s in wanted]})
     cells = {cell.cell: cell for cell in results.cells}
     printed = published_cells(table.published.file, published) if table.published else []
 
@@ -213,6 +214,8 @@ def _filled(entry: Entry, cell: CellResult, seeds: int) -> Entry:
     missing = seeds - len(rows)
     # A failed search trial does not affect a configuration that was run; it explains why none was selected.
     causes = [error for error in cell.errors if tried is None or not error.startswith("search")]
+    if missing and tried:  # pinned errors come first, selected ones last
+        causes = causes[:missing] if entry.configuration == "pinned" else causes[-missing:]
     if rows and not causes:
         causes = [f"{missing} of {seeds} seeds not run"]
     status: Status
@@ -236,7 +239,9 @@ def _filled(entry: Entry, cell: CellResult, seeds: int) -> Entry:
 def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
     """The mean of a row's entries, once all are done; seeds of different settings are no repetitions."""
     entry = dataclasses.replace(entries[0], setting=name, published=None, verdict=None)
-    empty = dataclasses.replace(entry, status="not run", cause="", score=None, parameters={}, rows=())
+    empty = dataclasses.replace(
+        entry, status="not run", cause="", score=None, parameters={}, rows=(), diverged=()
+    )
     scores = [entry.score for entry in entries if entry.status == "done" and entry.score]
     if len(scores) < len(entries):
         return empty

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pfl.errors import InvalidInput
-from pfl.files import replacing
+from pfl.files import write_text
 from pipeline.report import agreement, formats, plots, search, search_plots, tuning, verdict_plots
 from pipeline.report.amounts import costs, partition_statistics
 from pipeline.report.notices import not_tried, notices, reported
@@ -87,6 +86,7 @@ def write_report(table: str, root: Path) -> Path:
         "costs": costs(summary),
         "searched": search.searches(summary),
         "tuned": (ranks := tuning.tuned(summary)),
+        "tuned_claims": any(one.tuned for one in tested),
         "worth": tuning.overall(ranks),
         "provenance": provenance(summary),
         "commands": commands(summary),
@@ -115,17 +115,10 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
     """Write texts, by file name, to a folder, which is made if needed; each file is written atomically.
 
     Raises:
-        InvalidInput: the folder cannot be written.
+        InvalidInput: a file cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            with replacing(folder / name) as file:
-                file.write(text.encode())
-    except OSError as error:
-        raise InvalidInput(
-            "report", str(folder), f"a folder that can be written ({error.strerror})"
-        ) from None
+    for name, text in files.items():
+        write_text(folder / name, text)
 
 
 # ---- what the templates print --------------------------------------------------------------------------

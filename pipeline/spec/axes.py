@@ -97,8 +97,8 @@ class Row(Strict):
 
     def partition_in(self, setting: str) -> str:
         """The name of the row's partition: the setting's, or its own if it divides the data differently."""
-        departs = self.clients or self.settings.get(setting, RowOverride()).partition
-        return f"{setting}.{self.id}" if departs else setting
+        own = self.clients or self.settings.get(setting, RowOverride()).partition
+        return f"{setting}.{self.id}" if own else setting
 
 
 def target(column: Setting | Average, row: Row) -> PublishedCell | None:

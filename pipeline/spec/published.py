@@ -93,13 +93,21 @@ def published_cells(file: str, folder: Path = FOLDER) -> list[Published]:
     known = [path.name for path in folder.glob("*.csv")]
     if file not in known:
         raise unknown_name("published file", file, known)
+    cells = []
     with (folder / file).open(newline="", encoding="utf-8") as lines:
-        return [_cell(row) for row in csv.DictReader(lines)]
+        for row in (reader := csv.DictReader(lines)):
+            try:
+                cells.append(_cell(row))
+            except (KeyError, TypeError, ValueError) as error:
+                accepted = f"the columns {', '.join(Published.__dataclass_fields__)}, with numbers ({error})"
+                raise InvalidInput(f"{folder / file}:{reader.line_num}", "the line", accepted) from None
+    return cells
 
 
 def not_runs(folder: Path = FOLDER) -> dict[str, dict[str, str]]:
-    """By paper and table, why the table's cells are not results of runs."""
-    return dict(parse(folder / "not_runs.yaml"))
+    """By paper and table, why the table's cells are not results of runs; empty without such a file."""
+    path = folder / "not_runs.yaml"
+    return dict(parse(path)) if path.exists() else {}
 
 
 def find(cells: Sequence[Published], table: str, wanted: PublishedCell) -> Published | None:

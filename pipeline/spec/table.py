@@ -15,6 +15,7 @@ from pipeline.spec.schedule import Schedule
 from pipeline.spec.search import Search
 from pipeline.spec.table_claims import TableClaim
 from pipeline.spec.yaml import Strict, load
+from pipeline.text import amount
 
 
 def _gpus(value: Any) -> Any:
@@ -110,7 +111,7 @@ class Table(Strict):
         """For example "14 cells, at most 210 full runs"."""
         cells = len(self.settings) * len(self.methods)
         runs = len(self.settings) * sum(self.full_runs(row.search or self.search) for row in self.methods)
-        return f"{cells} cells, at most {runs:.0f} full runs"
+        return f"{amount(cells, 'cell')}, at most {amount(round(runs), 'full run')}"
 
     def part(self, subset: Subset) -> Table:
         """This table without what ``subset`` leaves out.
@@ -145,10 +146,10 @@ class Table(Strict):
             raise InvalidInput("settings", AVERAGE, "another name, as that column is the average's")
         for claim in self.claims:
             claim.check(list(self.settings), rows)
-        for departing in self.methods:
-            for setting in departing.settings:
+        for method in self.methods:
+            for setting in method.settings:
                 if setting not in self.settings:
-                    raise unknown_name(f"setting of {departing.id}", setting, self.settings)
+                    raise unknown_name(f"setting of {method.id}", setting, self.settings)
         return self
 
 

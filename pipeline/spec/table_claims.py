@@ -31,7 +31,8 @@ class _TableClaim(Claim):
     row: str
     """The row that the claim is about."""
     among: list[str] = []
-    """The rows that it is compared with; empty means all others."""
+    """The rows that it is compared with, empty means all others; for `close` and `trend`, further rows that
+    the claim is about."""
     settings: list[str] = []
     """The columns that the claim is about; empty means all."""
 
@@ -39,9 +40,11 @@ class _TableClaim(Claim):
         for name in self.settings:
             if name not in settings:
                 raise unknown_name("claims.settings", name, settings)
-        for name in (self.row, *self.among):
+        if self.row not in rows:
+            raise unknown_name("claims.row", self.row, rows)
+        for name in self.among:
             if name not in rows:
-                raise unknown_name("claims.row", name, rows)
+                raise unknown_name("claims.among", name, rows)
 
     def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
         """Test the claim on printed numbers, or on ours.
@@ -122,6 +125,11 @@ class Margin(_TableClaim):
     at_most: float | None = None
     """Points. Beside `at_least` it refutes nothing: a gain above a range is at least the range."""
 
+    def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
+        super().check(settings, rows)
+        if self.at_least is None and self.at_most is None:
+            raise InvalidInput("claims", "a margin of no size", "one with at_least or at_most")
+
     def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
         settings = self.settings or list(columns)
         if self.over == "average":
@@ -197,10 +205,13 @@ class Trend(_TableClaim):
     """The columns with the lower number."""
 
     def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
-        super().check([*settings], rows)
-        for name in (*self.higher, *self.lower):
-            if name not in settings:
-                raise unknown_name("claims.higher", name, settings)
+        super().check(settings, rows)
+        if self.settings:
+            raise InvalidInput("claims.settings", self.settings, "none for a trend; see higher and lower")
+        for key, names in (("higher", self.higher), ("lower", self.lower)):
+            for name in names:
+                if name not in settings:
+                    raise unknown_name(f"claims.{key}", name, settings)
         if len(self.higher) != len(self.lower):
             raise InvalidInput("claims.lower", self.lower, f"{len(self.higher)} columns, as 'higher' has")
 

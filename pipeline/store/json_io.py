@@ -1,4 +1,4 @@
-"""JSON files that an earlier command wrote; a damaged file counts as missing."""
+"""What earlier stages wrote: JSON files, the manifest and the partitions of a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.spec.files import manifest_file, partition_file
 
 
 def stored(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None if there is no file or no JSON object in it."""
+    """The JSON object in a file; None if there is no file, or no JSON object in it, as in a damaged one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -30,7 +30,8 @@ def load_manifest(table: str) -> dict[str, Any]:
     path = manifest_file(table)
     manifest = stored(path) or {}
     if "datasets" not in manifest:
-        raise InvalidInput("manifest", str(path), "a file that the download stage wrote; run it first")
+        accepted = f"a file of the download stage; run `pfl stage download {table}` first"
+        raise InvalidInput("manifest", str(path), accepted)
     return manifest
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import math
 import statistics
@@ -15,6 +13,7 @@ from pfl.trials import Record, Success
 from pipeline.spec.evaluation import Evaluation
 from pipeline.store.results import CellResult
 from pipeline.store.scores import curves, score
+from pipeline.text import csv_text
 
 CELL, REPORT = "cell", "report"
 """The phases of runs that do not belong to a trial."""
@@ -165,8 +164,5 @@ def cell_measures(result: CellResult, evaluation: Evaluation) -> list[Measure]:
 
 def per_client(record: Record) -> str:
     """Each client's number of samples and accuracy, as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(("client", "train", "test", "accuracy"))
-    writer.writerows((one.client, one.train, one.test, one.accuracy) for one in record.metrics.per_client)
-    return text.getvalue()
+    rows = ((one.client, one.train, one.test, one.accuracy) for one in record.metrics.per_client)
+    return csv_text(("client", "train", "test", "accuracy"), rows)

@@ -116,9 +116,11 @@ class MLflowStore:
             measures = mapping.cell_measures(result, evaluation)
             mlflow_client.log(client, parent, measures, span[1], mapping.cell_parameters(result))
             mlflow_client.log_dataset(client, parent, records[0])
-        plot = self._root / "data" / "partitions" / self._table / f"{result.setting}.svg"
-        if plot.exists():
-            client.log_artifact(parent, str(plot))
+        partitions = self._root / "data" / "partitions" / self._table
+        for name in (f"{result.setting}.{result.row}", result.setting):  # the row's own, or the column's
+            if (partitions / f"{name}.svg").exists():
+                client.log_artifact(parent, str(partitions / f"{name}.svg"))
+                break
         status = "FAILED" if result.status in ("diverged", "failed") else "FINISHED"
         client.set_terminated(parent, status, span and span[1])
 

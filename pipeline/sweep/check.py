@@ -27,6 +27,7 @@ from pipeline.store.workspace import SCRATCH
 from pipeline.sweep.calibration import synthetic_simulation
 from pipeline.sweep.cluster import gpus_of
 from pipeline.sweep.search import plan_of
+from pipeline.text import amount
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +76,7 @@ def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | N
     met: set[tuple[str, ...]] = set()
     for cell in wanted:
         with located(f"{file}: cell {cell.id}"):
-            _check_reported(cell, cell.search is not None)
+            _check_reported(cell)
             if simulates and _setup(cell) not in met and (definition := data[cell.dataset]):
                 _check_setup(cell, definition)
             met.add(_setup(cell))
@@ -124,7 +125,7 @@ def check_searched(name: str, table: Table, whole: Table) -> None:
                 plan_of(cell.config, cell.search, table.seeds)
 
 
-def _check_reported(cell: Cell, searched: bool) -> None:
+def _check_reported(cell: Cell) -> None:
     """Check that the reported clients exist, and that a search has an accuracy to maximise."""
     evaluation = cell.evaluation
     if evaluation.clients and cell.clients and evaluation.clients[-1] >= cell.clients:
@@ -140,7 +141,7 @@ def _check_reported(cell: Cell, searched: bool) -> None:
             raise InvalidInput(
                 "evaluation.pair", evaluation.pair, f"two clients from 0 to {cell.clients - 1}"
             )
-    if searched and not evaluation.is_accuracy:
+    if cell.search and not evaluation.is_accuracy:
         raise InvalidInput("evaluation.metric", evaluation.metric, "an accuracy, as there is a search")
 
 
@@ -182,7 +183,7 @@ def _check_gpu(table: Table) -> None:
     import torch
 
     if torch.cuda.device_count() < gpus:
-        there = f"{torch.cuda.device_count()} CUDA devices"
+        there = amount(torch.cuda.device_count(), "CUDA device")
         raise InvalidInput("resources.gpus", gpus, f"auto or 0, as this machine has {there}")
 
 

@@ -35,7 +35,14 @@ def check_cluster(address: str) -> None:
     except (OSError, ValueError) as error:
         raise InvalidInput("RAY_ADDRESS", address, f"the address of a running cluster ({error})") from None
     asked = {mode: _ask(address, mode) for mode in ("token", "disabled")}
-    let_in = {mode: process.wait(SECONDS_TO_ANSWER) == 0 for mode, process in asked.items()}
+    try:
+        let_in = {mode: process.wait(SECONDS_TO_ANSWER) == 0 for mode, process in asked.items()}
+    except subprocess.TimeoutExpired:
+        accepted = f"a running cluster (no answer in {SECONDS_TO_ANSWER} s)"
+        raise InvalidInput("RAY_ADDRESS", address, accepted) from None
+    finally:
+        for process in asked.values():
+            process.kill()
     if let_in["disabled"]:
         raise InvalidInput("RAY_ADDRESS", address, f"a cluster started with RAY_AUTH_MODE=token {GUIDE}")
     if not let_in["token"]:

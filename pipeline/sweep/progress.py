@@ -33,7 +33,7 @@ class Running:
 
     @property
     def part(self) -> float:
-        """Of their rounds."""
+        """The part of their rounds that has been run, in [0, 1]."""
         return self.round / int(self.trials[0].until or self.trials[0].config["rounds"])
 
     @property

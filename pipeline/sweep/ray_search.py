@@ -17,7 +17,7 @@ from ray.tune.search import Searcher
 
 from pfl.config import Execution
 from pfl.trials import Record, Trial, cause_of, commit, run_together, run_trial
-from pipeline.store import heartbeat as rounds
+from pipeline.store import heartbeat
 from pipeline.store.workspace import MODELS, checkpoint_folder
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Worker(tune.Trainable):
         try:
             dataset = _dataset(first.dataset, self._job["source"])
             partition = _division(first.table, first.partition_name, first.partition, first.seeds)
-            tell = rounds.heartbeat_writer(trials)
+            tell = heartbeat.heartbeat_writer(trials)
             if len(trials) == 1:
                 ends = [run_trial(first, dataset, partition, execution, tell)]
             else:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import sys
 from pathlib import Path
 
 from pfl.files import write_json, write_text
@@ -14,6 +13,7 @@ from pipeline.store.results import Results
 from pipeline.store.scores import score
 from pipeline.store.workspace import models_file
 from pipeline.sweep.scheduler import Scheduler
+from pipeline.text import csv_text
 
 FOLDER = Path("results")
 STUDIES = Path("optuna.db")
@@ -54,20 +54,30 @@ def write(
     write_json(folder / "metrics.json", {"table": name, **means})
     if scheduler.keeps_models:
         write_text(folder / "models.csv", _models(scheduler))
-    for one in scheduler.cells:
-        if one.study:
-            one.study.save(f"sqlite:///{STUDIES}", f"{name}: {one.cell.id}")
+    _save_studies(name, scheduler)
     return results
+
+
+def _save_studies(name: str, scheduler: Scheduler) -> None:
+    """Copy the searches to where `optuna-dashboard` shows them. Nothing else reads them, so a failure costs
+    no result."""
+    try:
+        for one in scheduler.cells:
+            if one.study:
+                one.study.save(f"sqlite:///{STUDIES}", f"{name}: {one.cell.id}")
+    except Exception as error:  # the database is damaged, locked, full, or of another version of Optuna
+        cause = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(f"pfl: warning: {STUDIES} could not be written ({cause})", file=sys.stderr)
 
 
 def _models(scheduler: Scheduler) -> str:
     """The model file of each final trial, as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["setting", "row", "configuration", "seed", "file"])
-    for cell in scheduler.cells:
-        for name, candidate in (("pinned", cell.pinned), ("selected", cell.selected)):
-            for seed, key in zip(candidate.trial.seeds, candidate.keys, strict=True) if candidate else ():
-                if models_file(key).exists():
-                    writer.writerow([cell.cell.setting, cell.cell.row, name, seed, models_file(key)])
-    return text.getvalue()
+    files = [
+        (cell.cell.setting, cell.cell.row, name, seed, models_file(key))
+        for cell in scheduler.cells
+        for name, candidate in (("pinned", cell.pinned), ("selected", cell.selected))
+        if candidate
+        for seed, key in zip(candidate.trial.seeds, candidate.keys, strict=True)
+        if models_file(key).exists()
+    ]
+    return csv_text(("setting", "row", "configuration", "seed", "file"), files)

@@ -73,7 +73,7 @@ class Scheduler:
     @property
     def done(self) -> int:
         """Simulations that have ended, of `total`."""
-        return len({key for cell in self.cells for key in cell.seen})
+        return len({key for cell in self.cells for key in tuple(cell.seen)})  # the display's thread asks, too
 
     @property
     def total(self) -> int:

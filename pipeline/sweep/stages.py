@@ -75,7 +75,7 @@ def partition(name: str) -> None:
     divisions = {cell.partition_name: cell for cell in cells(name, table)}
     for division, cell in divisions.items():
         dataset = _load(cell.dataset)
-        if dataset.checksum != manifest[cell.dataset]["checksum"]:
+        if dataset.checksum != manifest.get(cell.dataset, {}).get("checksum"):
             raise InvalidInput(
                 "dataset", cell.dataset, "the data that the download stage found (run `dvc repro` again)"
             )

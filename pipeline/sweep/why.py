@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
     for cell in scheduler.cells:
         for candidate in cell.candidates:
             for seed, key in zip(candidate.trial.seeds, candidate.keys, strict=True):
-                reason = _reason(candidate, seed, key, scheduler.outcomes, ledger)
+                reason = _reason(candidate, seed, key, cell.curves, scheduler.outcomes, ledger)
                 reasons.setdefault(reason, []).append(cell.cell.id)
     coming = sum(cell.to_come for cell in scheduler.cells)
     lines = [
@@ -39,12 +39,22 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
     return lines + ([f"{amount(coming, 'trial')} of searches after these"] if coming else [])
 
 
-def _reason(candidate: Candidate, seed: int, key: str, outcomes: Mapping[str, Record], ledger: Ledger) -> str:
+def _reason(
+    candidate: Candidate,
+    seed: int,
+    key: str,
+    curves: Collection[str],
+    outcomes: Mapping[str, Record],
+    ledger: Ledger,
+) -> str:
     if key in outcomes:
         return "in the ledger"
-    if failed := ledger.find(key):
-        return f"failed ({failed.failure})" if failed.failed else "in the ledger, without its models"
-    record = _nearest(candidate.trial, seed, ledger.successes)
+    if found := ledger.find(key):
+        if found.failed:
+            return f"failed ({found.failure})"
+        return f"in the ledger, without {'its curve' if found.metrics.lacks(curves) else 'its models'}"
+    stale = [record for record in ledger.successes if record.key not in outcomes]
+    record = _nearest(candidate.trial, seed, stale)
     if record is None:
         return "never run"
     return "stale: " + "; ".join(_differences(candidate.trial, record))
@@ -52,7 +62,8 @@ def _reason(candidate: Candidate, seed: int, key: str, outcomes: Mapping[str, Re
 
 def _nearest(trial: Trial, seed: int, records: Sequence[Record]) -> Record | None:
     """The most similar record of the same cell, or else of the same method and setting."""
-    alike = [record for record in records if (record.phase, record.seed) == (trial.phase, seed)]
+    kind = (trial.phase, trial.until, seed)
+    alike = [record for record in records if (record.phase, record.until, record.seed) == kind]
     own = [record for record in alike if (record.table, record.cell) == (trial.table, trial.cell)]
     place = (trial.method, trial.setting)
     others = [record for record in alike if (record.method, record.setting) == place]
@@ -72,7 +83,7 @@ def _differences(trial: Trial, record: Record) -> Iterator[str]:
     if record.behaviour is None:
         yield "the key is of an older form, which did not say what the code does"
     elif record.behaviour != trial.behaviour:
-        changed = "; ".join(_edited(record, trial)) or "no file that is known here has"
+        changed = "; ".join(_edited(record, trial)) or "no changed file is known here"
         yield f"the code does something else ({record.behaviour} is now {trial.behaviour}): {changed}"
 
 
@@ -80,7 +91,7 @@ def _options(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[str]:
     try:
         new, old = (_flat(non_defaults(config)) for config in (now, then))
     except (InvalidInput, KeyError, TypeError):
-        yield "options that there are no longer"
+        yield "options that no longer exist"
         return
     for name in sorted(new.keys() | old.keys()):
         before, after = (options.get(name, "its default") for options in (old, new))

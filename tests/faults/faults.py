@@ -276,7 +276,7 @@ def stop_mlflow_server(checkout: Checkout) -> Iterator[Process]:
     yield process
     with server:
         assert checkout.run("pfl", "track", "small", MLFLOW_TRACKING_URI=server.address) == 0, checkout.said
-    assert f"\n{len(checkout.rows())} trials entered\n" in checkout.said
+    assert f"\ntrials entered: {len(checkout.rows())}\n" in checkout.said
 
 
 FAULTS = {

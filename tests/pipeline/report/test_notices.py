@@ -114,7 +114,7 @@ def test_a_part_of_a_table_is_said_to_be_one_and_how_it_is_made_again(tmp_path):
 def test_rows_of_other_files_that_did_the_same_are_told():
     rows = [Record.from_json({**ledger_row(), "sources": sources}) for sources in ("1", "2")]
     (line,) = changed_since(rows, "1")
-    assert line == "1 of 2 rows are of other files of pfl/, which did the same when probed"
+    assert line == "1 of 2 rows was computed with other versions of pfl/, whose probes give the same results"
     assert changed_since(rows[:1], "1") == []
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.cli.stages import report
 from pipeline.report.overview import write_overview
 from pipeline.report.table_report import write_report
 from pipeline.spec.published import FOLDER
@@ -172,3 +173,23 @@ def test_without_any_report_nothing_is_run_and_nothing_drawn(root):
     text = write_overview(root).read_text()
     assert line_of(text, "pFedSim, Table 3 ")[0] == "0 of 6"
     assert "overview.svg" not in text
+
+
+def test_a_mistake_in_another_table_costs_the_overview_and_not_the_report(root, capsys):
+    (root / "tables/other.yaml").write_text("title: [\n")
+    report("small")
+    said = capsys.readouterr()
+    assert "report: reports/tables/small/README.md" in said.out
+    assert "pfl: warning: no overview of all papers: tables/other.yaml:" in said.err
+
+
+def test_a_paper_of_one_s_own_follows_the_core_papers(root):
+    shutil.copy(root / FOLDER / "fedcac.csv", root / FOLDER / "mine.csv")
+    own = (
+        TABLE.replace("pFedSim, Table 3", "Mine, Table 1")
+        .replace("pfedsim.csv", "mine.csv")
+        .replace('"3"', '"1"')
+    )
+    (root / "tables/mine-table1.yaml").write_text(own)
+    text = write_overview(root).read_text()
+    assert text.index("## pFedSim") < text.index("## mine")

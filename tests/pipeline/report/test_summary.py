@@ -118,6 +118,30 @@ def test_a_cell_whose_every_seed_diverged_is_not_called_failed():
     assert [record.seed for record in entry.simulated] == [0]
 
 
+def test_each_configuration_has_the_cause_of_its_own_failure():
+    results = fake_results(search=3)
+    cell = cell_of(results, "cifar10-0.1/fedavg")
+    del cell["pinned"]["rows"][0], cell["selected"]["rows"][2]
+    cell["errors"] = ["final, seed 0: diverged in round 3", "final, seed 2: out of memory"]
+    assert entry_of(results, "cifar10-0.1/fedavg").cause == "seed 0: diverged in round 3"
+    assert entry_of(results, "cifar10-0.1/fedavg", "selected").cause == "seed 2: out of memory"
+
+
+def test_an_average_over_a_diverged_cell_is_not_run_and_has_no_simulations():
+    results = fake_results(methods=3, settings=2, seeds=1)
+    results["config"]["average"] = {"label": "Mean"}
+    diverge(cell_of(results, "cifar10-0.1/fedavg"))
+    entry = entry_of(results, "average/fedavg")
+    assert (entry.status, entry.simulated) == ("not run", ())
+
+
+def test_a_part_of_the_seeds_of_rows_that_are_not_searched_is_summed_up():
+    results = fake_results(methods=3, settings=1)
+    results["config"]["methods"][0]["search"] = {"trials": 3}
+    results["subset"] = {"settings": [], "methods": ["fedavg"], "seeds": [0]}
+    assert summary_of(results).table.seeds == [0]
+
+
 def test_a_cell_that_is_not_in_the_results_is_not_run():
     results = fake_results()
     results["cells"].remove(cell_of(results, "cifar10-0.1/fedavg"))

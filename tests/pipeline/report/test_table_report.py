@@ -165,7 +165,7 @@ def test_a_table_without_results_is_one_clear_line(tmp_path):
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
     write_results(fake_results(methods=2, settings=1, seeds=1), tmp_path)
     (tmp_path / "reports").write_text("a file in the way")
-    with pytest.raises(InvalidInput, match="a folder that can be written"):
+    with pytest.raises(InvalidInput, match="one that can be written"):
         write_report("fake", tmp_path)
 
 

@@ -73,3 +73,13 @@ def test_a_setting_that_no_paper_prints_has_no_target():
 def test_an_unknown_file_is_named_with_the_nearest():
     with pytest.raises(InvalidInput, match=r"did you mean 'pfedsim\.csv'"):
         published_cells("pfedsmi.csv")
+
+
+@pytest.mark.parametrize("line", ["82;4", "82.4,,note,and more"])
+def test_a_line_without_the_numbers_is_named(tmp_path, line):
+    header = (FOLDER / "fedsimsup.csv").read_text().splitlines()[0]
+    names = header.split(",")
+    before = ["1" if name == "clients" else "x" for name in names[: names.index("mean")]]
+    (tmp_path / "mine.csv").write_text(f"{header}\n{','.join(before)},{line}\n")
+    with pytest.raises(InvalidInput, match=r"mine\.csv:2: the line is not accepted; expected the columns"):
+        published_cells("mine.csv", tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from statistics import median
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from pfl.methods import METHODS
 from pfl.validation import validated
 from pipeline.spec.search import Search
 from pipeline.store.results import Comparison
+from pipeline.sweep import results
 from pipeline.sweep.budget import Outcome, Plan
 from pipeline.sweep.search import Study, on_validation, plan_of, planned, search, selected
 
@@ -197,3 +199,12 @@ def test_validation_takes_as_many_steps_as_the_final_training_and_no_ragged_one(
     assert -(-left // config.batch_size) == -(-images // batch_size)
     ragged, final = left % config.batch_size, images % batch_size
     assert not ragged or ragged >= 0.6 * (final or batch_size)
+
+
+def test_a_damaged_database_of_studies_costs_a_line_and_no_result(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(results, "STUDIES", tmp_path / "optuna.db")
+    (tmp_path / "optuna.db").write_text("no database")
+    study = Study(pinned(), TEN)
+    scheduler = SimpleNamespace(cells=[SimpleNamespace(study=study, cell=SimpleNamespace(id="dir/fedprox"))])
+    results._save_studies("small", scheduler)
+    assert "optuna.db could not be written (DatabaseError" in capsys.readouterr().err

@@ -95,7 +95,7 @@ def test_each_seed_of_a_cell_runs_on_its_own_partition(divided_by_seed):
     assert {(row["seed"], row["partition_checksum"]) for row in rows} == {
         (seed, Partition.load(folder / f"dir@seed{seed}.npz").checksum) for seed in (0, 1)
     }
-    assert pfl("ledger", "import", "rows.jsonl") == "4 rows are new\n"
+    assert pfl("ledger", "import", "rows.jsonl") == "new rows: 4\n"
     assert "4 of 4 simulations are done" in pfl("trials", "small", "trials.jsonl")
 
 
@@ -123,8 +123,11 @@ def test_data_that_changed_after_the_download_stage_are_noticed(data):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("trials", "small", "trials.jsonl"), r"manifests/small\.json .* the download stage wrote"),
-        (("stage", "partition", "small"), r"manifests/small\.json .* the download stage wrote"),
+        (
+            ("trials", "small", "trials.jsonl"),
+            r"small\.json .*run `pfl stage download small` first",
+        ),
+        (("stage", "partition", "small"), r"small\.json .*run `pfl stage download small` first"),
         (("stage", "report", "small"), "a table with results"),
         (("track", "small"), "a table with results"),
     ],

@@ -66,6 +66,12 @@ def test_an_option_of_one_row_is_named_with_both_values(edit):
 
 
 @pytest.mark.usefixtures("finished")
+def test_a_row_that_is_served_is_not_what_another_was_before(edit):
+    edit("- fedavg\n", "- fedavg\n- {method: fedavg, as: faster, schedule: {lr: 0.1}}\n")
+    assert "4 trials of dir/faster, two/faster: never run" in reasons()
+
+
+@pytest.mark.usefixtures("finished")
 def test_an_option_that_was_at_its_default_is_named(edit):
     edit("lr: 0.05}", "lr: 0.1}")
     assert reasons() == [ALL + "stale: lr was its default, is now 0.1"]

@@ -145,6 +145,17 @@ def test_the_partition_plot_is_with_the_cell(root):
     assert [file.path for file in files] == ["cifar10-0.1.svg"]
 
 
+def test_a_row_that_divides_the_data_in_its_own_way_has_its_own_plot(root):
+    results = fake_results(methods=2, settings=1, seeds=1)
+    results["cells"] = results["cells"][:1]
+    write_results(results, root)
+    own = root / "data/partitions/fake/cifar10-0.1.local.svg"
+    own.write_text("<svg/>")
+    enter(results, root)
+    files = client_of(root).list_artifacts(parent_of(root).info.run_id)
+    assert [file.path for file in files] == [own.name]
+
+
 def test_a_concluded_cell_has_the_table_s_scores(root):
     results = fake_results(methods=2, settings=1, seeds=2, search=2)
     results["cells"] = [cell_of(results, "cifar10-0.1/local")]

@@ -1,0 +1,43 @@
+"""The first part of the documentation's page of methods; `pfl methods --markdown` prints the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipeline.spec.files import table_names
+from pipeline.spec.table import load_table
+
+INTRODUCTION = """\
+# Methods
+
+Printed by `pfl methods --markdown` (`make docs`): what a method mixes, keeps and sends is observed in a few
+rounds with its defaults. [Baselines in exact form](baselines.md) compares baselines with their authors' code.
+
+- *Mixed* says what becomes of each part of the model between rounds. *Average*: one for all clients.
+  *Personal*: each client keeps its own. *Rows of its own*: each client gets its own weighted mean of the
+  clients' tensors, or (*changes in rows of its own*) of their changes. *Made by the server*: neither.
+- *Own state* is what the method keeps beside the models, at the server or the clients, or sends to them.
+- *Model sizes down, up* are the numbers sent to and from a participant in a round, in units of a model's.
+"""
+
+
+def uses() -> Mapping[str, list[str]]:
+    """Method to the papers' tables that have a row of it, as in "pFedSim, Table 3"; studies do not count."""
+    by_method: dict[str, list[str]] = {}
+    for name in table_names():
+        table = load_table(name)
+        if table.published and name == f"{Path(table.published.file).stem}-table{table.published.table}":
+            for method in {row.method: None for row in table.methods}:
+                by_method.setdefault(method, []).append(table.title)
+    return {method: sorted(by_method[method]) for method in sorted(by_method)}
+
+
+def page() -> str:
+    """The introduction, and the papers' tables by method."""
+    rows = "\n".join(f"| `{method}` | {'<br>'.join(tables)} |" for method, tables in uses().items())
+    return f"{INTRODUCTION}\n## In the papers' tables\n\n| method | tables |\n| --- | --- |\n{rows}\n"
+
+
+if __name__ == "__main__":
+    print(page())
