@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 
 import pfl
 from pfl.methods import METHODS
-from pipeline.spec import reference, uses
+from pipeline.spec import methods_page, reference
 from pipeline.spec.cells import cells
 from pipeline.spec.table import Table
 
@@ -143,7 +143,7 @@ def test_schema_and_page_of_the_keys_are_current():
 
 
 def test_the_page_of_methods_names_the_papers_tables_that_use_them():
-    assert uses.page() in (ROOT / "docs/methods.md").read_text(encoding="utf-8"), "run `make docs`"
+    assert methods_page.page() in (ROOT / "docs/methods.md").read_text(encoding="utf-8"), "run `make docs`"
 
 
 def test_every_key_of_a_table_is_described():
