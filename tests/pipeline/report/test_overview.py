@@ -71,7 +71,7 @@ def test_a_table_has_its_cells_simulations_verdicts_and_claims_in_five_columns(r
     # Ours are 35 (local), 40 (fedavg) and 45 (pfedsim) by and large; printed are 84.30, 24.77 and 86.76.
     columns = line_of(text, "[pFedSim, Table 3](tables/pfedsim-table3/README.md)")
     assert columns == ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
-    assert "| Table | Run of pinned | Reproduced | Higher | Lower | Claims |" in text
+    assert "| Table | Pinned cells run | Reproduced | Higher | Lower | Claims |" in text
 
 
 def test_a_paper_s_row_is_the_sum_of_its_tables(root):
