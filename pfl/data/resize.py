@@ -13,7 +13,7 @@ from pfl.errors import InvalidInput
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-OPTION = ",resize="
+OPTION, CROP = ",resize=", ",crop"
 _FORM = re.compile(r"(\d+)(?:x(\d+))?(,crop)?")
 
 
@@ -63,6 +63,8 @@ def resized(dataset: str) -> tuple[str, Resize | None]:
         InvalidInput: the option has no valid size.
     """
     name, asked, size = dataset.partition(OPTION)
+    if not asked and dataset.endswith(CROP):
+        raise InvalidInput("dataset", dataset, f"{CROP} after {OPTION}HEIGHTxWIDTH")
     if not asked:
         return dataset, None
     match = _FORM.fullmatch(size)

@@ -108,8 +108,8 @@ class PoolingRule(Rule):
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         super().check(clients, samples, classes)
         if clients is not None and samples is not None and clients * self.min > samples:
-            accepted = f"at most {samples // clients}, as {clients} clients share {samples} images"
-            raise InvalidInput("min", self.min, accepted)
+            accepted = f"at most {samples // self.min}, as each has at least min={self.min} of {samples}"
+            raise InvalidInput("clients", clients, accepted)
 
     def default_clients(self, dataset: Dataset) -> int | None:
         """The number of clients that the data define, if any."""

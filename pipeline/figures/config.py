@@ -80,7 +80,11 @@ def changed(figure: Figure, changes: Changes) -> tuple[Figure, list[str]]:
         InvalidInput: a setting, a row or a seed that the figure does not have; a number below 1; one data set
             instead of several.
     """
-    part = figure.part(changes.subset)
+    try:
+        part = figure.part(changes.subset)
+    except InvalidInput as error:
+        option = error.parameter.replace("subset.", "--")
+        raise InvalidInput(option, error.shown, error.accepted) from None
     content = part.model_dump(by_alias=True)
     settings, rows = [*content["settings"].values()], content["methods"]
     for row in rows:

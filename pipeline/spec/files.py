@@ -50,5 +50,8 @@ def names_in(folder: Path) -> list[str]:
     """
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     if not names:
-        raise InvalidInput(f"{folder}/*.yaml", "no such file", "a project (`pfl init` makes one)")
+        accepted = (
+            "a project (`pfl init` makes one)" if folder.name == TABLES.name else "a checkout of pfl-repro"
+        )
+        raise InvalidInput(f"{folder}/*.yaml", "no such file", accepted)
     return names

@@ -93,7 +93,9 @@ def find_images(
         if len(parts) >= 3 and PurePosixPath(name).suffix.lower() in SUFFIXES and parts[-1][0] != ".":
             by_split.setdefault(parts[0], []).append((parts[1], name))
     if train[0] not in by_split:
-        raise InvalidInput("dataset", str(tree.path), f"image files in {train[0]}/<class>/ and test/<class>/")
+        raise InvalidInput(
+            "dataset", str(tree.path), f"image files in {train[0]}/<class>/ and test/<class>/, or in <class>/"
+        )
     classes = tuple(sorted({label for label, _ in by_split[train[0]]}))
     index = {label: i for i, label in enumerate(classes)}
     for split in (*train, *test):

@@ -103,7 +103,7 @@ def test_one_data_set_does_not_take_the_place_of_several():
 def test_an_unknown_figure_or_setting_is_one_clear_line():
     with pytest.raises(InvalidInput, match="fedcac-figure3"):
         parts_of("fedcac-figure33")
-    with pytest.raises(InvalidInput, match=r"subset\.settings"):
+    with pytest.raises(InvalidInput, match="--settings: mnist"):
         changed(load_figure("fedcac-figure5"), Changes(subset=Subset(settings=["mnist"])))
 
 
