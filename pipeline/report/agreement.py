@@ -17,6 +17,9 @@ from pipeline.text import amount
 
 JUDGED: tuple[Name, ...] = ("reproduced", "higher", "lower")
 
+WORDS: dict[Answer, str] = {"holds": "confirmed", "does not hold": "refuted", "cannot be said": "open"}
+"""What an answer on our numbers makes of a claim."""
+
 RESAMPLES = 500
 FIRM = 0.95
 """Share of the resamples that must give a claim's answer, too."""
@@ -190,7 +193,11 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
         more.append(f"the ranking of the methods agrees with Kendall's τ = {shown}".replace("-", "−"))
     if tested:
         answers = Counter[Answer](one.ours.answer for one in tested)
-        more.append(f"of {amount(len(tested), 'claim')}, {outcomes(answers)}")
+        if len(answers) == 1:
+            subject = "the claim is" if len(tested) == 1 else f"all {len(tested)} claims are"
+            more.append(f"{subject} {WORDS[tested[0].ours.answer]}")
+        else:
+            more.append(f"of {len(tested)} claims, {outcomes(answers)}")
     second = "; ".join(more)
     return f"{first} {second[:1].upper()}{second[1:]}{'.' if second else ''}".strip()
 
@@ -231,8 +238,7 @@ def outcomes(answers: Mapping[Answer, int]) -> str:
     >>> outcomes({"holds": 2, "cannot be said": 1})
     '2 confirmed, 1 open'
     """
-    words: dict[Answer, str] = {"holds": "confirmed", "does not hold": "refuted", "cannot be said": "open"}
-    return ", ".join(f"{answers[name]} {word}" for name, word in words.items() if answers.get(name))
+    return ", ".join(f"{answers[name]} {word}" for name, word in WORDS.items() if answers.get(name))
 
 
 def _leaders(summary: Summary) -> str:

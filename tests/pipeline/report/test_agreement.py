@@ -26,6 +26,17 @@ def test_the_answer_comes_before_the_table(readme, page):
     assert answer in unescape(page).partition("<table")[0]
 
 
+@pytest.mark.parametrize(
+    ("claimed", "said"), [(1, "The claim is refuted."), (2, "All 2 claims are refuted.")]
+)
+def test_claims_with_one_answer_are_not_counted_twice(claimed, said):
+    results = fake_results(methods=3, settings=1, seeds=1)
+    claim = {"says": "best", "place": "Section 5", "kind": "worst", "row": "pfedsim"}
+    results["config"]["claims"] = [claim] * claimed
+    summary = summary_of(results)
+    assert answer(summary, Tally({}, 0), [], claims(summary)).endswith(said)
+
+
 def test_cells_and_simulations_are_counted_and_provisional_verdicts_named_before_the_table(readme, page):
     said = "4 of 4 published cells were run, from 8 simulations. All 4 verdicts are provisional"
     assert said in readme.partition("| Method |")[0]
