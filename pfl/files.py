@@ -45,7 +45,7 @@ def _partial(path: Path) -> Path:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def folder_lock(folder: Path) -> Iterator[None]:
     """Wait until no other process is inside for the same ``folder``, in which this one is to write."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from pfl.data import checksum
 from pfl.data.definition import RemoteFile
 from pfl.errors import InvalidInput
-from pfl.files import alone
+from pfl.files import folder_lock
 
 _TRIES = 4
 """Number of successive connections without any data after which a download fails."""
@@ -35,7 +35,7 @@ def fetch(file: RemoteFile, folder: Path, progress: bool = True) -> Path:
     path = folder / file.name
     if path.exists():
         return path
-    with alone(folder):
+    with folder_lock(folder):
         return path if path.exists() else _fetched(file, folder, progress)
 
 

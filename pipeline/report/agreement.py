@@ -25,8 +25,8 @@ FIRM = 0.95
 """Share of the resamples that must give a claim's answer, too."""
 
 CLAIM_RULE = (
-    f"Ours: the means over the seeds. With {SEEDS} seeds or more, an answer stands if at least {FIRM:.0%} of "
-    f"{RESAMPLES} bootstrap resamples of the seeds give it, too; otherwise it cannot be said."
+    f"Our answers are those of the means over the seeds. With {SEEDS} seeds or more, an answer stands if at "
+    f"least {FIRM:.0%} of {RESAMPLES} bootstrap resamples of the seeds give it; otherwise the claim is open."
 ).replace("%", " %")
 
 
