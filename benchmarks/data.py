@@ -32,6 +32,7 @@ from benchmarks.workload import run
 from pfl.data.datasets import DATASETS
 from pfl.data.partitions import PARTITIONS
 from pfl.errors import InvalidInput
+from pfl.files import check_writable
 from pipeline.report.amounts import statistics_columns, value_range
 from pipeline.report.notices import copies
 from pipeline.report.plots import STYLE
@@ -111,7 +112,7 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
     from pfl.trials import commit
 
     names = _present()
-    write_files(out, {})  # fails before minutes are spent
+    check_writable(out / "README.md")
     printed = {"pfedsim": published_cells("pfedsim.csv"), "spfl": published_cells("spfl.csv")}
     datasets = {name: load(name) for name in names}
     dataset = datasets[DRAWN_ON]
