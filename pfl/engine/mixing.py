@@ -124,6 +124,11 @@ def normalised(weights: Tensor) -> Tensor:
     return weights / weights.sum(-1, keepdim=True)
 
 
+def per_row(numbers: Tensor, stack: Tensor) -> Tensor:
+    """A number for each row of ``stack`` (K, *shape), as (K, 1, ..., 1) of its type."""
+    return numbers.to(stack.dtype).view(-1, *[1] * (stack.dim() - 1))
+
+
 def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked) -> Tensor:
     """The new rows (R, *shape) that ``matrix`` makes from the rows of ``old`` (n, *shape) that it needs."""
     if isinstance(matrix, Masked):
@@ -144,8 +149,7 @@ def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked) -> Tensor:
     new = (weights @ sources.flatten(1)).view(len(weights), *sources.shape[1:])
     if matrix.own is not None:
         kept = old[:] if matrix.rows is None else old[matrix.rows]
-        own = matrix.own.to(kept.dtype).view(-1, *[1] * (kept.dim() - 1))
-        new = torch.addcmul(new, own, kept)
+        new = torch.addcmul(new, per_row(matrix.own, kept), kept)
     return new
 
 

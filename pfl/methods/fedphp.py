@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.method import Method, Moment
-from pfl.engine.mixing import Mixing
+from pfl.engine.mixing import Mixing, per_row
 from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.rounding import whole_part
@@ -70,8 +70,7 @@ class FedPHP(Method):
         past = self.mu * (trainings[present] / expected).clamp(max=1)
         for name in server.groups["all"]:
             history, trained = server.client_state[f"history.{name}"], server.trained[name]
-            share = past.to(trained.dtype).view(-1, *[1] * (trained.dim() - 1))
-            history[present] = torch.lerp(trained, history[present], share)
+            history[present] = torch.lerp(trained, history[present], per_row(past, trained))
         trainings[present] += 1
         return {"all": server.average()}
 

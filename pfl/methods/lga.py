@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import cosines
+from pfl.engine.mixing import Mixing, per_row
 from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.methods._clock import Clocked
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from pfl.engine.mixing import Mixing
     from pfl.engine.server import Server
 
     Tensors = Mapping[str, Tensor]
@@ -126,8 +126,7 @@ class LGA(Clocked):
             changes = ({name: end[name] - start[name] for name in names} for end in (reference, trained))
             cosine = cosines(*changes).diagonal()
             for name in names:
-                ours = self._soften(cosine).to(trained[name].dtype)
-                softened[name] = ours.view(-1, *[1] * (trained[name].dim() - 1))
+                softened[name] = per_row(self._soften(cosine), trained[name])
         return softened
 
     def _soften(self, cosine: Tensor) -> Tensor:

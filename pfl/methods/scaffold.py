@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.engine.method import Method
-from pfl.engine.mixing import Mixing
+from pfl.engine.mixing import Mixing, per_row
 from pfl.hyper import hyper
 from pfl.lazy import torch
 
@@ -66,9 +66,8 @@ class Scaffold(Method):
         for name in server.groups.trainable:
             change = server.uploads[name] - server.received[name]
             own, common = server.client_state[f"variate.{name}"], server.state[f"variate.{name}"]
-            shape = (-1, *[1] * (change.dim() - 1))
-            update = -common - change / travelled.to(change.dtype).view(shape)
-            update = torch.where((steps > 0).view(shape), update, torch.zeros_like(update))
+            update = -common - change / per_row(travelled, change)
+            update = torch.where(per_row(steps, change) > 0, update, torch.zeros_like(update))
             own[present] += update
             common += update.sum(0) / server.clients
             moved[name] = server.received[name][:1] + self.server_lr * change.mean(0)
