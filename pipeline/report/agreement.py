@@ -93,11 +93,11 @@ def tally(summary: Summary) -> Tally:
 
 
 def rankings(summary: Summary) -> dict[str, Ranking]:
-    """By setting, for those with a printed number."""
+    """By setting, for those with printed numbers; none where rows share one, as in a study of one cell."""
     rankings = {}
     for setting in summary.columns:
         column = [entry for entry in summary.compared if entry.setting == setting]
-        if column:
+        if column and len({entry.published for entry in column}) == len(column):
             both = [entry for entry in column if entry.score]
             ours = [round(entry.score.mean, 2) for entry in both if entry.score]
             theirs = [entry.published.mean for entry in both if entry.published]

@@ -9,7 +9,7 @@ from html import unescape
 
 import pytest
 
-from pipeline.report.agreement import Tally, answer, claims
+from pipeline.report.agreement import Tally, answer, claims, rankings
 from pipeline.report.table_report import write_report
 from pipeline.spec.files import TABLES
 from pipeline.spec.published import FOLDER
@@ -95,6 +95,15 @@ def test_the_rule_of_the_verdicts_names_the_seeds_of_the_paper(tmp_path, seeds, 
     folder = write_report("paper-table3", tmp_path)
     assert said in (folder / "README.md").read_text()
     assert said in (folder / "index.html").read_text()
+
+
+def test_rows_that_share_a_printed_number_have_no_ranking():
+    results = fake_results(methods=4, settings=1, seeds=1, published={"file": "pfedsim.csv", "table": "3"})
+    place = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
+    results["config"]["settings"]["cifar10-0.1"]["published"] = place
+    assert rankings(summary_of(results))
+    results["config"]["methods"][1]["published"] = {"method": "local"}
+    assert not rankings(summary_of(results))
 
 
 def test_the_agreement_of_the_rankings_is_below_each_column(readme):
