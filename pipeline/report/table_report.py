@@ -67,6 +67,7 @@ def write_report(table: str, root: Path) -> Path:
     templates = environment()
     context: dict[str, Any] = {
         "summary": summary,
+        "paper": summary.table.paper if summary.table.paper != summary.table.title else "",
         "not_tried": not_tried(whole),
         "reported": reported(summary.table.evaluation),
         "notices": notices(whole),
