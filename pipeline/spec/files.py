@@ -50,8 +50,7 @@ def names_in(folder: Path) -> list[str]:
     """
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     if not names:
-        accepted = (
-            "a project (`pfl init` makes one)" if folder.name == TABLES.name else "a checkout of pfl-repro"
-        )
+        figures = "a checkout of pfl-repro, which alone has the papers' figures"
+        accepted = "a project (`pfl init` makes one)" if folder.name == TABLES.name else figures
         raise InvalidInput(f"{folder}/*.yaml", "no such file", accepted)
     return names

@@ -45,7 +45,7 @@ def test_all_selected_tables_are_checked(project):
         ("dirichlet:0.5", "dirichlte:0.5", "setting dir: partition: dirichlte * (did you mean 'dirichlet'?)"),
         ("dirichlet:0.5", "dirichlet:-1", "setting dir: alpha: -1"),
         ("pathological:2", "pathological:12", "setting two: classes: 12 * at most 10"),
-        ("clients: 5", "clients: 400", "setting dir: min: 10 is not accepted; expected at most 4"),
+        ("clients: 5", "clients: 400", "setting dir: clients: 400 is not accepted; expected at most 179"),
         ("trials: 4}", "trials: 4, space: {nu: [0, 1]}}", "search.space: parameter: nu * one of *"),
         ("trials: 4}", "trials: 4, space: {mu: [-1, 1]}}", "search.space: mu: -1 * a non-negative number"),
         (

@@ -199,10 +199,10 @@ def test_tables_are_listed_with_their_size(project, monkeypatch):
     assert line.split(maxsplit=6) == ["small", "4", "44", "176", "?", "?", "A table for tests"]
 
 
-def test_tables_and_figures_are_listed_in_a_project_only(tmp_path, monkeypatch):
+def test_tables_are_listed_in_a_project_and_figures_in_a_checkout_only(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for noun in ("tables", "figures"):
-        with pytest.raises(InvalidInput, match=rf"{noun}/\*\.yaml: .* expected a project"):
+    for noun, place in (("tables", "project"), ("figures", "checkout")):
+        with pytest.raises(InvalidInput, match=rf"{noun}/\*\.yaml: .* expected a {place}"):
             pfl(noun)
     with pytest.raises(InvalidInput, match="expected a project"):
         pfl("tables", "digits")
