@@ -49,10 +49,10 @@ def report(table: TableName) -> None:
     from pipeline.store.tracking import attach_report
 
     folder = write_report(table, Path.cwd())
-    print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html", flush=True)
-    print(attach_report(Path.cwd(), table, folder))
     if FOLDER.is_dir():
         try:
             write_overview(Path.cwd())
         except InvalidInput as error:  # of another table, which this one does not wait for
             print(f"pfl: warning: no overview of all papers: {error}", file=sys.stderr)
+    print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html", flush=True)
+    print(attach_report(Path.cwd(), table, folder))
