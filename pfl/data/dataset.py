@@ -35,8 +35,8 @@ class Dataset:
         n_train: ``images[:n_train]`` is the official training set.
         checksum: SHA-256 of the images in their order, labels, classes and ``n_train``.
         mean, std: per channel, of the training images scaled to [0, 1].
-        source: ``kind`` (official, image-folder, npz, embedded, samples), ``files`` (name, bytes, sha256 of
-            each) and, where the images are files of their own, their ``formats``.
+        source: ``kind`` (official, copy, image-folder, npz, embedded, samples), ``files`` (name, bytes,
+            sha256 of each) and, where the images are files of their own, their ``formats``.
         writer: int64 (N,), the writer of each image, if known.
         domain: int64 (N,), indices into ``domains``, if there are domains.
         content: `pfl.data.cache.content_checksum`, independent of order and container.

@@ -12,6 +12,10 @@ Reader = Callable[[Sequence[Path], ArrayWriter], Content]
 """Reads a data set's files and appends its images in pooled order, the training set first."""
 
 
+MOST_UNNAMED = 100_000
+"""Maximum number of classes or domains without names; larger numbers are regarded as a mistake."""
+
+
 @dataclass(frozen=True)
 class RemoteFile:
     """A file of an official source.

@@ -21,7 +21,7 @@ class Located:
 
     Attributes:
         name: name of the data set.
-        kind: official, image-folder, npz or embedded.
+        kind: official, copy (read by the definition's ``alternative``), image-folder, npz or embedded.
         definition: definition in the registry, if the data set is registered.
         folder: the data set's folder in data/raw.
     """
@@ -123,5 +123,5 @@ def _unofficial(name: str, path: Path, definition: Definition | None = None) -> 
     if not path.is_dir() and not path.name.endswith(_ARCHIVES):
         raise InvalidInput("dataset", str(path), f"a folder or a file ending in {', '.join(_ARCHIVES)}")
     if definition and definition.alternative:
-        return Located(name, "official", definition.alternative, (path,), definition)
+        return Located(name, "copy", definition.alternative, (path,), definition)
     return Located(name, "image-folder", _image_folder.read, (path,), definition)

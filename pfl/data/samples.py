@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from pfl.data.cache import channel_statistics, content_checksum
 from pfl.data.dataset import Dataset
+from pfl.data.definition import MOST_UNNAMED
 from pfl.data.resize import Resize
 from pfl.errors import InvalidInput
 
@@ -27,8 +29,9 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
 
     Args:
         samples: has a length; each item is ``(image, label)`` or a mapping with ``image`` and ``label``. An
-            image is a Pillow image, a uint8 array (H, W), (H, W, C) or (C, H, W), or an array of these shapes
-            with floats in [0, 1], as from ``ToTensor``. All samples are pooled; a partition splits them.
+            image is a Pillow image of 8 bits per channel, a uint8 array (H, W), (H, W, C) or (C, H, W), or an
+            array of these shapes with floats in [0, 1], as from ``ToTensor``. An array whose first axis is 1
+            or 3 is (C, H, W). All samples are pooled; a partition splits them.
         size: height and width to which images are resized with a Lanczos filter.
         crop: keep the aspect ratio, and crop the excess on two opposite sides.
 
@@ -43,7 +46,7 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
         image, label = _parts(samples[i], i)
         pixels = _pixels(image, i)
         images.append(Resize(*size, crop).array(pixels) if size else pixels)
-        labels.append(int(label))
+        labels.append(_label(label, i))
     shapes = sorted({image.shape for image in images})
     if len(shapes) != 1:
         given = " and ".join("x".join(map(str, shape)) for shape in shapes) or "none"
@@ -62,12 +65,27 @@ def _parts(sample: Any, place: int) -> tuple[Any, Any]:
     raise InvalidInput("dataset", f"sample {place}", "(image, label), or a mapping with image and label")
 
 
+def _label(label: Any, place: int) -> int:
+    try:
+        number = operator.index(label)
+    except TypeError:
+        number = -1
+    if not 0 <= number < MOST_UNNAMED:
+        accepted = f"integers from 0 to {MOST_UNNAMED - 1:,}"
+        raise InvalidInput("dataset", f"label {label!r} of sample {place}", accepted)
+    return number
+
+
 def _pixels(image: Any, place: int) -> np.ndarray:
     """(C, H, W), uint8."""
     from PIL import Image
 
     if isinstance(image, Image.Image):
-        image = image.convert("L" if image.mode in ("1", "L") else "RGB")
+        if image.mode[0] in "IF":
+            raise InvalidInput("dataset", f"sample {place} of mode {image.mode}", "8 bits per channel")
+        grey = image.mode in ("1", "L", "LA")
+        array = np.asarray(image.convert("L" if grey else "RGB"))
+        return array[None] if grey else array.transpose(2, 0, 1)
     pixels = np.asarray(image)
     if pixels.dtype.kind == "f" and pixels.min() >= 0 and pixels.max() <= 1:
         pixels = np.rint(pixels * 255).astype(np.uint8)
@@ -94,8 +112,6 @@ def _classes(samples: Any, least: int) -> tuple[str, ...]:
 
 
 def _dataset(images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...]) -> Dataset:
-    if labels.min() < 0:
-        raise InvalidInput("dataset", f"label {labels.min()}", "labels from 0 on")
     digest = hashlib.sha256(json.dumps([images.shape, classes]).encode())
     digest.update(images.tobytes() + labels.astype("<i8").tobytes())
     mean, std = channel_statistics(images)

@@ -91,10 +91,11 @@ class Program:
     def prepare(self, phase: Phase) -> tuple[str, ...]:
         """Put ``net`` in the mode of ``phase`` and return the names of the parameters that it trains.
 
-        Batch norm of a frozen group normalises by its running statistics and leaves them as they are.
+        Batch norm of a frozen group normalises by its running statistics and leaves them as they are. A phase
+        that trains nothing is in evaluation mode, without dropout.
         """
         trained = self.groups.trained(phase.trains)
-        self.net.train()
+        self.net.train(bool(trained))
         moving = set(trained)
         for path, module in self.net.named_modules():
             if isinstance(module, _BatchNorm) and f"{path}.weight" not in moving:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -190,6 +191,8 @@ class Simulation:
         last = server.round == self.config.rounds or run.diverged_at is not None
         if last:
             run.evaluate()
+            if any(math.isnan(scores.loss) for scores in run.history[-1].moments.values()):
+                run.diverged_at = server.round  # in the last step, of which no loss was computed in training
         elif server.round % self.config.eval_every == 0:
             run.evaluate(self.moments)
         server.client_seconds = 0.0  # an evaluation's do not count

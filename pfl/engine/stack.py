@@ -258,5 +258,6 @@ def _by_step(
         return None
     table = np.zeros((max(map(len, values)), len(values), *np.shape(first)), dtype=np.asarray(first).dtype)
     for k, mine in enumerate(values):
-        table[: len(mine), k] = mine
+        if mine:
+            table[: len(mine), k] = mine
     return torch.from_numpy(table).to(device, dtype)

@@ -83,10 +83,13 @@ def conv_block(
 ) -> Bundles:
     """``max_pool2d(relu(norm(conv(x)) + residual))`` for images that are `usable`.
 
+    A residual is added without pooling only.
+
     Args:
         x: images (B, C, H, W), or what another block returns.
         conv: a `torch.nn.Conv2d` of a square kernel, one stride and one padding, neither dilated nor grouped.
     """
+    assert residual is None or pooling is None
     convolution = (conv.out_channels, conv.kernel_size[0], conv.stride[0], conv.padding[0])
     block = _block(tuple(x.shape), convolution, norm is not None, relu, pooling)
     inputs = (x.data if isinstance(x, Bundles) else x), conv.weight, conv.bias

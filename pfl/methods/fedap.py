@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pfl.analysis.similarity import statistics_distances
 from pfl.engine.method import Method, Moment
 from pfl.engine.mixing import Dense, Identity, Matrix, Mixing, mixed
+from pfl.errors import InvalidInput
 from pfl.hyper import hyper
 from pfl.lazy import torch
 from pfl.rounding import whole_part
@@ -43,7 +44,7 @@ class FedAP(Method):
         models, which the authors evaluate. During the warm-up both are FedBN's.
     Differs from the authors: warm-up by FedBN and not by a pre-trained model (their f-FedAP); the statistics
         come from the global model with the mean of the clients' batch norms, in evaluation mode; the
-        headline, as described above.
+        headline, as described above. The traffic of the comparison leaves out the model sent for it.
     """
 
     family = "mixing"
@@ -53,6 +54,10 @@ class FedAP(Method):
     mu: float = hyper(0.5, "weight of the client's own model", low=0.0, high=1.0, search=(0.1, 0.9))
 
     def initialise(self, server: Server) -> None:
+        if not any(isinstance(module, torch.nn.Conv2d) for module in server.program.net.modules()):
+            raise InvalidInput(
+                "model", server.config.model, "a network with convolutions, which are compared"
+            )
         server.state["weights"] = torch.eye(server.clients, dtype=torch.float64)
 
     def dispatch(self, server: Server) -> Mixing:

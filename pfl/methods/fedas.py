@@ -38,7 +38,8 @@ class FedAS(Method):
     Evaluated: each client's last trained model ("post_local", the headline), as in the authors' code.
     Differs from the authors: the alignment uses the configuration's learning rate times ``align_lr`` (theirs:
         0.01); the batches of F_i are drawn in random order; class means are taken in evaluation mode (theirs:
-        in the mode that the model was left in).
+        in the mode that the model was left in), the alignment in training mode (theirs: in evaluation mode);
+        each client aligns the extractor as received (their clients align one object, one after the other).
     """
 
     family = "personal layers"

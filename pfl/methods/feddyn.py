@@ -32,7 +32,8 @@ class FedDyn(Method):
     State: ``server.client_state["drift.NAME"]`` (n, *shape), v; ``alpha`` (n,), each client's alpha_i.
     Evaluated: the global model theta^(t+1).
     Differs from the authors: alpha_i = alpha m / m_i with m the mean of the clients' sizes m_i, and gradients
-        clipped to norm 10, both as in their code (paper: one alpha, no clipping); the headline is the
+        clipped to norm 10, both as in their code (paper: one alpha, no clipping; clipped here with the term
+        alpha_i theta, which their code adds afterwards); the headline is the
         corrected global model (their code reports the mean of the clients' latest models); batch norm's
         statistics are averaged and do not drift.
     """

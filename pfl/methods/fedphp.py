@@ -40,7 +40,8 @@ class FedPHP(Method):
     State: ``server.client_state["history.NAME"]`` (n, *shape), h_i, at first the common initialisation;
         ``trainings`` (n,), how often each client took part.
     Evaluated: h_i ("post_local", the headline); the global model ("post_aggregation").
-    Differs from the authors: transfer is by distillation alone (theirs: that, or the MMD of the features).
+    Differs from the authors: transfer is by distillation alone (theirs: that, or the MMD of the features); no
+        clipping of gradients and no minimum of five batches.
     """
 
     family = "knowledge transfer"

@@ -107,7 +107,9 @@ class LGA(Clocked):
         if self.coefficient == "printed":
             return self.taylor * similarity
         (phase,) = self.phases(server)
-        travelled = server.config.lr_in(server.round) * server.steps(late, phase).clamp(min=1)
+        dispatched = (server.round - self.periods(server)[late]).tolist()
+        rates = torch.tensor([server.config.lr_in(number) for number in dispatched], device=late.device)
+        travelled = rates * server.steps(late, phase).clamp(min=1)
         return (-self.taylor / travelled).to(similarity.dtype).view(similarity.shape)
 
     def _past(self, server: Server, rounds: Tensor) -> Tensors:

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 class Local(Method):
     """The participants of a round train their own models; all groups are personal.
 
-    Source: none; the baseline of all five papers.
+    Source: none; the baseline of four of the five papers, not of PFedCS.
     State: none.
     Evaluated: each client's own model. A client that never took part has the common initialisation.
-    Differs from the authors: no paper defines it. By default only participants train, so that clients train
-        as much as with the federated methods; with ``all_train`` every client trains in every round.
+    Differs from the authors: by default only participants train, as in FedSimSup (section 4.1), so that
+        clients train as much as with the federated methods; with ``all_train`` every client trains in every
+        round.
     """
 
     family = "baseline"

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pfl.analysis.similarity import squared_distances
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, Mixing, mixed
@@ -191,8 +193,7 @@ class PFedCS(Method):
 
 def farthest_candidate(distances: Sequence[float], cluster: str) -> float:
     """The largest distance in the nearer one of two clusters of ``distances``."""
-    import numpy as np
-    from sklearn.cluster import AgglomerativeClustering, KMeans
+    from sklearn.cluster import AgglomerativeClustering
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
 
@@ -211,10 +212,16 @@ def farthest_candidate(distances: Sequence[float], cluster: str) -> float:
             warnings.simplefilter("ignore", ConvergenceWarning)  # its 100 steps are enough
             labels = mixture.fit_predict(points)
         nearer = labels == mixture.means_.argmin()
+    elif cluster == "KM":
+        ordered = sorted(distances)
+        cuts = range(1, len(ordered))
+        return ordered[min(cuts, key=lambda cut: _spread(ordered[:cut]) + _spread(ordered[cut:])) - 1]
     else:
-        halves = (
-            KMeans(2, init=ends, n_init=1) if cluster == "KM" else AgglomerativeClustering(linkage="average")
-        )
-        labels = halves.fit_predict(points)
+        labels = AgglomerativeClustering(linkage="average").fit_predict(points)
         nearer = labels == labels[points.argmin()]
     return float(points[nearer].max(initial=-1.0))
+
+
+def _spread(values: Sequence[float]) -> float:
+    """The sum of squared distances from the mean."""
+    return float(np.var(values)) * len(values)

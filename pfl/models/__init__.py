@@ -40,7 +40,7 @@ def build(model: str, shape: Shape, classes: int) -> Network:
 
 def fitting(shape: Shape) -> str:
     """The default network for images of this shape."""
-    return "cnn_digits" if shape[1] < 16 else "lenet5_bn"
+    return "cnn_digits" if min(shape[1:]) < 16 else "lenet5_bn"
 
 
 def weights_of(model: str) -> str | None:

@@ -37,6 +37,12 @@ def test_a_size_cuts_all_classes_alike(data):
     assert counts(made, data).tolist() == [[20, 0, 0, 5, 0, 5, 0, 0, 0, 20]]
 
 
+def test_a_class_without_a_sample_for_the_client_is_left_out(labelled):
+    data = labelled([0] * 8 + [1] * 8 + [2])
+    made = make_partition("class_sets:0+2/1+2,min=2,test=0.5", data, None)
+    assert counts(made, data)[:, :2].tolist() == [[8, 0], [0, 8]]
+
+
 @pytest.mark.parametrize("sets", ["", "0-", "4-2", "0x0", "cats", "0-9999999999999", "0x9999999999999"])
 def test_sets_that_mean_nothing_are_named(sets):
     with pytest.raises(InvalidInput, match="sets"):

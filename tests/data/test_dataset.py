@@ -59,6 +59,18 @@ def test_a_folder_of_classes_alone_has_training_images_only(image_folder):
     assert (data.classes, len(data.labels), data.n_train) == (("cat", "dog"), 6, 6)
 
 
+def test_a_class_may_be_called_train(image_folder):
+    (image_folder / "train" / "dog").rename(image_folder / "train" / "train")
+    loaded = load(str(image_folder / "train"), progress=False)
+    assert (loaded.classes, loaded.n_train) == (("cat", "train"), 6)
+
+
+def test_images_in_another_split_than_train_and_test_are_refused(image_folder):
+    shutil.copytree(image_folder / "test", image_folder / "val")
+    with pytest.raises(InvalidInput, match=r"^dataset: .*images in train/ and test/ alone, not val/cat/0"):
+        load(str(image_folder), progress=False)
+
+
 def test_a_path_may_begin_with_a_tilde(image_folder, monkeypatch):
     monkeypatch.setenv("HOME", str(image_folder.parent))
     assert load("~/photos", progress=False).n_train == 6

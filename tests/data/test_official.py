@@ -189,6 +189,17 @@ def test_cinic10_counts_its_validation_images_as_training_images(official, tmp_p
     assert loaded.n_train == 20
 
 
+def test_cinic10_unpacked_counts_its_validation_images_as_well(tmp_path):
+    for split in ("train", "valid", "test"):
+        for c in range(10):
+            path = tmp_path / "cinic10" / split / f"class{c}" / "image.png"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(as_file(random_bytes(32, 32, 3), "PNG"))
+    loaded = load("cinic10", source=tmp_path, progress=False)
+    assert (len(loaded.labels), loaded.n_train) == (30, 20)
+    assert loaded.identity == "a copy that was not compared with the original pixels"
+
+
 def test_tiny_imagenet_has_its_validation_images_for_a_test_set(official, tmp_path):
     wnids = [f"n{c:08}" for c in range(200)]
     members = {"tiny-imagenet-200/wnids.txt": "\n".join(wnids).encode()}

@@ -84,6 +84,12 @@ def test_without_the_test_images_every_training_image_is_used_once_and_no_other(
     np.testing.assert_array_equal(np.sort(used), np.arange(data.n_train))
 
 
+def test_too_few_training_images_for_the_minimum_of_every_client_are_one_line(labelled):
+    data = labelled(np.tile(np.arange(10), 20), n_train=100)
+    with pytest.raises(InvalidInput, match=r"^clients: 15 .*at most 10, as each has at least min=10 of 100"):
+        make_partition("dirichlet_train:0.5", data, 15)
+
+
 # (classes, class size, alpha): standard deviation of 100 clients' sizes with the cap, its deviation over
 # partitions, and the standard deviation without the cap (methods-partitions.md, section 3.1)
 SPREADS = {
@@ -300,6 +306,12 @@ def test_clients_have_exactly_their_sizes_from_the_official_splits(spec, data):
     assert {len(indices) for indices in partition.test} == {20}
     assert max(indices.max() for indices in partition.train) < 3000
     assert min(indices.min() for indices in partition.test) >= 3000
+
+
+def test_a_class_that_the_test_set_lacks_gets_no_test_samples(labelled):
+    data = labelled([*np.tile(np.arange(4), 10), *np.tile(np.arange(3), 10)], n_train=40)
+    partition = make_partition("dirichlet_client:1,size=20,test_size=10,fling_rounding", data, 5)
+    assert {len(indices) for indices in partition.test} == {10}
 
 
 def test_training_and_test_have_the_same_proportions(data):

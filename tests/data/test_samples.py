@@ -35,6 +35,13 @@ def test_a_data_set_of_torchvision_is_simulated_as_it_is():
     assert sum(client.train + client.test for client in run.metrics.per_client) == 48
 
 
+@pytest.mark.parametrize("height", [1, 3])
+def test_low_colour_images_of_pillow_keep_their_channels(height):
+    pixels = np.arange(height * 5 * 3, dtype=np.uint8).reshape(height, 5, 3)
+    (image,) = pfl.from_samples([(Image.fromarray(pixels), 0)]).images
+    assert np.array_equal(image, pixels.transpose(2, 0, 1))
+
+
 def test_images_are_resized_where_a_size_is_given():
     images = [Image.new("RGB", (width, 10), (9, 8, 7)) for width in (12, 20)]
     data = pfl.from_samples([(image, 0) for image in images], size=(6, 5))
@@ -50,7 +57,11 @@ def test_images_are_resized_where_a_size_is_given():
         ([GREY], r"sample 0 .*\(image, label\)"),
         ([{"pixels": GREY, "label": 0}], "a mapping with image and label"),
         ([(GREY.astype(np.int32), 0)], "uint8 or of floats"),
-        ([(GREY, -1)], "labels from 0 on"),
+        ([(GREY, -1)], "label -1 of sample 0 .*integers from 0"),
+        ([(GREY, "cat")], "label 'cat' of sample 0 .*integers from 0"),
+        ([(GREY, 0.7)], "integers from 0"),
+        ([(GREY, 5_000_000)], "to 99,999"),
+        ([(Image.fromarray(GREY.astype(np.int32)), 0)], "sample 0 of mode I .*8 bits per channel"),
     ],
 )
 def test_samples_of_another_form_are_one_clear_line(samples, accepted):

@@ -10,6 +10,7 @@ import torch
 from pfl.config import Config, Execution
 from pfl.engine.local import Backend
 from pfl.engine.loop import LoopBackend
+from pfl.engine.method import Phase
 from pfl.engine.simulation import Simulation
 from pfl.errors import InvalidInput
 from pfl.simulation import make_simulation, simulate, simulate_together
@@ -117,6 +118,12 @@ def test_all_methods_of_a_comparison_see_the_same_participants(dataset, partitio
     assert all(len(draw) == 3 for draw in seen["fedavg"])
 
 
+def test_a_phase_that_trains_nothing_is_in_evaluation_mode(dataset, partition):
+    program = _simulation(CONFIG, dataset, partition).program
+    program.prepare(Phase(trains=()))
+    assert not any(module.training for module in program.net.modules())
+
+
 def test_the_validation_part_stands_in_for_the_test_set(dataset, partition):
     config = dataclasses.replace(CONFIG, validation=0.25)
     clients = simulate(config, dataset, partition, (0,))[0].metrics.to_json()["per_client"]
@@ -129,6 +136,11 @@ def test_a_diverging_simulation_stops_and_says_when(dataset, partition):
     metrics = simulate(config, dataset, partition, (0,))[0].metrics.to_json()
     assert metrics["diverged_at"] < CONFIG.rounds
     assert metrics["rounds"][-1]["round"] == metrics["diverged_at"]
+
+
+def test_a_divergence_in_the_last_step_is_seen_in_the_evaluation(dataset, partition):
+    config = dataclasses.replace(CONFIG, method="fedavg", lr=1e18, rounds=1, epochs=1, batch_size=2000)
+    assert simulate(config, dataset, partition, (0,))[0].metrics.to_json()["diverged_at"] == 1
 
 
 @pytest.mark.parametrize(

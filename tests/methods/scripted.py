@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,7 +45,12 @@ class Scripted(LoopBackend):
 
 
 def scripted(
-    method: str, script: Script, sizes: list[int], participation: float = 1.0, **hyper
+    method: str,
+    script: Script,
+    sizes: list[int],
+    participation: float = 1.0,
+    schedule: Mapping[str, Any] = MappingProxyType({}),
+    **hyper,
 ) -> Simulation:
     """A simulation of ``method`` with clients of these training sizes; nothing is evaluated."""
     data = make_dataset()
@@ -55,6 +62,7 @@ def scripted(
         rounds=1000,
         eval_every=1000,
         dtype="float64",
+        **schedule,
     )
     federation = Federation(data, make_clients(data, sizes), torch.device("cpu"), torch.float64)
     backend = Scripted(script)

@@ -142,8 +142,10 @@ def test_one_client_alone(method, dataset):
 
 
 @sampled_methods
-def test_a_client_with_one_batch_and_one_with_a_single_sample(method, dataset):
-    metrics = run(method, dataset, make_clients(dataset, sizes=[8, 1, 20]), participation=1.0)
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_a_client_with_one_batch_and_one_with_a_single_sample(method, backend, dataset):
+    clients = make_clients(dataset, sizes=[8, 1, 20])
+    metrics = run(method, dataset, clients, Execution(backend=backend), participation=1.0)
     assert np.isfinite([entry["train_loss"] for entry in metrics["rounds"]]).all()
 
 

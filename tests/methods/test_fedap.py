@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
+import pfl
 from pfl.config import Config
 from pfl.data.federation import Federation
 from pfl.engine.groups import bind
 from pfl.engine.loop import LoopBackend
 from pfl.engine.round import dispatch
 from pfl.engine.stacked import StackedBackend
+from pfl.errors import InvalidInput
 from pfl.methods.fedap import FedAP
 from pfl.simulation import make_simulation
 from pfl.validation import validated
@@ -140,3 +143,11 @@ def test_the_first_mixture_after_the_warm_up_is_by_the_statistics(dataset, parti
     matrix = method.dispatch(server)["all"].matrix
     assert torch.equal(matrix, server.state["weights"][[1, 4]])
     assert matrix.count_nonzero() == matrix.numel()
+
+
+def test_a_network_without_convolutions_is_refused_before_the_warm_up():
+    def perceptron(_, classes):
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, classes))
+
+    with pytest.raises(InvalidInput, match=r"^model: perceptron .*with convolutions"):
+        pfl.simulate("fedap", model=perceptron, clients=3, rounds=2, progress=False)

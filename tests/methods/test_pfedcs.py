@@ -121,6 +121,11 @@ def test_the_nearer_cluster_ends_at_the_gap(cluster):
     assert farthest_candidate([0.9, 0.1, 0.14, 0.95, 0.12, 1.0], cluster) == 0.14
 
 
+def test_two_means_are_the_best_two():
+    # From the smallest and the largest value, Lloyd's steps end at another division.
+    assert farthest_candidate([0.35, 0.65, 0.7, 0.8, 0.95, 1.0], "KM") == 0.35
+
+
 def test_a_fixed_distance_takes_the_place_of_clusters():
     assert farthest_candidate([0.9, 0.1, 0.14], "FIX") == 0.5
 

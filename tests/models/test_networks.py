@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from pfl.errors import InvalidInput
-from pfl.models import MODELS
+from pfl.models import MODELS, fitting
 from pfl.models._layers import BatchNorm2d, Dropout
 
 CIFAR, DIGITS, EMNIST, LARGE = (3, 32, 32), (1, 8, 8), (1, 28, 28), (3, 64, 64)
@@ -223,6 +223,11 @@ def test_images_too_small_for_a_network_are_one_clear_line(name, shape):
     size = f"{shape[1]}x{shape[2]}"
     with pytest.raises(InvalidInput, match=f"^images: {size} is not accepted; expected at least {least}"):
         MODELS[name](shape, 10)
+
+
+@pytest.mark.parametrize("shape", [(1, 10, 20), (1, 20, 10), (3, 16, 16)])
+def test_without_a_choice_images_get_a_network_that_takes_them(shape):
+    MODELS[fitting(shape)](shape, 10)
 
 
 def test_networks_are_listed_and_found_without_importing_torch():

@@ -42,6 +42,11 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     (path,) = files
     with open_tree(path) as tree:
         train, test, classes = _undivided(tree) or find_images(tree)
+        chosen = {image.name for image in train + test}
+        depth = min(name.count("/") for name in chosen)
+        for name in tree.names:  # such as val/<class>/1.png
+            if _is_image(name) and name.count("/") >= depth and name not in chosen:
+                raise InvalidInput("dataset", str(path), f"images in train/ and test/ alone, not {name}")
         images = _numbered(train) + _numbered(test)
         out.expect(len(images))
         append_images(
@@ -54,15 +59,20 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
 def _undivided(tree: Tree) -> tuple[list[Labelled], list[Labelled], tuple[str, ...]] | None:
     """The images of a tree with a folder per class, without train and test; all are training images."""
     paths = [PurePosixPath(name) for name in tree.names]
-    files = sorted(path for path in paths if path.suffix.lower() in SUFFIXES and path.name[0] != ".")
-    if {"train", "test"} & {part for path in files for part in path.parts[:-1]}:
-        return None
+    files = sorted(path for path in paths if _is_image(str(path)))
     if not files or {len(path.parts) for path in files} not in ({2}, {3}):
         return None
     if len({path.parts[:-2] for path in files}) > 1:  # more than one wrapping folder
         return None
     classes = tuple(sorted({path.parts[-2] for path in files}))
+    if set(classes) <= {"train", "test"} or {"train", "test"} & set(files[0].parts[:-2]):
+        return None
     return [Labelled(str(path), classes.index(path.parts[-2])) for path in files], [], classes
+
+
+def _is_image(name: str) -> bool:
+    path = PurePosixPath(name)
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
 def _numbered(images: list[Labelled]) -> list[Labelled]:
@@ -90,7 +100,7 @@ def find_images(
     depth = 0 if any(name.startswith(f"{train[0]}/") for name in tree.names) else 1  # one wrapping folder
     for name in tree.names:
         parts = PurePosixPath(name).parts[depth:]
-        if len(parts) >= 3 and PurePosixPath(name).suffix.lower() in SUFFIXES and parts[-1][0] != ".":
+        if len(parts) >= 3 and _is_image(name):
             by_split.setdefault(parts[0], []).append((parts[1], name))
     if train[0] not in by_split:
         raise InvalidInput(

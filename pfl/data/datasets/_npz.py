@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from pfl.data.cache import ArrayWriter, Content
+from pfl.data.definition import MOST_UNNAMED
 from pfl.errors import InvalidInput
 
 _LAYOUT = (
     "arrays images, uint8 (N, H, W), (N, H, W, C), (N, C, H, W) with 1 or 3 channels or (N, C * S * S), "
     "and labels (N,)"
 )
-_MOST_UNNAMED = 100_000
-"""Maximum number of classes or domains without names; larger numbers are regarded as a mistake."""
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
@@ -46,8 +45,8 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
         require(whole and values.min() >= 0, f"an array {name} of non-negative integers, one per image")
 
     def names(key: str, values: np.ndarray) -> tuple[str, ...]:
-        unnamed = f"an array {key} of names (K,), or integers below {_MOST_UNNAMED:,} without them"
-        require(key in arrays or values.max() < _MOST_UNNAMED, unnamed)
+        unnamed = f"an array {key} of names (K,), or integers below {MOST_UNNAMED:,} without them"
+        require(key in arrays or values.max() < MOST_UNNAMED, unnamed)
         column = arrays[key] if key in arrays else np.arange(values.max() + 1)
         require(column.ndim == 1, unnamed)
         return tuple(map(str, column))

@@ -26,4 +26,5 @@ cinic10 = Definition(
     samples=270_000,
     read=read,
     files=(RemoteFile("https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz"),),
+    alternative=read,
 )

@@ -60,8 +60,9 @@ class ClassSets(PoolingRule):
     def _take(self, own: dict[int, np.ndarray], weights: dict[int, int]) -> np.ndarray:
         """Select a client's samples from its parts of its classes."""
         wanted = {c: weights[c] or len(own[c]) for c in own}
-        unit = min(len(own[c]) / wanted[c] for c in own)
-        if self.size:
+        ratios = [len(own[c]) / wanted[c] for c in own if wanted[c]]
+        unit = min(ratios, default=0.0)
+        if self.size and ratios:
             unit = min(unit, self.size / sum(wanted.values()))
         return np.concatenate([own[c][: whole_part(unit, wanted[c])] for c in own])
 

@@ -34,5 +34,5 @@ class DirichletClient(OwnDraws):
             return super().counts(proportions, total, rng)
         wanted = np.floor(proportions / proportions.sum() * total + 0.5).astype(np.int64)
         given: np.ndarray = np.diff(np.minimum(np.cumsum(wanted), total), prepend=0)
-        given[-1] += total - given.sum()
+        given[np.flatnonzero(proportions)[-1]] += total - given.sum()
         return given
