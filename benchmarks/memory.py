@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from typing import Annotated
 
@@ -15,6 +14,7 @@ import typer
 from benchmarks.naive import NaiveFedAvg
 from benchmarks.workload import JsonFile, Workload, in_subprocess, run, write
 from pfl import memory
+from pfl.models import MODELS
 
 
 def main(
@@ -52,11 +52,12 @@ def engine(workload: Workload) -> int:
 def naive(workload: Workload) -> int:
     """Peak bytes of as many rounds of the naive loop."""
     torch.set_num_threads(1)
-    simulation = workload.simulation()
-    network = copy.deepcopy(simulation.program.net)
-    loop = NaiveFedAvg(network, workload.data, workload.split, workload.batch_size)
+    data = workload.data
+    network = MODELS[workload.model](data.shape, len(data.classes))
+    loop = NaiveFedAvg(network, data, workload.split, workload.batch_size)
+    selected = workload.config.participants(workload.clients)
     for round in range(workload.rounds):
-        participants = [client + 10 * round for client in range(10)]
+        participants = [(first + selected * round) % workload.clients for first in range(selected)]
         _, states = loop.train(participants, workload.epochs, workload.lr)
         loop.aggregate(participants, states)
         loop.evaluate()

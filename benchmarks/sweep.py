@@ -154,14 +154,12 @@ def whole_pipeline(workload: Workload, seeds: int) -> dict[str, Any]:
         nothing = time.perf_counter() - again
         ledger = (clone / ".sweeps/ledger/measured.jsonl").read_text()
         results = json.loads((clone / "results/measured/results.json").read_text())
-    rows = [json.loads(line) for line in ledger.splitlines()]
-    measured = [row["measured"] for row in rows]
+    measured = [json.loads(line)["measured"] for line in ledger.splitlines()]
     return {
         "seconds": seconds,
         "seconds_with_nothing_to_do": nothing,
         "sweep_seconds": results["wall_seconds"],
-        "trial_seconds": [row["measured"]["wall_seconds"] for row in rows],
-        "simulation_seconds": [one["wall_seconds"] for one in measured],
+        "trial_seconds": [one["wall_seconds"] for one in measured],
         "samples": [one["samples_per_second"] * one["train_seconds"] for one in measured],
         "peak_memory_bytes": [one["peak_memory_bytes"] for one in measured],
     }
@@ -205,16 +203,15 @@ def core_seconds(
     trials = len(sweep["trial_seconds"])
     rounds = workload.rounds / alone["rounds"] * trials
     evaluation, checkpoints = (alone[f"{part}_seconds"] * rounds for part in ("evaluation", "checkpoints"))
-    simulations, whole = sum(sweep["simulation_seconds"]), sum(sweep["trial_seconds"])
+    simulations = sum(sweep["trial_seconds"])
     longest = max(sweep["trial_seconds"])
     return {
         "simulation": simulations - evaluation - checkpoints,
         "evaluation": evaluation,
         "checkpoints": checkpoints,
-        "a trial's start": whole - simulations,
         "Ray and MLflow": cores * (sweep["sweep_seconds"] - longest),
         "DVC and the other stages": cores * (sweep["seconds"] - sweep["sweep_seconds"]),
-        WAITING: cores * longest - whole,
+        WAITING: cores * longest - simulations,
     }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -205,16 +203,6 @@ def test_a_table_without_results_is_one_clear_line(tmp_path, monkeypatch):
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'simulat'"):
         pfl.simulat  # noqa: B018
-
-
-@pytest.mark.parametrize(
-    "module",
-    ["pfl", "pfl.api", "pfl.config", "pfl.data.resize", "pfl.data.samples", "pfl.errors", "pfl.rounding"],
-)
-def test_the_examples_of_the_docstrings_give_what_they_say(module):
-    outcome = doctest.testmod(importlib.import_module(module), extraglobs={"pfl": pfl})
-    assert outcome.attempted > 0
-    assert outcome.failed == 0
 
 
 def test_importing_the_package_and_its_command_line_imports_no_torch():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import importlib.util
 import json
@@ -104,6 +105,22 @@ def test_the_examples_in_python_run(document, tmp_path, monkeypatch):
     names: dict[str, Any] = {}
     for code in blocks(ROOT / "docs" / document, "python"):
         exec(code, names)
+
+
+def with_examples() -> list[str]:
+    """The modules whose docstrings have examples."""
+    files = (file for package in ("pfl", "pipeline") for file in sorted((ROOT / package).rglob("*.py")))
+    return [
+        ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for file in files
+        if ">>> " in file.read_text(encoding="utf-8")
+    ]
+
+
+@pytest.mark.parametrize("module", with_examples())
+def test_the_examples_of_the_docstrings_give_what_they_say(module):
+    outcome = doctest.testmod(importlib.import_module(module), extraglobs={"pfl": pfl})
+    assert outcome.failed == 0
 
 
 def test_the_table_of_the_tutorial_is_one_and_takes_the_method_written_there(tmp_path, monkeypatch):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from pfl import sources
 from pfl.config import Config, Execution
 from pfl.data.cache import ordered_checksum
 from pfl.engine import checkpoint
@@ -133,8 +137,43 @@ def test_a_row_names_the_backend_that_ran(trial, dataset, partition):
     assert row.success.hardware.backend == "loop"
 
 
-def test_a_row_says_which_code_made_it():
-    assert set(vars(commit())) == {"commit", "dirty", "sources"}
+@pytest.fixture
+def checkout(tmp_path, monkeypatch) -> Iterator[Path]:
+    """A checkout of the simulator with one commit, as the code that is running."""
+    for name in ("pfl/__init__.py", "pfl/cli/run.py", "requirements.lock"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    person = ("-c", "user.name=Tests", "-c", "user.email=tests@example.org")
+    for command in (["init"], ["add", "--all"], [*person, "commit", "--message", "state"]):
+        assert git(tmp_path, *command) is not None
+    monkeypatch.setattr(sources, "ROOT", tmp_path / "pfl")
+    commit.cache_clear()
+    yield tmp_path
+    commit.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("edited", "dirty"),
+    [
+        (None, False),
+        ("pfl/__init__.py", True),
+        ("pfl/new.py", True),
+        ("requirements.lock", True),
+        ("pfl/cli/run.py", False),
+        ("README.md", False),
+    ],
+)
+def test_a_row_names_the_commit_and_whether_what_decides_numbers_is_in_none(edited, dirty, checkout):
+    if edited:
+        (checkout / edited).write_text("# edited")
+    made = commit()
+    assert (made.commit, made.dirty) == (git(checkout, "rev-parse", "HEAD"), dirty)
+    assert made.sources == sources.digest()
+
+
+def test_a_mere_copy_of_the_code_is_of_an_unknown_commit(checkout):
+    shutil.rmtree(checkout / ".git")
+    assert (commit().name, commit().dirty) == ("commit unknown, edited", True)
 
 
 def test_a_checkpoint_of_other_code_is_passed_over(trial, dataset, partition, tmp_path):

@@ -85,8 +85,9 @@ def figures(
     simulated = {name: figure for name, figure in loaded.items() if DRAWINGS[figure.draw].simulates}
     if simulated:
         _list("figure", simulated, calibrate)
-    for name in loaded.keys() - simulated.keys():
-        print(f"{name} ({loaded[name].title}) runs nothing: it shows how data are divided.")
+    for name, figure in loaded.items():
+        if name not in simulated:
+            print(f"{name} ({figure.title}) runs nothing: it shows how data are divided.")
 
 
 def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:

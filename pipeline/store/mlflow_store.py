@@ -36,9 +36,9 @@ class MLflowStore:
         root: the project's root folder.
         table: the table's id, which names the experiment.
 
-    >>> store = MLflowStore(root, "digits")
-    >>> store.trial("dir-0.1/fedprox", record, trial_number=3, from_ledger=False)
-    >>> store.cell(result, evaluation)
+    >>> store = MLflowStore(root, "digits")  # doctest: +SKIP
+    >>> store.trial("dir-0.1/fedprox", record, trial_number=3, from_ledger=False)  # doctest: +SKIP
+    >>> store.cell(result, evaluation)  # doctest: +SKIP
     """
 
     def __init__(self, root: Path, table: str):

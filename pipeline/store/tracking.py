@@ -39,7 +39,7 @@ class Tracker:
     Attributes:
         lost: why the store takes no entries; None while it does.
 
-    >>> with Tracker(root, "digits") as tracker:
+    >>> with Tracker(root, "digits") as tracker:  # doctest: +SKIP
     ...     tracker.trial("dir-0.1/fedprox", record, trial_number=3, from_ledger=False)
     ...     tracker.cell(result, evaluation)
     """

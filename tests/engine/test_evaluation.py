@@ -13,6 +13,7 @@ from pfl.engine.evaluation import evaluate
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
 from pfl.errors import InvalidInput
+from pfl.methods.fedavg import FedAvg
 from pfl.simulation import make_simulation, simulate
 from pfl.validation import validated
 from tests.conftest import CONFIG
@@ -64,6 +65,19 @@ def test_a_client_without_test_samples_has_no_accuracy(dataset, partition):
     run = simulation("fedavg", dataset, empty)
     run.advance()
     assert run.runs[0].per_client.isnan().tolist() == [False] * 5 + [True]
+
+
+def test_a_group_is_averaged_over_its_members_with_test_samples(dataset, partition):
+    empty = dataclasses.replace(partition, test=(partition.test[0][:0], *partition.test[1:]))
+    server = simulation("fedavg", dataset, empty).runs[0].server
+
+    class Grouped(FedAvg):
+        def client_groups(self, server):
+            return {"first": server.everybody < 2, "without tests": server.everybody < 1}
+
+    _, groups, per_client = evaluate(server, Grouped(), {})
+    assert set(groups) == {"first"}
+    assert groups["first"]["post_aggregation"].client_mean == per_client[1].item()
 
 
 LOCAL_AT_THE_END = Execution(moments=("post_aggregation",))

@@ -5,6 +5,7 @@ import torch
 from pfl.engine.groups import Groups, bind
 from pfl.engine.mixing import Average, Identity
 from pfl.models import MODELS
+from pfl.models._network import Network
 
 LENET = MODELS["lenet5_bn"]((3, 32, 32), 10)
 
@@ -52,6 +53,15 @@ def test_a_bound_network_computes_with_the_given_tensors():
     zeros = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
     bind(net, zeros)
     assert (net(torch.randn(2, 1, 28, 28)) == 0).all()
+
+
+def test_stages_that_a_network_declares_take_the_place_of_base_and_head():
+    low, high, head = (torch.nn.Linear(2, 2, bias=False) for _ in range(3))
+    extractor = torch.nn.Sequential(low, high)
+    groups = Groups(Network(extractor, head, stages={"low": [low], "rest": [high, head]}))
+    assert groups.stages == ("stage:low", "stage:rest")
+    assert groups["stage:low"] == ("extractor.0.weight",)
+    assert groups["stage:rest"] == ("extractor.1.weight", "head.weight")
 
 
 def test_stages_and_single_tensors_are_groups():

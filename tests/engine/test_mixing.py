@@ -7,6 +7,7 @@ import torch
 
 from pfl.engine.client_store import ClientStore
 from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, check_rows, mix, mixed
+from tests.device import DEVICE, emulated
 
 
 def test_a_shared_tensor_is_stored_once_until_a_row_is_written():
@@ -60,6 +61,7 @@ def test_changes_are_mixed_on_top_of_what_each_client_started_from():
         Average(torch.tensor([0.5, 0.5]), own=torch.tensor(0.1)),
         DeltaMix(torch.tensor([[0.5, 0.4]]), step=torch.ones(1)),
         Masked(torch.ones(1, 2), Dense(torch.ones(1, 1)), Dense(torch.tensor([[0.5, 0.4]]))),
+        Masked(torch.ones(1, 2), Dense(torch.tensor([[0.5, 0.4]])), Dense(torch.ones(1, 1))),
     ],
 )
 def test_rows_that_do_not_sum_to_one_are_refused(matrix):
@@ -128,9 +130,11 @@ def test_what_is_made_everybodys_is_stored_once_again():
 
 
 def test_a_bank_in_host_memory_hands_its_rows_to_the_device():
-    device = torch.device("meta")  # in place of a GPU
-    bank = ClientStore({"w": torch.zeros(1, 3)}, clients=4, home=torch.device("cpu"))
-    bank.write("w", torch.tensor([1]), torch.ones(1, 3))
-    bank.restore(bank.state(), device)
-    rows = bank.stacks["w"]
-    assert (rows.values.device.type, bank.rows(torch.tensor([1]))["w"].device) == ("cpu", device)
+    with emulated():
+        bank = ClientStore({"w": torch.zeros(1, 3, device=DEVICE)}, clients=4, home=torch.device("cpu"))
+        bank.write("w", torch.tensor([1]).to(DEVICE), torch.ones(1, 3, device=DEVICE))
+        for _ in range(2):
+            assert bank.stacks["w"].values.device.type == "cpu"
+            rows = bank.rows(torch.tensor([0, 1]).to(DEVICE))["w"]
+            assert (rows.device, rows.tolist()) == (DEVICE, [[0.0] * 3, [1.0] * 3])
+            bank.restore(bank.state(), DEVICE)

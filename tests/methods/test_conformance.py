@@ -163,12 +163,19 @@ def test_a_client_with_one_class(method, dataset):
 
 
 @sampled_methods
-def test_local_batch_norm_statistics_are_never_mixed(method, dataset, partition):
+def test_the_backends_agree_with_local_batch_norm_statistics(method, dataset, partition):
     loop, stacked = (
         run(method, dataset, partition, Execution(backend=backend), bn_stats="local")
         for backend in ("loop", "stacked")
     )
     assert_close(loop, stacked)
+
+
+@every_method
+def test_local_batch_norm_statistics_are_what_each_client_trained(method, dataset, partition):
+    _, server = after_rounds(method, dataset, partition, 1, bn_stats="local")
+    for name in server.groups["bn_stats"]:
+        assert torch.equal(server.bank[name][server.participants], server.trained[name])
 
 
 @every_method

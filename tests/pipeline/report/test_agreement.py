@@ -9,7 +9,7 @@ from html import unescape
 
 import pytest
 
-from pipeline.report.agreement import Tally, answer, claims, rankings
+from pipeline.report.agreement import Ranking, Tally, answer, claims, rankings
 from pipeline.report.table_report import write_report
 from pipeline.spec.files import TABLES
 from pipeline.spec.published import FOLDER
@@ -79,12 +79,22 @@ def test_quantities_without_a_verdict_are_counted_as_ratios():
     assert answer(summary, counted, [], []) == "20 numbers are shown as ratios to the published ones."
 
 
+def test_the_answer_counts_cells_that_diverged_and_gives_the_range_of_the_agreements():
+    summary = summary_of(realistic())
+    counted = Tally({"reproduced": 1, "lower": 2, "diverged": 2}, provisional=0)
+    ranked = [Ranking(-0.25, 4), Ranking(None, 2), Ranking(0.5, 4)]
+    assert answer(summary, counted, ranked, []) == (
+        "Of 3 numbers, 1 is reproduced, 0 higher and 2 lower. 2 of 5 cells diverged; the ranking of the "
+        "methods agrees with Kendall's τ = −0.25 to 0.50."
+    )
+
+
 @pytest.mark.parametrize(
     ("seeds", "said"),
     [
         (None, "standard errors are not used, as the paper does not state its number of seeds."),
         (2, "standard errors are not used, as the paper has 2 seeds."),
-        (5, "The paper has 5 seeds."),
+        (3, "The paper has 3 seeds."),
     ],
 )
 def test_the_rule_of_the_verdicts_names_the_seeds_of_the_paper(tmp_path, seeds, said):

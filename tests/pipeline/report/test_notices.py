@@ -43,6 +43,20 @@ def test_the_table_s_own_note_is_said_first(tmp_path):
     assert "> 20 rounds, not 200." in small(tmp_path, config=config).partition("| Method |")[0]
 
 
+def test_what_columns_and_rows_report_otherwise_is_said_first(tmp_path):
+    config = fake_results(methods=2, settings=2, seeds=1)["config"]
+    config["settings"]["cifar10-0.5"]["evaluation"] = {"which": "best"}
+    config["methods"][0]["evaluation"] = {"which": "best"}
+    config["methods"][1]["evaluation"] = {"which": "last"}  # as the table
+    results = fake_results(methods=2, settings=2, seeds=1) | {"config": config}
+    write_results(results, tmp_path)
+    notices = (write_report("fake", tmp_path) / "README.md").read_text().partition("| Method |")[0]
+    assert (
+        "CIFAR-10, Dir(0.5); Local: accuracy (%) over the test samples of all clients, in its best round, "
+        "after aggregation, local training or adaptation, as each method reports it.\n"
+    ) in notices
+
+
 def test_the_precision_is_said_first_of_what_is_not_in_fp32(tmp_path):
     results = fake_results(methods=2, settings=2, seeds=1)
     for cell in results["cells"]:

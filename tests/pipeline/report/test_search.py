@@ -11,7 +11,7 @@ from pfl.hyper import Hyperparameter
 from pipeline.report import search
 from pipeline.report.summary import Summary
 from pipeline.store.results import SearchResult
-from tests.pipeline.fake_results import fake_results, summary_of
+from tests.pipeline.fake_results import cell_of, fake_results, summary_of
 
 LR = Hyperparameter("learning rate", low=0.0, search=(0.001, 0.3), log=True)
 
@@ -43,6 +43,24 @@ def test_every_trial_is_a_line_of_the_csv_file(summary):
     lines = list(csv.DictReader(io.StringIO(search.rows(summary))))
     assert len(lines) == sum(len(cell.search) for cell in summary.results.cells)
     assert lines[0].keys() >= {"cell", "trial", "seed", "round", "accuracy", "samples", "parameters"}
+
+
+def test_a_search_whose_best_trial_sits_at_an_end_says_which_range_to_widen():
+    results = fake_results(settings=1, seeds=2, search=3)
+    cell = cell_of(results, "cifar10-0.1/local")
+    for trial, lr in enumerate((0.05, 0.2999, 0.01)):
+        cell["search"][trial] |= {"params": {"lr": lr}, "value": 50.0 + trial % 2}
+    by_label = {one.label: one.notes for one in search.searches(summary_of(results))}
+    assert by_label["Local"] == ("widen lr: the best trial (0.3) sits at its upper end",)
+    cell["search"][1]["value"] = 10.0
+    by_label = {one.label: one.notes for one in search.searches(summary_of(results))}
+    assert by_label["Local"] == ()
+
+
+def test_with_enough_trials_the_importance_comes_first():
+    results = fake_results(settings=1, seeds=2, search=12)
+    notes = next(one.notes for one in search.searches(summary_of(results)) if one.label == "Local")
+    assert notes[0] == "importance: lr 1.00"
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,11 @@ def test_a_partition_needs_no_quotes(edit):
         ("clients: 5", "resources: {gpus: two}", "resources.gpus: * auto or a non-negative number"),
         ("dataset: digits", "", "dataset: nothing is not accepted; expected a value"),
         ("- fedavg", "- [fedavg]", "methods.0: ['fedavg'] is not accepted; expected a mapping"),
+        (
+            '  two: "pathological:2"',
+            '  average: "pathological:2"\naverage: {label: Mean}',
+            "settings: average is not accepted; expected another name, as that column is the average's",
+        ),
         ("clients: 5", "clients: 5\nclients: 6", "found duplicate key *"),
         ("clients: 5", "clients: [5", "is not accepted; expected YAML"),
     ],

@@ -54,12 +54,16 @@ def test_what_shows_it_is_the_worst_exception_or_the_closest_other():
     assert finding(kind="best").shown == "closest: Two in Column B, 1.00 away"
     shown = finding({("a", "one"): 82, ("b", "two"): 64}, kind="best").shown
     assert shown == "not in 2 of 2 columns: in Column B, Two is 3.00 above"
+    assert finding(kind="worst").shown == "not in 2 of 2 columns: in Column B, One is 11.00 below"
+    assert finding({("b", "two"): 61}, kind="best").shown == "level with Two in Column B"
+    assert finding({("a", "one"): None}, kind="best").shown == "so far in 1 column"
 
 
 def test_without_all_numbers_a_claim_cannot_be_said_to_hold_but_may_be_refuted():
     assert answer({("a", "one"): None}, kind="best") == "cannot be said"
     assert answer({("a", "one"): None, ("a", "two"): 90}, kind="best") == "does not hold"
     assert answer({("a", "ours"): None, ("b", "ours"): None}, kind="best") == "cannot be said"
+    assert answer({("a", "one"): None, ("a", "two"): None}, kind="best") == "cannot be said"
 
 
 # ---- margins -------------------------------------------------------------------------------------------

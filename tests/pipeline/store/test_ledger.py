@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pfl.errors import InvalidInput
 from pfl.trials import Failure, Record, Sources
 from pipeline.store.ledger import Ledger, import_rows, publish
 from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
+from tests.pipeline.fake_results import failed_row
 
 LOCAL = Path(".sweeps/ledger/small.jsonl")
 PUBLISHED = Path("results/ledger/small.jsonl")
@@ -61,6 +63,16 @@ def test_a_row_with_an_error_is_kept_but_never_served(ledger, row):
     assert ledger.get(row.key) is None
     assert Ledger(SOURCES).get(row.key) is None
     assert lines(LOCAL)[0]["error"] == "ValueError: no"
+
+
+def test_what_is_known_of_a_key_is_its_result_or_else_its_last_failure(ledger, row):
+    failed = dataclasses.replace(row, outcome=Failure("ValueError: no"))
+    ledger.append(failed)
+    assert ledger.find(row.key).failure == "ValueError: no"
+    ledger.append(row)
+    ledger.append(failed)
+    assert ledger.find(row.key) == stamped(row)
+    assert ledger.find("0" * 64) is None
 
 
 @pytest.mark.parametrize(
@@ -124,15 +136,16 @@ def test_publishing_adds_what_is_missing_and_removes_nothing(ledger, row):
 
 def test_the_first_new_row_replaces_published_rows_that_no_key_finds_any_more(ledger, row):
     older = dataclasses.replace(stamped(row), key="e" * 64, behaviour=None)
+    newer = dataclasses.replace(stamped(row), key="f" * 64)
     PUBLISHED.parent.mkdir(parents=True)
-    PUBLISHED.write_text(json.dumps(older.to_json()) + "\n")
+    PUBLISHED.write_text("".join(json.dumps(one.to_json()) + "\n" for one in (older, newer)))
     ledger.append(older)  # where it was computed it is in both folders
     publish("small")
-    assert [line["key"] for line in lines(PUBLISHED)] == ["e" * 64]
+    assert [line["key"] for line in lines(PUBLISHED)] == ["e" * 64, "f" * 64]
     ledger.append(row)
     publish("small")
     publish("small")
-    assert [line["key"] for line in lines(PUBLISHED)] == [row.key]
+    assert [line["key"] for line in lines(PUBLISHED)] == ["f" * 64, row.key]
 
 
 def test_a_published_file_that_a_checkout_has_shortened_loses_no_row(ledger, row):
@@ -181,10 +194,33 @@ def test_rows_from_a_plain_copy_of_these_sources_count_as_theirs(rows_file, row)
     assert Ledger(SOURCES).get(row.key).sources.commit == SOURCES.commit
 
 
+def test_rows_of_another_commit_with_these_sources_keep_it(rows_file, row):
+    assert import_rows(rows_file(commit="b" * 40), here) == 1
+    assert Ledger(SOURCES).get(row.key).sources.commit == "b" * 40
+
+
 def test_rows_of_other_files_that_are_in_no_commit_count_but_are_not_published(rows_file, row):
     assert import_rows(rows_file(dirty=True, sources="2" * 64), here) == 1
     assert Ledger(SOURCES).get(row.key)
     assert not PUBLISHED.exists()
+
+
+def test_rows_of_two_tables_are_imported_into_the_file_of_each(project, ledger):
+    shutil.copy(project / "tables/small.yaml", project / "tables/other.yaml")
+    scheduler = scheduler_of(ledger)
+    first, second = (stamped(fake_run(scheduler.next())[0]) for _ in range(2))
+    second = dataclasses.replace(second, table="other")
+    (project / "rows.jsonl").write_text("".join(json.dumps(one.to_json()) + "\n" for one in (first, second)))
+    assert import_rows(project / "rows.jsonl", here) == 2
+    files = (LOCAL, LOCAL.with_name("other.jsonl"), PUBLISHED, PUBLISHED.with_name("other.jsonl"))
+    assert [[line["key"] for line in lines(file)] for file in files] == [[first.key], [second.key]] * 2
+
+
+def test_a_row_of_a_failed_trial_is_not_imported(rows_file):
+    file = rows_file()
+    file.write_text(json.dumps(failed_row(json.loads(file.read_text()), "out of memory")) + "\n")
+    with pytest.raises(InvalidInput, match=r"rows\.jsonl:1: the line .* a row of a ledger with its metrics"):
+        import_rows(file, here)
 
 
 @pytest.mark.parametrize(

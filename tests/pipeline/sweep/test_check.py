@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 
 from pfl.errors import InvalidInput
+from pipeline.spec.published import FOLDER
 from pipeline.sweep.check import check_tables
+
+ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -47,6 +52,11 @@ def test_all_selected_tables_are_checked(project):
         ("pathological:2", "pathological:12", "setting two: classes: 12 * at most 10"),
         ("clients: 5", "clients: 400", "setting dir: clients: 400 is not accepted; expected at most 179"),
         ("trials: 4}", "trials: 4, space: {nu: [0, 1]}}", "search.space: parameter: nu * one of *"),
+        (
+            "mu: 0.1}",
+            "mu: 0.1}, search: {trials: 4, space: {nu: [0, 1]}}",
+            "row fedprox: search.space: parameter: nu",
+        ),
         ("trials: 4}", "trials: 4, space: {mu: [-1, 1]}}", "search.space: mu: -1 * a non-negative number"),
         (
             "trials: 4}",
@@ -159,6 +169,15 @@ def test_a_truncated_zip_is_found_out_before_anything_runs(project, edit):
 def test_a_folder_that_cannot_be_written_is_named(project):
     (project / "results").write_text("a file in the place of the folder")
     assert message() == "results/small: results is not accepted; expected a folder that can be written"
+
+
+def test_a_cell_that_fits_several_printed_ones_is_named(project, edit):
+    shutil.copytree(ROOT / FOLDER, project / FOLDER)
+    edit("clients: 5", "published: {file: fedsimsup.csv, table: '1'}\nclients: 5")
+    edit(
+        '"dirichlet:0.5"', '{partition: "dirichlet:0.5", published: {dataset: cifar10, partition: dirichlet}}'
+    )
+    assert "give 'partition_arg', one of " in message()
 
 
 def test_a_check_imports_neither_ray_nor_a_sampler_nor_what_draws():

@@ -14,7 +14,7 @@ from pipeline.spec.cells import cells
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
 from pipeline.sweep.calibration import Calibration, Sizes, Speed
-from pipeline.sweep.estimate import Amount, Estimate, Extent
+from pipeline.sweep.estimate import Amount, Estimate, Extent, sizes_of
 from pipeline.text import duration
 from tests.pipeline.conftest import scheduler_of
 
@@ -161,6 +161,24 @@ def test_rows_of_a_method_that_differ_in_steps_are_measured_each(edit):
     assert two and six and same
     assert two.client != six.client
     assert six == same
+
+
+def test_sizes_are_those_of_the_partition_once_it_is_made(project):
+    dirichlet = small()[0]
+    (project / "data/partitions/small").mkdir(parents=True)
+    made = {"clients": 5, "train": 1234, "test": 56}
+    (project / "data/partitions/small/dir.json").write_text(json.dumps(made))
+    assert sizes_of(dirichlet, Calibration()) == Sizes(5, 1234, 56)
+    assert sizes_of(small()[2], Calibration()) is None
+
+
+def test_models_that_are_kept_take_their_disk_space(ledger, edit):
+    before = estimate(ledger, Calibration())
+    edit("search:", "keep: models\nsearch:")
+    after = estimate(ledger, Calibration())
+    model = 5 * 4 * (4_800 + 330)  # of five clients, in float32
+    # Of each of four cells, the pinned and the selected configuration with two seeds.
+    assert after.disk_bytes - before.disk_bytes == 4 * 2 * 2 * model
 
 
 def test_what_was_measured_on_another_machine_is_not_taken(monkeypatch, project):

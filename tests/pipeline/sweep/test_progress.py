@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from pipeline.store.heartbeat import heartbeat_writer
 from pipeline.sweep.progress import Progress
@@ -35,6 +37,24 @@ def test_trials_under_way_are_shown_with_their_rounds(ledger, capsys, monkeypatc
     heartbeat_writer(stacks[1])(1, 2, None)
     progress.update(2, stacks)
     assert "0 of 48 trials, 2 under way (0 to 50 % of their rounds)" in capsys.readouterr().out
+
+
+def test_a_terminal_shows_the_cells_under_way_with_their_rounds_and_best_results(ledger, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    scheduler = scheduler_of(ledger)
+    with Progress("small", scheduler) as progress:
+        for _ in range(16):  # all pinned configurations, and the search of the first cell up to its finalists
+            trial = scheduler.next()
+            scheduler.record(trial, fake_run(trial))
+        under_way = scheduler.next()
+        heartbeat_writer([under_way])(1, 2, None)
+        progress.update(1, [[under_way]])
+        console = Console(width=120, file=io.StringIO())
+        console.print(progress._picture())
+    first, second, *_, total = (" ".join(line.split()) for line in console.file.getvalue().splitlines())
+    assert first == "dir/fedavg 10 of 12 pinned 87.04 ± 0.07 %, best of the search 87.25 % on validation data"
+    assert second == "dir/fedprox 2 of 12 round 1 of 2 pinned 87.04 ± 0.07 %"
+    assert "small: 16 of 48 trials, 1 under way (100 % of their rounds)" in total
 
 
 @pytest.fixture

@@ -85,6 +85,43 @@ def test_other_images_are_named():
 
 
 @pytest.mark.usefixtures("finished")
+def test_another_partition_is_named():
+    rewrite(partition_checksum="e" * 64, partition="shards:2,min=10,test=0.25,seed=0")
+    stale = [line.partition(": ")[2] for line in reasons()]
+    assert {reason.partition(" is now ")[0] for reason in stale} == {
+        "stale: another partition (shards:2,min=10,test=0.25,seed=0"
+    }
+    now = {reason.partition(" is now ")[2].partition(",")[0] for reason in stale}
+    assert now == {"dirichlet:0.5", "pathological:2"}
+
+
+@pytest.mark.usefixtures("finished")
+def test_rows_without_the_curve_or_the_models_that_are_asked_for_are_told(edit):
+    rows = [json.loads(line) for line in LOCAL.read_text().splitlines()]
+    for row in rows:
+        (last,) = row["metrics"]["rounds"]
+        first = {**last, "round": 1}
+        del first["post_local"]
+        row["metrics"]["rounds"] = [first, last]
+    LOCAL.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    edit("every: 1", "every: 1, moment: post_local, which: best")
+    assert reasons() == [ALL + "in the ledger, without its curve"]
+    edit("every: 1, moment: post_local, which: best", "every: 1")
+    edit("evaluation:", "keep: models\nevaluation:")
+    assert reasons() == [ALL + "in the ledger, without its models"]
+
+
+@pytest.mark.usefixtures("finished")
+def test_an_option_that_is_gone_is_told():
+    rows = [json.loads(line) for line in LOCAL.read_text().splitlines()]
+    for row in rows:
+        row["config"]["hyperparameters"] = {"gone": 1}
+        row["key"] = f"{row['seed']:064}"
+    LOCAL.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert reasons() == [ALL + "stale: options that no longer exist"]
+
+
+@pytest.mark.usefixtures("finished")
 def test_code_that_does_something_else_is_named_with_the_files_that_changed(monkeypatch):
     rewrite(behaviour="fedavg-0", commit="a" * 40)
     monkeypatch.setattr(

@@ -1,0 +1,73 @@
+"""The benchmarks of speed: what they measure on a little work, and the pages drawn from their figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks import breakdown, faults, kernels, memory, methods, report, scale, scaling, throughput
+from benchmarks.workload import Workload, in_subprocess
+
+ROOT = Path(__file__).parents[2]
+LITTLE = Workload(
+    dataset="digits",
+    partition="dirichlet:1,min=10",
+    clients=5,
+    model="cnn_digits",
+    participation=0.4,
+    rounds=9,
+    epochs=1,
+    batch_size=16,
+)
+
+
+@pytest.mark.parametrize(
+    ("page", "draw"), [("speed", report), ("scale", scale), ("faults", faults)], ids=lambda one: str(one)[:8]
+)
+def test_a_page_is_what_its_template_makes_of_the_measured_figures(page, draw, tmp_path, monkeypatch):
+    kept = ROOT / "reports/engineering" / page
+    for file in kept.glob("*.json"):
+        shutil.copy(file, tmp_path)
+    monkeypatch.setattr(draw, "FOLDER", tmp_path)
+    (draw.main if draw is report else draw.draw)()
+    assert (tmp_path / "README.md").read_text() == (kept / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_both_loops_are_timed_in_training_and_in_whole_rounds():
+    rates = throughput.measure(LITTLE, 2, "auto", "cpu", 1)
+    for part in ("training", "round"):
+        assert [len(rates[part][who]) for who in ("naive", "engine")] == [2, 2]
+        assert rates[part]["ratio"] > 0
+    assert max(rates["round"]["engine"]) < max(rates["training"]["engine"])
+    assert 0 < rates["share_of_peak"] < 1
+
+
+@pytest.mark.slow
+def test_a_step_is_made_up_of_its_parts():
+    measured = breakdown.measure(LITTLE, 2)
+    assert {"loading", "optimiser", "loss", "Python and dispatch"} <= measured["parts"].keys()
+    assert sum(measured["parts"].values()) >= measured["step_seconds"] > 0
+
+
+@pytest.mark.slow
+def test_a_method_is_timed_beside_fedavg():
+    cost = methods.measure(dataclasses.replace(LITTLE, method="perfedavg"), 2)
+    assert cost["seconds"] > 0
+    assert cost["relative_by_sample"] != cost["relative"]
+
+
+@pytest.mark.slow
+def test_memory_and_scaling_are_measured():
+    peaks = [in_subprocess(work, LITTLE) for work in (memory.engine, memory.naive)]
+    assert min(peaks) > in_subprocess(memory.imported)
+    point = in_subprocess(scaling.measure, LITTLE, "stacked", 1, 1)
+    assert point["parameters"] == 4_800 + 330
+
+
+@pytest.mark.slow
+def test_every_kind_of_step_is_timed():
+    assert {"textbook", "torch alone", "kernels"} <= kernels.measure("cnn_digits", 4, 0.0).keys()

@@ -1,0 +1,86 @@
+"""What the pipeline's commands do with their options, and what they print."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+from typer.testing import CliRunner
+
+import pfl.behaviour
+from pfl.cli import app
+from pfl.files import cache_root
+from pipeline.cli import add_commands
+from pipeline.figures import make
+from pipeline.figures.config import Changes
+from pipeline.spec.table import Subset, Table
+from tests.pipeline.fake_results import cell_of, fake_results, write_results
+
+add_commands(app)  # as the entry point does in a process of its own
+
+
+def run(*arguments: str) -> str:
+    """What a command prints."""
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+@pytest.mark.usefixtures("project")
+def test_a_figure_is_made_with_the_changes_that_its_options_say(monkeypatch):
+    made = []
+    monkeypatch.setattr(make, "make", lambda *arguments: made.append(arguments) or ["a line"])
+    options = "--rounds 2 --epochs 3 --dataset digits --model lenet5 --clients 4 --settings a,b --methods c"
+    assert run("figure", "fedcac-figure5", *options.split(), "--out", "elsewhere") == "a line\n"
+    assert run("figure", "fedcac-figure5") == "a line\n"
+    changes = Changes(2, 3, 4, "digits", "lenet5", Subset(settings=["a", "b"], methods=["c"]))
+    assert made == [
+        ("fedcac-figure5", changes, Path("elsewhere").resolve(), f" {options}"),
+        ("fedcac-figure5", Changes(), make.FOLDER, ""),
+    ]
+
+
+def test_a_search_is_exported_as_a_table(project):
+    results = fake_results(seeds=2, search=3)
+    chosen = cell_of(results, "cifar10-0.1/pfedsim")
+    chosen["search"][1]["params"]["lr"] = 0.125
+    chosen["selection"] = {"trial": 1, "comparisons": [{"trial": 1, "gain": 1.5, "error": None}]}
+    write_results(results, project)
+    table = Table.model_validate(YAML(typ="safe").load(run("search", "export", "fake")))
+    (row,) = (row for row in table.methods if row.id == "pfedsim")
+    assert row.settings["cifar10-0.1"].schedule.lr == 0.125
+
+
+def test_a_calibration_fills_in_the_hours_of_the_list(project, edit, monkeypatch):
+    edit('  two: "pathological:2"\n', "")
+    edit("- {method: fedprox, params: {mu: 0.1}}\n", "")
+    cache = project / "cache"
+    cache.mkdir()
+    (cache / "kernels").symlink_to(cache_root() / "kernels")  # compiled already
+    monkeypatch.setenv("PFL_CACHE", str(cache))
+    assert "pfl tables --calibrate [TABLE]... measures it here" in run("tables", "small")
+    lines = run("tables", "small", "--calibrate").splitlines()
+    *measured, _, line = (line for line in lines if not line.startswith("GPU-hours"))
+    assert "measuring digits, dirichlet:0.5" in measured
+    assert float(line.split()[4]) > 0
+
+
+def test_behaviours_of_tables_and_of_methods_are_recorded(project, monkeypatch):
+    monkeypatch.setattr("pipeline.spec.behaviours.METHODS", ["local"])  # in place of all
+    monkeypatch.setattr(pfl.behaviour, "KNOWN", project / "behaviours.json")
+    pfl.behaviour.known.cache_clear()
+    count = int(run("behaviours", "small").removeprefix("new behaviours in pfl/behaviours.json: "))
+    recorded = json.loads((project / "behaviours.json").read_text())
+    assert {question.partition(",")[0] for question in recorded} == {"fedavg", "fedprox", "local"}
+    assert count == sum(map(len, recorded.values()))
+    assert run("behaviours", "small").endswith(": 0\n")
+    pfl.behaviour.known.cache_clear()
+
+
+def test_the_overview_says_where_it_is(project):
+    (project / "tables/published").mkdir()
+    (project / "tables/published/not_runs.yaml").write_text("{}\n")
+    assert run("overview") == "overview: reports/README.md\n"
+    assert (project / "reports/README.md").is_file()
