@@ -24,9 +24,15 @@ SECONDS_BETWEEN_TRIES = 5.0  # at a disk that is full
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write to, which takes the place of ``path`` once all of it is on the disk.
 
+    A device or a pipe, such as /dev/stdout, is written to as it is.
+
     Raises:
         OSError: it cannot be written; then ``path`` is what it was.
     """
+    if _is_special(path):
+        with path.open("wb") as file:
+            yield file
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = _partial(path)
     try:
@@ -38,6 +44,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _partial(path: Path) -> Path:
@@ -93,7 +103,7 @@ def check_writable(path: Path) -> None:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for file in (path, _partial(path)):
+        for file in (path,) if _is_special(path) else (path, _partial(path)):
             there = file.exists()
             file.open("ab").close()
             if not there:

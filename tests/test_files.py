@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from pfl.errors import InvalidInput
 from pfl.files import append_lines, cache_root, check_writable, read_lines, replacing, write_text
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    check_writable(pipe)
+    write_text(pipe, "text")
+    assert os.read(reader, 10) == b"text"
+    assert pipe.is_fifo()
+    os.close(reader)
 
 
 def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path):

@@ -49,7 +49,7 @@ def scripted(
     script: Script,
     sizes: list[int],
     participation: float = 1.0,
-    schedule: Mapping[str, Any] = MappingProxyType({}),
+    changes: Mapping[str, Any] = MappingProxyType({}),
     **hyper,
 ) -> Simulation:
     """A simulation of ``method`` with clients of these training sizes; nothing is evaluated."""
@@ -62,7 +62,7 @@ def scripted(
         rounds=1000,
         eval_every=1000,
         dtype="float64",
-        **schedule,
+        **changes,
     )
     federation = Federation(data, make_clients(data, sizes), torch.device("cpu"), torch.float64)
     backend = Scripted(script)

@@ -52,7 +52,7 @@ def test_the_consistent_coefficient_is_minus_lambda_over_rate_and_steps():
 
 def test_the_consistent_coefficient_has_the_rate_at_which_the_late_client_trained():
     halved = {"lr_schedule": "step", "lr_step": 1, "lr_gamma": 0.5}
-    _, seen = run("lga", 3, coefficient="consistent", taylor=0.02, schedule=halved)
+    _, seen = run("lga", 3, coefficient="consistent", taylor=0.02, changes=halved)
     late = 5 - 2 - 0.02 / (0.05 * 2) * 4 * (5 - 3)  # sent in round 1
     assert seen[2] == pytest.approx((late + 5 + 3) / 2)
 
