@@ -12,6 +12,7 @@ import numpy as np
 
 from pfl.data.cache import channel_statistics, content_checksum
 from pfl.data.dataset import Dataset
+from pfl.data.datasets._image_folder import has_wide_channels, is_grey
 from pfl.data.definition import MOST_UNNAMED
 from pfl.data.resize import Resize
 from pfl.errors import InvalidInput
@@ -81,9 +82,9 @@ def _pixels(image: Any, place: int) -> np.ndarray:
     from PIL import Image
 
     if isinstance(image, Image.Image):
-        if image.mode[0] in "IF":
+        if has_wide_channels(image):
             raise InvalidInput("dataset", f"sample {place} of mode {image.mode}", "8 bits per channel")
-        grey = image.mode in ("1", "L", "LA")
+        grey = is_grey(image)
         array = np.asarray(image.convert("L" if grey else "RGB"))
         return array[None] if grey else array.transpose(2, 0, 1)
     pixels = np.asarray(image)

@@ -202,8 +202,8 @@ def farthest_candidate(distances: Sequence[float], cluster: str) -> float:
     if len(set(distances)) < 3 or not all(map(math.isfinite, distances)):
         return max(distances)
     points = np.array(distances)[:, None]
-    ends = np.array([points.min(0), points.max(0)])
     if cluster == "GMM":
+        ends = np.array([points.min(0), points.max(0)])
         precisions = np.full((2, 1, 1), 1 / max(points.var(), 1e-6))
         mixture = GaussianMixture(
             2, means_init=ends, weights_init=[0.5, 0.5], precisions_init=precisions, random_state=0

@@ -174,7 +174,16 @@ def decode(tree: Tree, name: str, mode: str, size: Resize | None = None) -> np.n
 
 def _is_colour(tree: Tree, name: str) -> bool:
     with _opened(tree, name) as image:
-        return image.mode not in ("1", "L", "LA")
+        return not is_grey(image)
+
+
+def is_grey(image: Image) -> bool:
+    return image.mode in ("1", "L", "LA")
+
+
+def has_wide_channels(image: Image) -> bool:
+    """Whether a channel has more than 8 bits."""
+    return image.mode[0] in "IF"
 
 
 @contextmanager
@@ -183,7 +192,7 @@ def _opened(tree: Tree, name: str) -> Iterator[Image]:
 
     try:
         with Image.open(io.BytesIO(tree.read(name))) as image:
-            if image.mode[0] in "IF":
+            if has_wide_channels(image):
                 raise ValueError("it has more than 8 bits per channel")
             yield image
     except Exception as error:  # decoders raise many types of errors
