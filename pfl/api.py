@@ -11,6 +11,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pfl.config import Config, Execution
 from pfl.errors import InvalidInput, unknown_name
 from pfl.methods import METHODS
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 DEFAULT_CLIENTS = 20
 NAMED = ("method", "model")
 """Fields of a configuration that `simulate` has as arguments of its own."""
+
+EXECUTED = [field.name for field in dataclasses.fields(Execution)]
 
 
 def simulate(
@@ -79,21 +83,20 @@ def simulate(
         InvalidInput: an argument is not accepted.
     """
     check_execution(execution)
-    if isinstance(seeds, int):
-        seeds = range(seeds)
-    elif not isinstance(seeds, Iterable):
-        raise InvalidInput("seeds", seeds, "a number of seeds, or a list of them")
-    chosen = tuple(seeds)
-    check_seeds(chosen)
+    chosen, clients = _seeds(seeds), _plain(clients)
     _check_options(method, options)
     given = options.get("hyperparameters", {})
     if not isinstance(given, Mapping):
         raise InvalidInput("hyperparameters", given, "a mapping from names to values")
+    own: Mapping[str, Any] = {}
     if not isinstance(method, str):
         method, own = _known_method(method)
-        options["hyperparameters"] = {**own, **given}
+    options = {name: _plain(value) for name, value in options.items()}
+    options["hyperparameters"] = {name: _plain(value) for name, value in {**own, **given}.items()}
     named = model if isinstance(model, str) or model is None else _known_model(model)
     config = validated(Config(method=method, model=named or Config.model, **options))
+    if measure is not None and not callable(measure):
+        raise InvalidInput("measure", measure, "a function of the server and the network")
     if measure and config.observe != Config.observe:
         raise InvalidInput(
             "measure", "a function", f"None beside observe {config.observe}, which measures, too"
@@ -122,6 +125,23 @@ def simulate(
     )
 
 
+def _seeds(seeds: Any) -> tuple[int, ...]:
+    seeds = _plain(seeds)
+    if type(seeds) is int and seeds > 0:
+        seeds = range(seeds)
+    elif isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        accepted = "a number of seeds, or a list of different non-negative integers"
+        raise InvalidInput("seeds", seeds, accepted)
+    chosen = tuple(map(_plain, seeds))
+    check_seeds(chosen)
+    return chosen
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy scalar, as searches over ``np.linspace`` bring it, as a number of Python."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _check_options(method: str | Method | type[Method], options: Mapping[str, Any]) -> None:
     fields = [field.name for field in dataclasses.fields(Config) if field.name not in NAMED]
     for name, value in options.items():
@@ -129,6 +149,8 @@ def _check_options(method: str | Method | type[Method], options: Mapping[str, An
             raise InvalidInput(
                 "option", name, f"hyperparameters={{'{name}': {value!r}}}, as it is the method's"
             )
+        if name in EXECUTED:
+            raise InvalidInput("option", name, f"execution=Execution({name}={value!r})")
         if name not in fields:
             own = [known for known in inspect.signature(simulate).parameters if known != "options"]
             raise unknown_name("option", name, [*fields, *own])
@@ -159,7 +181,7 @@ def _divided(
     dataset: Any, partition: str | Partition, clients: int | None, seeds: Sequence[int]
 ) -> tuple[Dataset, Division]:
     from pfl.data.dataset import Dataset, load
-    from pfl.data.partition import check_partition, make_division
+    from pfl.data.partition import Partition, check_partition, make_division
 
     if not isinstance(dataset, str | Path | Dataset):
         from pfl.data.samples import from_samples
@@ -172,6 +194,8 @@ def _divided(
         else:
             data, clients = load_checked(str(dataset), partition, clients)
         return data, make_division(partition, data, clients, seeds)
+    if not isinstance(partition, Partition):
+        raise InvalidInput("partition", partition, "a rule of `pfl partitions`, or a partition")
     if clients not in (None, partition.clients):
         raise InvalidInput("clients", clients, f"{partition.clients}, as the partition has")
     data = dataset if isinstance(dataset, Dataset) else load(str(dataset))

@@ -43,6 +43,9 @@ class Runs(Sequence[Run]):
 
     runs: tuple[Run, ...]
 
+    def __repr__(self) -> str:
+        return f"Runs({'; '.join(_named(run.labels) for run in self)})"
+
     def __getitem__(self, place: Any) -> Any:
         return self.runs[place]
 
@@ -58,8 +61,8 @@ class Runs(Sequence[Run]):
         known = [run.labels for run in self]
         for run in other:
             if run.labels in known:
-                shown = ", ".join(f"{name} {value}" for name, value in run.labels.items())
-                raise InvalidInput("labels", shown, "others than the first runs have; see simulate's label")
+                accepted = "others than the first runs have; see simulate's label"
+                raise InvalidInput("labels", _named(run.labels), accepted)
         return Runs((*self.runs, *other.runs))
 
     def to_frame(self, what: What = "curves") -> DataFrame:
@@ -78,7 +81,7 @@ class Runs(Sequence[Run]):
         return frame
 
     def plot(self, what: What = "curves", ax: Axes | None = None) -> Axes:
-        """Matplotlib axes, with the mean and the standard deviation over seeds.
+        """Matplotlib axes, with the mean and the sample standard deviation over seeds.
 
         Args:
             what: ``curves``, accuracy by round; ``clients``, the clients' accuracies in ascending order;
@@ -86,8 +89,10 @@ class Runs(Sequence[Run]):
             ax: where to draw; by default on a new figure.
 
         Raises:
-            InvalidInput: another name, or matplotlib or pandas is not installed.
+            InvalidInput: another name, no run, or matplotlib or pandas is not installed.
         """
+        if not self.runs:
+            raise InvalidInput("plot", "no run", "at least one")
         frame = self.to_frame(what)
         if ax is None:
             _, ax = _library("matplotlib.pyplot").subplots()
@@ -100,8 +105,12 @@ class Runs(Sequence[Run]):
         return ax
 
 
+def _named(labels: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in labels.items())
+
+
 def _of(what: str) -> Callable[[Run], Iterator[Values]]:
-    if what not in _ROWS:
+    if what not in get_args(What):
         raise InvalidInput("what", what, " or ".join(get_args(What)))
     return _ROWS[what]
 
@@ -157,8 +166,8 @@ _ROWS: dict[str, Callable[[Run], Iterator[Values]]] = {
 
 def _draw_curves(ax: Any, label: str, frame: Any) -> None:
     rounds = frame[frame["headline"]].groupby("round")["pooled"]
-    mean, deviation = rounds.mean(), rounds.std(ddof=0)
-    ax.plot(mean.index, mean, label=label)
+    mean, deviation = rounds.mean(), rounds.std()
+    ax.plot(mean.index, mean, ".-", label=label)
     ax.fill_between(mean.index, mean - deviation, mean + deviation, alpha=0.2)
     ax.set_xlabel("round")
 
@@ -170,7 +179,7 @@ def _draw_clients(ax: Any, label: str, frame: Any) -> None:
 
 
 def _draw_summary(ax: Any, label: str, frame: Any) -> None:
-    ax.bar(label, frame["pooled"].mean(), yerr=frame["pooled"].std(ddof=0))
+    ax.bar(label, frame["pooled"].mean(), yerr=frame["pooled"].std())
 
 
 _PLOTS: dict[str, Callable[[Any, str, Any], None]] = {

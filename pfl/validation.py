@@ -34,7 +34,7 @@ def validated(config: Config) -> Config:
         elif get_origin(field) is Annotated:
             kind, accepted = get_args(field)
             numbers = (int,) if kind is int else (int, float)
-            _check(name, value, type(value) in numbers and accepted.test(value), accepted.words)
+            _check(name, repr(value), type(value) in numbers and accepted.test(value), accepted.words)
             if kind is float:
                 rates[name] = float(value)  # 1 and 1.0 must have one key
     for name in ("lr_step", "lr_gamma"):
@@ -96,7 +96,7 @@ def check_execution(execution: Execution) -> None:
     )
     backend, device, threads = execution.backend, execution.device, execution.threads
     _check("backend", backend, backend in ("auto", "loop", "stacked"), "loop, stacked or auto")
-    _check("device", device, re.fullmatch(DEVICES, device) is not None, "cpu, cuda, cuda:N or auto")
+    _check("device", device, re.fullmatch(DEVICES, str(device)) is not None, "cpu, cuda, cuda:N or auto")
     holds = type(threads) is int and 1 <= threads <= MOST_THREADS
     _check("threads", threads, holds, f"an integer in [1, {MOST_THREADS}]")
 

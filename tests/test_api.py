@@ -7,7 +7,9 @@ import sys
 from dataclasses import dataclass
 
 import matplotlib as mpl
+import numpy as np
 import pytest
+from matplotlib.container import ErrorbarContainer
 
 import pfl
 from pfl.config import Execution
@@ -120,6 +122,16 @@ def test_a_method_and_a_network_of_a_notebook_are_simulated():
         ({"execution": "cpu"}, "execution: cpu is not accepted; expected an Execution"),
         ({"execution": Execution(moments=("end",))}, "moments: end is not accepted; expected one of adapted"),
         ({"observe": "similarities", "measure": print}, "measure: a function is not accepted"),
+        ({"measure": 3}, "measure: 3 is not accepted; expected a function"),
+        ({"seeds": "0,1"}, "seeds: 0,1 is not accepted; expected a number of seeds"),
+        ({"clients": "4"}, "clients: '4' is not accepted; expected a positive integer"),
+        ({"rounds": "4"}, "rounds: '4' is not accepted; expected a positive integer"),
+        ({"clients": 4.0}, "clients: 4.0 is not accepted; expected a positive integer"),
+        ({"clients": True}, "clients: True is not accepted; expected a positive integer"),
+        ({"partition": 3}, "partition: 3 is not accepted; expected a rule"),
+        ({"device": "cpu"}, r"device is not accepted; expected execution=Execution\(device='cpu'\)"),
+        ({"execution": Execution(device=3)}, "device: 3 is not accepted; expected cpu"),
+        ({"model": lambda *_: None}, "expected a function that returns an nn.Module, not None"),
     ],
 )
 def test_a_mistake_is_one_clear_line(arguments, line):
@@ -127,11 +139,42 @@ def test_a_mistake_is_one_clear_line(arguments, line):
         pfl.simulate(**arguments)
 
 
+def test_numbers_of_numpy_are_numbers():
+    options = {"rounds": np.int64(1), "lr": np.float32(0.25), "hyperparameters": {"mu": np.float64(0.5)}}
+    given = {**SHORT, **options, "clients": np.int64(4), "seeds": np.arange(1, 3)}
+    plain = {**SHORT, "rounds": 1, "lr": 0.25, "hyperparameters": {"mu": 0.5}, "clients": 4, "seeds": [1, 2]}
+    ours, theirs = (pfl.simulate("fedprox", **arguments) for arguments in (given, plain))
+    assert [run.metrics for run in ours] == [run.metrics for run in theirs]
+
+
+def test_a_single_evaluation_and_its_spread_over_the_seeds_are_drawn():
+    runs = pfl.simulate(clients=4, rounds=1, epochs=1, seeds=2, progress=False)
+    (line,) = runs.plot().get_lines()
+    assert line.get_marker() == "."
+    (error,) = (drawn for drawn in runs.plot("summary").containers if isinstance(drawn, ErrorbarContainer))
+    low, high = error.lines[2][0].get_segments()[0][:, 1]
+    assert (high - low) / 2 == pytest.approx(runs.to_frame("summary")["pooled"].std())
+
+
+def test_what_is_shown_of_objects_is_short(runs):
+    assert repr(runs) == "Runs(method pfedsim, seed 0; method pfedsim, seed 1)"
+    data = pfl.load("digits")
+    assert repr(data) == "Dataset(digits: 1,797 images of 1x8x8 in 10 classes)"
+    assert repr(pfl.make_partition("dirichlet:1", data, 4)).endswith("seed=0: 4 clients)")
+
+
+def test_there_is_no_plot_of_nothing():
+    with pytest.raises(InvalidInput, match="plot: no run is not accepted"):
+        pfl.Runs(()).plot()
+
+
 def test_a_name_is_no_data_set_to_be_divided():
     with pytest.raises(
         InvalidInput, match=r"dataset: digits is not accepted; expected a data set, as pfl\.load"
     ):
         pfl.make_partition("dirichlet:0.1", "digits", clients=3)
+    with pytest.raises(InvalidInput, match="partition: 3 is not accepted; expected a rule"):
+        pfl.make_partition(3, pfl.load("digits"), clients=3)
 
 
 def test_a_checkpoint_needs_a_name_for_the_code_of_an_object(tmp_path):
@@ -196,8 +239,12 @@ def test_every_public_name_is_there(name):
 
 def test_a_table_without_results_is_one_clear_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidInput, match="table: digits is not accepted"):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/digits.yaml").touch()
+    with pytest.raises(InvalidInput, match=r"results here; dvc exp run -S 'tables=\[digits\]' makes them"):
         pfl.results("digits")
+    with pytest.raises(InvalidInput, match="did you mean 'digits'"):
+        pfl.results("digit")
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -58,6 +58,10 @@ class Dataset:
     content: str = ""
     identity: str = "own data"
 
+    def __repr__(self) -> str:
+        size = "x".join(map(str, self.shape))
+        return f"Dataset({self.name}: {len(self.labels):,} images of {size} in {len(self.classes)} classes)"
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """Shape of an image: channels, height, width."""
@@ -66,7 +70,10 @@ class Dataset:
 
 
 def load(
-    name_or_path: str, source: str | Path | None = None, raw: Path = Path("data/raw"), progress: bool = True
+    name_or_path: str | Path,
+    source: str | Path | None = None,
+    raw: Path = Path("data/raw"),
+    progress: bool = True,
 ) -> Dataset:
     """Load a data set of the registry, or a user's image folder, zip, tar or npz.
 
@@ -84,9 +91,9 @@ def load(
     Raises:
         InvalidInput: there are no files, or they cannot be read.
     """
-    name_or_path, size = resized(name_or_path)
-    located = _located(name_or_path, source, raw) or download(name_or_path, raw, progress)
-    with _reading(name_or_path):
+    name, size = resized(str(name_or_path))
+    located = _located(name, source, raw) or download(name, raw, progress)
+    with _reading(name):
         stamps: list[object] = [stamp for path in located.files for stamp in checksum.stamps(path)]
         stamps += [size] if size else []
         return cache.entry(
@@ -97,9 +104,7 @@ def load(
         )
 
 
-def check_dataset(
-    name_or_path: str, source: str | Path | None = None, raw: Path = Path("data/raw")
-) -> Definition | None:
+def check_dataset(name_or_path: str, raw: Path = Path("data/raw")) -> Definition | None:
     """Check what can be checked quickly, without downloads and without decoding images.
 
     Returns:
@@ -109,7 +114,7 @@ def check_dataset(
         InvalidInput: the name, path or DATA_SOURCE does not exist, or a file cannot be read.
     """
     name_or_path, size = resized(name_or_path)
-    located = _located(name_or_path, source, raw)
+    located = _located(name_or_path, None, raw)
     with _reading(name_or_path):
         for path in located.files if located else ():
             check_archive(path)

@@ -40,6 +40,9 @@ class Partition:
     data_checksum: str
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"Partition({self.spec}: {self.clients} clients)"
+
     @property
     def clients(self) -> int:
         """Number of clients."""
@@ -248,6 +251,8 @@ def make_partition(
         InvalidInput: the data do not suffice for every client's classes or minimum, or ``seed=run`` is given
             without a run.
     """
+    if not isinstance(spec, str):
+        raise InvalidInput("partition", spec, "a rule of `pfl partitions`, as in 'dirichlet:0.1'")
     if isinstance(dataset, str):
         raise InvalidInput("dataset", dataset, f"a data set, as pfl.load({dataset!r}) returns")
     if run_seed is None and follows_run(spec):

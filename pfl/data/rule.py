@@ -85,8 +85,9 @@ class Rule(ABC):
             clients: number of clients; None means the number that the data define.
             samples, classes: number of images and classes in the pooled data; None means not known yet.
         """
-        if (clients is None and not self.clients_from_data) or (clients is not None and clients < 1):
-            raise InvalidInput("clients", clients, "a positive integer")
+        fixed = type(clients) is int and clients > 0
+        if not fixed and not (clients is None and self.clients_from_data):
+            raise InvalidInput("clients", repr(clients), "a positive integer")
 
     @abstractmethod
     def divide(self, dataset: Dataset, clients: int | None, notes: list[str]) -> Split:

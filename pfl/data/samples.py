@@ -42,6 +42,8 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
         accepted = "a name of `pfl datasets`, a path, a data set, or samples with a length"
         raise InvalidInput("dataset", samples, accepted)
+    if size is not None and not (isinstance(size, tuple) and len(size) == 2):
+        raise InvalidInput("size", size, "(height, width)")
     images, labels = [], []
     for i in range(len(samples)):
         image, label = _parts(samples[i], i)

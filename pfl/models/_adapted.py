@@ -28,6 +28,8 @@ def adapted(name: str, module: nn.Module, shape: Shape, classes: int) -> Network
     Raises:
         InvalidInput: a layer cannot be stacked, or no linear layer gives the logits.
     """
+    if not isinstance(module, nn.Module):
+        raise InvalidInput("model", name, f"a function that returns an nn.Module, not {module!r}")
     if isinstance(module, Network):
         return _with_own_layers(name, module)
     net = _split(name, _with_own_layers(name, module), shape, classes)
