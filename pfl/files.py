@@ -87,21 +87,25 @@ def write_json(path: Path, content: Any) -> None:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Inside, an operating system's refusal to write ``path`` is an `InvalidInput`."""
+def writing(path: Path, parameter: str = "file") -> Iterator[None]:
+    """Inside, an operating system's refusal to write ``path`` is an `InvalidInput` of ``parameter``."""
     try:
         yield
     except OSError as error:
-        raise InvalidInput("file", str(path), f"one that can be written ({error.strerror})") from None
+        accepted = f"a file that can be written ({error.strerror})"
+        raise InvalidInput(parameter, str(path), accepted) from None
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, parameter: str) -> None:
     """Find out now what would else be found out after hours of compute.
+
+    Args:
+        parameter: by which the user gave the path.
 
     Raises:
         InvalidInput: no file can be written at ``path``, or beside it by `replacing`.
     """
-    with writing(path):
+    with writing(path, parameter):
         path.parent.mkdir(parents=True, exist_ok=True)
         for file in (path,) if _is_special(path) else (path, _partial(path)):
             there = file.exists()

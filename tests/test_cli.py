@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -75,7 +77,7 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--precision", "bf16", "--dtype", "float64"], ["precision", "bf16", "fp32 beside dtype float64"]),
         (["--precision", "fp16"], ["precision", "fp16", "fp32 or tf32 or bf16"]),
         (["--rounds", "0"], ["rounds", "0", "a positive integer"]),
-        (["--rounds", "many"], ["rounds", "integer"]),
+        (["--rounds", "many"], ["rounds: many is not accepted", "integer"]),
         (["--lr", "-1"], ["lr", "-1", "above 0"]),
         (["--rounds", "9999999999"], ["rounds", "9999999999", "up to 1e+09"]),
         (["--lr", "1e39"], ["lr", "1e+39", "up to 1e+18"]),
@@ -107,6 +109,8 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--partition-file", "nowhere.json"], ["nowhere.json"]),
         (["--clients", "1000"], ["clients", "1000"]),
         (["--no-such-option"], ["--no-such-option"]),
+        (["--json", ""], ["json: . is not accepted", "a file that can be written"]),
+        (["--save", "/dev/null/a.pt"], ["save: /dev/null/a.pt is not accepted"]),
         (["--learning-rate", "1"], ["--learning-rate (here it is --lr)"]),
     ],
 )
@@ -117,6 +121,22 @@ def test_a_mistake_is_one_line_that_names_parameter_value_and_what_is_accepted(a
     (line,) = done.stderr.splitlines()
     for part in named:
         assert part in line
+
+
+def test_the_result_and_the_models_are_two_files(tmp_path):
+    done = pfl("run", "--json", str(tmp_path / "one"), "--save", f"{tmp_path}/../{tmp_path.name}/one")
+    assert done.returncode == 2
+    assert "expected another file than that of json" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_is_interrupted_says_so():
+    command = [sys.executable, "-m", "pfl", "run", "--rounds", "100000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()  # it has begun
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert (process.returncode, said) == (130, "pfl: interrupted\n")
 
 
 @pytest.mark.parametrize(
@@ -167,6 +187,13 @@ def test_a_library_that_is_not_there_is_one_line_that_names_the_extra():
     assert "ruamel.yaml is not installed; this command needs pip install 'pfl-repro[pipeline]'" in line
 
 
+def test_a_method_is_shown_by_its_name():
+    first, *others = pfl("methods", "fedprox").stdout.splitlines()
+    assert first.startswith("fedprox ")
+    assert all(line.startswith(" ") for line in others)
+    assert "did you mean 'fedprox'" in pfl("methods", "fedpro").stderr
+
+
 def test_methods_list_hyperparameters_with_their_ranges():
     listed = pfl("methods").stdout
     assert "rho=0.5" in listed
@@ -193,6 +220,7 @@ def test_a_partition_is_described_and_drawn(tmp_path):
     done = pfl("partition", "pathological:2", "--clients", "10", "--plot", str(plot))
     assert done.returncode == 0, done.stderr
     assert "pathological:2" in done.stdout
+    assert re.search(r"samples +1,797\n", done.stdout)
     assert plot.read_text().lstrip().startswith("<?xml")
 
 

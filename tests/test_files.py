@@ -15,7 +15,7 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    check_writable(pipe)
+    check_writable(pipe, "save")
     write_text(pipe, "text")
     assert os.read(reader, 10) == b"text"
     assert pipe.is_fifo()
@@ -42,13 +42,13 @@ def test_what_is_being_written_is_not_seen(tmp_path):
 def test_what_cannot_be_written_is_found_out_beforehand(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match=r"file/models\.pt is not accepted"):
-        check_writable(tmp_path / "file/models.pt")
+        check_writable(tmp_path / "file/models.pt", "save")
     (tmp_path / "other.json.partial").mkdir()
     with pytest.raises(InvalidInput, match=r"other\.json is not accepted"):
-        check_writable(tmp_path / "other.json")
+        check_writable(tmp_path / "other.json", "save")
     with pytest.raises(InvalidInput, match="Is a directory"):
-        check_writable(Path())
-    check_writable(tmp_path / "folder/models.pt")
+        check_writable(Path(), "save")
+    check_writable(tmp_path / "folder/models.pt", "save")
     assert not (tmp_path / "folder/models.pt").exists()
 
 

@@ -19,6 +19,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 app.command()(run.run)
@@ -92,8 +93,9 @@ def main() -> None:
             raise
         status = _fail(cause_of(error))
     except (KeyboardInterrupt, typer.Abort):
-        print("pfl: interrupted", file=sys.stderr)
         status = 130
+    if status == 130:
+        print("pfl: interrupted", file=sys.stderr)
     if "triton" not in sys.modules:  # its bindings report objects that live until the process ends as leaks
         gc.freeze()
     sys.exit(status)
@@ -108,6 +110,10 @@ def _usage(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(message)
         return 0
+    if errors := getattr(error.__cause__, "errors", None):  # pydantic's message leaves out the value
+        mistake = errors()[0]
+        accepted = mistake["msg"].partition(",")[0].removeprefix("Input should be ")
+        return _fail(str(InvalidInput(error.param.name, mistake["input"], accepted)))
     ours = OTHER_NAMES.get(getattr(error, "option_name", ""))
     return _fail(f"{message.partition(' (')[0]} (here it is {ours})" if ours else message)
 

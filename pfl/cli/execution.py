@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pfl.config import Execution
+from pfl.errors import InvalidInput
+from pfl.files import check_writable
 from pfl.validation import check_execution
 
 CHECKPOINT = "checkpoint.pt"  # pfl.engine.checkpoint.FILE, without torch
@@ -27,3 +30,18 @@ def execution_of(
     )
     check_execution(execution)
     return execution
+
+
+def check_files(written: Mapping[str, Path | None]) -> None:
+    """Check that each file can be written, by the option that gave it.
+
+    Raises:
+        InvalidInput: one cannot, or two are the same.
+    """
+    option_of: dict[Path, str] = {}
+    for parameter, path in written.items():
+        if path:
+            check_writable(path, parameter)
+            if other := option_of.get(path.resolve()):
+                raise InvalidInput(parameter, str(path), f"another file than that of {other}")
+            option_of[path.resolve()] = parameter

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 def methods(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[METHOD]...", help="By default all.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print tables for documentation.")] = False,
 ) -> None:
     """List the methods and their hyperparameters."""
@@ -20,9 +21,10 @@ def methods(
     if markdown:
         print(_method_tables())
         return
-    for name in METHODS:
+    for name in names or METHODS:
+        lines = _hyperparameters(name)
         print(f"{name:<12} {METHODS.summary(name)}")
-        for line in _hyperparameters(name):
+        for line in lines:
             print(f"{'':<14}{line}")
 
 

@@ -28,7 +28,7 @@ def partition(
     if plot:
         if plot.suffix.lower() not in PICTURES:
             raise InvalidInput("plot", str(plot), f"a file name that ends in {', '.join(PICTURES)}")
-        check_writable(plot)
+        check_writable(plot, "plot")
     from pfl.data.partition import make_partition
 
     data, clients = load_checked(dataset, spec, clients)
@@ -38,7 +38,7 @@ def partition(
         parts = value.items() if isinstance(value, dict) else [("", value)]
         print(
             f"  {name.replace('_', ' '):<22}"
-            + ", ".join(f"{part} {number:.4g}".strip() for part, number in parts)
+            + ", ".join(f"{part} {_shown(number)}".strip() for part, number in parts)
         )
     for note in split.notes:
         print(f"  note: {note}")
@@ -49,3 +49,9 @@ def partition(
         with writing(plot), replacing(plot) as file:
             figure.savefig(file, format=plot.suffix[1:])
         print(f"  plotted in {plot}")
+
+
+def _shown(number: float) -> str:
+    if isinstance(number, int):
+        return f"{number:,}"
+    return f"{number:,.1f}" if number >= 100 else f"{number:.4g}"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pfl.api import load_checked
-from pfl.cli.execution import CHECKPOINT, execution_of
+from pfl.cli.execution import CHECKPOINT, check_files, execution_of
 from pfl.config import Config
 from pfl.errors import InvalidInput
-from pfl.files import check_writable, write_text
+from pfl.files import write_text
 from pfl.models import fitting
 from pfl.progress import progress
 from pfl.validation import check_seeds, validated, warnings_of
@@ -109,12 +109,12 @@ def run(
     """Run one simulation and print its accuracy.
 
     Clients are evaluated at the moment that the method reports; the last evaluation covers all moments.
+
+    For example: pfl run --method pfedsim --set rho=0.3 --partition dirichlet:0.1 --rounds 50 --seeds 0,1,2
     """
     _check_combinations(context)
     execution = execution_of(device, backend, threads, checkpoint, save)
-    for written in (json_file, save, checkpoint and checkpoint / CHECKPOINT):
-        if written:
-            check_writable(written)
+    check_files({"json": json_file, "save": save, "checkpoint": checkpoint and checkpoint / CHECKPOINT})
     config = Config(
         method=method,
         hyperparameters=_assignments(set_ or []),

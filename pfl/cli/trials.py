@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pfl.cli.execution import CHECKPOINT, execution_of
+from pfl.cli.execution import CHECKPOINT, check_files, execution_of
 from pfl.config import Execution
 from pfl.errors import InvalidInput
-from pfl.files import append_lines, check_writable, read_lines
+from pfl.files import append_lines, read_lines
 from pfl.progress import progress
 
 if TYPE_CHECKING:
@@ -45,9 +45,8 @@ def run_trials(
     """
     execution = execution_of(device, backend, threads, checkpoint, save)
     rows = rows or file.with_suffix(".rows.jsonl")
-    for written in (rows, save and save / "models.pt", checkpoint and checkpoint / CHECKPOINT):
-        if written:
-            check_writable(written)
+    models, state = save and save / "models.pt", checkpoint and checkpoint / CHECKPOINT
+    check_files({"rows": rows, "save": models, "checkpoint": state})
     _run(_read(file), rows, execution)
 
 

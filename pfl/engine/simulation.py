@@ -230,7 +230,9 @@ class Simulation:
             return
         if state["fingerprint"] != fingerprint:
             raise InvalidInput(
-                "checkpoint", str(folder), "a folder without the checkpoint of another simulation"
+                "checkpoint",
+                str(folder),
+                "a folder without a checkpoint of another configuration, data, partition, seed or code",
             )
         if max(saved["round"] for saved in state["runs"]) > until:
             return

@@ -165,5 +165,5 @@ def test_a_single_archive_as_data_source_is_one_clear_line(project, monkeypatch)
 @pytest.mark.usefixtures("nothing_computed")
 def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(project):
     (project / "in-the-way").touch()
-    with pytest.raises(InvalidInput, match="one that can be written"):
+    with pytest.raises(InvalidInput, match="a file that can be written"):
         write_data_report(project / "in-the-way")

@@ -225,7 +225,7 @@ def test_a_saved_partition_is_as_readable_as_other_files(digits, tmp_path):
 
 def test_a_partition_that_cannot_be_written_is_one_line_and_leaves_nothing(digits, tmp_path):
     (tmp_path / "p.npz.partial").symlink_to("/dev/full")
-    with pytest.raises(InvalidInput, match=r"p\.npz is not accepted; expected one that can be written"):
+    with pytest.raises(InvalidInput, match=r"p\.npz is not accepted; expected a file that can be written"):
         make_partition("dirichlet:0.1", digits, 20).save(tmp_path / "p.npz")
     assert [*tmp_path.iterdir()] == []
 

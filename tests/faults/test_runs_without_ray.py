@@ -77,5 +77,5 @@ def test_what_could_not_be_written_in_the_end_is_refused_in_the_beginning(option
     (tmp_path / "file").touch()
     done = pfl("run", option, str(tmp_path / "file/result"), "--rounds", "1000000")
     assert done.returncode == 2
-    assert "expected one that can be written" in done.stderr
+    assert "expected a file that can be written" in done.stderr
     assert "Traceback" not in done.stderr

@@ -188,7 +188,7 @@ def test_a_simulation_that_rows_share_goes_there_once_and_serves_them_all(edit):
 @pytest.mark.parametrize("file", ["tables", "/proc/self/x/y"])
 def test_a_file_that_cannot_be_written_is_one_line(file):
     stages.partition("small")
-    with pytest.raises(InvalidInput, match="one that can be written"):
+    with pytest.raises(InvalidInput, match="a file that can be written"):
         pfl("trials", "small", file)
 
 
