@@ -82,10 +82,11 @@ def round_cost(repeats: int) -> float:
     return statistics.median(costs)
 
 
-def peak_rate(size: int = 2048, repeats: int = 5) -> float:
-    """FLOP per second of the best of a few products of square float32 matrices."""
+def peak_rate() -> float:
+    """FLOP per second of the best of six products of square float32 matrices."""
+    size = 2048
     a, b = torch.randn(size, size), torch.randn(size, size)
-    return max(2 * size**3 / timed(lambda: torch.mm(a, b)) for _ in range(repeats + 1))
+    return max(2 * size**3 / timed(lambda: torch.mm(a, b)) for _ in range(6))
 
 
 def measure(workload: Workload, repeats: int) -> dict[str, Any]:

@@ -211,15 +211,13 @@ class Server:
         clients: Tensor,
         tensors: Mapping[str, Tensor],
         phases: Sequence[Phase],
-        sent: Mapping[str, Tensor] | None = None,
     ) -> Trained:
         """Let ``clients`` (K,) train outside the round's own training, from ``tensors`` (K, *shape).
 
         Args:
             purpose: of the random streams; the round is part of their key.
-            sent: as in the attribute ``sent``.
         """
-        task = self.task(purpose, clients, tensors, phases, sent or {})
+        task = self.task(purpose, clients, tensors, phases, {})
         with self._on_the_clock():
             return self._backend.train(task)
 

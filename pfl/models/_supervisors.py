@@ -16,6 +16,8 @@ from pfl.models._convnet import ConvNet
 from pfl.models._network import Network
 
 KINDS = ("L", "C", "T", "T_small")
+PATCH = 4  # height and width of a transformer's patches, in pixels
+HEADS = 4  # of its attention
 
 
 def supervisor(kind: str, shape: Shape, classes: int, of: Network, share: float = 1 / 6) -> Network:
@@ -60,21 +62,21 @@ def small_cnn(shape: Shape, classes: int) -> Network:
 
 
 def transformer(shape: Shape, classes: int, width: int, depth: int, hidden: int) -> Network:
-    """A vision transformer (Dosovitskiy et al., 2021) on patches of 4x4 pixels, with 4 heads."""
+    """A vision transformer (Dosovitskiy et al., 2021) on patches of pixels."""
     return Network(_Transformer(shape, width, depth, hidden), nn.Linear(width, classes))
 
 
 class _Transformer(nn.Module):
     """Images (B, C, H, W) to the class token's features (B, width)."""
 
-    def __init__(self, shape: Shape, width: int, depth: int, hidden: int, patch: int = 4):
+    def __init__(self, shape: Shape, width: int, depth: int, hidden: int):
         super().__init__()
         channels, *sides = shape
-        if any(side % patch for side in sides):
-            accepted = f"sides that are multiples of {patch} for a transformer"
+        if any(side % PATCH for side in sides):
+            accepted = f"sides that are multiples of {PATCH} for a transformer"
             raise InvalidInput("images", "x".join(map(str, sides)), accepted)
-        self.patches = nn.Conv2d(channels, width, patch, stride=patch)
-        tokens = 1 + math.prod(side // patch for side in sides)
+        self.patches = nn.Conv2d(channels, width, PATCH, stride=PATCH)
+        tokens = 1 + math.prod(side // PATCH for side in sides)
         self.class_token = nn.Parameter(torch.empty(1, width))
         self.positions = nn.Parameter(torch.empty(tokens, width))
         self.blocks = nn.Sequential(*(_Block(width, hidden) for _ in range(depth)))
@@ -92,9 +94,8 @@ class _Transformer(nn.Module):
 class _Block(nn.Module):
     """A pre-norm transformer layer on tokens (B, N, width)."""
 
-    def __init__(self, width: int, hidden: int, heads: int = 4):
+    def __init__(self, width: int, hidden: int):
         super().__init__()
-        self.heads = heads
         self.attention_norm = nn.LayerNorm(width)
         self.queries_keys_values = nn.Linear(width, 3 * width)
         self.attention = nn.Linear(width, width)
@@ -104,9 +105,7 @@ class _Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # Written out: vmap has no rule for the fused attention of a CPU and would run client by client.
-        q, k, v = (
-            self.queries_keys_values(self.attention_norm(x)).unflatten(-1, (3, self.heads, -1)).unbind(-3)
-        )
+        q, k, v = self.queries_keys_values(self.attention_norm(x)).unflatten(-1, (3, HEADS, -1)).unbind(-3)
         q, k, v = (each.transpose(-3, -2) for each in (q, k, v))
         weights = (q @ k.mT * k.shape[-1] ** -0.5).softmax(-1)
         x = x + self.attention((weights @ v).transpose(-3, -2).flatten(-2))
