@@ -36,8 +36,8 @@ README = """\
 
 ```sh
 pip install 'pfl-repro[pipeline]'
-git commit --message "Begin"      # rows of a table that git does not know are kept out of results/ledger/
-pfl check                         # one line per mistake, before any compute is spent
+git commit --message "Begin"      # rows of a table in no commit are kept out of results/ledger/
+pfl check                         # the first mistake in a line, before any compute is spent
 dvc repro                         # runs what is missing, and writes the report
 ```
 

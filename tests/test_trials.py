@@ -18,7 +18,7 @@ from pfl.data.cache import ordered_checksum
 from pfl.engine import checkpoint
 from pfl.models.mobilenet_v2 import weights_file
 from pfl.simulation import simulate
-from pfl.trials import Record, Trial, commit, edits, folder_of, git, run_together, run_trial, trial_key
+from pfl.trials import Record, Trial, commit, edits, folder_of, git, knows, run_together, run_trial, trial_key
 from pfl.validation import validated
 from tests.conftest import make_trial
 
@@ -239,6 +239,13 @@ def test_what_is_not_committed_below_a_path_counts_as_an_edit_and_nothing_else(t
     assert edits(tmp_path, "tables/new.yaml")
     (tmp_path / "pfl/new.py").touch()
     assert edits(tmp_path, "pfl")
+
+
+def test_git_knows_a_file_once_it_is_committed(checkout):
+    (checkout / "table.yaml").touch()
+    assert git(checkout, "add", "table.yaml") is not None
+    assert not knows(checkout, "table.yaml")
+    assert knows(checkout, "pfl/cli/run.py")
 
 
 def test_outside_of_a_checkout_git_says_nothing(tmp_path):

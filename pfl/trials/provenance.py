@@ -122,8 +122,8 @@ def commit() -> Sources:
 
 
 def knows(root: Path, file: str) -> bool:
-    """Whether git tracks a file of the checkout ``root``."""
-    return git(root, "ls-files", "--error-unmatch", "--", file) is not None
+    """Whether a file is in the newest commit of the checkout ``root``; to be staged does not count."""
+    return git(root, "cat-file", "-e", f"HEAD:./{file}") is not None
 
 
 def edits(root: Path, *paths: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -43,7 +44,8 @@ def init(
     from pipeline.init import init
 
     init(folder, table)
-    print(f"Next: cd {folder}, git commit -m Begin, dvc repro. README.md says what is where.")
+    place = shlex.quote(str(folder))
+    print(f"Next: cd {place}, git commit -m Begin, dvc repro. README.md says what is where.")
 
 
 def check(
@@ -64,10 +66,10 @@ def tables(
     ] = False,
 ) -> None:
     """List the tables with their size and the time they take here."""
-    from pipeline.spec.files import table_names
-    from pipeline.spec.table import load_table
+    from pipeline.spec.table import load_table, valid_tables
 
-    _list("table", {name: load_table(name) for name in names or table_names()}, calibrate)
+    chosen = {name: load_table(name) for name in names} if names else valid_tables()
+    _list("table", chosen, calibrate)
 
 
 def figures(
@@ -241,7 +243,7 @@ def figure(
     from pipeline.spec.table import Subset
 
     def names(text: str | None) -> list[str]:
-        return text.split(",") if text else []
+        return text.split(",") if text is not None else []
 
     asked = {
         "rounds": rounds,

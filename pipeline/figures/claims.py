@@ -122,16 +122,20 @@ class Peak(_SeriesClaim):
     kind: Literal["peak"]
     between: Annotated[list[float], Field(min_length=2, max_length=2)]
 
+    def _is_about(self, series: Mapping[str, Series]) -> bool:
+        tested = self.series or series
+        return super()._is_about(series) and all(len(series[name]) > 1 for name in tested)
+
     def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
         low, high = self.between
         texts, holds = [], True
         for name in self.series or values:
-            first, *others = sorted(values[name], key=lambda x: -values[name][x])
+            first, second, *_ = sorted(values[name], key=lambda x: -values[name][x])
             holds &= low <= first <= high
-            text = f"{labels[name]} is highest at {first:g}"
-            if others:
-                text += f" ({values[name][first]:.4g}; {values[name][others[0]]:.4g} at {others[0]:g})"
-            texts.append(text)
+            texts.append(
+                f"{labels[name]} is highest at {first:g} "
+                f"({values[name][first]:.4g}; {values[name][second]:.4g} at {second:g})"
+            )
         return holds, ", ".join(texts)
 
 

@@ -42,7 +42,7 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
 
     Raises:
         InvalidInput: the figure, a change or the data is not valid, checked before the first run if possible;
-            or a reduced figure would replace one as pinned.
+            or a reduced figure would replace one that is pinned, or reduced in another way.
     """
     prepared = [_prepared(part, changes, out) for part in parts_of(name)]
     lines = []
@@ -62,9 +62,11 @@ def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list
     drawing = DRAWINGS[figure.draw]
     for warning in check_runs(name, figure, drawing.simulates):
         print(f"pfl: warning: {name}: {warning}", file=sys.stderr)
-    if notes and not (stored(out / f"{name}.json") or {}).get("changes", True):
-        raise InvalidInput("out", str(out), f"another folder, as {name} is there as pinned")
-    check_writable(out / f"{name}.svg")
+    there = (stored(out / f"{name}.json") or {}).get("changes", notes)
+    if notes and there != notes:
+        shown = f"reduced otherwise ({'; '.join(there)})" if there else "as pinned"
+        raise InvalidInput("out", str(out), f"another folder (--out), as {name} is there {shown}")
+    check_writable(out / f"{name}.svg", "out")
     return name, figure, notes
 
 

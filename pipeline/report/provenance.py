@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pfl.data.datasets import DATASETS
@@ -76,21 +77,30 @@ def data_facts(name: str, dataset: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def commands(summary: Summary) -> list[str]:
+def commands(summary: Summary, root: Path) -> list[str]:
     """The shell commands that compute this report again.
 
     They work in a clone without the ledger, so that no row stands in for a simulation and none is lost.
+
+    Args:
+        root: the project's root folder, which has the simulator itself in a checkout of it.
     """
     code = summary.results.sources
     datasets = summary.results.manifest["datasets"]
     source = data_source({name: dataset["source"] for name, dataset in datasets.items()})
+    clone = ["git clone . ../anew && cd ../anew"]
+    if (root / "pfl").is_dir():
+        clone += [] if code.commit == "unknown" else [f"git checkout {code.commit}"]
+        clone += ["# the edits, which are in no commit, are not here"] if code.dirty else []
+        install = "make .venv && . .venv/bin/activate"
+    elif code.version:
+        install = f"pip install 'pfl-repro[pipeline]=={code.version}'"
+    else:
+        install = f"# with pfl-repro at {code.name} installed"
     return [
-        "git clone . ../anew && cd ../anew",
-        *([] if code.version or code.commit == "unknown" else [f"git checkout {code.commit}"]),
+        *clone,
         "rm -rf results/ledger",
-        f"pip install 'pfl-repro[pipeline]=={code.version}'"
-        if code.version
-        else "make .venv && . .venv/bin/activate",
+        install,
         f"{source}dvc exp run -S 'tables=[{summary.id}]'{_subset_options(summary)}",
     ]
 

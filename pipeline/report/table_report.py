@@ -90,7 +90,7 @@ def write_report(table: str, root: Path) -> Path:
         "tuned_claims": any(one.tuned for one in tested),
         "worth": tuning.overall(ranks),
         "provenance": provenance(summary),
-        "commands": commands(summary),
+        "commands": commands(summary, root),
         "troubles": [entry for entry in summary.entries if entry.cause],
     }
     files = {

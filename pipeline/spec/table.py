@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PlainValidator, model_validator
 
 from pfl.errors import InvalidInput, unknown_name
-from pipeline.spec.axes import AVERAGE, Average, Name, Row, Setting, short_form
+from pipeline.spec.axes import AVERAGE, NAME, Average, Name, Row, Setting, short_form
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.files import table_file, table_names
 from pipeline.spec.published import PublishedTable
@@ -161,6 +163,17 @@ def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
     return {name: known[name] for name in known if name in names or not names}
 
 
+def valid_tables() -> dict[str, Table]:
+    """All tables that can be used, by name; of another, a line on standard error says why it cannot."""
+    tables = {}
+    for name in table_names():
+        try:
+            tables[name] = load_table(name)
+        except InvalidInput as error:
+            print(f"pfl: warning: left out: {error}", file=sys.stderr)
+    return tables
+
+
 def load_table(name: str) -> Table:
     """The table of `tables/<name>.yaml`.
 
@@ -169,4 +182,6 @@ def load_table(name: str) -> Table:
     """
     if name not in table_names():
         raise unknown_name("table", name, table_names())
+    if not re.fullmatch(NAME, name):
+        raise InvalidInput("table", repr(name), "a file name of letters, digits, '.', '_' and '-'")
     return load(table_file(name), Table)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pfl.errors import InvalidInput
+from pfl.errors import InvalidInput, unknown_name
 from pfl.runs import Run, Runs
 from pfl.trials import Record, Sources
+from pipeline.spec.files import TABLES, names_in
 from pipeline.spec.table import Subset, Table
 from pipeline.store.json_io import stored
 
@@ -188,7 +189,11 @@ def load_results(table: str, root: Path) -> Results:
     """
     path = root / "results" / table / "results.json"
     if not path.exists():
-        raise InvalidInput("table", table, "a table with results; run its sweep first")
+        if table not in (known := names_in(root / TABLES)):
+            raise unknown_name("table", table, known)
+        again = f"dvc exp run -S 'tables=[{table}]'"
+        accepted = f"a table with results here; {again} makes them, out of the ledger what has run"
+        raise InvalidInput("table", table, accepted)
     try:
         return Results.from_json(stored(path) or {})
     except ValueError:
@@ -207,7 +212,7 @@ def results(table: str) -> Runs:
     return Runs(
         tuple(
             Run({"setting": cell.setting, "row": cell.row, "seed": row.seed}, row.metrics, row.measured)
-            for cell in load_results(table, Path()).cells
+            for cell in load_results(str(table), Path()).cells
             for row in (cell.selected or cell.pinned).rows
         )
     )

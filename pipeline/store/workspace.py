@@ -31,6 +31,6 @@ def models_file(key: str) -> Path:
 
 
 def current_sources(table: str | None = None) -> Sources:
-    """The running code; also ``dirty`` if git does not track the file of ``table`` (or of a figure)."""
+    """The running code; also ``dirty`` if the file of ``table`` (or of a figure) is in no commit."""
     code = commit()
     return replace(code, dirty=code.dirty or bool(table and not knows(Path(), str(table_file(table)))))

@@ -42,6 +42,17 @@ def test_a_figure_is_made_with_the_changes_that_its_options_say(monkeypatch):
     ]
 
 
+@pytest.mark.usefixtures("project")
+def test_a_table_that_cannot_be_read_does_not_hide_the_others():
+    Path("tables/new.yaml").write_text("title: half\n")
+    Path("tables/a name.yaml").write_bytes(Path("tables/small.yaml").read_bytes())
+    done = CliRunner().invoke(app, "tables", catch_exceptions=False)
+    assert "small" in done.stdout
+    first, second = done.stderr.splitlines()
+    assert "table: 'a name' is not accepted; expected a file name of letters" in first
+    assert "tables/new.yaml" in second
+
+
 def test_a_search_is_exported_as_a_table(project):
     results = fake_results(seeds=2, search=3)
     chosen = cell_of(results, "cifar10-0.1/pfedsim")

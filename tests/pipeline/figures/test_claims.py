@@ -61,6 +61,7 @@ def test_a_claim_about_several_panels_holds_if_it_holds_in_each():
 def test_what_was_not_run_is_not_judged():
     assert answer(kind="order", series=["a", "c"]) == "cannot be said"
     assert answer({"one": {"a": [1.0]}}, kind="highest", series=["a"]) == "cannot be said"
+    assert answer({"one": {"a": [1.0]}}, kind="peak", between=[2, 3]) == "cannot be said"
 
 
 def test_a_finding_has_the_names_of_the_figure():

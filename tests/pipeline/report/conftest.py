@@ -43,6 +43,7 @@ def realistic() -> dict:
 def root(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("project")
     shutil.copytree(FOLDER, root / FOLDER)
+    (root / "pfl").mkdir()  # as in a checkout of the simulator
     return root
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pfl.trials import Record
 from pipeline.report.provenance import changed_since, plugins
 from pipeline.report.table_report import write_report
@@ -102,6 +104,24 @@ def test_a_report_is_computed_anew_in_a_clone_without_the_ledger(readme):
     assert commands[0] == "git clone . ../anew && cd ../anew"
     assert commands.index("rm -rf results/ledger") < len(commands) - 1
     assert commands[-1] == "dvc exp run -S 'tables=[paper-table3]'"
+
+
+@pytest.mark.parametrize(
+    ("code", "installed"),
+    [
+        ("pfl-repro 0.1.0", "pip install 'pfl-repro[pipeline]==0.1.0'"),
+        ("0" * 40, f"# with pfl-repro at commit {'0' * 40} installed"),
+    ],
+)
+def test_in_another_project_than_ours_the_simulator_is_installed(code, installed, tmp_path):
+    commands = small(tmp_path, commit=code).partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert commands[1:3] == ["rm -rf results/ledger", installed]
+
+
+def test_edits_that_are_in_no_commit_are_said_to_be_missing_in_a_clone(tmp_path):
+    (tmp_path / "pfl").mkdir()
+    commands = small(tmp_path, dirty=True).partition("```sh\n")[2].splitlines()
+    assert commands[2] == "# the edits, which are in no commit, are not here"
 
 
 def test_the_time_of_the_simulations_is_added_up(tmp_path):

@@ -158,6 +158,8 @@ def test_plots_of_a_setting_that_is_gone_do_not_stay(tmp_path):
 
 
 def test_a_table_without_results_is_one_clear_line(tmp_path):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/digits.yaml").touch()
     with pytest.raises(InvalidInput, match="table: digits is not accepted; expected a table with results"):
         write_report("digits", tmp_path)
 
@@ -165,7 +167,7 @@ def test_a_table_without_results_is_one_clear_line(tmp_path):
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
     write_results(fake_results(methods=2, settings=1, seeds=1), tmp_path)
     (tmp_path / "reports").write_text("a file in the way")
-    with pytest.raises(InvalidInput, match="one that can be written"):
+    with pytest.raises(InvalidInput, match="a file that can be written"):
         write_report("fake", tmp_path)
 
 
