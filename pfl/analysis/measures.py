@@ -19,10 +19,9 @@ def similarities(server: Server, _: Network) -> dict[str, Any] | None:
     """After the last round, every measure's matrix (n, n) by its name; before it, nothing.
 
     "data": what the clients' data have in common. "wdb": 1 / FedAP's distance of batch norm's statistics,
-    where the network has any. "mdb": cosines of the last round's updates, which all
-    clients must have made. "ldb": FedFomo's difference of
-    losses over the distance of the models, the mean of both directions. "cs": cosines of the heads, the mean
-    over the classes.
+    where the network has any. "mdb": cosines of the last round's updates, which all clients must have made.
+    "ldb": FedFomo's difference of losses over the distance of the models, the mean of both directions. "cs":
+    cosines of the heads, the mean over the classes.
     """
     if server.round < server.rounds:
         return None
