@@ -109,7 +109,8 @@ class PoolingRule(Rule):
     def check(self, clients: int | None, samples: int | None = None, classes: int | None = None) -> None:
         super().check(clients, samples, classes)
         if clients is not None and samples is not None and clients * self.min > samples:
-            accepted = f"at most {samples // self.min}, as each has at least min={self.min} of {samples}"
+            each = f"as each has at least min={self.min} of {samples} images"
+            accepted = f"at most {samples // self.min}, or a smaller min, {each}"
             raise InvalidInput("clients", clients, accepted)
 
     def default_clients(self, dataset: Dataset) -> int | None:

@@ -77,7 +77,7 @@ def test_a_wrong_specification_is_one_line_that_names_what_is_wrong(spec, compla
         (
             "dirichlet:0.1",
             200,
-            "clients: 200 is not accepted; expected at most 179, as each has at least min=10 of 1797",
+            "clients: 200 is not accepted; expected at most 179, or a smaller min, as each has",
         ),
         ("pathological:11", 20, "classes: 11 is not accepted; expected at most 10"),
         (

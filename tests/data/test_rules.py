@@ -86,7 +86,10 @@ def test_without_the_test_images_every_training_image_is_used_once_and_no_other(
 
 def test_too_few_training_images_for_the_minimum_of_every_client_are_one_line(labelled):
     data = labelled(np.tile(np.arange(10), 20), n_train=100)
-    with pytest.raises(InvalidInput, match=r"^clients: 15 .*at most 10, as each has at least min=10 of 100"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"^clients: 15 .*at most 10, .* at least min=10 of 100 images",
+    ):
         make_partition("dirichlet_train:0.5", data, 15)
 
 
