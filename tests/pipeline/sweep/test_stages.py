@@ -148,6 +148,7 @@ def test_results_that_are_damaged_are_one_line(project, command, content):
         pfl(*command, "small")
 
 
+@pytest.mark.slow
 def test_trials_go_to_another_machine_and_their_rows_come_back(data):
     stages.partition("small")
 
