@@ -138,10 +138,10 @@ def measure(
     results: dict[str, Any] = {"naive": rates}
     for precision, peak in peaks.items():
         own = dataclasses.replace(workload, precision=precision)
-        of_precision = results[precision] = {}
+        of_precision = results[precision] = {"stacks": {}}
         for trials, seeds in stacks:
             stack = own.simulation(str(device), "stacked", range(seeds), trials)
-            here = of_precision[f"{trials} trials x {seeds} seeds"] = rounds_of(stack, repeats)
+            here = of_precision["stacks"][f"{trials} trials x {seeds} seeds"] = rounds_of(stack, repeats)
             tell(say, f"{name}, {precision}, {trials} trials x {seeds} seeds", here, usual)
         largest = here["samples_per_second"]
         of_precision["share_of_peak"] = statistics.median(largest) * flop(workload) / peak
@@ -149,7 +149,7 @@ def measure(
         with numerics(precision):
             of_precision["profile"] = profiled(stack, say)
         stack.backend = StackedBackend()
-        unrecorded = of_precision["without CUDA graphs"] = rounds_of(stack, repeats)
+        unrecorded = of_precision["stacks"]["the same without CUDA graphs"] = rounds_of(stack, repeats)
         tell(say, f"{name}, {precision}, the same without CUDA graphs", unrecorded, usual)
         of_precision["layouts"] = layouts(own, device)
         milliseconds = ", ".join(f"{key} {1e3 * s:.2f} ms" for key, s in of_precision["layouts"].items())

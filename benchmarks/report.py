@@ -48,6 +48,7 @@ def main() -> None:
             (FOLDER / f"{name}.svg").write_text(svg_text(PLOTS[name](figures)), encoding="utf-8")
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=False)
     environment.filters["median"] = median
+    environment.globals["times_naive"] = times_naive
     text = environment.get_template("speed.md.j2").render(speed=speed, curves=CURVES)
     (FOLDER / "README.md").write_text(text.rstrip() + "\n", encoding="utf-8")
     print(f"written to {FOLDER / 'README.md'}")
@@ -160,6 +161,36 @@ def accuracy(figures: Figures) -> Figure:
     return figure
 
 
+def gpu(figures: Figures) -> Figure:
+    """Local training's samples per second as a multiple of the naive loop's, by stack and precision."""
+    figure, axes = _panels(len(figures["work"]), 3.4)
+    precisions = figures["peak_flop_per_second"]
+    for panel, (name, measured) in zip(axes, figures["work"].items(), strict=True):
+        for number, precision in enumerate(precisions):
+            ratios = times_naive(measured, precision)
+            places = [place + number / (1 + len(precisions)) for place in range(len(ratios))]
+            panel.barh(
+                places,
+                list(ratios.values()),
+                0.9 / (1 + len(precisions)),
+                color=COLOURS[number + 1],
+                label=precision,
+            )
+            panel.set_yticks(range(len(ratios)), list(ratios) if panel is axes[0] else [])
+        panel.invert_yaxis()
+        panel.set_title(name)
+        panel.set_xlabel("times the naive loop")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
+    return figure
+
+
+def times_naive(measured: Figures, precision: str) -> dict[str, float]:
+    """The speed of each stack as a multiple of the naive loop's on the same device."""
+    usual = median(measured["naive"])
+    stacks = measured[precision]["stacks"]
+    return {stack: median(rounds["samples_per_second"]) / usual for stack, rounds in stacks.items()}
+
+
 def _panels(count: int, height: float = 2.8) -> tuple[Figure, list[Axes]]:
     """A figure of ``count`` panels side by side."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -203,6 +234,7 @@ PLOTS: dict[str, Callable[[Figures], Figure]] = {
     "accuracy": accuracy,
     "scaling": scaling,
     "methods": methods,
+    "gpu": gpu,
 }
 """What is measured, by the benchmark's name, and how it is drawn."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import breakdown, faults, kernels, memory, methods, report, scale, scaling, throughput
+from benchmarks import breakdown, faults, gpu, kernels, memory, methods, report, scale, scaling, throughput
 from benchmarks.workload import Workload, in_subprocess
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +66,20 @@ def test_memory_and_scaling_are_measured():
     assert min(peaks) > in_subprocess(memory.imported)
     point = in_subprocess(scaling.measure, LITTLE, "stacked", 1, 1)
     assert point["parameters"] == 4_800 + 330
+
+
+@pytest.mark.slow
+def test_what_is_measured_on_a_gpu_is_a_section_of_the_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "WORK", {"lenet5_bn": LITTLE})
+    monkeypatch.setattr(report, "FOLDER", tmp_path)
+    log, figures = tmp_path / "gpu.log", tmp_path / "gpu.json"
+    gpu.main(seeds=2, trials=2, rounds=2, epochs=1, repeats=2, device="cpu", log=log, json_file=figures)
+    report.main()
+    page = (tmp_path / "README.md").read_text()
+    assert "---: |\n| lenet5_bn, fp32 |" in page
+    assert "No GPU has been measured yet" not in page
+    assert "lenet5_bn, fp32, 2 trials x 2 seeds: " in log.read_text()
+    assert (tmp_path / "gpu.svg").exists()
 
 
 @pytest.mark.slow
