@@ -10,6 +10,7 @@ import typer
 from pfl.api import load_checked
 from pfl.errors import InvalidInput
 from pfl.files import check_writable, replacing, writing
+from pfl.text import count
 
 PICTURES = (".svg", ".png", ".pdf")
 
@@ -36,10 +37,8 @@ def partition(
     print(split.spec)
     for name, value in split.statistics(data.labels, len(data.classes)).items():
         parts = value.items() if isinstance(value, dict) else [("", value)]
-        print(
-            f"  {name.replace('_', ' '):<22}"
-            + ", ".join(f"{part} {_shown(number)}".strip() for part, number in parts)
-        )
+        shown = (f"{part} {_shown(number)}".strip() for part, number in parts)
+        print(f"  {name.replace('_', ' '):<22}{', '.join(shown)}")
     for note in split.notes:
         print(f"  note: {note}")
     if plot:
@@ -52,6 +51,4 @@ def partition(
 
 
 def _shown(number: float) -> str:
-    if isinstance(number, int):
-        return f"{number:,}"
-    return f"{number:,.1f}" if number >= 100 else f"{number:.4g}"
+    return count(number) if number >= 1000 else f"{number:.4g}"

@@ -17,6 +17,7 @@ from pfl.errors import InvalidInput
 from pfl.files import write_text
 from pfl.models import fitting
 from pfl.progress import progress
+from pfl.text import amount
 from pfl.validation import check_seeds, validated, warnings_of
 
 if TYPE_CHECKING:
@@ -172,11 +173,12 @@ def run(
         print(f"pfl: no checkpoint in {checkpoint}; starting from the beginning", file=sys.stderr)
     headline = METHODS[method].headline
     execution = dataclasses.replace(execution, moments=(headline,))
+    clients, rounds = of_seed(split, chosen[0]).clients, config.rounds
     print(
-        f"{method} on {data.name}, {parse_spec(spec)[0]}, {of_seed(split, chosen[0]).clients} clients, "
-        f"{config.model}, {config.rounds} rounds, seed {', '.join(map(str, chosen))}"
+        f"{method} on {data.name}, {parse_spec(spec)[0]}, {amount(clients, 'client')}, "
+        f"{config.model}, {amount(rounds, 'round')}, seed {', '.join(map(str, chosen))}"
     )
-    with progress(config.rounds, method, headline) as on_round:
+    with progress(rounds, method, headline) as on_round:
         results = simulate(config, data, split, chosen, execution, on_round)
     documents = []
     for result in results:

@@ -133,11 +133,11 @@ def trials(
     until no trial is pending.
     """
     from pfl.files import write_text
+    from pfl.text import amount
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
     from pipeline.sweep.train_sweep import scheduler_of
-    from pipeline.text import amount
 
     scheduler = scheduler_of(table, load_part(table), Ledger(current_sources(table)))
     scheduler.stacks = True

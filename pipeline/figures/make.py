@@ -14,6 +14,7 @@ from typing import Any
 from pfl.data.partition import parse_spec
 from pfl.errors import InvalidInput
 from pfl.files import check_writable
+from pfl.text import amount
 from pfl.trials import commit, json_ready
 from pipeline.figures.config import Changes, Figure, changed, figure_names, load_figure, parts_of
 from pipeline.figures.drawing import labels
@@ -25,7 +26,6 @@ from pipeline.report.table_report import environment, write_files
 from pipeline.store.json_io import stored
 from pipeline.sweep.check import check_runs
 from pipeline.sweep.train_sweep import stoppable, table_lock
-from pipeline.text import amount
 
 FOLDER = Path("reports/figures")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.text import csv_text
+from pfl.text import csv_text
 
 
 class Point(NamedTuple):

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pfl.text import amount
 from pipeline.report.summary import Line, Summary
 from pipeline.report.verdicts import NAMES, SEEDS, Name, Verdict, kendall
 from pipeline.spec.claims import Answer, Finding
 from pipeline.spec.table_claims import TableClaim, Values
 from pipeline.store.scores import reported
-from pipeline.text import amount
 
 JUDGED: tuple[Name, ...] = ("reproduced", "higher", "lower")
 

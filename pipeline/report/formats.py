@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pfl.text import csv_text, points, signed
 from pipeline.report.agreement import Ranking, Tested
 from pipeline.report.plots import megabytes, seconds
 from pipeline.report.summary import Entry, Line, Summary
-from pipeline.text import csv_text, points, signed
 
 COLUMNS = (
     *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),

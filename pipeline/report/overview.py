@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pfl.text import amount
 from pipeline.report.agreement import Tally, firmness, outcomes
 from pipeline.report.notices import is_original
 from pipeline.report.summary import Summary, blank
@@ -24,7 +25,6 @@ from pipeline.spec.claims import Answer
 from pipeline.spec.files import table_names
 from pipeline.spec.published import FOLDER, Published, not_runs, published_cells
 from pipeline.spec.table import load_table
-from pipeline.text import amount
 
 OVERVIEW = REPORTS.parent
 ENGINEERING = "engineering"

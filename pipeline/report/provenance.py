@@ -9,10 +9,10 @@ from typing import Any
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import follows_run
 from pfl.data.resize import resized
+from pfl.text import amount, duration
 from pfl.trials import Hardware, Record
 from pipeline.report.summary import Summary
 from pipeline.spec.cells import cells
-from pipeline.text import amount, duration
 
 OFFICIAL = ("official", "embedded")
 """Kinds of a data set's source that need no DATA_SOURCE."""

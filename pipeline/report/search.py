@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from pfl.hyper import Hyperparameter
+from pfl.text import csv_text, gain
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import distribution, searched
 from pipeline.store.results import CellResult, SearchResult
-from pipeline.text import csv_text, gain
 
 EDGE = 0.05
 """A value that is this close to an end of its range, as a share of the range, counts as at the end."""

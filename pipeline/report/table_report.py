@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.files import write_text
+from pfl.text import count, gain, parameters, points, signed
 from pipeline.report import agreement, formats, plots, search, search_plots, tuning, verdict_plots
 from pipeline.report.amounts import costs, partition_statistics
 from pipeline.report.notices import not_tried, notices, reported
@@ -20,7 +21,6 @@ from pipeline.report.verdicts import RANKING_RULE, rule
 from pipeline.spec.files import TABLES
 from pipeline.spec.published import FOLDER
 from pipeline.store.results import load_results
-from pipeline.text import count, gain, parameters, points, signed
 
 REPORTS = Path("reports/tables")
 """A folder for each table."""

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pfl.text import signed
 from pipeline.report.summary import Entry, Summary
 from pipeline.store.scores import gain, reported
-from pipeline.text import signed
 
 
 @dataclass(frozen=True)

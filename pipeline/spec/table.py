@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, PlainValidator, model_validator
 
 from pfl.errors import InvalidInput, unknown_name
+from pfl.text import amount
 from pipeline.spec.axes import AVERAGE, NAME, Average, Name, Row, Setting, short_form
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.files import table_file, table_names
@@ -17,7 +18,6 @@ from pipeline.spec.schedule import Schedule
 from pipeline.spec.search import Search
 from pipeline.spec.table_claims import TableClaim
 from pipeline.spec.yaml import Strict, load
-from pipeline.text import amount
 
 
 def _gpus(value: Any) -> Any:

@@ -16,8 +16,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pfl.errors import InvalidInput, unknown_name
+from pfl.text import amount
 from pipeline.spec.claims import Claim, Finding
-from pipeline.text import amount
 
 Values = Mapping[tuple[str, str], float]
 """The number of each (setting, row) that has one."""

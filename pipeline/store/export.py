@@ -6,9 +6,9 @@ import io
 from typing import Any
 
 from pfl.errors import InvalidInput
+from pfl.text import gain
 from pipeline.spec.search import TRAINING
 from pipeline.store.results import CellResult, Results
-from pipeline.text import gain
 
 
 def export(results: Results) -> str:

@@ -9,11 +9,11 @@ import statistics
 from collections.abc import Sequence
 from datetime import datetime
 
+from pfl.text import csv_text
 from pfl.trials import Record, Success
 from pipeline.spec.evaluation import Evaluation
 from pipeline.store.results import CellResult
 from pipeline.store.scores import curves, score
-from pipeline.text import csv_text
 
 CELL, REPORT = "cell", "report"
 """The phases of runs that do not belong to a trial."""

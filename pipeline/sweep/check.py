@@ -13,6 +13,7 @@ from pfl.data.dataset import check_dataset
 from pfl.data.definition import Definition
 from pfl.data.partition import check_partition
 from pfl.errors import InvalidInput, unknown_name
+from pfl.text import amount
 from pfl.trials import cause_of
 from pfl.validation import warnings_of
 from pipeline.spec.axes import target
@@ -27,7 +28,6 @@ from pipeline.store.workspace import SCRATCH
 from pipeline.sweep.calibration import synthetic_simulation
 from pipeline.sweep.cluster import gpus_of
 from pipeline.sweep.search import plan_of
-from pipeline.text import amount
 
 if TYPE_CHECKING:
     import torch

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from pfl.text import amount, duration
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.files import partition_file
 from pipeline.spec.table import Table
 from pipeline.sweep.calibration import Calibration, Sizes
-from pipeline.text import amount, duration
 
 if TYPE_CHECKING:
     from pfl.models import Shape

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from pfl.text import duration
 from pfl.trials import Trial
 from pipeline.store.heartbeat import reached
 from pipeline.store.scores import score
-from pipeline.text import duration
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from pfl.files import write_json, write_text
+from pfl.text import csv_text
 from pfl.trials import Sources
 from pipeline.spec.table import Subset, Table
 from pipeline.store.json_io import load_manifest
@@ -13,7 +14,6 @@ from pipeline.store.results import Results
 from pipeline.store.scores import score
 from pipeline.store.workspace import models_file
 from pipeline.sweep.scheduler import Scheduler
-from pipeline.text import csv_text
 
 FOLDER = Path("results")
 STUDIES = Path("optuna.db")

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from pfl.errors import InvalidInput
+from pfl.text import amount
 from pipeline.spec.cells import cells
 from pipeline.spec.params import selected_subset
 from pipeline.spec.table import Resources, Table, load_table
@@ -29,7 +30,6 @@ from pipeline.sweep.check import check_precisions, device_of
 from pipeline.sweep.estimate import Estimate
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.scheduler import Scheduler
-from pipeline.text import amount
 
 
 def sweep(name: str) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pfl.errors import InvalidInput
+from pfl.text import amount
 from pfl.trials import Record, Trial, edits, git, plugins
 from pfl.validation import non_defaults
 from pipeline.store.ledger import Ledger
 from pipeline.sweep.cell_scheduler import Candidate
 from pipeline.sweep.scheduler import Scheduler
-from pipeline.text import amount
 
 SHOWN = 8
 """Largest number of names in a line."""

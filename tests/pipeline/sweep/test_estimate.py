@@ -10,12 +10,12 @@ from pfl.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.methods import METHODS
+from pfl.text import duration
 from pipeline.spec.cells import cells
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
 from pipeline.sweep.calibration import Calibration, Sizes, Speed
 from pipeline.sweep.estimate import Amount, Estimate, Extent, sizes_of
-from pipeline.text import duration
 from tests.pipeline.conftest import scheduler_of
 
 
