@@ -112,7 +112,7 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
     from pfl.trials import commit
 
     names = _present()
-    check_writable(out / "README.md")
+    check_writable(out / "README.md", "out")
     printed = {"pfedsim": published_cells("pfedsim.csv"), "spfl": published_cells("spfl.csv")}
     datasets = {name: load(name) for name in names}
     dataset = datasets[DRAWN_ON]

@@ -52,6 +52,8 @@ def test_rebuilding_enters_failures_with_their_causes(root):
 
 
 def test_rebuilding_a_table_without_results_is_refused(root):
+    (root / "tables").mkdir()
+    (root / "tables/digits.yaml").touch()
     with pytest.raises(InvalidInput, match="a table with results"):
         rebuild(root, "digits", {}.get, [])
 
