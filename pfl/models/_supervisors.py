@@ -62,7 +62,7 @@ def small_cnn(shape: Shape, classes: int) -> Network:
 
 
 def transformer(shape: Shape, classes: int, width: int, depth: int, hidden: int) -> Network:
-    """A vision transformer (Dosovitskiy et al., 2021) on patches of pixels."""
+    """A vision transformer (Dosovitskiy et al., 2021) on square patches, with `HEADS` heads."""
     return Network(_Transformer(shape, width, depth, hidden), nn.Linear(width, classes))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pfl.errors import InvalidInput
 from pipeline.cli import stages
 from pipeline.cli.project import in_project
 from pipeline.cli.stages import TableName
@@ -66,9 +68,9 @@ def tables(
     ] = False,
 ) -> None:
     """List the tables with their size and the time they take here."""
-    from pipeline.spec.table import load_table, valid_tables
+    from pipeline.spec.table import load_table
 
-    chosen = {name: load_table(name) for name in names} if names else valid_tables()
+    chosen = {name: load_table(name) for name in names} if names else _valid_tables()
     _list("table", chosen, calibrate)
 
 
@@ -90,6 +92,20 @@ def figures(
     for name, figure in loaded.items():
         if name not in simulated:
             print(f"{name} ({figure.title}) runs nothing: it shows how data are divided.")
+
+
+def _valid_tables() -> dict[str, Table]:
+    """All tables that can be used, by name; of another, a line on standard error says why it cannot."""
+    from pipeline.spec.files import table_names
+    from pipeline.spec.table import load_table
+
+    tables = {}
+    for name in table_names():
+        try:
+            tables[name] = load_table(name)
+        except InvalidInput as error:
+            print(f"pfl: warning: left out: {error}", file=sys.stderr)
+    return tables
 
 
 def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:

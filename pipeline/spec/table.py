@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PlainValidator, model_validator
@@ -161,17 +160,6 @@ def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
         if name not in known:
             raise unknown_name(f"subset.{key}", str(name), map(str, known))
     return {name: known[name] for name in known if name in names or not names}
-
-
-def valid_tables() -> dict[str, Table]:
-    """All tables that can be used, by name; of another, a line on standard error says why it cannot."""
-    tables = {}
-    for name in table_names():
-        try:
-            tables[name] = load_table(name)
-        except InvalidInput as error:
-            print(f"pfl: warning: left out: {error}", file=sys.stderr)
-    return tables
 
 
 def load_table(name: str) -> Table:
