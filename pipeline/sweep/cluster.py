@@ -91,7 +91,6 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
                     callbacks=[Clock(lambda: watch(slots, search.under_way))],
                     verbose=0,
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                    failure_config=tune.FailureConfig(max_failures=1),  # of processes, not of trials
                 ),
             ).fit()
         if search.edited:

@@ -7,6 +7,7 @@ import logging
 import os
 import queue
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from logging.handlers import QueueHandler
@@ -26,8 +27,16 @@ if TYPE_CHECKING:
     from pipeline.sweep.scheduler import Scheduler
 
 
+ATTEMPTS = 3
+"""How often a trial starts whose process dies: it may lose one to its own need of memory, one with the node
+that it ran on, and one that had died before Ray noticed."""
+
+
 class SchedulerSearcher(Searcher):
     """Suggests the trials of a scheduler and passes their outcomes to it.
+
+    A trial whose process dies is suggested again. Tune itself would do so only during a trial: if a process
+    dies between two, the second fails at once.
 
     Args:
         job: what a worker must know besides the trial.
@@ -42,6 +51,7 @@ class SchedulerSearcher(Searcher):
         self._job = job
         self.edited = False
         self._running: dict[str, list[Trial]] = {}
+        self._deaths = Counter[tuple[str, ...]]()  # by the keys of trials
 
     @property
     def under_way(self) -> list[list[Trial]]:
@@ -65,7 +75,7 @@ class SchedulerSearcher(Searcher):
             print(f"{trials[0].cell}, {trials[0].phase}: {line}", flush=True)
         if result is None or error:
             for trial in trials:
-                self._scheduler.fail(trial, "its process died twice (killed, perhaps because memory ran out)")
+                self._lose(trial)
         elif "edited" in result:
             self.edited = True
         else:
@@ -76,6 +86,16 @@ class SchedulerSearcher(Searcher):
                     self._scheduler.record(trial, [Record.from_json(row) for row in end["rows"]])
             if not trials[0].until:  # a paused trial may continue
                 shutil.rmtree(checkpoint_folder(*trials), ignore_errors=True)
+
+    def _lose(self, trial: Trial) -> None:
+        """The process of a trial has died."""
+        keys = tuple(trial.keys())
+        self._deaths[keys] += 1
+        if self._deaths[keys] < ATTEMPTS:
+            self._scheduler.put_back(trial)
+        else:
+            died = f"its process died {ATTEMPTS} times (killed, perhaps because memory ran out)"
+            self._scheduler.fail(trial, died)
 
     def __getstate__(self) -> dict[str, Any]:
         """Empty, so that Tune stores nothing of this object; a sweep continues from the ledger."""

@@ -294,13 +294,13 @@ FAULTS = {
         "`dvc repro` is started twice", start_twice, ("is busy, it is being blocked by",), survived=True
     ),
     "trials": Fault(
-        "Trials diverge, raise, ask for too much memory, lose their process twice",
+        "Trials diverge, raise, ask for too much memory, lose their process every time",
         fail_trials,
         (
             "dir/diverges: diverged (final, seed 0: diverged in round 1",
             "dir/raises: failed (final, seed 0: RuntimeError: a mistake",
             "dir/exhausts: failed (final, seed 0: out of memory (",
-            "dir/dies: failed (final, seed 0: its process died twice",
+            "dir/dies: failed (final, seed 0: its process died 3 times",
         ),
         survived=True,
     ),

@@ -68,3 +68,28 @@ def test_the_sweep_takes_note_of_every_trial_of_a_stack(ledger, edit):
         stacks.append(len(trials))
     assert scheduler.finished
     assert max(stacks) == 2
+
+
+def test_a_trial_whose_process_dies_is_suggested_again_and_fails_the_third_time(ledger):
+    search = tune.SchedulerSearcher(scheduler := scheduler_of(ledger), {})
+    lost = None
+    for attempt in range(3):
+        told = search.suggest(str(attempt))
+        assert lost in (None, told)
+        lost = told
+        search.on_trial_complete(str(attempt), error=True)
+    assert search.suggest("next") != lost
+    keys = Trial.from_dict(json.loads(lost["job"])["trials"][0]).keys()
+    outcomes = [scheduler.outcomes[key].outcome for key in keys]
+    assert all("its process died 3 times" in outcome.error for outcome in outcomes)
+
+
+def test_deaths_of_other_trials_do_not_count(ledger):
+    search = tune.SchedulerSearcher(scheduler := scheduler_of(ledger), {})
+    for attempt in range(2):
+        names = [f"{attempt}, {place}" for place in range(3)]
+        for name in names:
+            search.suggest(name)
+        for name in names:
+            search.on_trial_complete(name, error=True)
+    assert not scheduler.outcomes

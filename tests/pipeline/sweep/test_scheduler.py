@@ -181,7 +181,7 @@ def test_a_cell_whose_training_diverged_is_not_called_failed(ledger):
 def test_a_failed_trial_is_tried_again_by_the_next_sweep(ledger):
     scheduler = scheduler_of(ledger)
     first = scheduler.next()
-    scheduler.fail(first, "its process died twice")
+    scheduler.fail(first, "its process died 3 times")
     finish(scheduler)
     assert keys(finish(scheduler_of(Ledger(SOURCES)))) == first.keys()
 
