@@ -22,6 +22,8 @@ from pipeline.store import heartbeat
 from pipeline.store.workspace import MODELS, checkpoint_folder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Division
     from pipeline.sweep.scheduler import Scheduler
@@ -51,7 +53,8 @@ class SchedulerSearcher(Searcher):
         self._job = job
         self.edited = False
         self._running: dict[str, list[Trial]] = {}
-        self._deaths = Counter[tuple[str, ...]]()  # by the keys of trials
+        self._again: list[list[Trial]] = []  # their process has died
+        self._deaths: Counter[Path] = Counter()  # by checkpoint folder
 
     @property
     def under_way(self) -> list[list[Trial]]:
@@ -61,11 +64,15 @@ class SchedulerSearcher(Searcher):
     def suggest(self, trial_id: str) -> Any:
         if self.edited:
             return Searcher.FINISHED
-        trial = self._scheduler.next()
-        if trial is None:
+        trials = self._again.pop() if self._again else self._new()
+        if not trials:
             return Searcher.FINISHED if self._scheduler.finished else None
-        trials = self._running[trial_id] = [trial, *self._scheduler.batch_with(trial)]
+        self._running[trial_id] = trials
         return {"job": json.dumps({**self._job, "trials": [one.to_dict() for one in trials]})}
+
+    def _new(self) -> list[Trial]:
+        trial = self._scheduler.next()
+        return [trial, *self._scheduler.batch_with(trial)] if trial else []
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -74,8 +81,7 @@ class SchedulerSearcher(Searcher):
         for line in (result or {}).get("said", ()):
             print(f"{trials[0].cell}, {trials[0].phase}: {line}", flush=True)
         if result is None or error:
-            for trial in trials:
-                self._lose(trial)
+            self._lose(trials)
         elif "edited" in result:
             self.edited = True
         else:
@@ -87,14 +93,15 @@ class SchedulerSearcher(Searcher):
             if not trials[0].until:  # a paused trial may continue
                 shutil.rmtree(checkpoint_folder(*trials), ignore_errors=True)
 
-    def _lose(self, trial: Trial) -> None:
-        """The process of a trial has died."""
-        keys = tuple(trial.keys())
-        self._deaths[keys] += 1
-        if self._deaths[keys] < ATTEMPTS:
-            self._scheduler.put_back(trial)
-        else:
-            died = f"its process died {ATTEMPTS} times (killed, perhaps because memory ran out)"
+    def _lose(self, trials: list[Trial]) -> None:
+        """The process of these trials has died. A stack stays together, as its checkpoint does."""
+        place = checkpoint_folder(*trials)
+        self._deaths[place] += 1
+        if self._deaths[place] < ATTEMPTS:
+            self._again.append(trials)
+            return
+        died = f"its process died {ATTEMPTS} times (killed, perhaps because memory ran out)"
+        for trial in trials:
             self._scheduler.fail(trial, died)
 
     def __getstate__(self) -> dict[str, Any]:

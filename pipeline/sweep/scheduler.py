@@ -96,7 +96,7 @@ class Scheduler:
                 yield trial
 
     def next(self) -> Trial | None:
-        """A trial to start; pass it to `record`, `fail` or `put_back`. None if no trial can start now."""
+        """A trial to start; pass its outcome to `record` or `fail`. None if no trial can start now."""
         trial = next(self.open(), None)
         if trial is None:
             return None
@@ -138,10 +138,6 @@ class Scheduler:
         self.ran += len(records)
         self._out.difference_update(trial.keys())
         self._catch_up()
-
-    def put_back(self, trial: Trial) -> None:
-        """Hand a trial out again that has lost its process, and has no outcome."""
-        self._out.difference_update(trial.keys())
 
     def fail(self, trial: Trial, cause: str) -> None:
         """Record that a trial has ended without a result."""

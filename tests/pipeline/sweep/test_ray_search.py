@@ -93,3 +93,14 @@ def test_deaths_of_other_trials_do_not_count(ledger):
         for name in names:
             search.on_trial_complete(name, error=True)
     assert not scheduler.outcomes
+
+
+def test_a_stack_whose_process_dies_stays_as_it_was_for_its_checkpoint(ledger, edit):
+    edit("search: {trials: 4}\n", "")
+    edit("- fedavg\n", "- {method: fedprox, as: stronger, params: {mu: 1.0}}\n")
+    scheduler = scheduler_of(ledger)
+    search = tune.SchedulerSearcher(scheduler, {})
+    alone = search.suggest("first")
+    scheduler.stacks = True  # from now on, more trials could share its stack
+    search.on_trial_complete("first", error=True)
+    assert search.suggest("second") == alone
