@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -121,18 +122,15 @@ def flop(workload: Workload) -> float:
     x, y = torch.zeros(workload.batch_size, *data.shape), torch.zeros(workload.batch_size, dtype=torch.int64)
     with FlopCounterMode(display=False) as counter:
         F.cross_entropy(network(x), y).backward()
-    return counter.get_total_flops() / workload.batch_size
+    return float(counter.get_total_flops()) / workload.batch_size
 
 
 @contextmanager
 def _marked() -> Iterator[None]:
     """Inside, loading and the optimiser's steps are marked for the profiler."""
-    before = (loop._batch, SGD.step)
-    loop._batch, SGD.step = _under("loading", loop._batch), _under("optimiser", SGD.step)
-    try:
+    loading = patch.object(loop, "_batch", _under("loading", loop._batch))
+    with loading, patch.object(SGD, "step", _under("optimiser", SGD.step)):
         yield
-    finally:
-        loop._batch, SGD.step = before
 
 
 def _under(name: str, work: Callable[..., Any]) -> Callable[..., Any]:

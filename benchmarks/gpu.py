@@ -11,13 +11,14 @@ import dataclasses
 import statistics
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 import typer
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.breakdown import flop
@@ -29,6 +30,7 @@ from pfl.engine.device import computes_in, numerics, peak_memory, resolve_device
 from pfl.engine.simulation import Simulation
 from pfl.engine.stacked import StackedBackend
 from pfl.models import MODELS
+from pfl.models._network import Network
 from pfl.simulation import simulate
 
 WORK = {
@@ -104,7 +106,9 @@ def main(
     write(json_file, WORK["lenet5_bn"], {**figures, "work": work, "cell_seconds": cells})
 
 
-def limits(device: torch.device, precisions: list[Precision], size: int = 4096) -> tuple[dict, float]:
+def limits(
+    device: torch.device, precisions: list[Precision], size: int = 4096
+) -> tuple[dict[Precision, float], float]:
     """FLOP per second of a matrix product in each precision, bytes per second of a copy; best of a few."""
     size = size if device.type == "cuda" else 512
     a, b = (torch.randn(size, size, device=device) for _ in range(2))
@@ -112,7 +116,7 @@ def limits(device: torch.device, precisions: list[Precision], size: int = 4096) 
     for precision in precisions:
         x, y = (a.bfloat16(), b.bfloat16()) if precision == "bf16" else (a, b)
         with numerics(precision):
-            peaks[precision] = 2 * size**3 / min(timed(lambda x=x, y=y: torch.mm(x, y)) for _ in range(6))
+            peaks[precision] = 2 * size**3 / min(timed(partial(torch.mm, x, y)) for _ in range(6))
     copied = min(timed(lambda: a.copy_(b)) for _ in range(6))
     return peaks, 2 * a.numel() * a.element_size() / copied
 
@@ -207,7 +211,8 @@ def layouts(workload: Workload, device: torch.device) -> dict[str, float]:
     seconds = {}
     for name, layout in (("contiguous", torch.contiguous_format), ("channels last", torch.channels_last)):
         net = MODELS[workload.model](workload.data.shape, len(workload.data.classes))
-        net = net.to(device).to(memory_format=layout)
+        assert isinstance(net, Network)
+        net.to(device).to(memory_format=layout)
         net.bf16 = workload.precision == "bf16"
         x = torch.randn(workload.batch_size, *workload.data.shape, device=device)
         x = x.contiguous(memory_format=layout)

@@ -27,6 +27,7 @@ from pfl.engine.device import computes_in
 from pfl.kernels import conv_block
 from pfl.models import MODELS, _conv
 from pfl.models._layers import SingleClientMode
+from pfl.models._network import Network
 
 SIDES = {"resnet10": 64, "cnn_digits": 8}
 """Of a network's images, where they are not 32."""
@@ -55,6 +56,7 @@ def measure(name: str, size: int, seconds: float) -> dict[str, float]:
     side = SIDES.get(name, 32)
     shape = (1 if name == "cnn_digits" else 3, side, side)
     network = MODELS[name](shape, 10)
+    assert isinstance(network, Network)
     x, y = torch.randn(size, *shape), torch.randint(10, (size,))
     steps = {
         "textbook": _step(network, x, y, single_client=False),
@@ -82,7 +84,7 @@ def _step(network: nn.Module, x: torch.Tensor, y: torch.Tensor, single_client: b
     for module in net.modules():
         if isinstance(module, SingleClientMode):
             module.single_client = single_client
-    parameters = list(net.parameters())
+    parameters: list[torch.Tensor] = list(net.parameters())
 
     def step() -> None:
         gradients = torch.autograd.grad(F.cross_entropy(net(x), y), parameters)

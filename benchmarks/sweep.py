@@ -20,13 +20,14 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
+from unittest.mock import patch
 
 import torch
 import typer
 
 from benchmarks.workload import JsonFile, Workload, run, timed, write
 from pfl.config import Execution
-from pfl.engine import checkpoint, seed_run
+from pfl.engine import checkpoint, evaluation, seed_run
 from pipeline.spec.search import Search
 from pipeline.sweep.search import Study
 
@@ -106,14 +107,12 @@ def one_trial(workload: Workload) -> dict[str, float]:
         return timing
 
     trial = workload.simulation()
-    before = (seed_run.evaluate, checkpoint.save)
-    seed_run.evaluate = watched("evaluation", seed_run.evaluate)
-    checkpoint.save = watched("checkpoints", checkpoint.save)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            seconds = timed(lambda: trial.run(Execution(checkpoint_dir=folder)))
-    finally:
-        seed_run.evaluate, checkpoint.save = before
+    with (
+        patch.object(seed_run, "evaluate", watched("evaluation", evaluation.evaluate)),
+        patch.object(checkpoint, "save", watched("checkpoints", checkpoint.save)),
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        seconds = timed(lambda: trial.run(Execution(checkpoint_dir=folder)))
     optuna = timed(lambda: _search(workload))
     return {
         "samples_per_second": trial.samples / seconds,
@@ -132,7 +131,9 @@ def _search(workload: Workload) -> None:
 
 def short_trial(cores: int) -> float:
     """Seconds that a sweep takes longer for every further trial of one round, times the cores."""
-    few, many = (whole_pipeline(SHORT, trials)["sweep_seconds"] for trials in (cores, cores + SHORT_TRIALS))
+    few, many = (
+        float(whole_pipeline(SHORT, trials)["sweep_seconds"]) for trials in (cores, cores + SHORT_TRIALS)
+    )
     return cores * (many - few) / SHORT_TRIALS
 
 
