@@ -8,19 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pfl.terminal import SECONDS, live
+
 if TYPE_CHECKING:
     from pfl.engine.metrics import Evaluated
     from pfl.engine.simulation import OnRound
-
-SECONDS = 30.0
-"""Between two lines where there is no terminal."""
 
 
 @contextmanager
 def progress(rounds: int, title: str, moment: str) -> Iterator[OnRound]:
     """A bar with the pooled accuracy at ``moment``, as what `pfl.simulation.simulate` calls; in a log file, a
     line now and then."""
-    if not sys.stderr.isatty() and "ipykernel" not in sys.modules:
+    if not live():
         yield _lines(title, moment)
         return
     from tqdm.auto import tqdm

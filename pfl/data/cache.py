@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from tqdm import tqdm
 
 from pfl.data.resize import Resize
 from pfl.errors import InvalidInput
 from pfl.files import cache_root
+from pfl.terminal import bar
 
 log = logging.getLogger(__name__)
 
@@ -72,11 +72,11 @@ class ArrayWriter:
         self._images = (folder / "images.bin").open("wb")
         self._columns: dict[str, list[np.ndarray]] = {"labels": [], "writer": [], "domain": []}
         self._progress = progress
-        self._bar = tqdm(disable=True)
+        self._bar = bar("decoding", " images", None, False)
 
     def expect(self, count: int | None) -> None:
         """Announce the number of images, if known. A progress bar appears if reading takes long."""
-        self._bar = tqdm(total=count, desc="decoding", unit=" images", disable=not self._progress, delay=1)
+        self._bar = bar("decoding", " images", count, self._progress)
 
     def append(
         self,

@@ -8,12 +8,11 @@ import urllib.request
 from pathlib import Path
 from urllib.error import HTTPError
 
-from tqdm import tqdm
-
 from pfl.data import checksum
 from pfl.data.definition import RemoteFile
 from pfl.errors import InvalidInput
 from pfl.files import folder_lock
+from pfl.terminal import bar
 
 _TRIES = 4
 """Number of successive connections without any data after which a download fails."""
@@ -85,15 +84,10 @@ def _receive(url: str, part: Path, progress: bool) -> None:
             have = 0
         length = response.headers["Content-Length"]
         total = have + int(length) if length else None
-        with (
-            part.open("ab" if have else "wb") as out,
-            tqdm(
-                desc=part.stem, initial=have, total=total, unit="B", unit_scale=True, disable=not progress
-            ) as bar,
-        ):
+        with part.open("ab" if have else "wb") as out, bar(part.stem, "B", total, progress, have) as received:
             while chunk := response.read(_CHUNK):
                 out.write(chunk)
-                bar.update(len(chunk))
+                received.update(len(chunk))
     if total is not None and _size(part) != total:
         raise ConnectionError(f"it was cut after {_size(part)} of {total} bytes")
 

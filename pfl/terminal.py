@@ -1,0 +1,36 @@
+"""What is drawn while something takes long: over itself in a terminal, now and then in a log file."""
+
+from __future__ import annotations
+
+import sys
+
+from tqdm import tqdm
+
+SECONDS = 30.0
+"""Between two lines in a log file, which keeps them all."""
+
+
+def live() -> bool:
+    """Whether a person looks on, in a terminal or a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+def bar(what: str, unit: str, total: int | None, shown: bool, initial: int = 0) -> tqdm[None]:
+    """A progress bar, which appears if the work takes more than a second.
+
+    Args:
+        unit: what is counted; "B" are bytes, shown as kB, MB and so on.
+        total: of the units; None if not known.
+        initial: units that were done before.
+    """
+    return tqdm(
+        desc=what,
+        unit=unit,
+        unit_scale=unit == "B",
+        total=total,
+        initial=initial,
+        disable=not shown,
+        delay=1.0,
+        mininterval=0.1 if live() else SECONDS,
+        miniters=1,  # updates are rare: the time alone decides
+    )
