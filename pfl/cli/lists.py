@@ -63,12 +63,12 @@ def _method_tables() -> str:
 def _method_table(names: list[str]) -> str:
     """A Markdown table of methods. What they mix, store and send is observed in a short simulation."""
     from pfl.methods import METHODS
-    from pfl.overview import overview
+    from pfl.observation import observe
 
     head = "| method | source | mixed | own state | model sizes down, up | hyperparameters |"
     lines = [head, "| --- | --- | --- | --- | --- | --- |"]
     for name in names:
-        seen = overview(name)
+        seen = observe(name)
         mixed = "<br>".join(f"{group}: {', then '.join(kinds)}" for group, kinds in seen.mixed.items())
         state = ", ".join(seen.state) or "none"
         parameters = "<br>".join(_hyperparameters(name)) or "none"

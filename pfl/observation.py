@@ -36,7 +36,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Overview:
+class Observation:
     """How a method moves numbers.
 
     Attributes:
@@ -51,7 +51,7 @@ class Overview:
     up: float
 
 
-def overview(method: str) -> Overview:
+def observe(method: str) -> Observation:
     """Watch ``method`` with its default hyperparameters and LeNet-5 with batch norm."""
     config = validated(
         Config(
@@ -80,7 +80,7 @@ def overview(method: str) -> Overview:
                     mixed[group].append(kind)
     server = run.server
     model = 4 * len(server.participants) * server.scalars("model")
-    return Overview(
+    return Observation(
         mixed,
         [f"{name} (server)" for name in _families(server.state)]
         + [f"{name} (client)" for name in _families(server.client_state)]
@@ -106,7 +106,7 @@ def _families(tensors: Mapping[str, torch.Tensor]) -> list[str]:
 
 
 def _data() -> tuple[Dataset, Partition]:
-    stream = generator(0, "overview")
+    stream = generator(0, "observation")
     total = CLIENTS * SAMPLES
     labels = np.arange(total, dtype=np.int64) % 4
     images = stream.integers(0, 256, (total, 1, 16, 16)).astype(np.uint8)
