@@ -111,7 +111,7 @@ def _valid_tables() -> dict[str, Table]:
 def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
     from pipeline.spec.cells import cells
     from pipeline.sweep.calibration import Calibration
-    from pipeline.sweep.estimate import Extent
+    from pipeline.sweep.estimate import UNKNOWN, Extent
 
     calibration = Calibration()
     if calibrate:
@@ -122,19 +122,24 @@ def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
             calibration.measure(
                 cells(name, table), devices, lambda step: print(f"measuring {step}", flush=True)
             )
-    extents = {name: Extent.of(name, table, calibration) for name, table in chosen.items()}
+    extents = [Extent.of(name, table, calibration) for name, table in chosen.items()]
+    rows = [
+        (str(of.cells), str(of.trials), of.client_epochs.text, of.core_hours.text, of.gpu_hours.text)
+        for of in extents
+    ]
+    headings = ("cells", "trials", "client-epochs", "core-hours", "GPU-hours")
+    texts_of = dict(zip(headings, zip(*rows, strict=True), strict=True))
+    columns = {heading: texts for heading, texts in texts_of.items() if set(texts) != {UNKNOWN}}
     width = max(map(len, chosen))
-    print(f"{noun:<{width}}  cells  trials  client-epochs  core-hours  GPU-hours  title")
-    for name, extent in extents.items():
-        print(
-            f"{name:<{width}}  {extent.cells:>5}  {extent.trials:>6}  {extent.client_epochs.text:>13}  "
-            f"{extent.core_hours.text:>10}  {extent.gpu_hours.text:>9}  {chosen[name].title}"
-        )
-    if any(extent.core_hours.partial for extent in extents.values()):
-        again = f"pfl {noun}s --calibrate [{noun.upper()}]..."
-        print(f"?: not known, >: in part; {again} measures it here.")
-    if not calibration.has("cuda"):
-        print("GPU-hours are not known here: they are measured where there is a GPU.")
+    print("  ".join([f"{noun:<{width}}", *columns, "title"]))
+    for i, (name, table) in enumerate(chosen.items()):
+        numbers = [f"{texts[i]:>{len(heading)}}" for heading, texts in columns.items()]
+        print("  ".join([f"{name:<{width}}", *numbers, table.title]))
+    again = f"pfl {noun}s --calibrate [{noun.upper()}]... measures them here."
+    if "core-hours" not in columns:
+        print(f"The hours are not known; {again}")
+    elif any(extent.core_hours.partial for extent in extents):
+        print(f"?: not known, >: in part; {again}")
 
 
 def trials(

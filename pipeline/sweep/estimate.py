@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 BYTES_PER_TRIAL = 300_000  # a ledger row, twice, and a run in MLflow
 BYTES_PER_SCALAR = 4
 LARGE_HOURS = 2.0
+UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Amount:
         ('5.6', '> 48,000', '?')
         """
         if not self.value:
-            return "?" if self.partial else "0"
+            return UNKNOWN if self.partial else "0"
         shown = f"{self.value:,.0f}" if self.value >= 10 else f"{self.value:.2g}"
         return f"> {shown}" if self.partial else shown
 

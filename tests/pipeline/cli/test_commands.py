@@ -71,9 +71,10 @@ def test_a_calibration_fills_in_the_hours_of_the_list(project, edit, monkeypatch
     cache.mkdir()
     (cache / "kernels").symlink_to(cache_root() / "kernels")  # compiled already
     monkeypatch.setenv("PFL_CACHE", str(cache))
-    assert "pfl tables --calibrate [TABLE]... measures it here" in run("tables", "small")
-    lines = run("tables", "small", "--calibrate").splitlines()
-    *measured, _, line = (line for line in lines if not line.startswith("GPU-hours"))
+    before = run("tables", "small")
+    assert "core-hours" not in before and "pfl tables --calibrate [TABLE]... measures them here" in before
+    *measured, heading, line = run("tables", "small", "--calibrate").splitlines()
+    assert heading.split()[4] == "core-hours"
     assert "measuring digits, dirichlet:0.5" in measured
     assert float(line.split()[4]) > 0
 
