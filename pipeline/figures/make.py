@@ -49,9 +49,7 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
     for part, figure, notes in prepared:
         content = _make(part, figure, notes, out, options)
         hold = sum(claim["answer"] == "holds" for claim in content["claims"])
-        lines.append(
-            f"{out / part}.svg: of {amount(len(content['claims']), 'claim')} of the paper, {hold} hold"
-        )
+        lines.append(f"{out / part}.svg; claims of the paper that hold: {hold} of {len(content['claims'])}")
     write_files(out, {"README.md": overview(out)})
     return lines
 
