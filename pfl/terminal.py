@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-from tqdm import tqdm
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 SECONDS = 30.0
 """Between two lines in a log file, which keeps them all."""
@@ -23,6 +25,8 @@ def bar(what: str, unit: str, total: int | None, shown: bool, initial: int = 0) 
         total: of the units; None if not known.
         initial: units that were done before.
     """
+    from tqdm import tqdm
+
     return tqdm(
         desc=what,
         unit=unit,
