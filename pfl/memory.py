@@ -26,6 +26,13 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def release() -> None:
+    """Free what nothing refers to any more, on a GPU also for other processes."""
+    gc.collect()  # recorded steps refer to each other
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
 def forget_peak() -> None:
     """Free what nothing refers to any more, and count the `peak` from now on, where the kernel allows it."""
     gc.collect()

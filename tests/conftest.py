@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -41,6 +42,9 @@ CONFIG = Config(
 SAMPLE = ("fedavg", "fesem", "pfedsim", "spfl")
 """Methods that `sampled` keeps in the fast suite: of averages, of clusters, of layers, of phases."""
 
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, which torch does now and then
 
 # Without the pipeline's libraries, as on a GPU server: only the tests that need no more than the simulator.
 if find_spec("ray") is None:

@@ -8,11 +8,13 @@ import gc
 import pytest
 import torch
 
+from pfl import memory
 from pfl.config import Config, Execution
 from pfl.data.federation import Federation
 from pfl.engine.device import computes_in, numerics
 from pfl.engine.graphs import CudaGraphs
 from pfl.engine.stacked import StackedBackend
+from pfl.kernels import gpu_layers
 from pfl.methods import METHODS
 from pfl.simulation import make_simulation, simulate
 from pfl.validation import validated
@@ -78,19 +80,34 @@ def test_steps_replayed_as_cuda_graphs_are_the_steps(method, dataset, partition)
     assert replays
 
 
+def test_a_step_is_recorded_though_an_earlier_graph_is_garbage():
+    x = torch.zeros(1, device=CUDA)
+    captures = CudaGraphs()
+    held = [captures(lambda: x.add_(1))]
+    held.append(held)  # only the garbage collector finds it
+    del held
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        replay = captures(lambda: [x.add_(1) for _ in range(100)])
+    finally:
+        gc.set_threshold(*before)
+    replay()
+    assert float(x) == 100
+
+
 def test_a_stack_that_memory_does_not_suffice_for_is_trained_in_parts(caplog):
     clients = 32
     dataset = make_dataset(shape=(3, 32, 32), samples=clients * 80)
     partition = make_clients(dataset, sizes=[64] * clients)
     config = Config(model="cnn4", participation=1.0, rounds=2, epochs=1, batch_size=64, dtype="float64")
-    gc.collect()  # graphs of earlier tests
-    torch.cuda.empty_cache()
+    memory.release()  # graphs of earlier tests
     torch.cuda.reset_peak_memory_stats()
     (whole,) = run(config, dataset, partition)
     enough = torch.cuda.max_memory_reserved()
     assert "out of memory" not in caplog.text
 
-    torch.cuda.empty_cache()
+    memory.release()
     total = torch.cuda.get_device_properties(CUDA).total_memory
     torch.cuda.set_per_process_memory_fraction(0.6 * enough / total)
     try:
@@ -114,11 +131,28 @@ def error_of(product, *shapes) -> float:
 
 TF32 = 5e-5
 """Between the errors of products in float32, at most 1e-5, and in TensorFloat-32, about 3e-4."""
+
+
+def stacked(x, weight):
+    return torch.vmap(lambda x, w: gpu_layers.convolution(x, w, None, 1, 1))(x, weight)
+
+
+def stacked_gradients(x, weight):
+    """Those of a sum of squares, whose images' and weights' parts are of like size."""
+    gradients = torch.func.grad(lambda pair: stacked(*pair).square().sum())((x, weight))
+    return torch.cat([(gradient / gradient.norm()).flatten() for gradient in gradients])
+
+
 PRODUCTS = [
     (torch.nn.functional.conv2d, (32, 64, 16, 16), (64, 64, 3, 3)),
     (lambda x, w: torch.nn.functional.conv2d(x, w, groups=4), (32, 64, 16, 16), (64, 16, 3, 3)),
     (torch.matmul, (256, 512), (512, 256)),
     (torch.bmm, (8, 64, 512), (8, 512, 64)),
+    *[
+        (function, (4, 8, inputs, 8, 8), (4, outputs, inputs, 3, 3))
+        for inputs, outputs in ((3, 8), (64, 64), (128, 256))
+        for function in (stacked, stacked_gradients)
+    ],
 ]
 
 
@@ -129,9 +163,10 @@ def test_float32_products_are_float32_though_torch_would_round_convolutions(prod
 
 
 @pytest.mark.parametrize("precision", ["tf32"], indirect=True)
-def test_float32_matrix_products_are_tf32_where_asked_for(precision):
+def test_float32_products_are_tf32_where_asked_for(precision):
     with numerics(precision):
         assert error_of(torch.matmul, (256, 512), (512, 256)) > TF32
+        assert error_of(stacked, (4, 8, 64, 8, 8), (4, 64, 64, 3, 3)) > TF32
 
 
 @both_backends

@@ -6,6 +6,7 @@ must stay where it is.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Hashable, Sequence
 
@@ -32,8 +33,14 @@ class CudaGraphs:
 
     def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            work()
+        collects = gc.isenabled()
+        gc.disable()  # it may find an earlier graph, and to free one is not allowed while recording
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                work()
+        finally:
+            if collects:
+                gc.enable()
         return graph.replay
 
 

@@ -58,6 +58,7 @@ class StackedBackend:
         def in_chunks(size: int) -> Trained:
             if size < asked:
                 self._recorded.clear()  # for more clients than there is memory for
+                memory.release()
             starts = range(0, count, size)
             return Trained.joined([self._train(task.part(slice(i, i + size))) for i in starts])
 
@@ -99,6 +100,7 @@ class StackedBackend:
         if key not in self._recorded:
             if len(self._recorded) == MOST_RECORDED:
                 del self._recorded[next(iter(self._recorded))]
+                memory.release()
             self._recorded[key] = Stack(task, numbers, self._captures())
         return self._recorded[key]
 
@@ -129,8 +131,7 @@ def _halving(run: Callable[[int], T], size: int, what: str) -> tuple[T, int]:
         # Outside of the handler, since the error's traceback keeps alive the tensors that did not fit.
         size //= 2
         log.warning("out of memory: going on with %d %s at once", size, what)
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        memory.release()
 
 
 @torch.no_grad()

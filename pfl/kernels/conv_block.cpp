@@ -220,7 +220,7 @@ inline void sums(const vec* from, int count, real* to) {
     for (int i = 0; i < count; i += V) {
         const int some = std::min(V, count - i);
         vec v[V] = {};
-        std::copy(from + i, from + i + some, v);
+        std::memcpy(v, from + i, some * sizeof(vec));  // as a template's argument, vec would lose its alignment
         add_neighbours<V>(v);
         std::memcpy(to + i, v, some * sizeof(real));
     }

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pfl.errors import InvalidInput
 from pfl.kernels.conv_block import Pooling, conv_block, usable
 from pfl.models import Shape
+from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d, SingleClientMode, channels_last
 from pfl.models._network import Network
 
@@ -122,7 +123,7 @@ class ConvNet(Network):
     def __init__(self, plan: Plan):
         layers: OrderedDict[str, nn.Module] = OrderedDict()
         for i, (before, after) in enumerate(pairwise((plan.shape[0], *plan.channels)), start=1):
-            layers[f"conv{i}"] = nn.Conv2d(before, after, plan.kernel)
+            layers[f"conv{i}"] = Conv2d(before, after, plan.kernel)
             if plan.batch_norm:
                 layers[f"bn{i}"] = BatchNorm2d(after)
             # In this order ReLU has a quarter of the pixels, and the result is the same.

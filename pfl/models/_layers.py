@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pfl.kernels import gpu_layers
 from pfl.rng import hash32
 
 
@@ -52,6 +53,11 @@ class BatchNorm(_BatchNorm, SingleClientMode):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, ...) to the same shape. Under vmap each client's running statistics move in place."""
+        if self.training and not self.single_client and gpu_layers.usable(x):
+            statistics = (self.running_mean, self.running_var)
+            return gpu_layers.batch_norm(
+                x, self.rows, self.weight, self.bias, *statistics, self.momentum, self.eps
+            )
         if self.rows is None or not self.training:
             statistics = (self.running_mean, self.running_var)
             images = x if self.single_client else x.to(self.weight.dtype)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pfl.kernels.conv_block import Bundles, Pooling, conv_block, usable
 from pfl.models import Shape
-from pfl.models._conv import Conv2d
+from pfl.models._conv import ResNetConv2d
 from pfl.models._layers import BatchNorm2d, SingleClientMode, channels_last
 from pfl.models._network import Network
 
@@ -28,7 +28,7 @@ def resnet(
     """
     small = stem == "cifar"
     layers: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=Conv2d(shape[0], 64, 3, 1) if small else Conv2d(shape[0], 64, 7, 2),
+        conv1=ResNetConv2d(shape[0], 64, 3, 1) if small else ResNetConv2d(shape[0], 64, 7, 2),
         bn1=BatchNorm2d(64),
         # Before ReLU, which then has a quarter of the pixels; the result is the same.
         maxpool=nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1),
@@ -73,13 +73,13 @@ class _BasicBlock(nn.Module):
 
     def __init__(self, before: int, after: int, stride: int):
         super().__init__()
-        self.conv1 = Conv2d(before, after, 3, stride)
+        self.conv1 = ResNetConv2d(before, after, 3, stride)
         self.bn1 = BatchNorm2d(after)
-        self.conv2 = Conv2d(after, after, 3, 1)
+        self.conv2 = ResNetConv2d(after, after, 3, 1)
         self.bn2 = BatchNorm2d(after)
         self.downsample: nn.Module = nn.Identity()
         if before != after or stride != 1:
-            self.downsample = nn.Sequential(Conv2d(before, after, 1, stride), BatchNorm2d(after))
+            self.downsample = nn.Sequential(ResNetConv2d(before, after, 1, stride), BatchNorm2d(after))
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))

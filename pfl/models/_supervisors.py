@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from pfl.errors import InvalidInput, unknown_name
 from pfl.models import Shape
+from pfl.models._conv import Conv2d
 from pfl.models._convnet import ConvNet
 from pfl.models._network import Network
 
@@ -51,9 +52,9 @@ def supervisor(kind: str, shape: Shape, classes: int, of: Network, share: float 
 def small_cnn(shape: Shape, classes: int) -> Network:
     """Two 3x3 convolutions of stride 2 with 8 and 16 channels, and a linear layer on their averages."""
     extractor = nn.Sequential(
-        nn.Conv2d(shape[0], 8, 3, stride=2, padding=1),
+        Conv2d(shape[0], 8, 3, stride=2, padding=1),
         nn.ReLU(),
-        nn.Conv2d(8, 16, 3, stride=2, padding=1),
+        Conv2d(8, 16, 3, stride=2, padding=1),
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
@@ -75,7 +76,7 @@ class _Transformer(nn.Module):
         if any(side % PATCH for side in sides):
             accepted = f"sides that are multiples of {PATCH} for a transformer"
             raise InvalidInput("images", "x".join(map(str, sides)), accepted)
-        self.patches = nn.Conv2d(channels, width, PATCH, stride=PATCH)
+        self.patches = Conv2d(channels, width, PATCH, stride=PATCH)
         tokens = 1 + math.prod(side // PATCH for side in sides)
         self.class_token = nn.Parameter(torch.empty(1, width))
         self.positions = nn.Parameter(torch.empty(tokens, width))

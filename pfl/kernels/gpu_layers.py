@@ -1,0 +1,299 @@
+"""Convolution and batch norm of stacked clients on a GPU, in one kernel each.
+
+Under `torch.vmap` a convolution of K clients becomes one of K groups, which cuDNN computes group by group in
+float32: a step of 30 LeNets has 320 kernels then, and one of 40 ResNet-8 has 2,850. The functions here look
+to vmap like any other operation, and run `pfl.kernels.triton_kernels` on the whole stack. They can be
+differentiated once.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+DTYPES = (torch.float32, torch.bfloat16)
+BLOCK = 4096  # numbers of a channel at once in batch norm
+PART = 512  # pixels whose part of a weights' gradient is one sum
+
+
+def usable(x: Tensor) -> bool:
+    """Whether the functions of this module work on clients like this one, with images or features ``x``."""
+    return x.device.type == "cuda" and x.dtype in DTYPES and _kernels() is not None
+
+
+@cache
+def _kernels() -> Any:
+    """The module of the kernels; None where Triton is missing or cannot compile."""
+
+    def compiled() -> Any:
+        from pfl.kernels import triton_kernels
+
+        x = torch.ones(1, 1, 1, 1, 1, device="cuda")
+        _convolved(triton_kernels, x, x, None, 1, 0)
+        torch.cuda.synchronize()
+        return triton_kernels
+
+    try:
+        with ThreadPoolExecutor(1) as thread:  # in which no vmap is active
+            return thread.submit(compiled).result()
+    except Exception as error:  # Triton's own kinds, the compiler's, the driver's
+        reason = str(error).partition("\n")[0]
+        log.warning("convolutions of stacked clients are slower, as Triton does not work here: %s", reason)
+        return None
+
+
+def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> Tensor:
+    """As `torch.nn.functional.conv2d` of square kernels: images (B, C, H, W) to (B, outputs, ...)."""
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        x, weight = x.to(dtype), weight.to(dtype)
+    y: Tensor
+    (y,) = _Convolution.apply(x, weight, bias, stride, padding)
+    return y
+
+
+def batch_norm(
+    x: Tensor,
+    real: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    running_mean: Tensor,
+    running_variance: Tensor,
+    momentum: float,
+    epsilon: float,
+) -> Tensor:
+    """Batch norm in training: (B, C, ...) to the same shape and dtype; running statistics move in place.
+
+    Args:
+        real: (B,), 1 for a real image and 0 for padding; `None` if every one is real.
+    """
+    y: Tensor
+    y, _ = _BatchNorm.apply(x, real, weight, bias, running_mean, running_variance, momentum, epsilon)
+    return y
+
+
+class _Stacked(torch.autograd.Function):
+    """A function of one client's tensors that is computed for many at once, or for one as a stack of one."""
+
+    @staticmethod
+    def on_stacks(*inputs: Any) -> tuple[Tensor, ...]:
+        """The function, of tensors (K, *shape) and of other values; returns tensors (K, *shape)."""
+        raise NotImplementedError
+
+    @classmethod
+    def forward(cls, *inputs: Any) -> tuple[Tensor, ...]:
+        outputs = cls.on_stacks(*(v.unsqueeze(0) if isinstance(v, Tensor) else v for v in inputs))
+        return tuple(output.squeeze(0) for output in outputs)
+
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, tuple[int, ...]]:
+        def stacked(value: Any, dim: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            return value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
+
+        outputs = cls.on_stacks(*map(stacked, inputs, in_dims))
+        return outputs, (0,) * len(outputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+
+class _Convolution(_Stacked):
+    """Images, weights, bias or None, stride, padding."""
+
+    @staticmethod
+    def on_stacks(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> tuple[Tensor]:
+        return (_convolved(_kernels(), x, weight, bias, stride, padding),)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG004
+        x, weight, bias, *ctx.geometry = inputs
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        of_x = None
+        if ctx.needs_input_grad[0]:  # the gradient of a network's images is the most expensive one
+            (of_x,) = _InputGradient.apply(gradient, weight, x.shape, *ctx.geometry)
+        of_weight, *of_bias = _WeightGradient.apply(
+            gradient, x, weight.shape[-1], ctx.has_bias, *ctx.geometry
+        )
+        return of_x, of_weight, of_bias[0] if of_bias else None, None, None
+
+
+class _InputGradient(_Stacked):
+    """Gradient of the result, weights, shape of one client's images, stride, padding."""
+
+    @staticmethod
+    def on_stacks(
+        gradient: Tensor, weight: Tensor, shape: torch.Size, stride: int, padding: int
+    ) -> tuple[Tensor]:
+        clients, images, outputs, *sides = gradient.shape
+        _, channels, height, width = shape
+        of_x = gradient.new_empty((clients, *shape))
+        pixels = images * -(-height // stride) * -(-width // stride)
+        tile = _tile(channels, gradient.dtype)
+        grid = (-(-pixels // tile.rows), clients, -(-channels // tile.columns) * stride**2)
+        _kernels().input_gradient[grid](
+            gradient, weight, of_x, pixels, *gradient.stride(),
+            *(weight.stride(i) for i in (0, 2, 1, 3, 4)), *of_x.stride(),
+            outputs, *sides, channels, height, width, weight.shape[-1], stride, padding,
+            *tile, num_warps=4,
+        )  # fmt: skip
+        return (of_x,)
+
+
+class _WeightGradient(_Stacked):
+    """Gradient of the result, images, side of the kernel, whether there is a bias, stride, padding."""
+
+    @staticmethod
+    def on_stacks(
+        gradient: Tensor, x: Tensor, side: int, has_bias: bool, stride: int, padding: int
+    ) -> tuple[Tensor, ...]:
+        clients, images, channels, height, width = x.shape
+        outputs, *sides = gradient.shape[2:]
+        pixels = images * math.prod(sides)
+        shape = (-(-pixels // PART), clients, outputs)
+        parts = x.new_empty((*shape, channels, side, side), dtype=torch.float32)
+        bias_parts = x.new_empty(shape, dtype=torch.float32)
+        n = _power(outputs, 64)
+        m, r, exact = (32, 128, "tf32x3") if n <= 32 else (64, 64, "ieee")  # the fastest of those measured
+        r = _power(channels * side**2, r)
+        grid = (-(-channels * side**2 // r) * -(-outputs // n), clients, len(parts))
+        _kernels().weight_gradient[grid](
+            x, gradient, parts, bias_parts, pixels, PART, *x.stride(), *gradient.stride(),
+            *parts.stride()[:2], *bias_parts.stride()[:2],
+            channels, height, width, outputs, *sides, side, stride, padding,
+            has_bias, _products(x.dtype, exact), m, n, r, num_warps=4,
+        )  # fmt: skip
+        of_weight = parts.sum(0).to(x.dtype)
+        return (of_weight, bias_parts.sum(0)) if has_bias else (of_weight,)
+
+
+class _BatchNorm(_Stacked):
+    """See `batch_norm`."""
+
+    @staticmethod
+    def on_stacks(
+        x: Tensor,
+        real: Tensor | None,
+        weight: Tensor,
+        bias: Tensor,
+        running_mean: Tensor,
+        running_variance: Tensor,
+        momentum: float,
+        epsilon: float,
+    ) -> tuple[Tensor, Tensor]:
+        x = x.contiguous()
+        clients, images, channels = x.shape[:3]
+        pixels = math.prod(x.shape[3:])
+        out = torch.empty_like(x)
+        moments = x.new_empty((clients, 2, channels), dtype=torch.float32)
+        own = (weight, bias, running_mean, running_variance)
+        _kernels().normalise[channels, clients](
+            x, x if real is None else real, *own, out, moments, images * pixels, momentum, epsilon,
+            0 if real is None else real.stride(0), *(each.stride(0) for each in own),
+            channels, pixels, real is not None, BLOCK, num_warps=8,
+        )  # fmt: skip
+        return out, moments
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, real, weight, *_ = inputs
+        _, moments = output
+        ctx.mark_non_differentiable(moments)
+        ctx.save_for_backward(x, weight, moments, *(() if real is None else (real,)))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, moments, *real = ctx.saved_tensors
+        gradients = _BatchNormGradient.apply(gradient, x, real[0] if real else None, weight, moments)
+        of_x, of_weight, of_bias = gradients
+        return of_x, None, of_weight, of_bias, None, None, None, None
+
+
+class _BatchNormGradient(_Stacked):
+    """Gradient of the result, images, which are real, weights, moments."""
+
+    @staticmethod
+    def on_stacks(
+        gradient: Tensor, x: Tensor, real: Tensor | None, weight: Tensor, moments: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        gradient, x = gradient.contiguous(), x.contiguous()
+        clients, images, channels = x.shape[:3]
+        pixels = math.prod(x.shape[3:])
+        of_x = torch.empty_like(x)
+        of_weight, of_bias = (x.new_empty((clients, channels), dtype=torch.float32) for _ in range(2))
+        _kernels().normalise_gradient[channels, clients](
+            gradient, x, x if real is None else real, weight, moments, of_x, of_weight, of_bias,
+            images * pixels, 0 if real is None else real.stride(0), weight.stride(0),
+            channels, pixels, real is not None, BLOCK, num_warps=8,
+        )  # fmt: skip
+        return of_x, of_weight, of_bias
+
+
+def _convolved(
+    kernels: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int
+) -> Tensor:
+    """Images (K, B, C, H, W) by weights (K, outputs, C, side, side)."""
+    clients, images, channels, height, width = x.shape
+    outputs, side = weight.shape[1], weight.shape[-1]
+    sides = [(length + 2 * padding - side) // stride + 1 for length in (height, width)]
+    y = x.new_empty((clients, images, outputs, *sides))
+    pixels = images * math.prod(sides)
+    tile = _tile(outputs, x.dtype)
+    grid = (-(-pixels // tile.rows), clients, -(-outputs // tile.columns))
+    kernels.convolve[grid](
+        x, weight, weight if bias is None else bias, y, pixels, *x.stride(),
+        *(weight.stride(i) for i in (0, 2, 1, 3, 4)), *y.stride(), 0 if bias is None else bias.stride(0),
+        channels, height, width, outputs, *sides, side, stride, padding,
+        bias is not None, *tile, num_warps=4,
+    )  # fmt: skip
+    return y
+
+
+class _Tile(NamedTuple):
+    """How products are computed, and their sizes: rows times ``taps`` by ``taps`` times columns."""
+
+    products: str
+    rows: int
+    columns: int
+    taps: int
+
+
+def _tile(channels: int, dtype: torch.dtype) -> _Tile:
+    """For convolutions to so many ``channels``: the fastest of those measured on an H100."""
+    columns = _power(channels, 128)
+    if columns == 128:
+        return _Tile(_products(dtype, exact="ieee"), 64, columns, 32)
+    products = _products(dtype, exact="tf32x3")
+    return _Tile(products, 128, columns, 16 if products == "tf32x3" else 32)
+
+
+def _power(count: int, most: int) -> int:
+    """The next power of two, at least 16, as the tensor cores' tiles, and at most ``most``."""
+    return min(most, max(16, 1 << (count - 1).bit_length()))
+
+
+def _products(dtype: torch.dtype, exact: str) -> str:
+    """How Triton computes products: of float32 numbers as `pfl.engine.device.numerics` has set it.
+
+    Args:
+        exact: ieee, or tf32x3, which adds three products of numbers that are split in two. Both have the
+            errors of float32: 6e-7 and 2e-7 for the weights' gradients of LeNet's first layer.
+    """
+    if dtype != torch.float32:
+        return "ieee"  # has no effect
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else exact

@@ -1,0 +1,414 @@
+"""Triton kernels of a convolution and of batch norm, for all clients of a stack at once.
+
+Imported when first needed on a GPU (`pfl.kernels.gpu_layers`), as Triton comes with torch for CUDA only. A
+convolution is a product of matrices: a row is an output pixel, a column an output channel, and what is summed
+over runs over the input channels and taps. Each row's inputs are read where they are, so no matrix of them is
+ever stored.
+"""
+
+# Its compiler reads annotations and default arguments by their own rules.
+# mypy: ignore-errors
+# ruff: noqa: N803, N806
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def convolve(
+    images,
+    weights,
+    bias,
+    out,
+    pixels,
+    i_client,
+    i_image,
+    i_channel,
+    i_row,
+    i_column,
+    w_client,
+    w_in,
+    w_out,
+    w_row,
+    w_column,
+    o_client,
+    o_image,
+    o_channel,
+    o_row,
+    o_column,
+    b_client,
+    IN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OUT: tl.constexpr,
+    OUT_ROWS: tl.constexpr,
+    OUT_COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    BIAS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    R: tl.constexpr,
+):
+    """A tile of M output pixels and N output channels of one client; names X_AXIS are strides."""
+    client = tl.program_id(1).to(tl.int64)
+    pixel = tl.program_id(0) * M + tl.arange(0, M)
+    channel = tl.program_id(2) * N + tl.arange(0, N)
+    image = (pixel // (OUT_ROWS * OUT_COLUMNS)).to(tl.int64)
+    row = pixel // OUT_COLUMNS % OUT_ROWS
+    column = pixel % OUT_COLUMNS
+    images += client * i_client
+    weights += client * w_client
+    total = tl.zeros((M, N), tl.float32)
+    for first in range(0, IN * SIDE * SIDE, R):
+        r = first + tl.arange(0, R)
+        of = r // (SIDE * SIDE)
+        down = r // SIDE % SIDE
+        right = r % SIDE
+        y = row[:, None] * STRIDE - PADDING + down[None, :]
+        x = column[:, None] * STRIDE - PADDING + right[None, :]
+        inside = (y >= 0) & (x >= 0) & (y < ROWS) & (x < COLUMNS) & (of[None, :] < IN)
+        inputs = tl.load(
+            images + image[:, None] * i_image + of[None, :] * i_channel + y * i_row + x * i_column,
+            mask=inside & (pixel[:, None] < pixels),
+            other=0,
+        )
+        factors = tl.load(
+            weights
+            + of[:, None] * w_in
+            + down[:, None] * w_row
+            + right[:, None] * w_column
+            + channel[None, :] * w_out,
+            mask=(of[:, None] < IN) & (channel[None, :] < OUT),
+            other=0,
+        )
+        total = tl.dot(inputs, factors, total, input_precision=PRECISION)
+    if BIAS:
+        total += tl.load(bias + client * b_client + channel, mask=channel < OUT, other=0)[None, :]
+    tl.store(
+        out
+        + client * o_client
+        + image[:, None] * o_image
+        + channel[None, :] * o_channel
+        + row[:, None] * o_row
+        + column[:, None] * o_column,
+        total.to(out.dtype.element_ty),
+        mask=(pixel[:, None] < pixels) & (channel[None, :] < OUT),
+    )
+
+
+@triton.jit
+def input_gradient(
+    gradient,
+    weights,
+    out,
+    pixels,
+    g_client,
+    g_image,
+    g_channel,
+    g_row,
+    g_column,
+    w_client,
+    w_in,
+    w_out,
+    w_row,
+    w_column,
+    o_client,
+    o_image,
+    o_channel,
+    o_row,
+    o_column,
+    IN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OUT: tl.constexpr,
+    OUT_ROWS: tl.constexpr,
+    OUT_COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    PRECISION: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    R: tl.constexpr,
+):
+    """A tile of M pixels and N channels of the gradient of one client's images.
+
+    ``IN``, ``ROWS`` and ``COLUMNS`` are of the result's gradient, ``OUT`` and so on of the images'. With a
+    stride S a tile's pixels have one remainder of their row and of their column by S: these pixels meet the
+    same taps, every S-th one.
+    """
+    SHORT: tl.constexpr = (SIDE + STRIDE - 1) // STRIDE  # taps along a side that a pixel meets
+    OWN_ROWS: tl.constexpr = (OUT_ROWS + STRIDE - 1) // STRIDE  # of one remainder
+    OWN_COLUMNS: tl.constexpr = (OUT_COLUMNS + STRIDE - 1) // STRIDE
+    client = tl.program_id(1).to(tl.int64)
+    remainder = tl.program_id(2) % (STRIDE * STRIDE)
+    pixel = tl.program_id(0) * M + tl.arange(0, M)
+    channel = tl.program_id(2) // (STRIDE * STRIDE) * N + tl.arange(0, N)
+    image = (pixel // (OWN_ROWS * OWN_COLUMNS)).to(tl.int64)
+    row = pixel // OWN_COLUMNS % OWN_ROWS
+    column = pixel % OWN_COLUMNS
+    first_down = (remainder // STRIDE + PADDING) % STRIDE
+    first_right = (remainder % STRIDE + PADDING) % STRIDE
+    begin_y = row + (remainder // STRIDE + PADDING - first_down) // STRIDE
+    begin_x = column + (remainder % STRIDE + PADDING - first_right) // STRIDE
+    gradient += client * g_client
+    weights += client * w_client
+    total = tl.zeros((M, N), tl.float32)
+    for first in range(0, IN * SHORT * SHORT, R):
+        r = first + tl.arange(0, R)
+        of = r // (SHORT * SHORT)
+        back = r // SHORT % SHORT
+        left = r % SHORT
+        down = first_down + back * STRIDE
+        right = first_right + left * STRIDE
+        met = (of < IN) & (down < SIDE) & (right < SIDE)
+        y = begin_y[:, None] - back[None, :]
+        x = begin_x[:, None] - left[None, :]
+        inside = (y >= 0) & (x >= 0) & (y < ROWS) & (x < COLUMNS) & met[None, :]
+        inputs = tl.load(
+            gradient + image[:, None] * g_image + of[None, :] * g_channel + y * g_row + x * g_column,
+            mask=inside & (pixel[:, None] < pixels),
+            other=0,
+        )
+        factors = tl.load(
+            weights
+            + of[:, None] * w_out
+            + down[:, None] * w_row
+            + right[:, None] * w_column
+            + channel[None, :] * w_in,
+            mask=met[:, None] & (channel[None, :] < OUT),
+            other=0,
+        )
+        total = tl.dot(inputs, factors, total, input_precision=PRECISION)
+    row = row * STRIDE + remainder // STRIDE
+    column = column * STRIDE + remainder % STRIDE
+    tl.store(
+        out
+        + client * o_client
+        + image[:, None] * o_image
+        + channel[None, :] * o_channel
+        + row[:, None] * o_row
+        + column[:, None] * o_column,
+        total.to(out.dtype.element_ty),
+        mask=((pixel < pixels) & (row < OUT_ROWS) & (column < OUT_COLUMNS))[:, None]
+        & (channel[None, :] < OUT),
+    )
+
+
+@triton.jit
+def weight_gradient(
+    images,
+    gradient,
+    parts,
+    bias_parts,
+    pixels,
+    part_pixels,
+    i_client,
+    i_image,
+    i_channel,
+    i_row,
+    i_column,
+    g_client,
+    g_image,
+    g_channel,
+    g_row,
+    g_column,
+    p_part,
+    p_client,
+    b_part,
+    b_client,
+    IN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OUT: tl.constexpr,
+    OUT_ROWS: tl.constexpr,
+    OUT_COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    BIAS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    R: tl.constexpr,
+):
+    """A tile of N output channels and R taps of the weights' gradient, over a part of one client's pixels.
+
+    The parts (parts, clients, OUT, IN, SIDE, SIDE) are for the caller to add up, in a fixed order.
+    """
+    TILES: tl.constexpr = (IN * SIDE * SIDE + R - 1) // R
+    client = tl.program_id(1).to(tl.int64)
+    part = tl.program_id(2)
+    channel = tl.program_id(0) // TILES * N + tl.arange(0, N)
+    r = tl.program_id(0) % TILES * R + tl.arange(0, R)
+    of = r // (SIDE * SIDE)
+    down = r // SIDE % SIDE
+    right = r % SIDE
+    images += client * i_client
+    gradient += client * g_client
+    total = tl.zeros((N, R), tl.float32)
+    bias_total = tl.zeros((N,), tl.float32)
+    last = tl.minimum(pixels, (part + 1) * part_pixels)
+    for first in range(part * part_pixels, last, M):
+        pixel = first + tl.arange(0, M)
+        image = (pixel // (OUT_ROWS * OUT_COLUMNS)).to(tl.int64)
+        row = pixel // OUT_COLUMNS % OUT_ROWS
+        column = pixel % OUT_COLUMNS
+        received = tl.load(
+            gradient
+            + channel[:, None] * g_channel
+            + (image * g_image + row * g_row + column * g_column)[None, :],
+            mask=(channel[:, None] < OUT) & (pixel[None, :] < last),
+            other=0,
+        )
+        y = row[:, None] * STRIDE - PADDING + down[None, :]
+        x = column[:, None] * STRIDE - PADDING + right[None, :]
+        inside = (y >= 0) & (x >= 0) & (y < ROWS) & (x < COLUMNS) & (of[None, :] < IN)
+        inputs = tl.load(
+            images + image[:, None] * i_image + of[None, :] * i_channel + y * i_row + x * i_column,
+            mask=inside & (pixel[:, None] < last),
+            other=0,
+        )
+        total = tl.dot(received, inputs, total, input_precision=PRECISION)
+        if BIAS:
+            bias_total += tl.sum(received.to(tl.float32), 1)
+    tl.store(
+        parts + part * p_part + client * p_client + channel[:, None] * (IN * SIDE * SIDE) + r[None, :],
+        total,
+        mask=(channel[:, None] < OUT) & (r[None, :] < IN * SIDE * SIDE),
+    )
+    if BIAS and tl.program_id(0) % TILES == 0:
+        tl.store(bias_parts + part * b_part + client * b_client + channel, bias_total, mask=channel < OUT)
+
+
+@triton.jit
+def normalise(
+    images,
+    real,
+    weight,
+    bias,
+    running_mean,
+    running_variance,
+    out,
+    moments,
+    numbers,
+    momentum,
+    epsilon,
+    r_client,
+    w_client,
+    b_client,
+    m_client,
+    v_client,
+    CHANNELS: tl.constexpr,
+    PIXELS: tl.constexpr,
+    MASKED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Batch norm of one channel of one client: images (clients, B, CHANNELS, PIXELS), B * PIXELS numbers.
+
+    ``moments`` (clients, 2, CHANNELS) are the mean and the inverse of the standard deviation.
+    """
+    client = tl.program_id(1).to(tl.int64)
+    channel = tl.program_id(0)
+    begin = client * numbers * CHANNELS + channel * PIXELS
+    lanes = tl.arange(0, BLOCK)
+    sums = tl.zeros((BLOCK,), tl.float32)
+    counts = tl.zeros((BLOCK,), tl.float32)
+    for first in range(0, numbers, BLOCK):
+        at = first + lanes
+        offset = begin + (at // PIXELS) * (CHANNELS * PIXELS) + at % PIXELS
+        value = tl.load(images + offset, mask=at < numbers, other=0).to(tl.float32)
+        if MASKED:
+            share = tl.load(real + client * r_client + at // PIXELS, mask=at < numbers, other=0)
+            sums += value * share
+            counts += share
+        else:
+            sums += value
+    count = tl.sum(counts, 0) if MASKED else (numbers * 1.0)
+    mean = tl.sum(sums, 0) / tl.maximum(count, 1.0)
+    squares = tl.zeros((BLOCK,), tl.float32)
+    for first in range(0, numbers, BLOCK):
+        at = first + lanes
+        offset = begin + (at // PIXELS) * (CHANNELS * PIXELS) + at % PIXELS
+        value = tl.load(images + offset, mask=at < numbers, other=0).to(tl.float32)
+        share = (at < numbers).to(tl.float32)
+        if MASKED:
+            share = tl.load(real + client * r_client + at // PIXELS, mask=at < numbers, other=0)
+        squares += (value - mean) * (value - mean) * share
+    variance = tl.sum(squares, 0) / tl.maximum(count, 1.0)
+    deviation = 1 / tl.sqrt(variance + epsilon)
+    scale = tl.load(weight + client * w_client + channel) * deviation
+    shift = tl.load(bias + client * b_client + channel)
+    for first in range(0, numbers, BLOCK):
+        at = first + lanes
+        offset = begin + (at // PIXELS) * (CHANNELS * PIXELS) + at % PIXELS
+        value = tl.load(images + offset, mask=at < numbers, other=0).to(tl.float32)
+        result = (value - mean) * scale + shift
+        tl.store(out + offset, result.to(out.dtype.element_ty), mask=at < numbers)
+    tl.store(moments + client * 2 * CHANNELS + channel, mean)
+    tl.store(moments + (client * 2 + 1) * CHANNELS + channel, deviation)
+    moved = momentum * tl.minimum(count, 1.0)  # without real images the statistics stay
+    unbiased = variance * count / tl.maximum(count - 1, 1.0)
+    before = tl.load(running_mean + client * m_client + channel)
+    tl.store(running_mean + client * m_client + channel, before + moved * (mean - before))
+    before = tl.load(running_variance + client * v_client + channel)
+    tl.store(running_variance + client * v_client + channel, before + moved * (unbiased - before))
+
+
+@triton.jit
+def normalise_gradient(
+    gradient,
+    images,
+    real,
+    weight,
+    moments,
+    of_images,
+    of_weight,
+    of_bias,
+    numbers,
+    r_client,
+    w_client,
+    CHANNELS: tl.constexpr,
+    PIXELS: tl.constexpr,
+    MASKED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Gradients of what `normalise` takes, of one channel of one client."""
+    client = tl.program_id(1).to(tl.int64)
+    channel = tl.program_id(0)
+    begin = client * numbers * CHANNELS + channel * PIXELS
+    place = client * CHANNELS + channel
+    mean = tl.load(moments + client * 2 * CHANNELS + channel)
+    deviation = tl.load(moments + (client * 2 + 1) * CHANNELS + channel)
+    lanes = tl.arange(0, BLOCK)
+    sums = tl.zeros((BLOCK,), tl.float32)
+    products = tl.zeros((BLOCK,), tl.float32)
+    counts = tl.zeros((BLOCK,), tl.float32)
+    for first in range(0, numbers, BLOCK):
+        at = first + lanes
+        offset = begin + (at // PIXELS) * (CHANNELS * PIXELS) + at % PIXELS
+        received = tl.load(gradient + offset, mask=at < numbers, other=0).to(tl.float32)
+        value = tl.load(images + offset, mask=at < numbers, other=0).to(tl.float32)
+        sums += received
+        products += received * (value - mean)
+        if MASKED:
+            counts += tl.load(real + client * r_client + at // PIXELS, mask=at < numbers, other=0)
+    count = tl.maximum(tl.sum(counts, 0), 1.0) if MASKED else (numbers * 1.0)
+    total = tl.sum(sums, 0)
+    product = tl.sum(products, 0) * deviation
+    scale = tl.load(weight + client * w_client + channel) * deviation
+    for first in range(0, numbers, BLOCK):
+        at = first + lanes
+        offset = begin + (at // PIXELS) * (CHANNELS * PIXELS) + at % PIXELS
+        received = tl.load(gradient + offset, mask=at < numbers, other=0).to(tl.float32)
+        value = tl.load(images + offset, mask=at < numbers, other=0).to(tl.float32)
+        through_moments = (total + (value - mean) * deviation * product) / count
+        if MASKED:
+            through_moments *= tl.load(real + client * r_client + at // PIXELS, mask=at < numbers, other=0)
+        result = scale * (received - through_moments)
+        tl.store(of_images + offset, result.to(of_images.dtype.element_ty), mask=at < numbers)
+    tl.store(of_weight + place, product)
+    tl.store(of_bias + place, total)

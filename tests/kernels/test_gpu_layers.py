@@ -1,0 +1,143 @@
+"""Without a GPU, the kernels of stacked clients are run by Triton's interpreter (`tests.conftest`)."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pfl.engine.groups import bind
+from pfl.kernels import gpu_layers
+from pfl.models._conv import Conv2d
+from pfl.models._layers import BatchNorm2d
+
+pytest.importorskip("triton")
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+CLIENTS, IMAGES = 2, 3
+KERNELS = "pfl.kernels.triton_kernels"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Sizes of a convolution: input channels, output channels, side of the kernel; sides of the images."""
+
+    channels: int
+    outputs: int
+    kernel: int
+    stride: int = 1
+    padding: int = 0
+    sides: tuple[int, int] = (8, 8)
+    bias: bool = True
+
+
+LAYERS = [
+    Layer(3, 6, 5, sides=(12, 12)),
+    Layer(6, 16, 5, sides=(7, 8)),
+    Layer(3, 8, 7, stride=2, padding=3, sides=(10, 10), bias=False),
+    Layer(8, 24, 3, stride=2, padding=1, sides=(5, 6), bias=False),
+    Layer(8, 16, 1, stride=2, sides=(4, 4), bias=False),
+    Layer(3, 4, 4, stride=4),
+    Layer(20, 140, 3, padding=1, sides=(2, 2), bias=False),
+]
+layers = pytest.mark.parametrize("layer", LAYERS, ids=str)
+
+
+@pytest.fixture(autouse=True)
+def _used_without_a_gpu(monkeypatch):
+    from pfl.kernels import triton_kernels
+
+    monkeypatch.setattr(gpu_layers, "_kernels", lambda: triton_kernels)
+    monkeypatch.setattr(gpu_layers, "usable", lambda x: x.dtype == torch.float32)
+
+
+def make_network(layer: Layer) -> nn.Module:
+    sizes = (layer.channels, layer.outputs, layer.kernel, layer.stride, layer.padding)
+    return nn.Sequential(Conv2d(*sizes, bias=layer.bias), BatchNorm2d(layer.outputs)).to(DEVICE)
+
+
+def make_stack(network: nn.Module, layer: Layer) -> dict[str, Tensor]:
+    """Each client's images and tensors."""
+    random = torch.Generator().manual_seed(0)
+    named = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+    shapes = {"images": (IMAGES, layer.channels, *layer.sides)} | {k: v.shape for k, v in named.items()}
+    drawn = {
+        name: torch.rand((CLIENTS, *shape), generator=random).to(DEVICE) for name, shape in shapes.items()
+    }
+    return {name: value if name.endswith("var") else value - 0.5 for name, value in drawn.items()}
+
+
+def gradients(network: nn.Module, stack: dict[str, Tensor], rows: Tensor | None) -> dict[str, Tensor]:
+    """Of a loss of the network's result, by tensor; and the tensors that have moved."""
+    moving = {name for name in stack if "running" in name}
+    statistics = {name: stack[name].clone() for name in moving}
+
+    def loss(weights: dict[str, Tensor], statistics: dict[str, Tensor], rows: Tensor | None) -> Tensor:
+        bind(network, {**{k: v for k, v in weights.items() if k != "images"}, **statistics})
+        network[1].rows = rows
+        y = torch.sin(network(weights["images"]))
+        return y.sum() if rows is None else (y * rows.view(-1, 1, 1, 1)).sum()
+
+    weights = {name: value for name, value in stack.items() if name not in moving}
+    dims = (0, 0, None if rows is None else 0)
+    found = torch.vmap(torch.func.grad(loss), dims)(weights, statistics, rows)
+    return {**found, **statistics}
+
+
+def compared(layer: Layer, rows: Tensor | None) -> None:
+    network = make_network(layer)
+    stack = make_stack(network, layer)
+    ours = gradients(network, stack, rows)
+    exact = {name: value.double() for name, value in stack.items()}
+    expected = gradients(network, exact, None if rows is None else rows.double())
+    for name, value in expected.items():
+        scale = max(float(value.abs().max()), 1)  # a bias before batch norm has a gradient of 0
+        torch.testing.assert_close(ours[name].double(), value, atol=1e-5 * scale, rtol=0, msg=name)
+
+
+@layers
+def test_a_stacked_layer_has_the_gradients_of_torchs(layer):
+    compared(layer, rows=None)
+
+
+@layers
+def test_padding_has_no_part_in_a_stacked_layer(layer):
+    rows = torch.ones(CLIENTS, IMAGES, device=DEVICE)
+    rows[0, 1:] = 0
+    compared(layer, rows)
+
+
+def test_a_client_without_real_images_keeps_its_statistics():
+    layer = LAYERS[0]
+    network = make_network(layer)
+    stack = make_stack(network, layer)
+    rows = torch.ones(CLIENTS, IMAGES, device=DEVICE)
+    rows[1] = 0
+    moved = gradients(network, stack, rows)
+    for name in ("1.running_mean", "1.running_var"):
+        assert torch.equal(moved[name][1], stack[name][1])
+        assert not torch.equal(moved[name][0], stack[name][0])
+
+
+def test_a_tensor_that_clients_share_gives_each_its_own_gradient():
+    x = torch.rand(CLIENTS, IMAGES, 3, 6, 6, device=DEVICE)
+    weight = torch.rand(4, 3, 3, 3, device=DEVICE)
+
+    def loss(weight: Tensor, x: Tensor) -> Tensor:
+        return gpu_layers.convolution(x, weight, None, 1, 1).square().sum()
+
+    shared = torch.vmap(torch.func.grad(loss), (None, 0))(weight, x)
+    alone = [torch.func.grad(loss)(weight, images) for images in x]
+    torch.testing.assert_close(shared, torch.stack(alone))
+
+
+def test_without_triton_torchs_operations_are_used(monkeypatch, caplog):
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, KERNELS, None)
+    gpu_layers._kernels.cache_clear()
+    assert gpu_layers._kernels() is None
+    assert "Triton does not work here" in caplog.text
+    gpu_layers._kernels.cache_clear()
