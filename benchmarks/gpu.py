@@ -40,7 +40,7 @@ WORK = {
         model="resnet8",
         clients=40,
         participation=1.0,
-        epochs=1,  # all clients have equally many steps, so that more are no other work
+        epochs=1,  # its clients have equally many steps, so that more epochs are the same work again
         partition="dirichlet_client:0.1,size=500,test_size=100",
     ),
 }
@@ -54,7 +54,7 @@ def main(
     seeds: Annotated[int, typer.Option(help="Seeds of a trial in one stack.")] = 3,
     trials: Annotated[int, typer.Option(help="Trials of a cell in one stack, with all their seeds.")] = 4,
     rounds: Annotated[int, typer.Option(help="Rounds of the pFedSim cell.")] = 200,
-    epochs: Annotated[int, typer.Option(help="Local epochs.")] = 5,
+    epochs: Annotated[int | None, typer.Option(help="Local epochs; by default 5, of ResNet-8 1.")] = None,
     repeats: Repeats = 5,
     device: Device = "cuda",
     log: Annotated[Path, typer.Option(help="What is printed is also written here.")] = Path(
@@ -79,32 +79,31 @@ def main(
         for precision in PRECISIONS:
             if precision not in fit:
                 say(f"{precision}: not supported here")
-        work = {
-            name: measure(
-                name,
-                dataclasses.replace(workload, epochs=epochs),
-                [(1, 1), (1, seeds), (trials, seeds)],
-                repeats,
-                place,
-                peaks,
-                say,
-            )
-            for name, workload in WORK.items()
-        }
-        cells = {}
+        figures: dict[str, Any] = {"peak_flop_per_second": peaks, "bytes_per_second": bandwidth}
+        work = figures["work"] = {}
+        cells = figures["cell_seconds"] = {}
+        for name, workload in WORK.items():
+            own = dataclasses.replace(workload, epochs=epochs or workload.epochs)
+            rates = naive_rates(own, repeats, place)
+            say(f"{name}, naive: {statistics.median(rates):,.0f} samples/s")
+            work[name] = {"naive": rates}
+            for precision, peak in peaks.items():
+                stacks = [(1, 1), (1, seeds), (trials, seeds)]
+                in_precision = dataclasses.replace(own, precision=precision)
+                work[name][precision] = measure(name, in_precision, stacks, rates, repeats, place, peak, say)
+                write(json_file, WORK["lenet5_bn"], figures)  # what has been measured is kept
         for precision in fit:
             cell = dataclasses.replace(
                 WORK["lenet5_bn"],
                 method="pfedsim",
                 rounds=rounds,
-                epochs=epochs,
+                epochs=epochs or WORK["lenet5_bn"].epochs,
                 eval_every=20,
                 precision=precision,
             )
             taken = cells[precision] = cell_seconds(cell, seeds, device)
             say(f"a pFedSim cell of {rounds} rounds and {seeds} seeds in {precision}: {taken:.1f} s")
-    figures = {"peak_flop_per_second": peaks, "bytes_per_second": bandwidth}
-    write(json_file, WORK["lenet5_bn"], {**figures, "work": work, "cell_seconds": cells})
+            write(json_file, WORK["lenet5_bn"], figures)
 
 
 def limits(
@@ -122,43 +121,44 @@ def limits(
     return peaks, 2 * a.numel() * a.element_size() / copied
 
 
+def naive_rates(workload: Workload, repeats: int, device: torch.device) -> list[float]:
+    """Training samples per second of the naive loop, on the device, in each of ``repeats`` rounds."""
+    plain = workload.simulation(str(device), "loop")
+    naive = NaiveFedAvg(copy.deepcopy(plain.program.net), workload.data, workload.split, workload.batch_size)
+    participants = plain.runs[0].server.sample_clients().tolist()
+    return [naive_round(naive, participants, workload)["training"] for _ in range(repeats + 1)][1:]
+
+
 def measure(
     name: str,
     workload: Workload,
     stacks: list[tuple[int, int]],
+    naive: list[float],
     repeats: int,
     device: torch.device,
-    peaks: dict[Precision, float],
+    peak: float,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Training samples per second in local training: of the naive loop, and by precision and stack of ours;
-    bytes of memory; the profile of the largest stack; seconds of a step of the network in either layout.
+    """Training samples per second in local training and bytes of memory by stack; the profile of the largest
+    stack; seconds of a step of the network in either layout.
     """
-    plain = workload.simulation(str(device), "loop")
-    naive = NaiveFedAvg(copy.deepcopy(plain.program.net), workload.data, workload.split, workload.batch_size)
-    participants = plain.runs[0].server.sample_clients().tolist()
-    rates = [naive_round(naive, participants, workload)["training"] for _ in range(repeats + 1)][1:]
-    usual = statistics.median(rates)
-    say(f"{name}, naive: {usual:,.0f} samples/s")
-    results: dict[str, Any] = {"naive": rates}
-    for precision, peak in peaks.items():
-        own = dataclasses.replace(workload, precision=precision)
-        of_precision = results[precision] = {"stacks": {}}
-        for trials, seeds in stacks:
-            stack = own.simulation(str(device), "stacked", range(seeds), trials)
-            here = of_precision["stacks"][f"{trials} trials x {seeds} seeds"] = rounds_of(stack, repeats)
-            tell(say, f"{name}, {precision}, {trials} trials x {seeds} seeds", here, usual)
-        largest = here["samples_per_second"]
-        of_precision["share_of_peak"] = statistics.median(largest) * flop(workload) / peak
-        say(f"  {of_precision['share_of_peak']:.2%} of the device's peak")
-        with numerics(precision):
-            of_precision["profile"] = profiled(stack, say)
-        stack.backend = StackedBackend()
-        unrecorded = of_precision["stacks"]["the same without CUDA graphs"] = rounds_of(stack, repeats)
-        tell(say, f"{name}, {precision}, the same without CUDA graphs", unrecorded, usual)
-        of_precision["layouts"] = layouts(own, device)
-        milliseconds = ", ".join(f"{key} {1e3 * s:.2f} ms" for key, s in of_precision["layouts"].items())
-        say(f"  a step of one plain network, {workload.batch_size} images: {milliseconds}")
+    title = f"{name}, {workload.precision}"
+    usual = statistics.median(naive)
+    results: dict[str, Any] = {"stacks": {}}
+    for trials, seeds in stacks:
+        stack = workload.simulation(str(device), "stacked", range(seeds), trials)
+        here = results["stacks"][f"{trials} trials x {seeds} seeds"] = rounds_of(stack, repeats)
+        tell(say, f"{title}, {trials} trials x {seeds} seeds", here, usual)
+    results["share_of_peak"] = statistics.median(here["samples_per_second"]) * flop(workload) / peak
+    say(f"  {results['share_of_peak']:.2%} of the device's peak")
+    with numerics(workload.precision):
+        results["profile"] = profiled(stack, say)
+    stack.backend = StackedBackend()
+    unrecorded = results["stacks"]["the same without CUDA graphs"] = rounds_of(stack, repeats)
+    tell(say, f"{title}, the same without CUDA graphs", unrecorded, usual)
+    results["layouts"] = layouts(workload, device)
+    milliseconds = ", ".join(f"{key} {1e3 * s:.2f} ms" for key, s in results["layouts"].items())
+    say(f"  a step of one plain network, {workload.batch_size} images: {milliseconds}")
     return results
 
 

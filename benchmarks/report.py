@@ -49,9 +49,15 @@ def main() -> None:
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=False)
     environment.filters["median"] = median
     environment.globals["times_naive"] = times_naive
-    text = environment.get_template("speed.md.j2").render(speed=speed, curves=CURVES)
+    logs = {path.name: _summary(path) for path in sorted(FOLDER.glob("gpu*.log"))}
+    text = environment.get_template("speed.md.j2").render(speed=speed, curves=CURVES, logs=logs)
     (FOLDER / "README.md").write_text(text.rstrip() + "\n", encoding="utf-8")
     print(f"written to {FOLDER / 'README.md'}")
+
+
+def _summary(log: Path) -> str:
+    """The lines of ``log`` that are not indented, which are of profiles."""
+    return "".join(line for line in log.read_text(encoding="utf-8").splitlines(True) if line[0] != " ")
 
 
 def throughput(figures: Figures) -> Figure:
@@ -166,7 +172,7 @@ def gpu(figures: Figures) -> Figure:
     figure, axes = _panels(len(figures["work"]), 3.4)
     precisions = figures["peak_flop_per_second"]
     for panel, (name, measured) in zip(axes, figures["work"].items(), strict=True):
-        for number, precision in enumerate(precisions):
+        for number, precision in enumerate(precision for precision in precisions if precision in measured):
             ratios = times_naive(measured, precision)
             places = [place + number / (1 + len(precisions)) for place in range(len(ratios))]
             panel.barh(

@@ -168,15 +168,13 @@ class _WeightGradient(_Stacked):
         shape = (-(-pixels // PART), clients, outputs)
         parts = x.new_empty((*shape, channels, side, side), dtype=torch.float32)
         bias_parts = x.new_empty(shape, dtype=torch.float32)
-        n = _power(outputs, 64)
-        m, r, exact = (32, 128, "tf32x3") if n <= 32 else (64, 64, "ieee")  # the fastest of those measured
-        r = _power(channels * side**2, r)
-        grid = (-(-channels * side**2 // r) * -(-outputs // n), clients, len(parts))
+        tile = _weight_tile(outputs, channels * side**2, x.dtype)
+        grid = (-(-channels * side**2 // tile.taps) * -(-outputs // tile.columns), clients, len(parts))
         _kernels().weight_gradient[grid](
             x, gradient, parts, bias_parts, pixels, PART, *x.stride(), *gradient.stride(),
             *parts.stride()[:2], *bias_parts.stride()[:2],
             channels, height, width, outputs, *sides, side, stride, padding,
-            has_bias, _products(x.dtype, exact), m, n, r, num_warps=4,
+            has_bias, *tile, num_warps=4,
         )  # fmt: skip
         of_weight = parts.sum(0).to(x.dtype)
         return (of_weight, bias_parts.sum(0)) if has_bias else (of_weight,)
@@ -264,8 +262,8 @@ def _convolved(
     return y
 
 
-class _Tile(NamedTuple):
-    """How products are computed, and their sizes: rows times ``taps`` by ``taps`` times columns."""
+class Tile(NamedTuple):
+    """How products are computed, and of how many pixels (rows), channels (columns) and taps at once."""
 
     products: str
     rows: int
@@ -273,13 +271,21 @@ class _Tile(NamedTuple):
     taps: int
 
 
-def _tile(channels: int, dtype: torch.dtype) -> _Tile:
-    """For convolutions to so many ``channels``: the fastest of those measured on an H100."""
+def _tile(channels: int, dtype: torch.dtype) -> Tile:
+    """For results of so many ``channels``. Measured on an H100 (``benchmarks.gpu_kernels``)."""
     columns = _power(channels, 128)
     if columns == 128:
-        return _Tile(_products(dtype, exact="ieee"), 64, columns, 32)
+        return Tile(_products(dtype, exact="ieee"), 64, columns, 32)
     products = _products(dtype, exact="tf32x3")
-    return _Tile(products, 128, columns, 16 if products == "tf32x3" else 32)
+    return Tile(products, 128, columns, 16 if products == "tf32x3" else 32)
+
+
+def _weight_tile(outputs: int, taps: int, dtype: torch.dtype) -> Tile:
+    """For gradients of weights (outputs, taps). Measured likewise."""
+    columns = _power(outputs, 64)
+    if columns <= 32:
+        return Tile(_products(dtype, exact="tf32x3"), 32, columns, _power(taps, 128))
+    return Tile(_products(dtype, exact="ieee"), 64, columns, _power(taps, 64))
 
 
 def _power(count: int, most: int) -> int:

@@ -7,9 +7,23 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
-from benchmarks import breakdown, faults, gpu, kernels, memory, methods, report, scale, scaling, throughput
+from benchmarks import (
+    breakdown,
+    faults,
+    gpu,
+    gpu_kernels,
+    kernels,
+    memory,
+    methods,
+    report,
+    scale,
+    scaling,
+    throughput,
+)
 from benchmarks.workload import Workload, in_subprocess
+from pfl.kernels import gpu_layers
 
 ROOT = Path(__file__).parents[2]
 LITTLE = Workload(
@@ -29,7 +43,7 @@ LITTLE = Workload(
 )
 def test_a_page_is_what_its_template_makes_of_the_measured_figures(page, draw, tmp_path, monkeypatch):
     kept = ROOT / "reports/engineering" / page
-    for file in kept.glob("*.json"):
+    for file in [*kept.glob("*.json"), *kept.glob("*.log")]:
         shutil.copy(file, tmp_path)
     monkeypatch.setattr(draw, "FOLDER", tmp_path)
     (draw.main if draw is report else draw.draw)()
@@ -80,6 +94,31 @@ def test_what_is_measured_on_a_gpu_is_a_section_of_the_page(tmp_path, monkeypatc
     assert "No GPU has been measured yet" not in page
     assert "lenet5_bn, fp32, 2 trials x 2 seeds: " in log.read_text()
     assert (tmp_path / "gpu.svg").exists()
+
+
+@pytest.mark.slow
+def test_every_tile_of_a_gpus_convolution_is_timed(monkeypatch, capsys):
+    pytest.importorskip("triton")
+    from pfl.kernels import triton_kernels
+
+    monkeypatch.setattr(gpu_layers, "_kernels", lambda: triton_kernels)
+    timed = []
+
+    def milliseconds(work):
+        work()
+        timed.append(work)
+        return len(timed)
+
+    monkeypatch.setattr(gpu_kernels, "milliseconds", milliseconds)
+    gpu_kernels.measure("tiny", (4, 6, 3, 1, 0, 6), 2, torch.float32, ("ieee",), device="cpu")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "tiny, convolution",
+        "tiny, images' gradient",
+        "tiny, weights' gradient",
+        "tiny, groups of cuDNN",
+    ]
+    assert all("ms *(" in line for line in lines[:3])
 
 
 @pytest.mark.slow

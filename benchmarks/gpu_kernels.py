@@ -1,0 +1,139 @@
+"""Milliseconds of a convolution of stacked clients on a GPU by tile: the rule of `pfl.kernels.gpu_layers`.
+
+``python -m benchmarks.gpu_kernels``. The convolution, its images' gradient and its weights' are timed with
+every tile, each alone as a CUDA graph, and beside them the convolution of as many groups that vmap makes of
+it. A star marks the tile that the rule takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F
+import typer
+from torch import Tensor
+
+from benchmarks.workload import run, timed
+from pfl.config import Precision
+from pfl.engine.device import numerics
+from pfl.errors import InvalidInput
+from pfl.kernels import gpu_layers
+from pfl.kernels.gpu_layers import Tile
+
+LAYERS = {
+    "LeNet-5, first": (3, 6, 5, 1, 0, 32),
+    "LeNet-5, second": (6, 16, 5, 1, 0, 14),
+    "ResNet-8, stem": (3, 64, 7, 2, 3, 32),
+    "ResNet-8, first block": (64, 64, 3, 1, 1, 8),
+    "ResNet-8, second block": (64, 128, 3, 2, 1, 8),
+    "ResNet-8, third block": (256, 256, 3, 1, 1, 2),
+}
+"""Input channels, output channels, side of the kernel, stride, padding, side of the images."""
+
+IMAGES = 32
+REPLAYS = 5
+SHOWN = 4  # of the tiles, the fastest
+
+
+def main(
+    clients: Annotated[int, typer.Option(help="Clients in the stack.")] = 40,
+    precision: Annotated[Precision, typer.Option(help="Of the products.")] = "fp32",
+) -> None:
+    """Print milliseconds by layer and tile, the fastest first."""
+    if not torch.cuda.is_available():
+        raise InvalidInput("device", "cpu", "a machine with a GPU")
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    products = {"fp32": ("ieee", "tf32x3"), "tf32": ("tf32",), "bf16": ("ieee",)}[precision]
+    with numerics(precision):
+        for name, layer in LAYERS.items():
+            measure(name, layer, clients, dtype, products)
+
+
+def measure(
+    name: str,
+    layer: tuple[int, int, int, int, int, int],
+    clients: int,
+    dtype: torch.dtype,
+    products: tuple[str, ...],
+    device: str = "cuda",
+) -> None:
+    """Print the milliseconds of one of `LAYERS`; ``products`` as in `pfl.kernels.gpu_layers.Tile`."""
+    inputs, outputs, side, stride, padding, size = layer
+    x = torch.randn(clients, IMAGES, inputs, size, size, device=device, dtype=dtype)
+    weight = torch.randn(clients, outputs, inputs, side, side, device=device, dtype=dtype)
+    convolve = partial(gpu_layers._Convolution.on_stacks, x, weight, None, stride, padding)
+    (y,) = convolve()
+    to_images = partial(gpu_layers._InputGradient.on_stacks, y, weight, x.shape[1:], stride, padding)
+    to_weights = partial(gpu_layers._WeightGradient.on_stacks, y, x, side, False, stride, padding)
+    forward = [
+        Tile(kind, rows, gpu_layers._power(outputs, 128), taps)
+        for kind in products
+        for rows in (64, 128)
+        for taps in (16, 32, 64)
+    ]
+    backward = [tile._replace(columns=gpu_layers._power(inputs, 128)) for tile in forward]
+    of_weights = [
+        Tile(kind, rows, gpu_layers._power(outputs, 64), gpu_layers._power(inputs * side**2, taps))
+        for kind in products
+        for rows in (32, 64, 128)
+        for taps in (32, 64, 128)
+    ]
+    show(f"{name}, convolution", convolve, "_tile", forward, gpu_layers._tile(outputs, dtype))
+    if inputs > 3:  # images need no gradient
+        show(f"{name}, images' gradient", to_images, "_tile", backward, gpu_layers._tile(inputs, dtype))
+    taken = gpu_layers._weight_tile(outputs, inputs * side**2, dtype)
+    show(f"{name}, weights' gradient", to_weights, "_weight_tile", of_weights, taken)
+    print(f"{name}, groups of cuDNN: {grouped(x, weight, y, stride, padding, inputs > 3)}", flush=True)
+
+
+def show(title: str, work: Callable[[], object], rule: str, tiles: list[Tile], taken: Tile) -> None:
+    """Print the milliseconds of ``work`` with the fastest of ``tiles``, and with the one ``taken`` by the rule."""
+    spent = {}
+    for tile in dict.fromkeys([taken, *tiles]):
+        with patch.object(gpu_layers, rule, lambda *_, tile=tile: tile):
+            spent[tile] = milliseconds(work)
+    fastest = sorted(spent, key=spent.__getitem__)
+    shown = dict.fromkeys([*fastest[:SHOWN], taken])
+    print(
+        f"{title}:", "; ".join(f"{spent[tile]:.3f} ms {'*' * (tile == taken)}{tuple(tile)}" for tile in shown)
+    )
+
+
+def grouped(x: Tensor, weight: Tensor, y: Tensor, stride: int, padding: int, of_images: bool) -> str:
+    """Milliseconds of the convolution, of its images' gradient and of its weights'."""
+    images, results = (each.transpose(0, 1).flatten(1, 2).contiguous() for each in (x, y))
+    weights, groups = weight.flatten(0, 1), len(x)
+    strides, pads = [stride] * 2, [padding] * 2
+
+    def backward(mask: list[bool]) -> object:
+        return torch.ops.aten.convolution_backward(
+            results, images, weights, None, strides, pads, [1, 1], False, [0, 0], groups, mask
+        )
+
+    spent = [milliseconds(lambda: F.conv2d(images, weights, None, stride, padding, 1, groups))]
+    if of_images:
+        spent.append(milliseconds(lambda: backward([True, False, False])))
+    spent.append(milliseconds(lambda: backward([False, True, False])))
+    return ", ".join(f"{each:.3f}" for each in spent)
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """Of the work alone, without the host's part: the best of a few replays."""
+    timed(work)  # kernels are compiled
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+
+    def replays() -> None:
+        for _ in range(REPLAYS):
+            graph.replay()
+
+    return 1e3 * min(timed(replays) for _ in range(4)) / REPLAYS
+
+
+if __name__ == "__main__":
+    run(main)
