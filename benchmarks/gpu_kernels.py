@@ -91,7 +91,7 @@ def measure(
 
 
 def show(title: str, work: Callable[[], object], rule: str, tiles: list[Tile], taken: Tile) -> None:
-    """Print the milliseconds of ``work`` with the fastest of ``tiles``, and with the one ``taken`` by the rule."""
+    """Print the milliseconds of ``work`` with the fastest of ``tiles``, and with the one ``taken``."""
     spent = {}
     for tile in dict.fromkeys([taken, *tiles]):
         with patch.object(gpu_layers, rule, lambda *_, tile=tile: tile):

@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 DTYPES = (torch.float32, torch.bfloat16)
 BLOCK = 4096  # numbers of a channel at once in batch norm
-PART = 512  # pixels whose part of a weights' gradient is one sum
+PART = 512  # pixels, at least, whose part of a weights' gradient is one sum
+PARTS = 32  # of them at most, as each takes the memory of the weights
 
 
 def usable(x: Tensor) -> bool:
@@ -165,13 +166,14 @@ class _WeightGradient(_Stacked):
         clients, images, channels, height, width = x.shape
         outputs, *sides = gradient.shape[2:]
         pixels = images * math.prod(sides)
-        shape = (-(-pixels // PART), clients, outputs)
+        part = max(PART, -(-pixels // PARTS))  # whatever the number of clients, so that it moves no number
+        shape = (-(-pixels // part), clients, outputs)
         parts = x.new_empty((*shape, channels, side, side), dtype=torch.float32)
         bias_parts = x.new_empty(shape, dtype=torch.float32)
         tile = _weight_tile(outputs, channels * side**2, x.dtype)
         grid = (-(-channels * side**2 // tile.taps) * -(-outputs // tile.columns), clients, len(parts))
         _kernels().weight_gradient[grid](
-            x, gradient, parts, bias_parts, pixels, PART, *x.stride(), *gradient.stride(),
+            x, gradient, parts, bias_parts, pixels, part, *x.stride(), *gradient.stride(),
             *parts.stride()[:2], *bias_parts.stride()[:2],
             channels, height, width, outputs, *sides, side, stride, padding,
             has_bias, *tile, num_warps=4,
