@@ -11,6 +11,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from pfl.errors import InvalidInput
 from pfl.models import Shape
+from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm, BatchNorm1d, BatchNorm2d, Dropout
 from pfl.models._network import Network
 
@@ -82,10 +83,12 @@ def _logits(name: str, module: nn.Module, shape: Shape) -> Tensor:
 
 
 def _with_own_layers(name: str, module: Module) -> Module:
-    """``module`` with this package's batch norm and dropout instead of torch's, on the same tensors."""
-    for path, layer in list(module.named_modules()):
+    """``module`` with this package's layers instead of torch's, on the same tensors."""
+    for path, layer in list(module.named_modules())[1:]:  # the first is the network itself
         if isinstance(layer, _BatchNorm) and not isinstance(layer, BatchNorm):
             module.set_submodule(path, _own_norm(name, layer))
+        elif type(layer) is nn.Conv2d and _square(layer):
+            module.set_submodule(path, _own_convolution(layer))
         elif type(layer) is nn.Dropout:
             module.set_submodule(path, Dropout(layer.p))
         elif isinstance(layer, _DropoutNd) or (
@@ -93,6 +96,20 @@ def _with_own_layers(name: str, module: Module) -> Module:
         ):
             raise InvalidInput("model", name, f"a network without {type(layer).__name__}")
     return module
+
+
+def _square(layer: nn.Conv2d) -> bool:
+    """Whether the convolution is one of those that `Conv2d` computes faster on a GPU; others stay torch's."""
+    sizes = (layer.kernel_size, layer.stride, layer.padding)
+    same = all(len(set(size)) == 1 for size in sizes) and not isinstance(layer.padding, str)
+    return same and layer.dilation == (1, 1) and layer.groups == 1 and layer.padding_mode == "zeros"
+
+
+def _own_convolution(layer: nn.Conv2d) -> nn.Module:
+    sizes = (layer.kernel_size[0], layer.stride[0], int(layer.padding[0]))
+    own = Conv2d(layer.in_channels, layer.out_channels, *sizes, bias=layer.bias is not None, device="meta")
+    own.weight, own.bias = layer.weight, layer.bias
+    return own
 
 
 def _own_norm(name: str, layer: _BatchNorm) -> nn.Module:

@@ -13,6 +13,7 @@ import pfl
 from pfl.config import Config, Execution
 from pfl.errors import InvalidInput
 from pfl.models import MODELS, build
+from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d, Dropout
 from pfl.simulation import simulate
 
@@ -54,12 +55,34 @@ def test_the_last_linear_layer_is_the_head_and_the_rest_the_extractor(network):
     x = torch.randn(3, *SHAPE)
     assert torch.equal(net.eval()(x), module.eval()(x))
     assert (net.head.in_features, net.head.out_features) == (8, CLASSES)
+    assert isinstance(net.extractor.conv, Conv2d)
     assert isinstance(net.extractor.norm, BatchNorm2d)
     assert isinstance(net.extractor.drop, Dropout)
 
 
 def group_norm(width):
     return nn.GroupNorm(2, width)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(1, 4, (3, 5)),
+        nn.Conv2d(1, 4, 3, stride=(1, 2)),
+        nn.Conv2d(1, 4, 3, padding="same"),
+        nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular"),
+        nn.Conv2d(1, 4, 3, dilation=2),
+        nn.Conv2d(4, 4, 3, groups=4),
+    ],
+    ids=str,
+)
+def test_a_convolution_of_another_kind_than_the_kernels_compute_stays_torchs(layer, network):
+    def module(*_):
+        before = nn.Conv2d(1, layer.in_channels, 1)
+        return nn.Sequential(before, layer, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, CLASSES))
+
+    net = build(network(module), SHAPE, CLASSES)
+    assert [type(part) for part in net.extractor[:2]] == [Conv2d, nn.Conv2d]
 
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm2d, group_norm])
