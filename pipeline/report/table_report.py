@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pfl.files import write_text
+from pfl.files import write_text, writing
 from pfl.text import count, gain, parameters, points, signed
 from pipeline.report import agreement, formats, plots, search, search_plots, tuning, verdict_plots
 from pipeline.report.amounts import costs, partition_statistics
@@ -118,6 +118,8 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
     Raises:
         InvalidInput: a file cannot be written.
     """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)  # also for no file: DVC expects the folder of plots
     for name, text in files.items():
         write_text(folder / name, text)
 

@@ -123,6 +123,8 @@ def test_a_table_without_any_result_still_has_a_report(tmp_path):
     readme = small(tmp_path, cells=[])
     assert "| Local | *not run* |" in readme
     assert "Convergence" not in readme
+    (plots,) = tmp_path.glob("results/*/plots")
+    assert not list(plots.iterdir())  # DVC expects the folder
 
 
 def test_the_partition_of_a_row_that_departs_from_its_setting_is_listed(tmp_path):
