@@ -220,16 +220,15 @@ def _steps(program: Program, plans: list[list[StepBatches]]) -> Iterator[tuple[i
     """
     federation = program.federation
     device, dtype = federation.device, federation.dtype
-    numbers = [[plan.batches for plan in mine] for mine in plans]
     lengths = np.zeros((max(map(len, plans)), max(map(_breadth, plans)), len(plans)), dtype=np.int64)
-    for k, mine in enumerate(numbers):
-        for i, batches in enumerate(mine):
-            lengths[i, :, k] = [len(batch) for batch in batches]
+    for k, mine in enumerate(plans):
+        if mine:
+            lengths[: len(mine), :, k] = [list(map(len, plan.batches)) for plan in mine]
     real = np.arange(lengths.max(initial=0)) < lengths[..., None]
     table = np.zeros(real.shape, dtype=np.int64)
-    for k, mine in enumerate(numbers):
-        for i, batches in enumerate(mine):
-            table[i, :, k][real[i, :, k]] = np.concatenate(batches)
+    for k, mine in enumerate(plans):
+        if mine:
+            table[:, :, k][real[:, :, k]] = np.concatenate([batch for plan in mine for batch in plan.batches])
     index, rows = torch.from_numpy(table).to(device), torch.from_numpy(real).to(device, dtype)
     noise = _by_step([[plan.noise for plan in mine] for mine in plans], device, dtype)
     keys = _by_step([[plan.key for plan in mine] for mine in plans], device) if program.keyed else None
