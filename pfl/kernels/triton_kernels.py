@@ -15,6 +15,42 @@ import triton.language as tl
 
 
 @triton.jit
+def _place(pixel, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Image, row and column of pixels that are counted over all images."""
+    return (pixel // (ROWS * COLUMNS)).to(tl.int64), pixel // COLUMNS % ROWS, pixel % COLUMNS
+
+
+@triton.jit
+def _tap(r, SIDE: tl.constexpr):
+    """Channel, row and column of taps that are counted over all channels."""
+    return r // (SIDE * SIDE), r // SIDE % SIDE, r % SIDE
+
+
+@triton.jit
+def _under(
+    row,
+    column,
+    down,
+    right,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+):
+    """Row and column of the input under each tap of each output pixel, and whether it is in the image."""
+    y = row[:, None] * STRIDE - PADDING + down[None, :]
+    x = column[:, None] * STRIDE - PADDING + right[None, :]
+    return y, x, (y >= 0) & (x >= 0) & (y < ROWS) & (x < COLUMNS)
+
+
+@triton.jit
+def _read(channel, at, numbers, CHANNELS: tl.constexpr, PIXELS: tl.constexpr):
+    """Numbers of one channel, which are counted over all images, and their offsets."""
+    offset = (at // PIXELS) * (CHANNELS * PIXELS) + at % PIXELS
+    return offset, tl.load(channel + offset, mask=at < numbers, other=0).to(tl.float32)
+
+
+@triton.jit
 def convolve(
     images,
     weights,
@@ -56,23 +92,17 @@ def convolve(
     client = tl.program_id(1).to(tl.int64)
     pixel = tl.program_id(0) * M + tl.arange(0, M)
     channel = tl.program_id(2) * N + tl.arange(0, N)
-    image = (pixel // (OUT_ROWS * OUT_COLUMNS)).to(tl.int64)
-    row = pixel // OUT_COLUMNS % OUT_ROWS
-    column = pixel % OUT_COLUMNS
+    image, row, column = _place(pixel, OUT_ROWS, OUT_COLUMNS)
     images += client * i_client
     weights += client * w_client
     total = tl.zeros((M, N), tl.float32)
     for first in range(0, IN * SIDE * SIDE, R):
         r = first + tl.arange(0, R)
-        of = r // (SIDE * SIDE)
-        down = r // SIDE % SIDE
-        right = r % SIDE
-        y = row[:, None] * STRIDE - PADDING + down[None, :]
-        x = column[:, None] * STRIDE - PADDING + right[None, :]
-        inside = (y >= 0) & (x >= 0) & (y < ROWS) & (x < COLUMNS) & (of[None, :] < IN)
+        of, down, right = _tap(r, SIDE)
+        y, x, inside = _under(row, column, down, right, ROWS, COLUMNS, STRIDE, PADDING)
         inputs = tl.load(
             images + image[:, None] * i_image + of[None, :] * i_channel + y * i_row + x * i_column,
-            mask=inside & (pixel[:, None] < pixels),
+            mask=inside & (of[None, :] < IN) & (pixel[:, None] < pixels),
             other=0,
         )
         factors = tl.load(
@@ -147,9 +177,7 @@ def input_gradient(
     remainder = tl.program_id(2) % (STRIDE * STRIDE)
     pixel = tl.program_id(0) * M + tl.arange(0, M)
     channel = tl.program_id(2) // (STRIDE * STRIDE) * N + tl.arange(0, N)
-    image = (pixel // (OWN_ROWS * OWN_COLUMNS)).to(tl.int64)
-    row = pixel // OWN_COLUMNS % OWN_ROWS
-    column = pixel % OWN_COLUMNS
+    image, row, column = _place(pixel, OWN_ROWS, OWN_COLUMNS)
     first_down = (remainder // STRIDE + PADDING) % STRIDE
     first_right = (remainder % STRIDE + PADDING) % STRIDE
     begin_y = row + (remainder // STRIDE + PADDING - first_down) // STRIDE
@@ -159,9 +187,7 @@ def input_gradient(
     total = tl.zeros((M, N), tl.float32)
     for first in range(0, IN * SHORT * SHORT, R):
         r = first + tl.arange(0, R)
-        of = r // (SHORT * SHORT)
-        back = r // SHORT % SHORT
-        left = r % SHORT
+        of, back, left = _tap(r, SHORT)
         down = first_down + back * STRIDE
         right = first_right + left * STRIDE
         met = (of < IN) & (down < SIDE) & (right < SIDE)
@@ -244,9 +270,7 @@ def weight_gradient(
     part = tl.program_id(2)
     channel = tl.program_id(0) // TILES * N + tl.arange(0, N)
     r = tl.program_id(0) % TILES * R + tl.arange(0, R)
-    of = r // (SIDE * SIDE)
-    down = r // SIDE % SIDE
-    right = r % SIDE
+    of, down, right = _tap(r, SIDE)
     images += client * i_client
     gradient += client * g_client
     total = tl.zeros((N, R), tl.float32)
@@ -254,9 +278,7 @@ def weight_gradient(
     last = tl.minimum(pixels, (part + 1) * part_pixels)
     for first in range(part * part_pixels, last, M):
         pixel = first + tl.arange(0, M)
-        image = (pixel // (OUT_ROWS * OUT_COLUMNS)).to(tl.int64)
-        row = pixel // OUT_COLUMNS % OUT_ROWS
-        column = pixel % OUT_COLUMNS
+        image, row, column = _place(pixel, OUT_ROWS, OUT_COLUMNS)
         received = tl.load(
             gradient
             + channel[:, None] * g_channel
@@ -264,12 +286,10 @@ def weight_gradient(
             mask=(channel[:, None] < OUT) & (pixel[None, :] < last),
             other=0,
         )
-        y = row[:, None] * STRIDE - PADDING + down[None, :]
-        x = column[:, None] * STRIDE - PADDING + right[None, :]
-        inside = (y >= 0) & (x >= 0) & (y < ROWS) & (x < COLUMNS) & (of[None, :] < IN)
+        y, x, inside = _under(row, column, down, right, ROWS, COLUMNS, STRIDE, PADDING)
         inputs = tl.load(
             images + image[:, None] * i_image + of[None, :] * i_channel + y * i_row + x * i_column,
-            mask=inside & (pixel[:, None] < last),
+            mask=inside & (of[None, :] < IN) & (pixel[:, None] < last),
             other=0,
         )
         total = tl.dot(received, inputs, total, input_precision=PRECISION)
@@ -314,13 +334,14 @@ def normalise(
     client = tl.program_id(1).to(tl.int64)
     channel = tl.program_id(0)
     begin = client * numbers * CHANNELS + channel * PIXELS
+    images += begin
+    out += begin
     lanes = tl.arange(0, BLOCK)
     sums = tl.zeros((BLOCK,), tl.float32)
     counts = tl.zeros((BLOCK,), tl.float32)
     for first in range(0, numbers, BLOCK):
         at = first + lanes
-        offset = begin + (at // PIXELS) * (CHANNELS * PIXELS) + at % PIXELS
-        value = tl.load(images + offset, mask=at < numbers, other=0).to(tl.float32)
+        _, value = _read(images, at, numbers, CHANNELS, PIXELS)
         if MASKED:
             share = tl.load(real + client * r_client + at // PIXELS, mask=at < numbers, other=0)
             sums += value * share
@@ -332,8 +353,7 @@ def normalise(
     squares = tl.zeros((BLOCK,), tl.float32)
     for first in range(0, numbers, BLOCK):
         at = first + lanes
-        offset = begin + (at // PIXELS) * (CHANNELS * PIXELS) + at % PIXELS
-        value = tl.load(images + offset, mask=at < numbers, other=0).to(tl.float32)
+        _, value = _read(images, at, numbers, CHANNELS, PIXELS)
         share = (at < numbers).to(tl.float32)
         if MASKED:
             share = tl.load(real + client * r_client + at // PIXELS, mask=at < numbers, other=0)
@@ -344,8 +364,7 @@ def normalise(
     shift = tl.load(bias + client * b_client + channel)
     for first in range(0, numbers, BLOCK):
         at = first + lanes
-        offset = begin + (at // PIXELS) * (CHANNELS * PIXELS) + at % PIXELS
-        value = tl.load(images + offset, mask=at < numbers, other=0).to(tl.float32)
+        offset, value = _read(images, at, numbers, CHANNELS, PIXELS)
         result = (value - mean) * scale + shift
         tl.store(out + offset, result.to(out.dtype.element_ty), mask=at < numbers)
     tl.store(moments + client * 2 * CHANNELS + channel, mean)
@@ -380,6 +399,9 @@ def normalise_gradient(
     client = tl.program_id(1).to(tl.int64)
     channel = tl.program_id(0)
     begin = client * numbers * CHANNELS + channel * PIXELS
+    gradient += begin
+    images += begin
+    of_images += begin
     place = client * CHANNELS + channel
     mean = tl.load(moments + client * 2 * CHANNELS + channel)
     deviation = tl.load(moments + (client * 2 + 1) * CHANNELS + channel)
@@ -389,9 +411,8 @@ def normalise_gradient(
     counts = tl.zeros((BLOCK,), tl.float32)
     for first in range(0, numbers, BLOCK):
         at = first + lanes
-        offset = begin + (at // PIXELS) * (CHANNELS * PIXELS) + at % PIXELS
-        received = tl.load(gradient + offset, mask=at < numbers, other=0).to(tl.float32)
-        value = tl.load(images + offset, mask=at < numbers, other=0).to(tl.float32)
+        offset, received = _read(gradient, at, numbers, CHANNELS, PIXELS)
+        _, value = _read(images, at, numbers, CHANNELS, PIXELS)
         sums += received
         products += received * (value - mean)
         if MASKED:
@@ -402,9 +423,8 @@ def normalise_gradient(
     scale = tl.load(weight + client * w_client + channel) * deviation
     for first in range(0, numbers, BLOCK):
         at = first + lanes
-        offset = begin + (at // PIXELS) * (CHANNELS * PIXELS) + at % PIXELS
-        received = tl.load(gradient + offset, mask=at < numbers, other=0).to(tl.float32)
-        value = tl.load(images + offset, mask=at < numbers, other=0).to(tl.float32)
+        offset, received = _read(gradient, at, numbers, CHANNELS, PIXELS)
+        _, value = _read(images, at, numbers, CHANNELS, PIXELS)
         through_moments = (total + (value - mean) * deviation * product) / count
         if MASKED:
             through_moments *= tl.load(real + client * r_client + at // PIXELS, mask=at < numbers, other=0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +20,7 @@ from pfl.models._layers import BatchNorm2d
 pytest.importorskip("triton")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ROOT = Path(__file__).parents[2]
 CLIENTS, IMAGES = 2, 3
 KERNELS = "pfl.kernels.triton_kernels"
 
@@ -132,6 +136,17 @@ def test_a_tensor_that_clients_share_gives_each_its_own_gradient():
     shared = torch.vmap(torch.func.grad(loss), (None, 0))(weight, x)
     alone = [torch.func.grad(loss)(weight, images) for images in x]
     torch.testing.assert_close(shared, torch.stack(alone))
+
+
+@pytest.mark.slow
+def test_every_kernel_compiles_for_gpus_of_several_generations(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    program = [sys.executable, "tests/kernels/compiling.py", "75", "80", "90"]
+    ended = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    kernels = "convolve", "input_gradient", "weight_gradient", "normalise", "normalise_gradient"
+    assert [line.split()[-1] for line in ended.stdout.splitlines()] == list(kernels) * 3 * 2 * 2
 
 
 def test_without_triton_torchs_operations_are_used(monkeypatch, caplog):

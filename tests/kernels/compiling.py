@@ -1,0 +1,73 @@
+"""A program that compiles every Triton kernel for GPUs that this machine need not have."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from pfl.kernels import gpu_layers, triton_kernels
+
+POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
+WARP = 32
+
+
+class Launched:
+    """Takes the place of a kernel and keeps what it is launched with."""
+
+    def __init__(self, kernel: Any, launches: list[Any]):
+        self.kernel = kernel
+        self.launches = launches
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        return lambda *arguments, **options: self.launches.append((self.kernel, arguments, options))
+
+
+def launches(dtype: torch.dtype) -> list[Any]:
+    """What the layers of a block launch, with a bias and padded batches and without."""
+    found: list[Any] = []
+    own = {
+        name: value for name, value in vars(triton_kernels).items() if isinstance(value, triton.JITFunction)
+    }
+    kernels = SimpleNamespace(**{name: Launched(kernel, found) for name, kernel in own.items()})
+    gpu_layers._kernels = lambda: kernels  # type: ignore[assignment]
+    for channels, outputs, side, stride, padding in ((3, 6, 5, 1, 0), (64, 128, 3, 2, 1)):
+        narrow = channels == 3
+        x = torch.rand(2, 4, channels, 8, 8, dtype=dtype)
+        weight = torch.rand(2, outputs, channels, side, side, dtype=dtype)
+        own = torch.rand(2, outputs)
+        (y,) = gpu_layers._Convolution.on_stacks(x, weight, own if narrow else None, stride, padding)
+        gpu_layers._InputGradient.on_stacks(y, weight, x.shape[1:], stride, padding)
+        gpu_layers._WeightGradient.on_stacks(y, x, side, narrow, stride, padding)
+        real = torch.ones(2, 4) if narrow else None
+        _, moments = gpu_layers._BatchNorm.on_stacks(y, real, own, own, own, own, 0.1, 1e-5)
+        gpu_layers._BatchNormGradient.on_stacks(y, y, real, own, moments)
+    return found
+
+
+def compiled(kernel: Any, arguments: tuple[Any, ...], options: dict[str, Any], capability: int) -> None:
+    signature, constants = {}, {}
+    for place, (parameter, value) in enumerate(zip(kernel.params, arguments, strict=True)):
+        if parameter.is_constexpr:
+            kind = "constexpr"
+            constants[(place,)] = value
+        elif isinstance(value, torch.Tensor):
+            kind = POINTERS[value.dtype]
+        else:
+            kind = "fp32" if isinstance(value, float) else "i32"
+        signature[parameter.name] = kind
+    source = ASTSource(kernel, signature, constants)
+    triton.compile(source, target=GPUTarget("cuda", capability, WARP), options=options)
+
+
+if __name__ == "__main__":
+    for capability in map(int, sys.argv[1:]):
+        for dtype in gpu_layers.DTYPES:
+            for kernel, arguments, options in launches(dtype):
+                compiled(kernel, arguments, options, capability)
+                print(capability, dtype, kernel.__name__)
