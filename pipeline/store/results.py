@@ -91,7 +91,7 @@ class CellResult:
 
     Attributes:
         selection: what the search decided, and why; None before its end or without a search.
-        errors: one line for each cause of failures, with the trials that it ended.
+        errors: one line for each failure, with the cause.
     """
 
     cell: str

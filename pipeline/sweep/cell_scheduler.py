@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -222,7 +221,11 @@ class CellScheduler:
                 if candidate.keys[0] in outcomes
             ),
             selection=self.selection,
-            errors=_causes(records),
+            errors=tuple(
+                f"{record.phase}, seed {record.seed}: {record.failure}"
+                for record in records
+                if record.failure
+            ),
         )
 
     def _new_candidate(
@@ -280,16 +283,3 @@ class CellScheduler:
             diverged=tuple(record for record in records if record.failure and not record.failed),
             failed=tuple(record.key for record in records if record.failed),
         )
-
-
-def _causes(records: Sequence[Record]) -> tuple[str, ...]:
-    """A line for each cause of failures, with the trials that it ended."""
-    causes: dict[str, Counter[str]] = {}
-    for record in records:
-        if record.failure:
-            causes.setdefault(record.failure, Counter())[f"{record.phase}, seed {record.seed}"] += 1
-    return tuple(
-        "; ".join(which + f" ({count} trials)" * (count > 1) for which, count in trials.items())
-        + f": {cause}"
-        for cause, trials in causes.items()
-    )

