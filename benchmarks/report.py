@@ -62,13 +62,14 @@ def _summary(log: Path) -> str:
 
 def throughput(figures: Figures) -> Figure:
     """Samples per second, naive and ours, of local training and of whole rounds."""
-    figure, axes = _panels(2)
     models = figures["models"]
+    figure, axes = _panels(2, 1 + 0.3 * len(models))
     for panel, part in zip(axes, ("training", "round"), strict=True):
         rates = {who: [median(model[part][who]) for model in models.values()] for who in ("naive", "engine")}
         _bars(panel, list(models), rates["naive"], rates["engine"])
         panel.set_title({"training": "Local training", "round": "With aggregation and evaluation"}[part])
-        panel.set_ylabel("training samples per second")
+        panel.set_xlabel("training samples per second")
+    axes[1].tick_params(labelleft=False)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     return figure
 
@@ -105,8 +106,8 @@ def memory(figures: Figures) -> Figure:
     models = figures["models"]
     megabytes = {who: [model[who] / 1e6 for model in models.values()] for who in ("naive", "engine")}
     _bars(panel, list(models), megabytes["naive"], megabytes["engine"])
-    panel.axhline(figures["import_torch"] / 1e6, color=THIRD, label="import torch")
-    panel.set_ylabel("peak MB")
+    panel.axvline(figures["import_torch"] / 1e6, color=THIRD, label="import torch")
+    panel.set_xlabel("peak MB")
     figure.legend(loc="outside right upper")
     return figure
 
@@ -207,11 +208,13 @@ def _panels(count: int, height: float = 2.8) -> tuple[Figure, list[Axes]]:
 
 
 def _bars(panel: Axes, names: list[str], naive: list[float], ours: list[float]) -> None:
-    """A pair of bars for each of ``names``."""
+    """A pair of bars for each of ``names``, from top to bottom."""
     places = range(len(names))
-    panel.bar([place - 0.19 for place in places], naive, 0.36, color=NAIVE, label="naive")
-    panel.bar([place + 0.19 for place in places], ours, 0.36, color=OURS, label="ours")
-    panel.set_xticks(places, [name.replace(", ", ",\n") for name in names])
+    panel.barh([place - 0.19 for place in places], naive, 0.36, color=NAIVE, label="naive")
+    panel.barh([place + 0.19 for place in places], ours, 0.36, color=OURS, label="ours")
+    panel.set_yticks(places, names)
+    panel.invert_yaxis()
+    panel.grid(visible=False, axis="y")
 
 
 def _stacked(shares: dict[str, dict[str, float]], label: str) -> Figure:
