@@ -53,13 +53,12 @@ class BatchNorm(_BatchNorm, SingleClientMode):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, ...) to the same shape. Under vmap each client's running statistics move in place."""
+        statistics = (self.running_mean, self.running_var)
         if self.training and not self.single_client and gpu_layers.usable(x):
-            statistics = (self.running_mean, self.running_var)
             return gpu_layers.batch_norm(
                 x, self.rows, self.weight, self.bias, *statistics, self.momentum, self.eps
             )
         if self.rows is None or not self.training:
-            statistics = (self.running_mean, self.running_var)
             images = x if self.single_client else x.to(self.weight.dtype)
             return F.batch_norm(
                 images, *statistics, self.weight, self.bias, self.training, self.momentum, self.eps
@@ -74,7 +73,7 @@ class BatchNorm(_BatchNorm, SingleClientMode):
         with torch.no_grad():
             unbiased = variance * values / (values - 1).clamp(min=1)
             momentum = self.momentum * values.clamp(max=1)
-            for running, batch in ((self.running_mean, mean), (self.running_var, unbiased)):
+            for running, batch in zip(statistics, (mean, unbiased), strict=True):
                 running.add_(momentum * (batch.flatten() - running))
         weight, bias = self.weight.view(-1, *inner), self.bias.view(-1, *inner)
         return (centred * (variance + self.eps).rsqrt() * weight + bias).to(x.dtype)
