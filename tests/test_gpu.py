@@ -133,14 +133,21 @@ TF32 = 5e-5
 """Between the errors of products in float32, at most 1e-5, and in TensorFloat-32, about 3e-4."""
 
 
+def convolution(x, weight):
+    """A client's, by the kernels of stacked clients where they have the dtype."""
+    if gpu_layers.usable(x):
+        return gpu_layers.convolution(x, weight, None, 1, 1)
+    return torch.nn.functional.conv2d(x, weight, None, 1, 1)
+
+
 def stacked(x, weight):
-    return torch.vmap(lambda x, w: gpu_layers.convolution(x, w, None, 1, 1))(x, weight)
+    return torch.vmap(convolution)(x, weight)
 
 
 def stacked_gradients(x, weight):
     """Those of a sum of squares, whose images' and weights' parts are of like size."""
-    gradients = torch.func.grad(lambda pair: stacked(*pair).square().sum())((x, weight))
-    return torch.cat([(gradient / gradient.norm()).flatten() for gradient in gradients])
+    own = torch.func.grad(lambda pair: convolution(*pair).square().sum())
+    return torch.cat([(each / each.norm()).flatten() for each in torch.vmap(own)((x, weight))])
 
 
 PRODUCTS = [

@@ -3,7 +3,7 @@
 Under `torch.vmap` a convolution of K clients becomes one of K groups, which cuDNN computes group by group in
 float32: a step of 30 LeNets has 320 kernels then, and one of 40 ResNet-8 has 2,850. The functions here look
 to vmap like any other operation, and run `pfl.kernels.triton_kernels` on the whole stack. They can be
-differentiated once.
+differentiated once, inside of vmap.
 """
 
 from __future__ import annotations
