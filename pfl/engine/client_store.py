@@ -25,15 +25,15 @@ class CopyOnWriteTensor:
 
     Args:
         common: (*shape), the shared value.
-        clients: n.
-        home: the device that stores the rows; rows that are read are copied to the device of ``common``.
+        at: (n,) zeros, on the device that stores the rows; rows that are read are copied to the device of
+            ``common``.
     """
 
-    def __init__(self, common: Tensor, clients: int, home: torch.device | None = None):
+    def __init__(self, common: Tensor, at: Tensor):
         self.device = common.device
-        self.values = common.unsqueeze(0).to(home or common.device)  # first the common value, then the rows
+        self.values = common.unsqueeze(0).to(at.device)  # first the common value, then the rows
         self.room = 0  # rows for which ``values`` has memory of its own
-        self.at = torch.zeros(1, dtype=torch.int64, device=self.values.device).expand(clients)
+        self.at = at  # is replaced, never written to: tensors that are written together share it
 
     @property
     def shape(self) -> torch.Size:
@@ -64,21 +64,27 @@ class CopyOnWriteTensor:
         where = self.at[clients.to(self.at.device) if isinstance(clients, torch.Tensor) else clients]
         return self.values[where].to(self.device)
 
-    def write(self, ids: Tensor, values: Tensor) -> None:
-        """Replace the rows ``ids`` (K,) by ``values`` (K, *shape)."""
-        ids = ids.to(self.at.device)
+    def joined(self, ids: Tensor) -> tuple[Tensor, int]:
+        """``at`` and the number of stored values once the clients ``ids`` (K,) have rows."""
+        stored = len(self.values)
+        if stored > len(self.at):  # every client has a row; to ask a GPU for newcomers would wait for it
+            return self.at, stored
         newcomers = ids[self.at[ids] == 0]
-        if len(newcomers):
-            first = int(self.at.max()) + 1
-            self.at = self.at.contiguous()
-            self.at[newcomers] = torch.arange(first, first + len(newcomers), device=self.at.device)
-            self._hold(first + len(newcomers))
-        self.values[self.at[ids]] = values.to(self.values.device)
+        at = self.at.clone(memory_format=torch.contiguous_format)
+        at[newcomers] = torch.arange(stored, stored + len(newcomers), device=at.device)
+        return at, stored + len(newcomers)
+
+    def write(self, ids: Tensor, values: Tensor, at: Tensor, stored: int) -> None:
+        """Replace the rows ``ids`` (K,) by ``values`` (K, *shape); ``at`` and ``stored`` as from `joined`."""
+        if stored > len(self.values):
+            self._hold(stored)
+        self.at = at
+        self.values[at[ids]] = values.to(self.values.device)
 
     def copy(self) -> CopyOnWriteTensor:
         """A copy with its own memory."""
         twin = copy.copy(self)
-        twin.values, twin.room, twin.at = self.values.clone(), 0, self.at.clone()
+        twin.values, twin.room = self.values.clone(), 0
         return twin
 
     def _hold(self, rows: int) -> None:
@@ -100,17 +106,18 @@ class ClientStore:
     Args:
         tensors: name to (1, *shape), the shared value, or to (n, *shape).
         clients: n.
-        home: the device that stores the rows; see `CopyOnWriteTensor`.
+        home: the device that stores the rows; by default that of the tensors.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], clients: int, home: torch.device | None = None):
         self.clients = clients
         self.home = home
+        self._nobody: Tensor | None = None  # has a row
         self.stacks: dict[str, CopyOnWriteTensor] = {}
         for name, tensor in tensors.items():
             self.share(name, tensor[0])
             if len(tensor) > 1:
-                self.write(name, self.everybody(tensor.device), tensor)
+                self.write(self.everybody(tensor.device), {name: tensor})
 
     def __getitem__(self, name: str) -> Tensor:
         """(n, *shape); a shared tensor is expanded, so do not write into the result."""
@@ -127,8 +134,8 @@ class ClientStore:
         """Put back what `state` returned; rows are then read on ``device``."""
         home = self.home or device
         for name, (values, at) in state.items():
-            rows = self.stacks[name] = CopyOnWriteTensor(values[0], self.clients)
-            rows.values, rows.at, rows.device = values.to(home), at.to(home), device
+            rows = self.stacks[name] = CopyOnWriteTensor(values[0].to(device), at.to(home))
+            rows.values = values.to(home)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -146,13 +153,23 @@ class ClientStore:
         """A copy of the rows ``ids``: name to (K, *shape)."""
         return {name: rows[ids] for name, rows in self.stacks.items()}
 
-    def write(self, name: str, ids: Tensor, values: Tensor) -> None:
-        """Replace the rows ``ids`` of one tensor."""
-        self.stacks[name].write(ids, values)
+    def write(self, ids: Tensor, values: Mapping[str, Tensor]) -> None:
+        """Replace the rows ``ids`` (K,) of some tensors: name to (K, *shape)."""
+        places: dict[int, tuple[Tensor, int]] = {}  # found once for all tensors with the same map of rows
+        for name, new in values.items():
+            stack = self.stacks[name]
+            mine = ids.to(stack.at.device)
+            key = id(stack.at)
+            if key not in places:
+                places[key] = stack.joined(mine)
+            stack.write(mine, new, *places[key])
 
     def share(self, name: str, value: Tensor) -> None:
         """Make ``value`` (*shape) the value of all clients."""
-        self.stacks[name] = CopyOnWriteTensor(value, self.clients, self.home)
+        if self._nobody is None:
+            home = self.home or value.device
+            self._nobody = torch.zeros(1, dtype=torch.int64, device=home).expand(self.clients)
+        self.stacks[name] = CopyOnWriteTensor(value, self._nobody)
 
     def everybody(self, device: torch.device) -> Tensor:
         """(n,) the ids of all clients."""

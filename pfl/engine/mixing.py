@@ -156,4 +156,4 @@ def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked) -> Tensor:
 def mix(store: ClientStore, name: str, matrix: Dense | Masked) -> None:
     """Replace rows of one tensor in ``store`` by their mixture, read from a snapshot."""
     new = mixed(store.stacks[name], matrix)
-    store.write(name, store.everybody(new.device) if matrix.rows is None else matrix.rows, new)
+    store.write(store.everybody(new.device) if matrix.rows is None else matrix.rows, {name: new})

@@ -70,26 +70,28 @@ def receive(server: Server, task: Task, trained: Trained) -> None:
     server.trained = trained.tensors
     for name, stack in server.client_state.items():
         stack[server.participants] = trained.state[name]
-    for name in server.local.stacks:
-        server.local.write(name, server.participants, server.trained[name])
+    last = {name: server.trained[name] for name in server.local.stacks}
+    server.local.write(server.participants, last)
 
 
 def aggregate(server: Server, mixing: Mixing) -> None:
     """Store what the participants trained, and mix the stored models as `Method.aggregate` returned."""
-    for name, matrix in _resolved(server, mixing).items():
-        if not isinstance(matrix, Identity):
-            server.matrices[name] = matrix
-            if name in server.groups.changing:
-                server.last_trained(name)
+    matrices = _resolved(server, mixing)
+    changed = {name: matrix for name, matrix in matrices.items() if not isinstance(matrix, Identity)}
+    server.matrices.update(changed)
+    server.keep_last_trained(name for name in changed if name in server.groups.changing)
+    stored = {}
+    for name, matrix in matrices.items():
         if isinstance(matrix, Tensor):
             server.bank.share(name, matrix[0])
         elif isinstance(matrix, Average):
             server.bank.share(name, server.averaged(name, matrix)[0])
         elif isinstance(matrix, DeltaMix):
-            moved = matrix.moved(server.received[name], server.trained[name])
-            server.bank.write(name, server.participants, moved)
+            stored[name] = matrix.moved(server.received[name], server.trained[name])
         else:
-            server.bank.write(name, server.participants, server.trained[name])
+            stored[name] = server.trained[name]
+    server.bank.write(server.participants, stored)
+    for name, matrix in matrices.items():
         if isinstance(matrix, Dense | Masked):
             mix(server.bank, name, matrix)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -189,10 +189,15 @@ class Server:
 
     def last_trained(self, name: str) -> CopyOnWriteTensor:
         """(n, *shape), the tensor after each client's last local training; stored from the first call on."""
-        if name not in self.local:
-            self.local.stacks[name] = self.bank.stacks[name].copy()
-            self.local.write(name, self.participants, self.trained[name])
+        self.keep_last_trained([name])
         return self.local.stacks[name]
+
+    def keep_last_trained(self, names: Iterable[str]) -> None:
+        """Store some tensors, from now on, as each client's last local training left them."""
+        new = [name for name in names if name not in self.local]
+        for name in new:
+            self.local.stacks[name] = self.bank.stacks[name].copy()
+        self.local.write(self.participants, {name: self.trained[name] for name in new})
 
     def averaged(self, name: str, average: Average) -> Tensor:
         """The mean (1, *shape) of what clients trained; for `Method.aggregate`."""

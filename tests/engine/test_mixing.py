@@ -13,7 +13,7 @@ from tests.device import DEVICE, emulated
 def test_a_shared_tensor_is_stored_once_until_a_row_is_written():
     bank = ClientStore({"w": torch.zeros(1, 3)}, clients=1000)
     assert bank.tensors["w"].numel() == 3
-    bank.write("w", torch.tensor([7]), torch.ones(1, 3))
+    bank.write(torch.tensor([7]), {"w": torch.ones(1, 3)})
     assert bank["w"].sum(1).nonzero().flatten().tolist() == [7]
 
 
@@ -76,14 +76,14 @@ def test_the_identity_passes():
 def test_a_bank_stores_the_rows_of_those_who_wrote_and_no_others():
     bank = ClientStore({"w": torch.zeros(1, 3)}, clients=1_000_000)
     for client in (999_999, 5, 999_999):
-        bank.write("w", torch.tensor([client]), torch.full((1, 3), float(client)))
+        bank.write(torch.tensor([client]), {"w": torch.full((1, 3), float(client))})
     assert len(bank.stacks["w"].values) == 3  # the common value and two rows
     assert bank.rows(torch.tensor([999_999, 6, 5]))["w"][:, 0].tolist() == [999_999, 0, 5]
 
 
 def test_a_checkpoint_has_what_is_stored_without_the_room_for_more():
     bank = ClientStore({"w": torch.zeros(1, 3)}, clients=1000)
-    bank.write("w", torch.tensor([7]), torch.ones(1, 3))
+    bank.write(torch.tensor([7]), {"w": torch.ones(1, 3)})
     values, _ = bank.state()["w"]
     assert values.untyped_storage().nbytes() == values.nbytes == 2 * 3 * 4
     assert torch.equal(values, torch.tensor([[0.0] * 3, [1.0] * 3]))
@@ -93,13 +93,13 @@ def test_a_bank_does_not_grow_into_the_memory_that_its_first_values_came_from():
     whole = torch.zeros(100, 3)
     bank = ClientStore({"w": whole[:1]}, clients=100)
     bank.share("w", whole[0])
-    bank.write("w", torch.arange(50), torch.ones(50, 3))
+    bank.write(torch.arange(50), {"w": torch.ones(50, 3)})
     assert not whole.any()
 
 
 def test_a_bank_that_was_put_back_grows_on():
     bank = ClientStore({"w": torch.zeros(1, 2)}, clients=5)
-    bank.write("w", torch.tensor([4]), torch.full((1, 2), 4.0))
+    bank.write(torch.tensor([4]), {"w": torch.full((1, 2), 4.0)})
     again = ClientStore({"w": torch.zeros(1, 2)}, clients=5)
     again.restore(copy.deepcopy(bank.state()), torch.device("cpu"))
     again.write("w", torch.tensor([0, 1]), torch.ones(2, 2))
@@ -109,7 +109,7 @@ def test_a_bank_that_was_put_back_grows_on():
 def test_mixing_reads_what_is_stored_as_it_reads_everybodys_rows():
     generator = torch.Generator().manual_seed(0)
     bank = ClientStore({"w": torch.randn(1, 3, dtype=torch.float64, generator=generator)}, clients=6)
-    bank.write("w", torch.tensor([4, 1]), torch.randn(2, 3, dtype=torch.float64, generator=generator))
+    bank.write(torch.tensor([4, 1]), {"w": torch.randn(2, 3, dtype=torch.float64, generator=generator)})
     matrix = Dense(torch.rand(2, 6, dtype=torch.float64, generator=generator), rows=torch.tensor([1, 5]))
     torch.testing.assert_close(mixed(bank.stacks["w"], matrix), mixed(bank["w"], matrix))
 
@@ -117,7 +117,7 @@ def test_mixing_reads_what_is_stored_as_it_reads_everybodys_rows():
 def test_a_copy_of_rows_does_not_see_what_is_written_later():
     bank = ClientStore({"w": torch.tensor([[1.0], [2.0]])}, clients=2)
     before = bank.stacks["w"].copy()
-    bank.write("w", torch.tensor([1]), torch.tensor([[5.0]]))
+    bank.write(torch.tensor([1]), {"w": torch.tensor([[5.0]])})
     assert before[:].tolist() == [[1], [2]]
     assert bank["w"].tolist() == [[1], [5]]
 
@@ -132,7 +132,7 @@ def test_what_is_made_everybodys_is_stored_once_again():
 def test_a_bank_in_host_memory_hands_its_rows_to_the_device():
     with emulated():
         bank = ClientStore({"w": torch.zeros(1, 3, device=DEVICE)}, clients=4, home=torch.device("cpu"))
-        bank.write("w", torch.tensor([1]).to(DEVICE), torch.ones(1, 3, device=DEVICE))
+        bank.write(torch.tensor([1]).to(DEVICE), {"w": torch.ones(1, 3, device=DEVICE)})
         for _ in range(2):
             assert bank.stacks["w"].values.device.type == "cpu"
             rows = bank.rows(torch.tensor([0, 1]).to(DEVICE))["w"]
