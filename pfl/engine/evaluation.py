@@ -16,6 +16,7 @@ from pfl.engine.metrics import Accuracy, Moments
 from pfl.engine.server import Server
 
 PART_BYTES = 8 << 20  # of the models that are evaluated at once; bounds the memory of an evaluation
+PART_BYTES_ON_GPU = 256 << 20
 
 
 def moments(method: Method, server: Server) -> tuple[Moment, ...]:
@@ -96,9 +97,10 @@ def evaluate(
 
 
 def _parts(server: Server) -> list[slice]:
-    """Splits the clients into parts whose models fit into `PART_BYTES`."""
+    """Splits the clients into parts whose models fit into `PART_BYTES`, or `PART_BYTES_ON_GPU`."""
     model = sum(rows.shape.numel() * rows.dtype.itemsize for rows in server.bank.stacks.values())
-    size = max(1, PART_BYTES // model)
+    room = PART_BYTES_ON_GPU if server.federation.device.type == "cuda" else PART_BYTES
+    size = max(1, room // model)
     return [slice(first, first + size) for first in range(0, server.clients, size)]
 
 

@@ -34,6 +34,10 @@ MOST_RECORDED = (
 )
 
 
+IMAGES = 8192  # at once in an evaluation
+IMAGES_ON_GPU = 65536
+
+
 class StackedBackend:
     """See `pfl.engine.local.Backend`.
 
@@ -48,7 +52,7 @@ class StackedBackend:
 
     def __init__(self, captures: Callable[[], Capture] | None = None) -> None:
         self.clients: int | None = None
-        self.images = 8192
+        self.images = IMAGES_ON_GPU if captures else IMAGES
         self._captures = captures
         self._recorded: dict[Hashable, Stack] = {}
 
