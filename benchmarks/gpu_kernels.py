@@ -1,15 +1,15 @@
-"""Milliseconds of a convolution of stacked clients on a GPU by tile: the rule of `pfl.kernels.gpu_layers`.
+"""Milliseconds of a convolution of stacked clients on a GPU: what `pfl.kernels.gpu_layers` chooses by.
 
-``python -m benchmarks.gpu_kernels``. The convolution, its images' gradient and its weights' are timed with
-every tile, each alone as a CUDA graph, and beside them the convolution of as many groups that vmap makes of
-it. A star marks the tile that the rule takes.
+``python -m benchmarks.gpu_kernels``. The convolution, its images' gradient and its weights' are timed as the
+rule has it and in other ways, each alone as a CUDA graph, and beside them the convolution of as many groups
+that vmap makes of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 from unittest.mock import patch
 
 import torch
@@ -34,16 +34,20 @@ LAYERS = {
 }
 """Input channels, output channels, side of the kernel, stride, padding, side of the images."""
 
+Way = dict[str, Any]
+"""Names in `pfl.kernels.gpu_layers` and their values."""
+
 IMAGES = 32
 REPLAYS = 5
-SHOWN = 4  # of the tiles, the fastest
+MOST = 32  # channels that are tried without products of matrices
+SHOWN = 4  # of the ways, the fastest
 
 
 def main(
     clients: Annotated[int, typer.Option(help="Clients in the stack.")] = 40,
     precision: Annotated[Precision, typer.Option(help="Of the products.")] = "fp32",
 ) -> None:
-    """Print milliseconds by layer and tile, the fastest first."""
+    """Print milliseconds by layer, as the rule has it and in the fastest ways."""
     if not torch.cuda.is_available():
         raise InvalidInput("device", "cpu", "a machine with a GPU")
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -69,6 +73,8 @@ def measure(
     (y,) = convolve()
     to_images = partial(gpu_layers._InputGradient.on_stacks, y, weight, x.shape[1:], stride, padding)
     to_weights = partial(gpu_layers._WeightGradient.on_stacks, y, x, side, False, stride, padding)
+    narrow = [{"PIXELS": pixels} for pixels in (256, 512, 1024)]
+    narrow_weights = [{"LANES": lanes, "SUMS": sums} for lanes in (32, 64, 128) for sums in (20, 40, 80)]
     forward = [
         Tile(kind, rows, gpu_layers._power(outputs, 128), taps)
         for kind in products
@@ -82,25 +88,35 @@ def measure(
         for rows in (32, 64, 128)
         for taps in (32, 64, 128)
     ]
-    show(f"{name}, convolution", convolve, "_tile", forward, gpu_layers._tile(outputs, dtype))
+    show(f"{name}, convolution", convolve, [*with_tiles("_tile", forward), *without(narrow, outputs)])
     if inputs > 3:  # images need no gradient
-        show(f"{name}, images' gradient", to_images, "_tile", backward, gpu_layers._tile(inputs, dtype))
-    taken = gpu_layers._weight_tile(outputs, inputs * side**2, dtype)
-    show(f"{name}, weights' gradient", to_weights, "_weight_tile", of_weights, taken)
+        few = narrow if stride == 1 else []
+        to = [*with_tiles("_tile", backward), *without(few, inputs)]
+        show(f"{name}, images' gradient", to_images, to)
+    to = [*with_tiles("_weight_tile", of_weights), *without(narrow_weights, outputs)]
+    show(f"{name}, weights' gradient", to_weights, to)
     print(f"{name}, groups of cuDNN: {grouped(x, weight, y, stride, padding, inputs > 3)}", flush=True)
 
 
-def show(title: str, work: Callable[[], object], rule: str, tiles: list[Tile], taken: Tile) -> None:
-    """Print the milliseconds of ``work`` with the fastest of ``tiles``, and with the one ``taken``."""
-    spent = {}
-    for tile in dict.fromkeys([taken, *tiles]):
-        with patch.object(gpu_layers, rule, lambda *_, tile=tile: tile):
-            spent[tile] = milliseconds(work)
-    fastest = sorted(spent, key=spent.__getitem__)
-    shown = dict.fromkeys([*fastest[:SHOWN], taken])
-    print(
-        f"{title}:", "; ".join(f"{spent[tile]:.3f} ms {'*' * (tile == taken)}{tuple(tile)}" for tile in shown)
-    )
+def with_tiles(rule: str, tiles: list[Tile]) -> list[Way]:
+    """Products of matrices with each of ``tiles``."""
+    return [{"_narrow": lambda *_: False, rule: lambda *_, tile=tile: tile} for tile in tiles]
+
+
+def without(constants: list[dict[str, int]], outputs: int) -> list[Way]:
+    """Without products of matrices, where ``outputs`` are few."""
+    return [{"_narrow": lambda *_: True, **each} for each in constants] if outputs <= MOST else []
+
+
+def show(title: str, work: Callable[[], object], ways: list[Way]) -> None:
+    """Print the milliseconds of ``work`` as the rule has it, and in the fastest of ``ways``."""
+    spent = []
+    for way in ways:
+        with patch.multiple(gpu_layers, **way):
+            what = {k: v() if callable(v) else v for k, v in way.items() if k != "_narrow"}
+            spent.append((milliseconds(work), ", ".join(f"{k} {v}" for k, v in what.items())))
+    fastest = "; ".join(f"{each:.3f} ms {what}" for each, what in sorted(spent)[:SHOWN])
+    print(f"{title}: {milliseconds(work):.3f} ms; {fastest}", flush=True)
 
 
 def grouped(x: Tensor, weight: Tensor, y: Tensor, stride: int, padding: int, of_images: bool) -> str:

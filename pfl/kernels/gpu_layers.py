@@ -23,6 +23,13 @@ DTYPES = (torch.float32, torch.bfloat16)
 BLOCK = 4096  # numbers of a channel at once in batch norm
 PART = 512  # pixels, at least, whose part of a weights' gradient is one sum
 PARTS = 32  # of them at most, as each takes the memory of the weights
+# A convolution of few channels, measured on an H200 (``benchmarks.gpu_kernels``).
+FEW = 8  # channels of its result
+FEW_IN_GRADIENT = 16  # where it is the weights' gradient
+WRITTEN_OUT = 512  # products of a pixel and tap at most, each an instruction
+PIXELS = 512  # at once
+LANES = 64  # pixels at once in its weights' gradient
+SUMS = 40  # of that gradient at most at once, each in a register
 
 
 def usable(x: Tensor) -> bool:
@@ -141,16 +148,25 @@ class _InputGradient(_Stacked):
     def on_stacks(
         gradient: Tensor, weight: Tensor, shape: torch.Size, stride: int, padding: int
     ) -> tuple[Tensor]:
+        gradient, weight = gradient.contiguous(), weight.contiguous()
         clients, images, outputs, *sides = gradient.shape
-        _, channels, height, width = shape
+        channels, height, width = shape[1:]
+        side = weight.shape[-1]
         of_x = gradient.new_empty((clients, *shape))
+        if stride == 1 and _narrow(outputs, channels, FEW):
+            pixels = images * height * width
+            _kernels().narrow_convolve[-(-pixels // PIXELS), clients](
+                gradient, weight, weight, of_x, pixels,
+                outputs, *sides, channels, height, width, side, 1, side - 1 - padding,
+                False, True, PIXELS, num_warps=4,
+            )  # fmt: skip
+            return (of_x,)
         pixels = images * -(-height // stride) * -(-width // stride)
         tile = _tile(channels, gradient.dtype)
         grid = (-(-pixels // tile.rows), clients, -(-channels // tile.columns) * stride**2)
         _kernels().input_gradient[grid](
-            gradient, weight, of_x, pixels, *gradient.stride(),
-            *(weight.stride(i) for i in (0, 2, 1, 3, 4)), *of_x.stride(),
-            outputs, *sides, channels, height, width, weight.shape[-1], stride, padding,
+            gradient, weight, of_x, pixels, images,
+            outputs, *sides, channels, height, width, side, stride, padding,
             *tile, num_warps=4,
         )  # fmt: skip
         return (of_x,)
@@ -163,6 +179,7 @@ class _WeightGradient(_Stacked):
     def on_stacks(
         gradient: Tensor, x: Tensor, side: int, has_bias: bool, stride: int, padding: int
     ) -> tuple[Tensor, ...]:
+        gradient, x = gradient.contiguous(), x.contiguous()
         clients, images, channels, height, width = x.shape
         outputs, *sides = gradient.shape[2:]
         pixels = images * math.prod(sides)
@@ -170,14 +187,16 @@ class _WeightGradient(_Stacked):
         shape = (-(-pixels // part), clients, outputs)
         parts = x.new_empty((*shape, channels, side, side), dtype=torch.float32)
         bias_parts = x.new_empty(shape, dtype=torch.float32)
-        tile = _weight_tile(outputs, channels * side**2, x.dtype)
-        grid = (-(-channels * side**2 // tile.taps) * -(-outputs // tile.columns), clients, len(parts))
-        _kernels().weight_gradient[grid](
-            x, gradient, parts, bias_parts, pixels, part, *x.stride(), *gradient.stride(),
-            *parts.stride()[:2], *bias_parts.stride()[:2],
-            channels, height, width, outputs, *sides, side, stride, padding,
-            has_bias, *tile, num_warps=4,
-        )  # fmt: skip
+        tensors = (x, gradient, parts, bias_parts, pixels, part)
+        geometry = (channels, height, width, outputs, *sides, side, stride, padding, has_bias)
+        if _narrow(channels, outputs, FEW_IN_GRADIENT):
+            together = _divisor(outputs, max(1, SUMS // side))
+            grid = (channels * side * (outputs // together), clients, len(parts))
+            _kernels().narrow_weight_gradient[grid](*tensors, *geometry, LANES, together, num_warps=1)
+        else:
+            tile = _weight_tile(outputs, channels * side**2, x.dtype)
+            grid = (-(-channels * side**2 // tile.taps) * -(-outputs // tile.columns), clients, len(parts))
+            _kernels().weight_gradient[grid](*tensors, *geometry, *tile, num_warps=4)
         of_weight = parts.sum(0).to(x.dtype)
         return (of_weight, bias_parts.sum(0)) if has_bias else (of_weight,)
 
@@ -248,20 +267,33 @@ def _convolved(
     kernels: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int
 ) -> Tensor:
     """Images (K, B, C, H, W) by weights (K, outputs, C, side, side)."""
+    x, weight = x.contiguous(), weight.contiguous()
+    bias = None if bias is None else bias.contiguous()
     clients, images, channels, height, width = x.shape
     outputs, side = weight.shape[1], weight.shape[-1]
     sides = [(length + 2 * padding - side) // stride + 1 for length in (height, width)]
     y = x.new_empty((clients, images, outputs, *sides))
     pixels = images * math.prod(sides)
-    tile = _tile(outputs, x.dtype)
-    grid = (-(-pixels // tile.rows), clients, -(-outputs // tile.columns))
-    kernels.convolve[grid](
-        x, weight, weight if bias is None else bias, y, pixels, *x.stride(),
-        *(weight.stride(i) for i in (0, 2, 1, 3, 4)), *y.stride(), 0 if bias is None else bias.stride(0),
-        channels, height, width, outputs, *sides, side, stride, padding,
-        bias is not None, *tile, num_warps=4,
-    )  # fmt: skip
+    tensors = (x, weight, weight if bias is None else bias, y, pixels)
+    geometry = (channels, height, width, outputs, *sides, side, stride, padding, bias is not None)
+    if _narrow(channels, outputs, FEW):
+        blocks = -(-pixels // PIXELS)
+        kernels.narrow_convolve[blocks, clients](*tensors, *geometry, False, PIXELS, num_warps=4)
+    else:
+        tile = _tile(outputs, x.dtype)
+        grid = (-(-pixels // tile.rows), clients, -(-outputs // tile.columns))
+        kernels.convolve[grid](*tensors, *geometry, *tile, num_warps=4)
     return y
+
+
+def _narrow(inputs: int, outputs: int, few: int) -> bool:
+    """Whether so few channels are faster without matrix products, of which most would be padding."""
+    return outputs <= few and inputs * outputs <= WRITTEN_OUT
+
+
+def _divisor(count: int, most: int) -> int:
+    """The largest divisor of ``count`` that is at most ``most``."""
+    return max(divisor for divisor in range(1, most + 1) if count % divisor == 0)
 
 
 class Tile(NamedTuple):

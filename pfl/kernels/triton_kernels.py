@@ -8,7 +8,7 @@ ever stored.
 
 # Its compiler reads annotations and default arguments by their own rules.
 # mypy: ignore-errors
-# ruff: noqa: N803, N806
+# ruff: noqa: N803, N806, RUF005
 
 import triton
 import triton.language as tl
@@ -44,35 +44,34 @@ def _under(
 
 
 @triton.jit
+def _offset(
+    image,
+    channel,
+    row,
+    column,
+    CHANNELS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Of pixels by channels, in one client's images (B, CHANNELS, ROWS, COLUMNS)."""
+    place = image * (CHANNELS * ROWS * COLUMNS) + row * COLUMNS + column
+    return place[:, None] + channel[None, :] * (ROWS * COLUMNS)
+
+
+@triton.jit
 def _read(channel, at, numbers, CHANNELS: tl.constexpr, PIXELS: tl.constexpr):
     """Numbers of one channel, which are counted over all images, and their offsets."""
     offset = (at // PIXELS) * (CHANNELS * PIXELS) + at % PIXELS
     return offset, tl.load(channel + offset, mask=at < numbers, other=0).to(tl.float32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels"])
 def convolve(
     images,
     weights,
     bias,
     out,
     pixels,
-    i_client,
-    i_image,
-    i_channel,
-    i_row,
-    i_column,
-    w_client,
-    w_in,
-    w_out,
-    w_row,
-    w_column,
-    o_client,
-    o_image,
-    o_channel,
-    o_row,
-    o_column,
-    b_client,
     IN: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -88,68 +87,45 @@ def convolve(
     N: tl.constexpr,
     R: tl.constexpr,
 ):
-    """A tile of M output pixels and N output channels of one client; names X_AXIS are strides."""
+    """A tile of M output pixels and N output channels of one client."""
     client = tl.program_id(1).to(tl.int64)
     pixel = tl.program_id(0) * M + tl.arange(0, M)
     channel = tl.program_id(2) * N + tl.arange(0, N)
     image, row, column = _place(pixel, OUT_ROWS, OUT_COLUMNS)
-    images += client * i_client
-    weights += client * w_client
+    images += client * (pixels // (OUT_ROWS * OUT_COLUMNS)) * (IN * ROWS * COLUMNS)
+    weights += client * (OUT * IN * SIDE * SIDE)
     total = tl.zeros((M, N), tl.float32)
     for first in range(0, IN * SIDE * SIDE, R):
         r = first + tl.arange(0, R)
         of, down, right = _tap(r, SIDE)
         y, x, inside = _under(row, column, down, right, ROWS, COLUMNS, STRIDE, PADDING)
         inputs = tl.load(
-            images + image[:, None] * i_image + of[None, :] * i_channel + y * i_row + x * i_column,
+            images + (image[:, None] * IN + of[None, :]) * (ROWS * COLUMNS) + y * COLUMNS + x,
             mask=inside & (of[None, :] < IN) & (pixel[:, None] < pixels),
             other=0,
         )
         factors = tl.load(
-            weights
-            + of[:, None] * w_in
-            + down[:, None] * w_row
-            + right[:, None] * w_column
-            + channel[None, :] * w_out,
+            weights + channel[None, :] * (IN * SIDE * SIDE) + r[:, None],
             mask=(of[:, None] < IN) & (channel[None, :] < OUT),
             other=0,
         )
         total = tl.dot(inputs, factors, total, input_precision=PRECISION)
     if BIAS:
-        total += tl.load(bias + client * b_client + channel, mask=channel < OUT, other=0)[None, :]
+        total += tl.load(bias + client * OUT + channel, mask=channel < OUT, other=0)[None, :]
     tl.store(
-        out
-        + client * o_client
-        + image[:, None] * o_image
-        + channel[None, :] * o_channel
-        + row[:, None] * o_row
-        + column[:, None] * o_column,
+        out + client * pixels * OUT + _offset(image, channel, row, column, OUT, OUT_ROWS, OUT_COLUMNS),
         total.to(out.dtype.element_ty),
         mask=(pixel[:, None] < pixels) & (channel[None, :] < OUT),
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels"])
 def input_gradient(
     gradient,
     weights,
     out,
     pixels,
-    g_client,
-    g_image,
-    g_channel,
-    g_row,
-    g_column,
-    w_client,
-    w_in,
-    w_out,
-    w_row,
-    w_column,
-    o_client,
-    o_image,
-    o_channel,
-    o_row,
-    o_column,
+    images,
     IN: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -182,8 +158,8 @@ def input_gradient(
     first_right = (remainder % STRIDE + PADDING) % STRIDE
     begin_y = row + (remainder // STRIDE + PADDING - first_down) // STRIDE
     begin_x = column + (remainder % STRIDE + PADDING - first_right) // STRIDE
-    gradient += client * g_client
-    weights += client * w_client
+    gradient += client * images * (IN * ROWS * COLUMNS)
+    weights += client * (IN * OUT * SIDE * SIDE)
     total = tl.zeros((M, N), tl.float32)
     for first in range(0, IN * SHORT * SHORT, R):
         r = first + tl.arange(0, R)
@@ -195,16 +171,12 @@ def input_gradient(
         x = begin_x[:, None] - left[None, :]
         inside = (y >= 0) & (x >= 0) & (y < ROWS) & (x < COLUMNS) & met[None, :]
         inputs = tl.load(
-            gradient + image[:, None] * g_image + of[None, :] * g_channel + y * g_row + x * g_column,
+            gradient + (image[:, None] * IN + of[None, :]) * (ROWS * COLUMNS) + y * COLUMNS + x,
             mask=inside & (pixel[:, None] < pixels),
             other=0,
         )
         factors = tl.load(
-            weights
-            + of[:, None] * w_out
-            + down[:, None] * w_row
-            + right[:, None] * w_column
-            + channel[None, :] * w_in,
+            weights + ((of[:, None] * OUT + channel[None, :]) * SIDE + down[:, None]) * SIDE + right[:, None],
             mask=met[:, None] & (channel[None, :] < OUT),
             other=0,
         )
@@ -213,18 +185,15 @@ def input_gradient(
     column = column * STRIDE + remainder % STRIDE
     tl.store(
         out
-        + client * o_client
-        + image[:, None] * o_image
-        + channel[None, :] * o_channel
-        + row[:, None] * o_row
-        + column[:, None] * o_column,
+        + client * images * (OUT * OUT_ROWS * OUT_COLUMNS)
+        + _offset(image, channel, row, column, OUT, OUT_ROWS, OUT_COLUMNS),
         total.to(out.dtype.element_ty),
         mask=((pixel < pixels) & (row < OUT_ROWS) & (column < OUT_COLUMNS))[:, None]
         & (channel[None, :] < OUT),
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pixels", "part_pixels"])
 def weight_gradient(
     images,
     gradient,
@@ -232,20 +201,6 @@ def weight_gradient(
     bias_parts,
     pixels,
     part_pixels,
-    i_client,
-    i_image,
-    i_channel,
-    i_row,
-    i_column,
-    g_client,
-    g_image,
-    g_channel,
-    g_row,
-    g_column,
-    p_part,
-    p_client,
-    b_part,
-    b_client,
     IN: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -265,30 +220,32 @@ def weight_gradient(
 
     The parts (parts, clients, OUT, IN, SIDE, SIDE) are for the caller to add up, in a fixed order.
     """
-    TILES: tl.constexpr = (IN * SIDE * SIDE + R - 1) // R
+    TAPS: tl.constexpr = IN * SIDE * SIDE
+    TILES: tl.constexpr = (TAPS + R - 1) // R
     client = tl.program_id(1).to(tl.int64)
-    part = tl.program_id(2)
+    own = tl.program_id(2) * tl.num_programs(1) + client  # of the parts
     channel = tl.program_id(0) // TILES * N + tl.arange(0, N)
     r = tl.program_id(0) % TILES * R + tl.arange(0, R)
     of, down, right = _tap(r, SIDE)
-    images += client * i_client
-    gradient += client * g_client
+    images += client * (pixels // (OUT_ROWS * OUT_COLUMNS)) * (IN * ROWS * COLUMNS)
+    gradient += client * pixels * OUT
     total = tl.zeros((N, R), tl.float32)
     bias_total = tl.zeros((N,), tl.float32)
-    last = tl.minimum(pixels, (part + 1) * part_pixels)
-    for first in range(part * part_pixels, last, M):
+    begin = tl.program_id(2) * part_pixels
+    last = tl.minimum(pixels, begin + part_pixels)
+    for first in range(begin, last, M):
         pixel = first + tl.arange(0, M)
         image, row, column = _place(pixel, OUT_ROWS, OUT_COLUMNS)
         received = tl.load(
             gradient
-            + channel[:, None] * g_channel
-            + (image * g_image + row * g_row + column * g_column)[None, :],
+            + channel[:, None] * (OUT_ROWS * OUT_COLUMNS)
+            + (image * (OUT * OUT_ROWS * OUT_COLUMNS) + row * OUT_COLUMNS + column)[None, :],
             mask=(channel[:, None] < OUT) & (pixel[None, :] < last),
             other=0,
         )
         y, x, inside = _under(row, column, down, right, ROWS, COLUMNS, STRIDE, PADDING)
         inputs = tl.load(
-            images + image[:, None] * i_image + of[None, :] * i_channel + y * i_row + x * i_column,
+            images + (image[:, None] * IN + of[None, :]) * (ROWS * COLUMNS) + y * COLUMNS + x,
             mask=inside & (of[None, :] < IN) & (pixel[:, None] < last),
             other=0,
         )
@@ -296,12 +253,142 @@ def weight_gradient(
         if BIAS:
             bias_total += tl.sum(received.to(tl.float32), 1)
     tl.store(
-        parts + part * p_part + client * p_client + channel[:, None] * (IN * SIDE * SIDE) + r[None, :],
+        parts + own * (OUT * TAPS) + channel[:, None] * TAPS + r[None, :],
         total,
-        mask=(channel[:, None] < OUT) & (r[None, :] < IN * SIDE * SIDE),
+        mask=(channel[:, None] < OUT) & (r[None, :] < TAPS),
     )
     if BIAS and tl.program_id(0) % TILES == 0:
-        tl.store(bias_parts + part * b_part + client * b_client + channel, bias_total, mask=channel < OUT)
+        tl.store(bias_parts + own * OUT + channel, bias_total, mask=channel < OUT)
+
+
+@triton.jit(do_not_specialize=["pixels"])
+def narrow_convolve(
+    images,
+    weights,
+    bias,
+    out,
+    pixels,
+    IN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OUT: tl.constexpr,
+    OUT_ROWS: tl.constexpr,
+    OUT_COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    BIAS: tl.constexpr,
+    BACK: tl.constexpr,
+    M: tl.constexpr,
+):
+    """As `convolve` for few channels: M output pixels and all channels of one client, in plain products.
+
+    A thread keeps the sums of its pixels in registers. ``BACK`` means that the images are the gradient of a
+    result (of stride 1), and the weights those that made it, (IN, OUT, SIDE, SIDE): what comes out is the
+    gradient of the images.
+    """
+    TAPS: tl.constexpr = SIDE * SIDE
+    client = tl.program_id(1).to(tl.int64)
+    pixel = tl.program_id(0) * M + tl.arange(0, M)
+    image, row, column = _place(tl.minimum(pixel, pixels - 1), OUT_ROWS, OUT_COLUMNS)
+    y = row * STRIDE - PADDING
+    x = column * STRIDE - PADDING
+    images += client * (pixels // (OUT_ROWS * OUT_COLUMNS)) * (IN * ROWS * COLUMNS)
+    corner = images + image * (IN * ROWS * COLUMNS) + y * COLUMNS + x
+    weights += client * (OUT * IN * TAPS)
+    totals = (tl.zeros((M,), tl.float32),) * OUT
+    for tap in range(TAPS):
+        down = tap // SIDE
+        right = tap % SIDE
+        inside = (y + down >= 0) & (y + down < ROWS) & (x + right >= 0) & (x + right < COLUMNS)
+        for of in tl.static_range(IN):
+            place = corner + of * (ROWS * COLUMNS) + down * COLUMNS + right
+            if PADDING:
+                value = tl.load(place, mask=inside, other=0).to(tl.float32)
+            else:
+                value = tl.load(place).to(tl.float32)
+            sums = ()
+            for channel in tl.static_range(OUT):
+                if BACK:
+                    factor = tl.load(weights + (of * OUT + channel) * TAPS + (TAPS - 1 - tap))
+                else:
+                    factor = tl.load(weights + (channel * IN + of) * TAPS + tap)
+                sums = sums + (totals[channel] + value * factor.to(tl.float32),)
+            totals = sums
+    out += client * pixels * OUT + image * (OUT * OUT_ROWS * OUT_COLUMNS) + row * OUT_COLUMNS + column
+    for channel in tl.static_range(OUT):
+        total = totals[channel]
+        if BIAS:
+            total += tl.load(bias + client * OUT + channel)
+        tl.store(
+            out + channel * (OUT_ROWS * OUT_COLUMNS), total.to(out.dtype.element_ty), mask=pixel < pixels
+        )
+
+
+@triton.jit(do_not_specialize=["pixels", "part_pixels"])
+def narrow_weight_gradient(
+    images,
+    gradient,
+    parts,
+    bias_parts,
+    pixels,
+    part_pixels,
+    IN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OUT: tl.constexpr,
+    OUT_ROWS: tl.constexpr,
+    OUT_COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    BIAS: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+):
+    """As `weight_gradient` for few channels: N output channels, which divide OUT, by one row of taps."""
+    TAPS: tl.constexpr = IN * SIDE * SIDE
+    PIXELS: tl.constexpr = OUT_ROWS * OUT_COLUMNS
+    client = tl.program_id(1).to(tl.int64)
+    own = tl.program_id(2) * tl.num_programs(1) + client  # of the parts
+    line = tl.program_id(0) // (OUT // N)  # row of taps, counted over all channels
+    channel = tl.program_id(0) % (OUT // N) * N
+    of = line // SIDE
+    down = line % SIDE
+    images += client * (pixels // PIXELS) * (IN * ROWS * COLUMNS) + of * (ROWS * COLUMNS)
+    gradient += client * pixels * OUT + channel * PIXELS
+    totals = (tl.zeros((M,), tl.float32),) * (N * SIDE)
+    bias_totals = (tl.zeros((M,), tl.float32),) * N
+    begin = tl.program_id(2) * part_pixels
+    last = tl.minimum(pixels, begin + part_pixels)
+    for first in range(begin, last, M):
+        pixel = first + tl.arange(0, M)
+        real = pixel < last
+        image, row, column = _place(pixel, OUT_ROWS, OUT_COLUMNS)
+        y = row * STRIDE - PADDING + down
+        x = column * STRIDE - PADDING
+        inside = real & (y >= 0) & (y < ROWS)
+        values = ()
+        for right in tl.static_range(SIDE):
+            place = images + image * (IN * ROWS * COLUMNS) + y * COLUMNS + x + right
+            seen = inside & (x + right >= 0) & (x + right < COLUMNS) if PADDING else real
+            values = values + (tl.load(place, mask=seen, other=0).to(tl.float32),)
+        sums = ()
+        bias_sums = ()
+        for c in tl.static_range(N):
+            place = gradient + image * (OUT * PIXELS) + c * PIXELS + row * OUT_COLUMNS + column
+            received = tl.load(place, mask=real, other=0).to(tl.float32)
+            for right in tl.static_range(SIDE):
+                sums = sums + (totals[c * SIDE + right] + received * values[right],)
+            bias_sums = bias_sums + (bias_totals[c] + received,)
+        totals = sums
+        bias_totals = bias_sums
+    for c in tl.static_range(N):
+        for right in tl.static_range(SIDE):
+            place = parts + own * (OUT * TAPS) + (channel + c) * TAPS + line * SIDE + right
+            tl.store(place, tl.sum(totals[c * SIDE + right], 0))
+        if BIAS and line == 0:
+            tl.store(bias_parts + own * OUT + channel + c, tl.sum(bias_totals[c], 0))
 
 
 @triton.jit

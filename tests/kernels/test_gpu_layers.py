@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ LAYERS = [
     Layer(8, 24, 3, stride=2, padding=1, sides=(5, 6), bias=False),
     Layer(8, 16, 1, stride=2, sides=(4, 4), bias=False),
     Layer(3, 4, 4, stride=4),
+    Layer(4, 10, 3, padding=1, sides=(3, 4)),
     Layer(20, 140, 3, padding=1, sides=(2, 2), bias=False),
 ]
 layers = pytest.mark.parametrize("layer", LAYERS, ids=str)
@@ -140,13 +142,20 @@ def test_a_tensor_that_clients_share_gives_each_its_own_gradient():
 
 @pytest.mark.slow
 def test_every_kernel_compiles_for_gpus_of_several_generations(tmp_path):
+    from pfl.kernels import triton_kernels
+
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     program = [sys.executable, "tests/kernels/compiling.py", "75", "80", "90"]
     ended = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    kernels = "convolve", "input_gradient", "weight_gradient", "normalise", "normalise_gradient"
-    assert [line.split()[-1] for line in ended.stdout.splitlines()] == list(kernels) * 3 * 2 * 2
+    compiled = {tuple(line.split()) for line in ended.stdout.splitlines()}
+    kernels = [
+        name for name, value in vars(triton_kernels).items() if name[0] != "_" and hasattr(value, "fn")
+    ]
+    dtypes = "torch.float32", "torch.bfloat16"
+    assert len(kernels) == 7
+    assert compiled == set(product(("75", "80", "90"), dtypes, kernels))
 
 
 def test_without_triton_torchs_operations_are_used(monkeypatch, caplog):
