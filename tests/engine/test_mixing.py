@@ -102,7 +102,7 @@ def test_a_bank_that_was_put_back_grows_on():
     bank.write(torch.tensor([4]), {"w": torch.full((1, 2), 4.0)})
     again = ClientStore({"w": torch.zeros(1, 2)}, clients=5)
     again.restore(copy.deepcopy(bank.state()), torch.device("cpu"))
-    again.write("w", torch.tensor([0, 1]), torch.ones(2, 2))
+    again.write(torch.tensor([0, 1]), {"w": torch.ones(2, 2)})
     assert again["w"][:, 0].tolist() == [1, 1, 0, 0, 4]
 
 
