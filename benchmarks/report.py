@@ -49,15 +49,9 @@ def main() -> None:
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=False)
     environment.filters["median"] = median
     environment.globals["times_naive"] = times_naive
-    logs = {path.name: _summary(path) for path in sorted(FOLDER.glob("gpu*.log"))}
-    text = environment.get_template("speed.md.j2").render(speed=speed, curves=CURVES, logs=logs)
+    text = environment.get_template("speed.md.j2").render(speed=speed, curves=CURVES)
     (FOLDER / "README.md").write_text(text.rstrip() + "\n", encoding="utf-8")
     print(f"written to {FOLDER / 'README.md'}")
-
-
-def _summary(log: Path) -> str:
-    """The lines of ``log`` that are not indented, which are of profiles."""
-    return "".join(line for line in log.read_text(encoding="utf-8").splitlines(True) if line[0] != " ")
 
 
 def throughput(figures: Figures) -> Figure:
