@@ -26,7 +26,7 @@ from pipeline.spec.table import Resources, Table, load_table
 from pipeline.spec.yaml import located
 from pipeline.store.workspace import SCRATCH
 from pipeline.sweep.calibration import synthetic_simulation
-from pipeline.sweep.cluster import gpus_of
+from pipeline.sweep.cluster import gpus_of, slots_of
 from pipeline.sweep.search import plan_of
 
 if TYPE_CHECKING:
@@ -209,6 +209,18 @@ def device_of(resources: Resources) -> torch.device:
 
     there = torch.cuda.device_count()
     return resolve_device("cuda" if there and gpus_of(resources, there) else "cpu")
+
+
+def slots_here(resources: Resources) -> int:
+    """How many trials run side by side on this machine alone; at least one."""
+    import torch
+    from joblib import cpu_count
+
+    gpus = torch.cuda.device_count()
+    try:
+        return slots_of(resources.cpus, gpus_of(resources, gpus), [{"CPU": cpu_count(), "GPU": gpus}])
+    except InvalidInput:  # a cluster may have what this machine lacks
+        return 1
 
 
 def _check_writable(folder: Path) -> None:

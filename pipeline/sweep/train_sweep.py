@@ -27,7 +27,7 @@ from pipeline.store.tracking import Tracker
 from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
 from pipeline.sweep import results
 from pipeline.sweep.calibration import Calibration
-from pipeline.sweep.check import check_precisions, device_of
+from pipeline.sweep.check import check_precisions, device_of, slots_here
 from pipeline.sweep.estimate import Estimate
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.scheduler import Scheduler
@@ -112,15 +112,13 @@ def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources:
     Raises:
         InvalidInput: this machine does not support a trial's precision.
     """
-    from joblib import cpu_count
-
     from pipeline.sweep import cluster
 
     if scheduler.finished:
         return
     check_precisions({trial.config["precision"] for trial in scheduler.open()}, resources)
-    slots = max(1, cpu_count() // resources.cpus)
-    calibration, device = Calibration(datasets), device_of(resources).type
+    slots, device = slots_here(resources), device_of(resources).type
+    calibration = Calibration(datasets)
     with suppress(InvalidInput):  # raised if it cannot be stored: the next sweep then measures again
         calibration.measure([one.cell for one in scheduler.cells], [device], lambda _: None)
     print(Estimate.of(scheduler, calibration, slots, device).text(name, slots), flush=True)

@@ -6,6 +6,7 @@ import pytest
 
 from pfl.errors import InvalidInput
 from pipeline.spec.table import Resources
+from pipeline.sweep.check import slots_here
 from pipeline.sweep.cluster import GPU_SHARE, gpus_of, slots_of
 
 MACHINE = {"CPU": 16, "GPU": 1}
@@ -26,6 +27,13 @@ def test_a_share_that_is_asked_for_is_taken():
 )
 def test_as_many_trials_run_side_by_side_as_the_scarcer_resource_allows(cpus, gpus, slots):
     assert slots_of(cpus, gpus, [MACHINE]) == slots
+
+
+@pytest.mark.parametrize(("gpus", "slots"), [("auto", 4), (1, 1), (0, 16), (2, 1)])
+def test_this_machines_gpu_is_shared_among_its_trials(gpus, slots, monkeypatch):
+    monkeypatch.setattr("joblib.cpu_count", lambda: 16)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    assert slots_here(Resources(gpus=gpus)) == slots
 
 
 def test_a_trial_runs_on_one_node_and_takes_its_gpu_from_there():
