@@ -20,6 +20,7 @@ from pfl.data.federation import Federation
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import Groups
 from pfl.engine.method import Method, Phase
+from pfl.models._conv import ResNetConv2d
 from pfl.models._layers import BatchNorm, Dropout, SingleClientMode
 from pfl.models._network import Network
 from pfl.rng import generator, integer_seed
@@ -54,6 +55,12 @@ class Program:
         for module in self.net.modules():
             if isinstance(module, SingleClientMode):
                 module.single_client = True
+
+    @property
+    def by_tap(self) -> set[str]:
+        """Weights that are read tap by tap, as far as it is known: from the first step on."""
+        modules = self.net.named_modules()
+        return {f"{path}.weight" for path, one in modules if isinstance(one, ResNetConv2d) and one.by_tap}
 
     @cached_property
     def dropouts(self) -> tuple[Dropout, ...]:

@@ -21,7 +21,11 @@ class LoopBackend:
     """See `pfl.engine.local.Backend`."""
 
     def train(self, task: Task) -> Trained:
-        tensors = {name: stack.clone() for name, stack in task.start.items()}
+        by_tap = task.programs[0].by_tap
+        tensors = {
+            name: _stored_by_tap(stack) if name in by_tap else stack.clone()
+            for name, stack in task.start.items()
+        }
         state = {name: stack.clone() for name, stack in task.state.items()}
         losses = []
         samples = 0
@@ -38,6 +42,7 @@ class LoopBackend:
                 )
                 samples += phase.repeat * sum(len(batch) for plan in plans for batch in plan.batches)
             losses.append(loss / max(sum(map(len, schedule)), 1))
+        tensors = {name: stack.contiguous() for name, stack in tensors.items()}
         return Trained(tensors, state, torch.stack(losses), samples)
 
     @torch.no_grad()
@@ -67,6 +72,11 @@ class LoopBackend:
                         sums[name] = value.new_zeros((len(samples), *shape), dtype=torch.float64)
                     sums[name][(k, slice(i, i + len(index))) if each else k] += value
         return sums
+
+
+def _stored_by_tap(weights: Tensor) -> Tensor:
+    """A copy of convolutions' weights (K, outputs, channels, side, side) with the channels last in memory."""
+    return weights.permute(0, 1, 3, 4, 2).clone(memory_format=torch.contiguous_format).permute(0, 1, 4, 2, 3)
 
 
 class _SingleClient(Client):

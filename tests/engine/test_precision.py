@@ -9,7 +9,10 @@ import torch
 
 from pfl.config import Config, Execution
 from pfl.data.federation import Federation
+from pfl.engine import loop
 from pfl.engine.device import check_precision, numerics
+from pfl.engine.local import Program
+from pfl.engine.loop import _stored_by_tap as by_tap
 from pfl.engine.stacked import StackedBackend
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
@@ -37,6 +40,17 @@ def losses(config, dataset, partition, backend: str = "loop") -> list[float]:
     """The training loss of every round."""
     (result,) = simulate(config, dataset, partition, (0,), Execution(backend=backend))
     return [entry["train_loss"] for entry in result.metrics.to_json()["rounds"]]
+
+
+@supported
+def test_weights_that_are_stored_by_tap_train_to_the_same_bits(dataset, partition, monkeypatch):
+    config = dataclasses.replace(BF16, model="resnet8", momentum=0.9, weight_decay=1e-3)
+    stored = []
+    monkeypatch.setattr(loop, "_stored_by_tap", lambda own: stored.append(own) or by_tap(own))
+    by_tap_trained = losses(config, dataset, partition)
+    assert stored
+    monkeypatch.setattr(Program, "by_tap", set())
+    assert losses(config, dataset, partition) == by_tap_trained
 
 
 # ---- what is in bfloat16, and what is not ----------------------------------------------------------------

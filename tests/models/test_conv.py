@@ -28,3 +28,15 @@ def test_gradients_of_weights_in_float32_stay_in_float32():
 
     assert convolved.dtype == torch.bfloat16
     assert torch.autograd.grad(convolved.sum(), weight)[0].dtype == torch.float32
+
+
+def test_gradients_of_weights_are_stored_as_the_weights_are():
+    images = torch.randn(2, 3, 4, 4)
+    weight = torch.randn(5, 3, 3, 3, requires_grad=True)
+    by_tap = weight.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
+    gradients = [
+        torch.autograd.grad(MatrixConvolution.apply(images, own, 1).pow(3).sum(), own)[0]
+        for own in (weight, by_tap)
+    ]
+    assert torch.equal(*gradients)
+    assert [gradient.stride() for gradient in gradients] == [weight.stride(), by_tap.stride()]
