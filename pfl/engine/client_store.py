@@ -67,9 +67,10 @@ class CopyOnWriteTensor:
     def joined(self, ids: Tensor) -> tuple[Tensor, int]:
         """``at`` and the number of stored values once the clients ``ids`` (K,) have rows."""
         stored = len(self.values)
-        if stored > len(self.at):  # every client has a row; to ask a GPU for newcomers would wait for it
+        # Once every client has a row, a GPU is not asked for newcomers, which would wait for it.
+        newcomers = ids[self.at[ids] == 0] if stored <= len(self.at) else ()
+        if not len(newcomers):
             return self.at, stored
-        newcomers = ids[self.at[ids] == 0]
         at = self.at.clone(memory_format=torch.contiguous_format)
         at[newcomers] = torch.arange(stored, stored + len(newcomers), device=at.device)
         return at, stored + len(newcomers)

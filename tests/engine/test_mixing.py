@@ -97,6 +97,23 @@ def test_a_bank_does_not_grow_into_the_memory_that_its_first_values_came_from():
     assert not whole.any()
 
 
+def test_tensors_hold_what_was_written_whether_together_or_alone():
+    random = torch.Generator().manual_seed(0)
+    bank = ClientStore({"w": torch.zeros(1, 3), "b": torch.ones(1, 2)}, clients=9)
+    expected = {"w": torch.zeros(9, 3), "b": torch.ones(9, 2)}
+    for step in range(60):
+        names = [("w", "b"), ("w",), ("b",)][step % 3]
+        ids = torch.randperm(9, generator=random)[: 1 + step % 2]
+        new = {name: torch.randn(len(ids), *bank.shape(name), generator=random) for name in names}
+        bank.write(ids, new)
+        for name, values in new.items():
+            expected[name][ids] = values
+        if step == 30:
+            bank.share("b", torch.tensor([4.0, 5.0]))
+            expected["b"][:] = torch.tensor([4.0, 5.0])
+        assert all(torch.equal(bank[name], expected[name]) for name in expected)
+
+
 def test_a_bank_that_was_put_back_grows_on():
     bank = ClientStore({"w": torch.zeros(1, 2)}, clients=5)
     bank.write(torch.tensor([4]), {"w": torch.full((1, 2), 4.0)})
