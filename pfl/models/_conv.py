@@ -86,12 +86,13 @@ class MatrixConvolution(torch.autograd.Function):
         sides = rows.shape[1:3]
         rows = rows.reshape(-1, outputs)
         of_weights = (rows.T @ places).view(outputs, kernel, kernel, channels).permute(0, 3, 1, 2)
-        of_places = (rows @ weights).view(-1, *sides, kernel, kernel, channels)
+        of_taps = (rows @ weights).view(-1, *sides, kernel**2, channels).unbind(3)
         of_padded = gradient.new_zeros(ctx.padded)
-        for i in range(kernel):
-            for j in range(kernel):
-                under_tap = of_padded[:, i:, j:][:, :: ctx.stride, :: ctx.stride][:, : sides[0], : sides[1]]
-                under_tap += of_places[:, :, :, i, j]
+        image, row, column, channel = of_padded.stride()
+        strides = (image, ctx.stride * row, ctx.stride * column, channel)
+        for tap, of_tap in enumerate(of_taps):
+            down, right = divmod(tap, kernel)
+            of_padded.as_strided(of_tap.shape, strides, down * row + right * column).add_(of_tap)
         edge = kernel // 2
         of_images = of_padded[:, edge : edge + height, edge : edge + width].permute(0, 3, 1, 2)
         return of_images, of_weights.to(ctx.weights_dtype, memory_format=ctx.layout), None
