@@ -90,11 +90,10 @@ def measure(
     ]
     show(f"{name}, convolution", convolve, [*with_tiles("_tile", forward), *without(narrow, outputs)])
     if inputs > 3:  # images need no gradient
-        few = narrow if stride == 1 else []
-        to = [*with_tiles("_tile", backward), *without(few, inputs)]
-        show(f"{name}, images' gradient", to_images, to)
-    to = [*with_tiles("_weight_tile", of_weights), *without(narrow_weights, outputs)]
-    show(f"{name}, weights' gradient", to_weights, to)
+        plain = without(narrow, inputs) if stride == 1 else []
+        show(f"{name}, images' gradient", to_images, [*with_tiles("_tile", backward), *plain])
+    plain = without(narrow_weights, outputs)
+    show(f"{name}, weights' gradient", to_weights, [*with_tiles("_weight_tile", of_weights), *plain])
     print(f"{name}, groups of cuDNN: {grouped(x, weight, y, stride, padding, inputs > 3)}", flush=True)
 
 

@@ -35,7 +35,7 @@ MOST_RECORDED = (
 
 
 IMAGES = 8192  # at once in an evaluation
-IMAGES_ON_GPU = 65536
+IMAGES_ON_GPU = 65536  # where fewer leave the host the limit
 
 
 class StackedBackend:

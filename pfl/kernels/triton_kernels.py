@@ -3,7 +3,8 @@
 Imported when first needed on a GPU (`pfl.kernels.gpu_layers`), as Triton comes with torch for CUDA only. A
 convolution is a product of matrices: a row is an output pixel, a column an output channel, and what is summed
 over runs over the input channels and taps. Each row's inputs are read where they are, so no matrix of them is
-ever stored.
+ever stored. The tiles of such a product have at least 16 channels; for fewer, the narrow kernels add up plain
+products. All tensors are contiguous.
 """
 
 # Its compiler reads annotations and default arguments by their own rules.

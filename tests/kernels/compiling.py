@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,22 +30,22 @@ class Launched:
 
 
 def launches(dtype: torch.dtype) -> list[Any]:
-    """What the layers of a block launch, with a bias and padded batches and without."""
+    """What blocks of few and of many channels launch, with a bias and padded batches and without."""
     found: list[Any] = []
     own = {
         name: value for name, value in vars(triton_kernels).items() if isinstance(value, triton.JITFunction)
     }
     kernels = SimpleNamespace(**{name: Launched(kernel, found) for name, kernel in own.items()})
     gpu_layers._kernels = lambda: kernels  # type: ignore[assignment]
-    for channels, outputs, side, stride, padding in ((3, 6, 5, 1, 0), (64, 128, 3, 2, 1)):
-        narrow = channels == 3
+    layers = ((3, 6, 5, 1, 0), (64, 128, 3, 2, 1))
+    for (channels, outputs, side, stride, padding), with_all in product(layers, (True, False)):
         x = torch.rand(2, 4, channels, 8, 8, dtype=dtype)
         weight = torch.rand(2, outputs, channels, side, side, dtype=dtype)
         own = torch.rand(2, outputs)
-        (y,) = gpu_layers._Convolution.on_stacks(x, weight, own if narrow else None, stride, padding)
+        (y,) = gpu_layers._Convolution.on_stacks(x, weight, own if with_all else None, stride, padding)
         gpu_layers._InputGradient.on_stacks(y, weight, x.shape[1:], stride, padding)
-        gpu_layers._WeightGradient.on_stacks(y, x, side, narrow, stride, padding)
-        real = torch.ones(2, 4) if narrow else None
+        gpu_layers._WeightGradient.on_stacks(y, x, side, with_all, stride, padding)
+        real = torch.ones(2, 4) if with_all else None
         _, moments = gpu_layers._BatchNorm.on_stacks(y, real, own, own, own, own, 0.1, 1e-5)
         gpu_layers._BatchNormGradient.on_stacks(y, y, real, own, moments)
     return found
