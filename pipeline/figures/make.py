@@ -25,7 +25,8 @@ from pipeline.report.provenance import data_facts, data_source, machine
 from pipeline.report.table_report import environment, write_files
 from pipeline.store.json_io import stored
 from pipeline.sweep.check import check_runs
-from pipeline.sweep.train_sweep import stoppable, table_lock
+from pipeline.sweep.stopping import stoppable
+from pipeline.sweep.train_sweep import table_lock
 
 FOLDER = Path("reports/figures")
 

@@ -6,14 +6,12 @@ import fcntl
 import os
 import platform
 import shutil
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pfl.errors import InvalidInput
@@ -31,6 +29,7 @@ from pipeline.sweep.check import check_precisions, device_of, slots_here
 from pipeline.sweep.estimate import Estimate
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.scheduler import Scheduler
+from pipeline.sweep.stopping import stoppable
 
 
 def sweep(name: str) -> None:
@@ -145,25 +144,3 @@ def table_lock(name: str) -> Iterator[None]:
         file.write(f"process {os.getpid()} on {platform.node()}, since {datetime.now():%H:%M}")
         file.flush()
         yield
-
-
-@contextmanager
-def stoppable(name: str) -> Iterator[None]:
-    """Acknowledge Ctrl-C and SIGTERM at once: Ray and MLflow take seconds to end."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        signal.signal(number, signal.default_int_handler)  # said once
-        how = "Run the same command to continue; finished trials are not run again."
-        with suppress(OSError):  # whoever read the output may have been stopped, too
-            print(f"\n{name}: stopped. {how}", flush=True)
-        raise KeyboardInterrupt
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # ignored, for example, in the background of a script
-            signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

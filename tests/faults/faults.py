@@ -11,6 +11,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import psutil
 
 from tests.faults import failing
 from tests.faults.checkout import Checkout
-from tests.pipeline.running import has_ended, kill_all, wait_until, workers
+from tests.pipeline.running import command_of, has_ended, kill_all, wait_until, workers
 from tests.pipeline.services import TOKEN, Cluster, MlflowServer, without
 
 Process = subprocess.Popen[bytes]
@@ -106,6 +107,19 @@ def press_ctrl_c(checkout: Checkout) -> Iterator[Process]:
 @contextmanager
 def terminate(checkout: Checkout) -> Iterator[Process]:
     process = started(checkout)
+    _stop(process, signal.SIGTERM)
+    yield process
+
+
+@contextmanager
+def terminate_while_ray_hangs(checkout: Checkout) -> Iterator[Process]:
+    """The sweep waits for a service of Ray's that does not answer, as one that SIGTERM has reached first."""
+    process = started(checkout)
+    service, *_ = (one for one in checkout.driver().children() if "gcs_server" in command_of(one))
+    service.suspend()
+    rows = -1
+    while rows < (rows := len(checkout.rows())):
+        time.sleep(3)  # a trial takes less
     _stop(process, signal.SIGTERM)
     yield process
 
@@ -290,6 +304,11 @@ FAULTS = {
     "everything": Fault("All processes are killed at once, as by a power failure", kill_everything),
     "ctrl-c": Fault("Ctrl-C", press_ctrl_c, ("finished trials are not run again",)),
     "sigterm": Fault("SIGTERM, from a batch system", terminate, ("finished trials are not run again",)),
+    "sigterm-ray": Fault(
+        "SIGTERM while a service of Ray's hangs",
+        terminate_while_ray_hangs,
+        ("finished trials are not run again",),
+    ),
     "twice": Fault(
         "`dvc repro` is started twice", start_twice, ("is busy, it is being blocked by",), survived=True
     ),

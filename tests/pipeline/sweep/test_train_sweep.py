@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -127,21 +125,6 @@ def test_an_interrupted_sweep_keeps_what_is_done_and_says_how_to_go_on(ready, mo
     run_with(monkeypatch, lambda scheduler, *_: finish(scheduler))
     sweep("small")
     assert (results()["trials_run"], results()["trials_from_ledger"]) == (43, 5)
-
-
-@pytest.mark.usefixtures("ready")
-def test_a_sweep_whose_output_nobody_reads_any_more_can_be_stopped(monkeypatch):
-    class Closed(io.StringIO):
-        def write(self, _: str) -> int:
-            raise BrokenPipeError
-
-    def interrupted(*_: object) -> None:
-        monkeypatch.setattr(sys, "stdout", Closed())
-        signal.raise_signal(signal.SIGTERM)
-
-    run_with(monkeypatch, interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        sweep("small")
 
 
 @pytest.mark.usefixtures("ready")
