@@ -14,7 +14,7 @@ from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Division, Partition, of_seed
-from pfl.engine.device import backend_for, check_precision, numerics, resolve_device, threads
+from pfl.engine.device import backend_for, check_precision, keep_compiled, numerics, resolve_device, threads
 from pfl.engine.local import Backend
 from pfl.engine.method import Moment
 from pfl.engine.simulation import Measure, OnRound, Result, Simulation
@@ -136,6 +136,7 @@ def make_simulation(
         measure = similarities
     network = partial(build, configs[0].model)
     memory.keep_freed()
+    keep_compiled()
     return Simulation(configs, methods, network, federation, seeds, backend, measure, moments)
 
 

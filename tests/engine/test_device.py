@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,3 +33,23 @@ def test_a_machine_with_a_gpu_needs_no_more_than_the_simulator():
         command = [sys.executable, "-c", without + code]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def operations_compiled(before: str) -> int:
+    """By oneDNN, for convolutions of 1,100 batch sizes, which come twice."""
+    program = f"""
+import torch
+from pfl.engine import device
+{before}
+images, weight = torch.zeros(1100, 1, 3, 3), torch.zeros(1, 1, 3, 3)
+for size in [*range(1, 1101)] * 2:
+    torch.conv2d(images[:size], weight)
+"""
+    verbose = {**os.environ, "ONEDNN_VERBOSE": "profile_create"}
+    command = (sys.executable, "-c", program)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=verbose)
+    return done.stdout.count("create:cache_miss")
+
+
+def test_operations_stay_compiled_that_come_again():
+    assert 0 < operations_compiled("device.keep_compiled()") <= operations_compiled("") / 2 + 10
