@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pfl.kernels import gpu_layers
+from pfl.kernels import gpu_layers, im2col
 from pfl.models._layers import SingleClientMode
 
 FEW = 16  # output pixels up to which a matrix product is faster, by 1.04 to 5 times
@@ -42,9 +41,8 @@ class ResNetConv2d(Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) to (B, outputs, height, width)."""
         stride = self.stride[0]
-        height, width = sides_after(x, stride)
-        bf16_on_cpu = x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-        if not (self.single_client and bf16_on_cpu and height * width <= FEW):
+        height, width = im2col.sides_after(x, stride)
+        if not (self.single_client and height * width <= FEW and im2col.usable(x)):
             return super().forward(x)
         self.by_tap = True
         convolved: Tensor = MatrixConvolution.apply(x.bfloat16(), self.weight, stride)
@@ -52,53 +50,36 @@ class ResNetConv2d(Conv2d):
 
 
 class MatrixConvolution(torch.autograd.Function):
-    """The same convolution as a product of two matrices, in the precision of the images.
+    """The same convolution as a product of two matrices, of images (B, C, H, W) in bfloat16 on a CPU.
 
-    Each row of the first matrix holds the pixels under the kernel at one position, tap by tap. Each row of
-    the second holds the weights of one output channel in the same order. The weights' gradient is returned
-    in their own precision.
+    The first is `im2col` of the images. Each row of the second holds the weights of one output channel, tap
+    by tap. The weights' gradient is returned in their own precision.
     """
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, weight: Tensor, stride: int) -> Tensor:
-        outputs, channels, kernel, _ = weight.shape
-        sides = sides_after(images, stride)
-        padded = F.pad(images, (kernel // 2,) * 4).permute(0, 2, 3, 1).contiguous()
-        image, row, column, channel = padded.stride()
-        places = padded.as_strided(
-            (len(images), *sides, kernel, kernel, channels),
-            (image, stride * row, stride * column, row, column, channel),
-        ).reshape(-1, kernel * kernel * channels)
+        outputs, _, kernel, _ = weight.shape
+        pixels = im2col.im2col(images, kernel, stride)
         weights = weight.to(images.dtype).permute(0, 2, 3, 1).reshape(outputs, -1)
-        ctx.save_for_backward(places, weights)
-        ctx.images, ctx.padded, ctx.stride = images.shape, padded.shape, stride
+        ctx.save_for_backward(pixels, weights)
+        ctx.images, ctx.stride, ctx.weight, ctx.weights_dtype = (
+            images.shape,
+            stride,
+            weight.shape,
+            weight.dtype,
+        )
+        ctx.weights_dtype = weight.dtype
         by_tap = weight.is_contiguous(memory_format=torch.channels_last)
         ctx.layout = torch.channels_last if by_tap else torch.contiguous_format
-        ctx.kernel, ctx.weights_dtype = kernel, weight.dtype
-        return (places @ weights.T).view(len(images), *sides, outputs).permute(0, 3, 1, 2)
+        sides = im2col.sides_after(images, stride)
+        return (pixels @ weights.T).view(len(images), *sides, outputs).permute(0, 3, 1, 2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        places, weights = ctx.saved_tensors
-        (_, channels, height, width), kernel, outputs = ctx.images, ctx.kernel, len(weights)
-        rows = gradient.permute(0, 2, 3, 1)
-        sides = rows.shape[1:3]
-        rows = rows.reshape(-1, outputs)
-        of_weights = (rows.T @ places).view(outputs, kernel, kernel, channels).permute(0, 3, 1, 2)
-        of_taps = (rows @ weights).view(-1, *sides, kernel**2, channels).unbind(3)
-        of_padded = gradient.new_zeros(ctx.padded)
-        image, row, column, channel = of_padded.stride()
-        strides = (image, ctx.stride * row, ctx.stride * column, channel)
-        for tap, of_tap in enumerate(of_taps):
-            down, right = divmod(tap, kernel)
-            of_padded.as_strided(of_tap.shape, strides, down * row + right * column).add_(of_tap)
-        edge = kernel // 2
-        of_images = of_padded[:, edge : edge + height, edge : edge + width].permute(0, 3, 1, 2)
+        pixels, weights = ctx.saved_tensors
+        outputs, channels, kernel, _ = ctx.weight
+        rows = gradient.permute(0, 2, 3, 1).reshape(-1, outputs)
+        of_weights = (rows.T @ pixels).view(outputs, kernel, kernel, channels).permute(0, 3, 1, 2)
+        of_images = im2col.col2im(rows @ weights, ctx.images, kernel, ctx.stride)
         return of_images, of_weights.to(ctx.weights_dtype, memory_format=ctx.layout), None
-
-
-def sides_after(images: Tensor, stride: int) -> tuple[int, int]:
-    """Height and width of the convolution's output for images (B, C, H, W)."""
-    height, width = images.shape[2:]
-    return (height - 1) // stride + 1, (width - 1) // stride + 1

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 
+from pfl import kernels
 from pfl.config import Config, Execution
 from pfl.data.federation import Federation
 from pfl.engine import loop
@@ -43,6 +44,7 @@ def losses(config, dataset, partition, backend: str = "loop") -> list[float]:
 
 
 @supported
+@pytest.mark.skipif(not kernels.compiler(), reason="there is no C++ compiler")
 def test_weights_that_are_stored_by_tap_train_to_the_same_bits(dataset, partition, monkeypatch):
     config = dataclasses.replace(BF16, model="resnet8", momentum=0.9, weight_decay=1e-3)
     stored = []
