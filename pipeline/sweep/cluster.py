@@ -144,6 +144,7 @@ def connected(scratch: Path) -> Iterator[None]:
         check_cluster(address)
         os.environ["RAY_AUTH_MODE"] = "token"
     else:
+        import torch
         from joblib import cpu_count  # counts what a container or taskset leaves of the machine
 
         # Ray's services listen on all interfaces: nobody but this sweep knows the token.
@@ -151,6 +152,7 @@ def connected(scratch: Path) -> Iterator[None]:
         options = {
             "address": "local",
             "num_cpus": cpu_count(),
+            "num_gpus": torch.cuda.device_count(),  # Ray also finds those whose driver is too old for torch
             "include_dashboard": False,
             "object_store_memory": OBJECT_STORE_BYTES,
             "_temp_dir": str(scratch),

@@ -63,6 +63,16 @@ def test_what_sigterm_does_is_the_sweep_s_affair_and_not_ray_s(monkeypatch, tmp_
         assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_ray_has_the_gpus_that_torch_can_use(monkeypatch, tmp_path):
+    started = []
+    monkeypatch.setattr(ray, "init", lambda **options: started.append(options["num_gpus"]))
+    for gpus in (0, 2):
+        monkeypatch.setattr("torch.cuda.device_count", lambda gpus=gpus: gpus)
+        with connected(tmp_path):
+            pass
+    assert started == [0, 2]
+
+
 def test_ray_is_started_again_where_a_busy_machine_delays_it(monkeypatch, tmp_path):
     attempts = iter([Exception("The current node timed out during startup."), None])
 
