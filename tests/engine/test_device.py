@@ -46,6 +46,7 @@ for size in [*range(1, 1101)] * 2:
     torch.conv2d(images[:size], weight)
 """
     verbose = {**os.environ, "ONEDNN_VERBOSE": "profile_create"}
+    verbose.pop("ONEDNN_PRIMITIVE_CACHE_CAPACITY", None)  # of this process, which may have simulated
     command = (sys.executable, "-c", program)
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=verbose)
     return done.stdout.count("create:cache_miss")
