@@ -8,6 +8,7 @@ up take as long as the product.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -30,7 +31,7 @@ def im2col(images: Tensor, kernel: int, stride: int) -> Tensor:
         images: (B, C, H, W); they are padded by half of the kernel's side.
     """
     images = images.contiguous(memory_format=torch.channels_last)
-    rows, columns = sides_after(images, stride)
+    rows, columns = sides_after(images.shape, stride)
     out = images.new_empty((len(images) * rows * columns, kernel * kernel * images.shape[1]))
     _library().im2col(_shape(tuple(images.shape), kernel, stride), _pointer(images), _pointer(out))
     return out
@@ -43,9 +44,9 @@ def col2im(rows: Tensor, shape: tuple[int, int, int, int], kernel: int, stride: 
     return images
 
 
-def sides_after(images: Tensor, stride: int) -> tuple[int, int]:
-    """Height and width of the convolution of images (B, C, H, W)."""
-    height, width = images.shape[2:]
+def sides_after(shape: Sequence[int], stride: int) -> tuple[int, int]:
+    """Height and width of the convolution of images of ``shape`` (B, C, H, W)."""
+    _, _, height, width = shape
     return (height - 1) // stride + 1, (width - 1) // stride + 1
 
 
@@ -59,8 +60,7 @@ def _library() -> Any:
 def _shape(shape: tuple[int, int, int, int], kernel: int, stride: int) -> Any:
     """The kernels' ``Shape``."""
     batch, channels, height, width = shape
-    sides = (height - 1) // stride + 1, (width - 1) // stride + 1
-    return (ctypes.c_int * 8)(batch, height, width, channels, *sides, kernel, stride)
+    return (ctypes.c_int * 8)(batch, height, width, channels, *sides_after(shape, stride), kernel, stride)
 
 
 def _pointer(tensor: Tensor) -> ctypes.c_void_p:

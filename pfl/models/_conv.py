@@ -41,7 +41,7 @@ class ResNetConv2d(Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) to (B, outputs, height, width)."""
         stride = self.stride[0]
-        height, width = im2col.sides_after(x, stride)
+        height, width = im2col.sides_after(x.shape, stride)
         if not (self.single_client and height * width <= FEW and im2col.usable(x)):
             return super().forward(x)
         self.by_tap = True
@@ -62,16 +62,11 @@ class MatrixConvolution(torch.autograd.Function):
         pixels = im2col.im2col(images, kernel, stride)
         weights = weight.to(images.dtype).permute(0, 2, 3, 1).reshape(outputs, -1)
         ctx.save_for_backward(pixels, weights)
-        ctx.images, ctx.stride, ctx.weight, ctx.weights_dtype = (
-            images.shape,
-            stride,
-            weight.shape,
-            weight.dtype,
-        )
+        ctx.images, ctx.weight, ctx.stride = images.shape, weight.shape, stride
         ctx.weights_dtype = weight.dtype
         by_tap = weight.is_contiguous(memory_format=torch.channels_last)
         ctx.layout = torch.channels_last if by_tap else torch.contiguous_format
-        sides = im2col.sides_after(images, stride)
+        sides = im2col.sides_after(images.shape, stride)
         return (pixels @ weights.T).view(len(images), *sides, outputs).permute(0, 3, 1, 2)
 
     @staticmethod
