@@ -6,9 +6,9 @@
 #pragma GCC optimize("O3")  // which makes vectors of plain loops; clang does so anyway
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 using bf16 = std::uint16_t;
@@ -22,11 +22,19 @@ struct Shape {
 
 namespace {
 
-inline float widened(bf16 value) { return std::bit_cast<float>(std::uint32_t(value) << 16); }
+// The bits of ``value`` as another type; std::bit_cast needs g++ 11.
+template <class To, class From>
+inline To bits_as(From value) {
+    To same;
+    std::memcpy(&same, &value, sizeof same);
+    return same;
+}
+
+inline float widened(bf16 value) { return bits_as<float>(std::uint32_t(value) << 16); }
 
 // To the nearest, and of two to the even one, as torch rounds.
 inline bf16 narrowed(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const auto bits = bits_as<std::uint32_t>(value);
     return value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fc0;
 }
 
