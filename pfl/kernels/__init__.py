@@ -15,8 +15,12 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pfl.files import cache_root
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FLAGS = ("-O2", "-march=native", "-std=c++20", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
 
@@ -63,6 +67,11 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
         return ctypes.CDLL(str(library))
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
+    """The numbers of a contiguous tensor, as a kernel takes them; a null pointer for None."""
+    return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())
 
 
 @cache

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pfl.kernels import compiled
+from pfl.kernels import compiled, pointer
 
 INSTRUCTIONS = ("AVX2", "AVX512")
 """Instruction sets of CPUs on which our kernels are faster. Measured on AVX2 (``benchmarks.kernels``)."""
@@ -164,12 +164,12 @@ class _ConvBlock(torch.autograd.Function):
         training = norm is not None and norm.training
         kernel.forward(
             block.c_shape,
-            *map(_pointer, (x, weight, bias, gamma, beta, residual)),
-            *map(_pointer, (norm.running_mean, norm.running_var) if norm else (None, None)),
+            *map(pointer, (x, weight, bias, gamma, beta, residual)),
+            *map(pointer, (norm.running_mean, norm.running_var) if norm else (None, None)),
             ctypes.c_double(norm.momentum or 0 if norm else 0),
             ctypes.c_double(norm.eps if norm else 0),
             ctypes.c_int(training),
-            *map(_pointer, (convolved, moments, out)),
+            *map(pointer, (convolved, moments, out)),
             ctypes.c_int(block.shape[0]),
         )
         ctx.save_for_backward(x, weight, gamma, convolved, moments, out)
@@ -192,9 +192,9 @@ class _ConvBlock(torch.autograd.Function):
         dresidual = torch.empty_like(convolved) if of_residual else None
         kernel.backward(
             block.c_shape,
-            *map(_pointer, (gradient.contiguous(), x, weight, gamma, convolved, moments, out)),
+            *map(pointer, (gradient.contiguous(), x, weight, gamma, convolved, moments, out)),
             ctypes.c_int(ctx.training),
-            *map(_pointer, (dx, dw, dbias, dgamma, dbeta, dresidual)),
+            *map(pointer, (dx, dw, dbias, dgamma, dbeta, dresidual)),
             ctypes.c_int(block.shape[0]),
         )
         if dx is not None and ctx.images:
@@ -225,15 +225,11 @@ def _bundles(kernel: Any, like: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def _packed(kernel: Any, images: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
     bundles = _bundles(kernel, images, shape)
-    kernel.pack(_pointer(images.contiguous()), _pointer(bundles), *shape)
+    kernel.pack(pointer(images.contiguous()), pointer(bundles), *shape)
     return bundles
 
 
 def _unpacked(kernel: Any, bundles: Tensor, shape: tuple[int, int, int, int]) -> Tensor:
     images = bundles.new_empty(shape)
-    kernel.unpack(_pointer(bundles), _pointer(images), *shape)
+    kernel.unpack(pointer(bundles), pointer(images), *shape)
     return images
-
-
-def _pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
-    return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pfl.kernels import compiled
+from pfl.kernels import compiled, pointer
 
 
 def usable(images: Tensor) -> bool:
@@ -33,14 +33,14 @@ def im2col(images: Tensor, kernel: int, stride: int) -> Tensor:
     images = images.contiguous(memory_format=torch.channels_last)
     rows, columns = sides_after(images.shape, stride)
     out = images.new_empty((len(images) * rows * columns, kernel * kernel * images.shape[1]))
-    _library().im2col(_shape(tuple(images.shape), kernel, stride), _pointer(images), _pointer(out))
+    _library().im2col(_shape(tuple(images.shape), kernel, stride), pointer(images), pointer(out))
     return out
 
 
 def col2im(rows: Tensor, shape: tuple[int, int, int, int], kernel: int, stride: int) -> Tensor:
     """The gradient of images of ``shape`` (B, C, H, W) from that of the rows that `im2col` makes of them."""
     images = torch.empty(shape, dtype=rows.dtype, memory_format=torch.channels_last)
-    _library().col2im(_shape(shape, kernel, stride), _pointer(rows.contiguous()), _pointer(images))
+    _library().col2im(_shape(shape, kernel, stride), pointer(rows.contiguous()), pointer(images))
     return images
 
 
@@ -61,7 +61,3 @@ def _shape(shape: tuple[int, int, int, int], kernel: int, stride: int) -> Any:
     """The kernels' ``Shape``."""
     batch, channels, height, width = shape
     return (ctypes.c_int * 8)(batch, height, width, channels, *sides_after(shape, stride), kernel, stride)
-
-
-def _pointer(tensor: Tensor) -> ctypes.c_void_p:
-    return ctypes.c_void_p(tensor.data_ptr())

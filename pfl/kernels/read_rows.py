@@ -9,7 +9,7 @@ from typing import BinaryIO
 import torch
 from torch import Tensor
 
-from pfl.kernels import compiled
+from pfl.kernels import compiled, pointer
 
 
 def read_rows(file: BinaryIO, index: Tensor, size: int) -> Tensor:
@@ -27,10 +27,10 @@ def read_rows(file: BinaryIO, index: Tensor, size: int) -> Tensor:
         index = index.contiguous()
         whole = library.read_rows(
             file.fileno(),
-            ctypes.c_void_p(index.data_ptr()),
+            pointer(index),
             ctypes.c_int64(len(index)),
             ctypes.c_int64(size),
-            ctypes.c_void_p(rows.data_ptr()),
+            pointer(rows),
         )
     else:
         views = memoryview(rows.numpy().data).cast("B")
