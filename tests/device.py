@@ -2,6 +2,7 @@
 
 Inside `emulated`, tensors that are brought to `DEVICE` are computed in host memory, but behave as on a GPU:
 they do not mix with the host's, have no numpy view, and where the host reads a number of them, it waits.
+So it does where it brings a tensor there, unless the copy is said not to block.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class _Operations(TorchDispatchMode):
             gives = isinstance(args[0], OnDevice)
         if func not in COPIES:
             _assert_together(func, args, kwargs)
-        self._mind(func, args, theirs, gives)
+        self._mind(func, args, kwargs, theirs, gives)
         held, named = tree_map(_held, args), tree_map(_held, kwargs)
         if self.device.recording is not None:
             self.device.remember(tree_leaves((held, named)))
@@ -158,16 +159,19 @@ class _Operations(TorchDispatchMode):
         outputs = tree_map(lambda value: OnDevice(value) if isinstance(value, Tensor) else value, outputs)
         return return_and_correct_aliasing(func, args, kwargs, outputs) if theirs else outputs
 
-    def _mind(self, func: Any, args: Sequence[Any], theirs: bool, gives: bool) -> None:
-        """Count where the host waits: something is brought to it, read, or indexed by a mask. What is
-        recorded neither makes it wait nor takes anything from it."""
+    def _mind(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], theirs: bool, gives: bool
+    ) -> None:
+        """Count where the host waits: something is brought to it, read, or indexed by a mask, or it brings
+        something in a way that blocks. What is recorded neither makes it wait nor takes anything from it."""
         masked = func in INDEXING and any(
             index is not None and index.dtype is torch.bool for index in args[1]
         )
-        waits = theirs and (not gives or func in READS or masked)
+        comes = func in COPIES and gives and not isinstance(args[COPIES[func]], OnDevice)
+        blocks = not (kwargs.get("non_blocking") or any(value is True for value in args[2:]))
+        waits = (theirs and (not gives or func in READS or masked)) or (comes and blocks)
         if waits:
             self.device.waits[str(func)] += 1
-        comes = func in COPIES and gives and not isinstance(args[COPIES[func]], OnDevice)
         if self.device.recording is not None and (waits or comes):
             raise RuntimeError(f"{func}: what is recorded can have nothing to do with the host")
 

@@ -52,6 +52,14 @@ def test_the_host_waits_for_what_it_reads(read):
     assert sum(device.waits.values()) == 1
 
 
+@pytest.mark.parametrize("non_blocking", [True, False])
+def test_the_host_waits_for_a_copy_that_blocks(non_blocking):
+    with emulated() as device:
+        torch.ones(3).to(DEVICE, non_blocking=non_blocking)
+        torch.zeros(3, device=DEVICE).copy_(torch.ones(3), non_blocking=non_blocking)
+    assert sum(device.waits.values()) == (0 if non_blocking else 2)
+
+
 def test_recorded_work_is_done_on_the_same_memory_when_it_is_replayed():
     with emulated() as device:
         total, step = torch.zeros(3, device=DEVICE), torch.ones(3, device=DEVICE)

@@ -229,6 +229,19 @@ def test_resume_is_bit_identical_on_the_gpu(precision, dataset, partition, check
     assert run(config, dataset, partition, execution, (0, 1)) == whole
 
 
+def test_rounds_at_once_have_the_bits_of_one_after_another(dataset, partition, monkeypatch):
+    config = dataclasses.replace(FAST, method="pfedsim", rounds=6, eval_every=6)
+    at_once = run(config, dataset, partition, seeds=(0, 1))
+    monkeypatch.setattr("pfl.engine.simulation.MOST_KEPT", -1)
+    assert run(config, dataset, partition, seeds=(0, 1)) == at_once
+
+
+def test_training_takes_a_part_of_a_simulation_s_time(dataset, partition):
+    config = dataclasses.replace(FAST, rounds=6, eval_every=2)
+    (result,) = simulate(config, dataset, partition, (0,), Execution(device="cuda"))
+    assert 0 < result.measured.train_seconds < result.measured.wall_seconds
+
+
 @every_precision
 def test_a_trial_learns_on_the_gpu(precision, dataset, partition):
     config = dataclasses.replace(FAST, rounds=20, precision=precision)

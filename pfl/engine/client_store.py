@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.engine.transfer import on_device
 from pfl.lazy import torch
 
 if TYPE_CHECKING:
@@ -17,6 +19,35 @@ RESERVED = 512 << 20
 is written to, while growing would hold the old and the new copy at the same time."""
 
 
+@dataclass(frozen=True, eq=False)
+class RowMap:
+    """The row that holds each client's value. Row 0 is shared by the clients without one of their own.
+
+    Tensors that are written together have the same map.
+
+    Attributes:
+        on_host: (n,), so that a device is not waited for to find the clients without a row.
+        at: (n,), the same numbers on the device that stores the rows.
+        count: of rows, with the shared one.
+    """
+
+    on_host: Tensor
+    at: Tensor
+    count: int
+
+    def joined(self, ids: Tensor) -> RowMap:
+        """The map once the clients ``ids`` (K,), in host memory or not, have rows of their own."""
+        if self.count > len(self.at):
+            return self
+        mine = ids.cpu()
+        newcomers = mine[self.on_host[mine] == 0]
+        if not len(newcomers):
+            return self
+        on_host = self.on_host.clone(memory_format=torch.contiguous_format)
+        on_host[newcomers] = torch.arange(self.count, self.count + len(newcomers))
+        return RowMap(on_host, on_device(on_host, self.at.device), self.count + len(newcomers))
+
+
 class CopyOnWriteTensor:
     """One tensor of every client, (n, *shape).
 
@@ -25,15 +56,14 @@ class CopyOnWriteTensor:
 
     Args:
         common: (*shape), the shared value.
-        at: (n,) zeros, on the device that stores the rows; rows that are read are copied to the device of
-            ``common``.
+        rows: of clients without rows of their own; rows that are read are copied to the device of ``common``.
     """
 
-    def __init__(self, common: Tensor, at: Tensor):
+    def __init__(self, common: Tensor, rows: RowMap):
         self.device = common.device
-        self.values = common.unsqueeze(0).to(at.device)  # first the common value, then the rows
+        self.values = common.unsqueeze(0).to(rows.at.device)  # first the common value, then the rows
         self.room = 0  # rows for which ``values`` has memory of its own
-        self.at = at  # is replaced, never written to: tensors that are written together share it
+        self.rows = rows
 
     @property
     def shape(self) -> torch.Size:
@@ -60,27 +90,17 @@ class CopyOnWriteTensor:
     def __getitem__(self, clients: Tensor | slice) -> Tensor:
         """(K, *shape). Indexing by ids (K,) copies; do not write into a slice, which may be shared."""
         if isinstance(clients, slice) and self.shared:
-            return self.values.to(self.device).expand(len(self.at[clients]), *self.shape)
-        where = self.at[clients.to(self.at.device) if isinstance(clients, torch.Tensor) else clients]
+            return self.values.to(self.device).expand(len(self.rows.at[clients]), *self.shape)
+        at = self.rows.at
+        where = at[clients.to(at.device) if isinstance(clients, torch.Tensor) else clients]
         return self.values[where].to(self.device)
 
-    def joined(self, ids: Tensor) -> tuple[Tensor, int]:
-        """``at`` and the number of stored values once the clients ``ids`` (K,) have rows."""
-        stored = len(self.values)
-        # Once every client has a row, a GPU is not asked for newcomers, which would wait for it.
-        newcomers = ids[self.at[ids] == 0] if stored <= len(self.at) else ()
-        if not len(newcomers):
-            return self.at, stored
-        at = self.at.clone(memory_format=torch.contiguous_format)
-        at[newcomers] = torch.arange(stored, stored + len(newcomers), device=at.device)
-        return at, stored + len(newcomers)
-
-    def write(self, ids: Tensor, values: Tensor, at: Tensor, stored: int) -> None:
-        """Replace the rows ``ids`` (K,) by ``values`` (K, *shape); ``at`` and ``stored`` as from `joined`."""
-        if stored > len(self.values):
-            self._hold(stored)
-        self.at = at
-        self.values[at[ids]] = values.to(self.values.device)
+    def write(self, where: Tensor, values: Tensor, rows: RowMap) -> None:
+        """Replace the rows ``where`` (K,) of the map ``rows`` by ``values`` (K, *shape)."""
+        if rows.count > len(self.values):
+            self._hold(rows.count)
+        self.rows = rows
+        self.values[where] = values.to(self.values.device)
 
     def copy(self) -> CopyOnWriteTensor:
         """A copy with its own memory."""
@@ -94,7 +114,7 @@ class CopyOnWriteTensor:
             room = rows + rows // SPARE
             if self.values.device.type == "cpu":
                 room = max(room, RESERVED // (self.shape.numel() * self.dtype.itemsize))
-            self.room = min(room, len(self.at) + 1)
+            self.room = min(room, len(self.rows.at) + 1)
             larger = self.values.new_empty((self.room, *self.shape))
             larger[: len(self.values)] = self.values
             self.values = larger
@@ -113,12 +133,12 @@ class ClientStore:
     def __init__(self, tensors: Mapping[str, Tensor], clients: int, home: torch.device | None = None):
         self.clients = clients
         self.home = home
-        self._nobody: Tensor | None = None  # has a row
+        self._nobody: RowMap | None = None  # has a row
         self.stacks: dict[str, CopyOnWriteTensor] = {}
         for name, tensor in tensors.items():
             self.share(name, tensor[0])
             if len(tensor) > 1:
-                self.write(self.everybody(tensor.device), {name: tensor})
+                self.write(self.everybody, {name: tensor})
 
     def __getitem__(self, name: str) -> Tensor:
         """(n, *shape); a shared tensor is expanded, so do not write into the result."""
@@ -129,14 +149,17 @@ class ClientStore:
 
     def state(self) -> dict[str, tuple[Tensor, Tensor]]:
         """All that is stored, for a checkpoint."""
-        return {name: (rows.stored, rows.at) for name, rows in self.stacks.items()}
+        return {name: (stack.stored, stack.rows.on_host) for name, stack in self.stacks.items()}
 
     def restore(self, state: Mapping[str, tuple[Tensor, Tensor]], device: torch.device) -> None:
         """Put back what `state` returned; rows are then read on ``device``."""
         home = self.home or device
-        for name, (values, at) in state.items():
-            rows = self.stacks[name] = CopyOnWriteTensor(values[0].to(device), at.to(home))
-            rows.values = values.to(home)
+        maps: dict[bytes, RowMap] = {}
+        for name, (values, on_host) in state.items():
+            rows = RowMap(on_host, on_device(on_host, home), len(values))
+            rows = maps.setdefault(on_host.numpy().tobytes(), rows)
+            stack = self.stacks[name] = CopyOnWriteTensor(values[0].to(device), rows)
+            stack.values = values.to(home)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -155,23 +178,29 @@ class ClientStore:
         return {name: rows[ids] for name, rows in self.stacks.items()}
 
     def write(self, ids: Tensor, values: Mapping[str, Tensor]) -> None:
-        """Replace the rows ``ids`` (K,) of some tensors: name to (K, *shape)."""
-        places: dict[int, tuple[Tensor, int]] = {}  # found once for all tensors with the same map of rows
+        """Replace the rows of the clients ``ids`` (K,) in some tensors: name to (K, *shape).
+
+        As long as clients have no row of their own, ids in host memory do not wait for a device.
+        """
+        maps: dict[int, tuple[Tensor, RowMap]] = {}  # made once for all tensors with the same map
         for name, new in values.items():
             stack = self.stacks[name]
-            mine = ids.to(stack.at.device)
-            key = id(stack.at)
-            if key not in places:
-                places[key] = stack.joined(mine)
-            stack.write(mine, new, *places[key])
+            key = id(stack.rows)
+            if key not in maps:
+                rows = stack.rows.joined(ids)
+                maps[key] = rows.at[on_device(ids, rows.at.device)], rows
+            where, rows = maps[key]
+            stack.write(where, new, rows)
 
     def share(self, name: str, value: Tensor) -> None:
         """Make ``value`` (*shape) the value of all clients."""
         if self._nobody is None:
-            home = self.home or value.device
-            self._nobody = torch.zeros(1, dtype=torch.int64, device=home).expand(self.clients)
+            nobody = torch.zeros(1, dtype=torch.int64)
+            there = on_device(nobody, self.home or value.device)
+            self._nobody = RowMap(nobody.expand(self.clients), there.expand(self.clients), 1)
         self.stacks[name] = CopyOnWriteTensor(value, self._nobody)
 
-    def everybody(self, device: torch.device) -> Tensor:
-        """(n,) the ids of all clients."""
-        return torch.arange(self.clients, device=device)
+    @property
+    def everybody(self) -> Tensor:
+        """(n,) the ids of all clients, in host memory."""
+        return torch.arange(self.clients)

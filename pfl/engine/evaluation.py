@@ -37,7 +37,7 @@ def evaluate(
     Args:
         known: the scores of the last evaluation by checksum, replaced in place by those of this one. Most
             clients take no part between two evaluations, and many models are the same at several moments;
-            they are not scored again.
+            on a CPU they are not scored again.
         chosen: the moments to evaluate; all moments if the method has none of these.
 
     Returns:
@@ -60,18 +60,25 @@ def evaluate(
         tensors: Mapping[str, Tensor] = method.personal(server, moment, part)
         if moment == "adapted":
             tensors = server.train(ADAPTATION, clients, tensors, method.adaptation(server)).tensors
+
+        def scored(chosen: list[int]) -> list[tuple[float, float]]:
+            """Those of some clients of the part."""
+            rows = {name: _rows(stack, chosen) for name, stack in tensors.items()}
+            sums = server.collect(score, clients[chosen], rows, [samples[k] for k in chosen])
+            return list(zip(sums["correct"].tolist(), sums["loss"].tolist(), strict=True))
+
         tested = [k for k, index in enumerate(samples) if len(index)]
-        keys = _checksums(server, part, tensors, tested)
-        new = {k: key for k, key in keys.items() if key not in known}
-        if new:
-            rows = {name: _rows(stack, list(new)) for name, stack in tensors.items()}
-            sums = server.collect(score, clients[list(new)], rows, [samples[k] for k in new])
-            pairs = zip(sums["correct"].tolist(), sums["loss"].tolist(), strict=True)
-            known.update(zip(new.values(), pairs, strict=True))
-        met.update({key: known[key] for key in keys.values()})
         values = torch.zeros(len(samples), 2, dtype=torch.float64)
-        if tested:
-            values[tested] = values.new_tensor([known[key] for key in keys.values()])
+        if not tested:
+            return values
+        if server.federation.device.type != "cpu":  # a GPU has the scores before the host has the checksums
+            values[tested] = values.new_tensor(scored(tested))
+            return values
+        keys = _checksums(server, part, tensors, tested)
+        if new := {key: k for k, key in keys.items() if key not in known}:
+            known.update(zip(new, scored(list(new.values())), strict=True))
+        met.update({key: known[key] for key in keys.values()})
+        values[tested] = values.new_tensor([known[key] for key in keys.values()])
         return values
 
     sums: dict[Moment, dict[str, Tensor]] = {}

@@ -116,7 +116,10 @@ class Method:
         """Create the method's own tensors in ``server.state`` and ``server.client_state``."""
 
     def participants(self, server: Server) -> Tensor:
-        """(K,) clients of this round; by default sampled, the same for every method."""
+        """(K,) clients of this round, by default sampled, the same for every method.
+
+        The host does not wait for a device to learn them if they are in host memory.
+        """
         return server.sample_clients()
 
     def dispatch(self, server: Server) -> Mixing:

@@ -115,8 +115,12 @@ def check_rows(matrix: Matrix) -> None:
     sums = weights.sum(-1)
     if not isinstance(matrix, DeltaMix) and matrix.own is not None:
         sums = sums + matrix.own
-    if bool((weights < 0).any()) or bool(((sums - 1).abs() > ROW_SUM_TOLERANCE).any()):
-        raise AssertionError(f"mixing rows must be non-negative and sum to 1, got sums {sums.tolist()}")
+    wrong = (weights < 0).any() | ((sums - 1).abs() > ROW_SUM_TOLERANCE).any()
+    rule = "mixing rows must be non-negative and sum to 1"
+    if weights.device.type != "cpu":
+        torch._assert_async(~wrong, rule)  # fails on the device, so that the host does not wait
+    elif wrong:
+        raise AssertionError(f"{rule}, got sums {sums.tolist()}")
 
 
 def normalised(weights: Tensor) -> Tensor:
@@ -142,7 +146,7 @@ def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked) -> Tensor:
         and weights.device.type == "cpu"
     ):
         # The stored rows, without a copy for every client.
-        weights = weights.new_zeros(len(weights), len(old.values)).index_add_(1, old.at, weights)
+        weights = weights.new_zeros(len(weights), len(old.values)).index_add_(1, old.rows.at, weights)
         sources = old.values
     else:
         sources = old[:]
@@ -156,4 +160,4 @@ def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked) -> Tensor:
 def mix(store: ClientStore, name: str, matrix: Dense | Masked) -> None:
     """Replace rows of one tensor in ``store`` by their mixture, read from a snapshot."""
     new = mixed(store.stacks[name], matrix)
-    store.write(store.everybody(new.device) if matrix.rows is None else matrix.rows, {name: new})
+    store.write(store.everybody if matrix.rows is None else matrix.rows, {name: new})

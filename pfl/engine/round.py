@@ -71,7 +71,7 @@ def receive(server: Server, task: Task, trained: Trained) -> None:
     for name, stack in server.client_state.items():
         stack[server.participants] = trained.state[name]
     last = {name: server.trained[name] for name in server.local.stacks}
-    server.local.write(server.participants, last)
+    server.local.write(server.participant_ids, last)
 
 
 def aggregate(server: Server, mixing: Mixing) -> None:
@@ -90,7 +90,7 @@ def aggregate(server: Server, mixing: Mixing) -> None:
             stored[name] = matrix.moved(server.received[name], server.trained[name])
         else:
             stored[name] = server.trained[name]
-    server.bank.write(server.participants, stored)
+    server.bank.write(server.participant_ids, stored)
     for name, matrix in matrices.items():
         if isinstance(matrix, Dense | Masked):
             mix(server.bank, name, matrix)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from pfl.engine import checkpoint
@@ -21,7 +22,12 @@ _PLAIN = ("per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "know
 
 @dataclass
 class SeedRun:
-    """One seed of one configuration in progress."""
+    """One seed of one configuration in progress.
+
+    Attributes:
+        unread: (K,) losses of the participants in each round since `read`, on the device.
+        losses: the mean of each round's since the last evaluation.
+    """
 
     method: Method
     server: Server
@@ -29,7 +35,8 @@ class SeedRun:
     per_client: Tensor | None = None
     bytes_down: int = 0
     bytes_up: int = 0
-    losses: list[float] = field(default_factory=list)  # of the rounds since the last evaluation
+    unread: list[Tensor] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
     diverged_at: int | None = None
     known: Known = field(default_factory=dict)
     measurements: list[Any] = field(default_factory=list)
@@ -44,6 +51,20 @@ class SeedRun:
         for name in _PLAIN:
             setattr(self, name, state[name])
         self.history = list(map(Evaluated.from_json, state["history"]))
+
+    def read(self) -> bool:
+        """Wait for the losses of the rounds since the last call, and note whether the last one diverged.
+
+        Returns:
+            Whether an earlier one did. Then the rounds after it should not have been computed.
+        """
+        each = torch.cat(self.unread).cpu().split([len(losses) for losses in self.unread])
+        self.unread = []
+        self.losses = [*self.losses, *(sum(losses.tolist()) / len(losses) for losses in each)]
+        *earlier, last = (bool(losses.isfinite().all()) for losses in each)
+        if not last:
+            self.diverged_at = self.server.round
+        return not all(earlier)
 
     def evaluate(self, chosen: Sequence[str] = ()) -> None:
         """Add this round's evaluation to the history, at the moments ``chosen``; () means all moments."""

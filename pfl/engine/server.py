@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +17,9 @@ from pfl.engine.groups import Groups
 from pfl.engine.local import Backend, Program, Statistic, Task, Trained, minibatch_count
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Average, Matrix, normalised
+from pfl.engine.stopwatch import Stopwatch
 from pfl.engine.traffic import Traffic, Uploads
+from pfl.engine.transfer import on_device
 from pfl.models._network import Network
 from pfl.rng import generator
 
@@ -32,6 +32,7 @@ class Server:
     Args:
         net: the client's networks, whose tensors are the common initialisation.
         backend: runs local programs, for `train` and `collect`.
+        stopwatch: counts the time of the clients' computations.
         template: networks that backends bind tensors to; by default ``net``.
 
     Attributes:
@@ -40,12 +41,12 @@ class Server:
         samples: n arrays of pooled indices, what each client trains on.
         held_out: n arrays of the indices that `hold_out` took from ``samples``.
         positions: (n,) minibatches that each client has drawn from its class stream.
-        client_seconds: time of the clients' computations in this round other than its local training.
         groups: parameter groups of a client's networks.
         bank: the stored value of every client's tensors, mixed as the method says.
         local: the tensors that mixing changes, as each client's last local training left them.
         round: the current round, from 1; 0 before the first.
         participants: (K,) clients of the current round.
+        participant_ids: the same in host memory, for what must not wait for the device.
         received: name to (K, *shape), the tensors that the participants started from.
         sent: what else they were sent: name to (K, ...), or to (1, ...) if it is the same for all.
         trained: name to (K, *shape), the tensors that they trained, for their own further work (`collect`).
@@ -63,6 +64,7 @@ class Server:
         method: Method,
         net: Network,
         backend: Backend,
+        stopwatch: Stopwatch,
         template: Network | None = None,
     ):
         self.config = config
@@ -71,10 +73,9 @@ class Server:
         self.held_out: Sequence[np.ndarray] = ()
         self.positions = torch.zeros(federation.clients, dtype=torch.int64)
         self.seed = seed
-        self.client_seconds = 0.0
         self.rounds = config.rounds
         self.round = 0
-        self.participants = torch.zeros(0, dtype=torch.int64, device=federation.device)
+        self.participants = torch.zeros(0, dtype=torch.int64)
         self.state: dict[str, Tensor] = {}
         self.client_state: dict[str, Tensor] = {}
         self.received: dict[str, Tensor] = {}
@@ -91,6 +92,7 @@ class Server:
         self.local = ClientStore({}, self.clients, home)
         self.program = Program(method, template or net, self.groups, config, federation)
         self._backend = backend
+        self._stopwatch = stopwatch
         method.initialise(self)
         self.to_device()
 
@@ -111,6 +113,15 @@ class Server:
     def clients(self) -> int:
         """The number of clients, n."""
         return self.federation.clients
+
+    @property
+    def participants(self) -> Tensor:
+        return self._participants
+
+    @participants.setter
+    def participants(self, clients: Tensor) -> None:
+        self.participant_ids = clients.cpu()
+        self._participants = on_device(self.participant_ids, self.federation.device)
 
     @cached_property
     def everybody(self) -> Tensor:
@@ -147,9 +158,14 @@ class Server:
     def steps(self, clients: Tensor, phase: Phase) -> Tensor:
         """(K,) minibatches that each of ``clients`` draws in a phase, float64."""
         counts = [
-            minibatch_count(phase, self.config, len(self.samples[client])) for client in clients.tolist()
+            minibatch_count(phase, self.config, len(self.samples[client])) for client in self._ids(clients)
         ]
-        return torch.tensor(counts, dtype=torch.float64, device=self.federation.device)
+        return on_device(torch.tensor(counts, dtype=torch.float64), self.federation.device)
+
+    def _ids(self, clients: Tensor) -> list[int]:
+        """``clients`` (K,) as numbers; the participants' are at hand."""
+        known = clients is self._participants
+        return (self.participant_ids if known else clients).tolist()
 
     def scalars(self, *groups: str) -> int:
         """Scalars of one client in ``groups``, statistics only where they are mixed."""
@@ -181,11 +197,12 @@ class Server:
         return {name: rows[clients] for name, rows in stacks.items()}
 
     def sample_clients(self) -> Tensor:
-        """(K,) clients sampled for this round from a stream that is the same for every method."""
+        """(K,) clients sampled for this round from a stream that is the same for every method, in host
+        memory."""
         count = self.config.participants(self.clients)
         stream = generator(self.seed, "participants", self.round)
         ids = np.sort(stream.choice(self.clients, size=count, replace=False))
-        return torch.from_numpy(ids).to(self.federation.device)
+        return torch.from_numpy(ids)
 
     def last_trained(self, name: str) -> CopyOnWriteTensor:
         """(n, *shape), the tensor after each client's last local training; stored from the first call on."""
@@ -197,7 +214,7 @@ class Server:
         new = [name for name in names if name not in self.local]
         for name in new:
             self.local.stacks[name] = self.bank.stacks[name].copy()
-        self.local.write(self.participants, {name: self.trained[name] for name in new})
+        self.local.write(self.participant_ids, {name: self.trained[name] for name in new})
 
     def averaged(self, name: str, average: Average) -> Tensor:
         """The mean (1, *shape) of what clients trained; for `Method.aggregate`."""
@@ -223,7 +240,7 @@ class Server:
             purpose: of the random streams; the round is part of their key.
         """
         task = self.task(purpose, clients, tensors, phases, {})
-        with self._on_the_clock():
+        with self._stopwatch.running():
             return self._backend.train(task)
 
     def task(
@@ -235,7 +252,7 @@ class Server:
         sent: Mapping[str, Tensor],
     ) -> Task:
         """The local training of ``clients`` as a backend takes it."""
-        ids = clients.tolist()
+        ids = self._ids(clients)
         rows = {name: stack[clients] for name, stack in self.client_state.items()}
         received = {name: stack.expand(len(ids), *stack.shape[1:]) for name, stack in sent.items()}
         samples = [self.samples[client] for client in ids]
@@ -282,13 +299,7 @@ class Server:
             Name to (K, ...), float64; with ``each`` as in `pfl.engine.local.Backend.collect`.
         """
         if samples is None:
-            samples = [self.samples[client] for client in clients.tolist()]
+            samples = [self.samples[client] for client in self._ids(clients)]
         rows = {name: stack[clients] for name, stack in self.client_state.items()}
-        with self._on_the_clock():
+        with self._stopwatch.running():
             return self._backend.collect(self.program, statistic, tensors, rows, samples, each)
-
-    @contextmanager
-    def _on_the_clock(self) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self.client_seconds += time.perf_counter() - began

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import time
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pfl.config import Config, Execution
 from pfl.data.federation import Federation
@@ -23,12 +24,18 @@ from pfl.engine.metrics import Evaluated, Measured, Metrics
 from pfl.engine.round import begin_round, end_round
 from pfl.engine.seed_run import SeedRun
 from pfl.engine.server import Server
+from pfl.engine.stopwatch import Stopwatch
 from pfl.errors import InvalidInput
 from pfl.models import Shape
 from pfl.models._network import Network
 from pfl.rng import integer_seed
 
 BYTES_PER_SCALAR = 4
+AHEAD = 20
+"""Rounds whose losses a GPU's host may not know yet."""
+MOST_KEPT = 256 << 20
+"""Bytes of a simulation's state up to which it is copied, to go back to. In rounds of larger ones the host's
+work takes a small share."""
 
 OnRound = Callable[[int, int, Evaluated | None], object]
 """Called after every round with the round, the number of rounds, and the newest evaluation (of the first
@@ -88,19 +95,20 @@ class Simulation:
         self.network = network
         self.federation = federations[0]
         self.backend = backend
+        self.stopwatch = Stopwatch(self.federation.device)
         self.runs: list[SeedRun] = []
         for config, method in zip(configs, methods, strict=True):
             self.runs += [self._start(config, method, *of) for of in zip(federations, seeds, strict=True)]
         self.program = self.runs[0].server.program
         self.seconds = 0.0
-        self.training_seconds = 0.0
         self.samples = 0
 
     def _start(self, config: Config, method: Method, federation: Federation, seed: int) -> SeedRun:
         # One template serves all runs: backends bind each client's own tensors to it.
         template = self.runs[0].server.program.net if self.runs else None
         net = self._build(method, federation, seed)
-        return SeedRun(method, Server(config, federation, seed, method, net, self.backend, template))
+        shared = self.backend, self.stopwatch, template
+        return SeedRun(method, Server(config, federation, seed, method, net, *shared))
 
     def _build(self, method: Method, federation: Federation, seed: int) -> Network:
         """A client's networks with the common initialisation of ``seed``."""
@@ -111,6 +119,11 @@ class Simulation:
             if isinstance(module, Network):  # a method may have given its clients a second one
                 module.bf16 = self.config.precision == "bf16"
         return net.to(device=federation.device, dtype=federation.dtype)
+
+    @property
+    def training_seconds(self) -> float:
+        """Of the clients' computations so far, without evaluations."""
+        return self.stopwatch.seconds
 
     @property
     def round(self) -> int:
@@ -131,13 +144,16 @@ class Simulation:
         if folder:
             self._resume(folder, fingerprint, until)
         began, before = time.perf_counter(), self.seconds
-        while self.round < until and self._alive():
-            self.advance()
-            self.seconds = before + time.perf_counter() - began
+
+        def tell() -> None:
             history = self.runs[0].history
-            newest = history[-1] if history else None
             if on_round:
-                on_round(self.round, self.config.rounds, newest)
+                on_round(self.round, self.config.rounds, history[-1] if history else None)
+
+        while self.round < until and self._alive():
+            self._go_to(self._next_stop(until, folder is not None), tell)
+            self.seconds = before + time.perf_counter() - began
+            tell()
             if folder and (self.round % checkpoint.EVERY == 0 or self.round == until):
                 checkpoint.save(folder, self._state(fingerprint))
         if execution.save:
@@ -150,52 +166,88 @@ class Simulation:
 
     def advance(self) -> None:
         """One round of every run that has not diverged, evaluation included."""
+        self._go_to(self.round + 1)
+
+    def _next_stop(self, until: int, saves: bool) -> int:
+        """The round at whose end the host next waits for the device, ``until`` at the latest.
+
+        On a CPU it is the next round. A GPU gets the work of several rounds at once, up to an evaluation or,
+        if one ``saves`` them, a checkpoint, so that it does not wait for the host between two rounds.
+        """
+        following = self.round + 1
+        if self.federation.device.type == "cpu" or self.measure:
+            return following
+        tensors = filter(torch.is_tensor, tree_leaves(self._runs_state()))
+        if sum(tensor.nbytes for tensor in tensors) > MOST_KEPT:
+            return following
+        periods = [AHEAD, self.config.eval_every, *([checkpoint.EVERY] if saves else [])]
+        return min(until, *(-(-following // period) * period for period in periods))
+
+    def _go_to(self, stop: int, tell: Callable[[], None] = lambda: None) -> None:
+        """The rounds up to ``stop`` of every run that has not diverged, and the evaluations due at its end.
+
+        Only at the end does the host see whether a run has diverged. If one did before the last round, all
+        rounds are computed again, one by one, as this run ends there.
+
+        Args:
+            tell: called after every round but the last.
+        """
         runs = self._alive()
+        kept = None if stop == self.round + 1 else tree_map_only(Tensor, Tensor.clone, self._runs_state())
+        for number in range(self.round + 1, stop + 1):
+            self._compute_round(runs)
+            if number < stop:
+                tell()
+        diverged_before = [run.read() for run in runs]
+        if any(diverged_before):
+            assert kept is not None
+            self._restore(kept)
+            while self.round < stop and self._alive():
+                self.advance()
+            return
+        for run in runs:
+            self._evaluate(run)
+
+    def _compute_round(self, runs: Sequence[SeedRun]) -> None:
+        """One round of ``runs``."""
         tasks = [begin_round(run.server, run.method) for run in runs]
         for run, task, trained in zip(runs, tasks, self._train(tasks), strict=True):
             end_round(run.server, run.method, task, trained)
-            self._record(run, trained.losses.tolist())
+            run.unread.append(trained.losses)
+            down, up = run.server.traffic.total
+            run.bytes_down += BYTES_PER_SCALAR * down
+            run.bytes_up += BYTES_PER_SCALAR * up
+            if self.measure:
+                seen = self.measure(run.server, self.program.net)
+                run.measurements += [] if seen is None else [seen]
 
     def _train(self, tasks: Sequence[Task]) -> list[Trained]:
-        """What each task returns, with losses in host memory; tasks that are alike are trained together."""
-        began = time.perf_counter()
+        """What each task returns; tasks that are alike are trained together."""
         alike: dict[Any, list[int]] = {}
         for number, task in enumerate(tasks):
             alike.setdefault(task.structure, []).append(number)
         trained: dict[int, Trained] = {}
         for numbers in alike.values():
-            together = self.backend.train(Task.joined([tasks[number] for number in numbers]))
-            together = dataclasses.replace(together, losses=together.losses.cpu())  # waits for the device
+            with self.stopwatch.running():
+                together = self.backend.train(Task.joined([tasks[number] for number in numbers]))
             self.samples += together.samples
             first = 0
             for number in numbers:
                 last = first + len(tasks[number].clients)
                 trained[number] = together.part(slice(first, last))
                 first = last
-        self.training_seconds += time.perf_counter() - began
         return [trained[number] for number in range(len(tasks))]
 
-    def _record(self, run: SeedRun, losses: list[float]) -> None:
-        """Record the round that has ended, and evaluate if an evaluation is due."""
-        server = run.server
-        down, up = server.traffic.total
-        run.bytes_down += BYTES_PER_SCALAR * down
-        run.bytes_up += BYTES_PER_SCALAR * up
-        self.training_seconds += server.client_seconds
-        if self.measure:
-            seen = self.measure(server, self.program.net)
-            run.measurements += [] if seen is None else [seen]
-        run.losses.append(sum(losses) / len(losses))
-        if not torch.isfinite(torch.tensor(losses)).all():
-            run.diverged_at = server.round
-        last = server.round == self.config.rounds or run.diverged_at is not None
-        if last:
-            run.evaluate()
-            if any(math.isnan(scores.loss) for scores in run.history[-1].moments.values()):
-                run.diverged_at = server.round  # in the last step, of which no loss was computed in training
-        elif server.round % self.config.eval_every == 0:
-            run.evaluate(self.moments)
-        server.client_seconds = 0.0  # an evaluation's do not count
+    def _evaluate(self, run: SeedRun) -> None:
+        """Evaluate ``run`` if an evaluation is due."""
+        last = run.server.round == self.config.rounds or run.diverged_at is not None
+        with self.stopwatch.paused():
+            if last:
+                run.evaluate()
+            elif run.server.round % self.config.eval_every == 0:
+                run.evaluate(self.moments)
+        if last and any(math.isnan(scores.loss) for scores in run.history[-1].moments.values()):
+            run.diverged_at = run.server.round  # in the last step, of which no loss was computed in training
 
     def _alive(self) -> list[SeedRun]:
         return [run for run in self.runs if run.diverged_at is None]
@@ -218,11 +270,19 @@ class Simulation:
     def _state(self, fingerprint: str) -> dict[str, Any]:
         return {
             "fingerprint": fingerprint,
-            "runs": [run.state() for run in self.runs],
+            "runs": self._runs_state(),
             "seconds": self.seconds,
             "training_seconds": self.training_seconds,
             "samples": self.samples,
         }
+
+    def _runs_state(self) -> list[dict[str, Any]]:
+        return [run.state() for run in self.runs]
+
+    def _restore(self, states: Sequence[dict[str, Any]]) -> None:
+        """Put back what `_runs_state` returned."""
+        for run, state in zip(self.runs, states, strict=True):
+            run.restore(state)
 
     def _resume(self, folder: Path, fingerprint: str, until: int) -> None:
         state = checkpoint.load(folder)
@@ -236,10 +296,9 @@ class Simulation:
             )
         if max(saved["round"] for saved in state["runs"]) > until:
             return
-        for run, saved in zip(self.runs, state["runs"], strict=True):
-            run.restore(saved)
-        for name in ("seconds", "training_seconds", "samples"):
-            setattr(self, name, state[name])
+        self._restore(state["runs"])
+        self.seconds, self.samples = state["seconds"], state["samples"]
+        self.stopwatch.seconds = state["training_seconds"]
 
     def _result(self, run: SeedRun) -> Result:
         measured = Measured(

@@ -15,6 +15,7 @@ from pfl.engine.client import Batch
 from pfl.engine.graphs import Capture, Inputs, Recorder
 from pfl.engine.local import SGD, Program, StepBatches, Task, Trained
 from pfl.engine.method import Phase
+from pfl.engine.transfer import on_device
 
 Stacks = Mapping[str, Tensor]
 """Name to (K, *shape)."""
@@ -42,7 +43,7 @@ class PerClientHyperparameters:
         common = {name for name, each in values.items() if len(set(each)) == 1} - moves
         self.common = tuple((name, each[0]) for name, each in values.items() if name in common)
         self.own = {
-            name: torch.tensor(each, dtype=federation.dtype, device=federation.device)
+            name: on_device(torch.tensor(each, dtype=federation.dtype), federation.device)
             for name, each in values.items()
             if name not in common
         }
@@ -69,7 +70,7 @@ class Stack:
 
     def load(self, task: Task, order: np.ndarray, numbers: Sequence[PerClientHyperparameters]) -> None:
         """Put the clients of ``task`` into the stack, in the given ``order`` (K,)."""
-        at = torch.from_numpy(order).to(self.losses.device)
+        at = on_device(order, self.losses.device)
         for mine, theirs in ((self.params, task.start), (self.start, task.start), (self.state, task.state)):
             for name, stack in theirs.items():
                 mine[name].copy_(stack[at])
@@ -80,11 +81,12 @@ class Stack:
 
     def trained(self, order: np.ndarray, steps: np.ndarray, samples: int) -> Trained:
         """The trained tensors in the order of the task; ``steps`` (K,) of each client in that order."""
-        at = torch.from_numpy(np.argsort(order)).to(self.losses.device)
+        device = self.losses.device
+        at = on_device(np.argsort(order), device)
         return Trained(
             {name: stack[at] for name, stack in self.params.items()},
             {name: stack[at] for name, stack in self.state.items()},
-            self.losses[at] / torch.from_numpy(np.maximum(steps, 1)).to(self.losses.device),
+            self.losses[at] / on_device(np.maximum(steps, 1), device),
             samples,
         )
 
@@ -148,7 +150,7 @@ class PhaseRunner:
                         stacks[name].copy_(value)
             else:
                 self.optimiser.step(list(moving.values()), [changed[name] for name in self.trained], active)
-        stack.losses[:active] += values
+        stack.losses[:active].add_(values)
 
     def _gradient(
         self,
@@ -229,7 +231,7 @@ def _steps(program: Program, plans: list[list[StepBatches]]) -> Iterator[tuple[i
     for k, mine in enumerate(plans):
         if mine:
             table[:, :, k][real[:, :, k]] = np.concatenate([batch for plan in mine for batch in plan.batches])
-    index, rows = torch.from_numpy(table).to(device), torch.from_numpy(real).to(device, dtype)
+    index, rows = on_device(table, device), on_device(real, device, dtype)
     noise = _by_step([[plan.noise for plan in mine] for mine in plans], device, dtype)
     keys = _by_step([[plan.key for plan in mine] for mine in plans], device) if program.keyed else None
     for i, sizes in enumerate(lengths):
@@ -259,4 +261,4 @@ def _by_step(
     for k, mine in enumerate(values):
         if mine:
             table[: len(mine), k] = mine
-    return torch.from_numpy(table).to(device, dtype)
+    return on_device(table, device, dtype)

@@ -24,6 +24,7 @@ from pfl.engine.graphs import Capture
 from pfl.engine.groups import bind
 from pfl.engine.local import Program, Statistic, Task, Trained
 from pfl.engine.stack import PerClientHyperparameters, Stack, Stacks
+from pfl.engine.transfer import on_device
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +164,7 @@ def _collect(
     for first in range(0, len(order), together):
         models = order[first : first + together]
         index, rows = _padded([samples[k] for k in models], federation.device)
-        at = torch.from_numpy(models).to(federation.device)
+        at = on_device(models, federation.device)
         for column in range(0, index.shape[1], images):
             part = slice(column, column + images)
             x, y = federation.batch(index[:, part])
@@ -192,4 +193,4 @@ def _padded(indices: Sequence[np.ndarray], device: torch.device) -> tuple[Tensor
     table = np.zeros((len(indices), lengths.max()), dtype=np.int64)
     rows = np.arange(table.shape[1]) < lengths[:, None]
     table[rows] = np.concatenate(indices)
-    return torch.from_numpy(table).to(device), torch.from_numpy(rows).to(device)
+    return on_device(table, device), on_device(rows, device)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pfl.engine.method import Method
 from pfl.hyper import hyper
+from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,4 +32,4 @@ class Local(Method):
     all_train: bool = hyper(False, "all clients train in every round, whatever the participation")
 
     def participants(self, server: Server) -> Tensor:
-        return server.everybody if self.all_train else super().participants(server)
+        return torch.arange(server.clients) if self.all_train else super().participants(server)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pfl.engine.method import Method, Moment, Phase
 from pfl.engine.mixing import Average, Mixing, normalised
+from pfl.engine.transfer import on_device
 from pfl.hyper import hyper
 from pfl.lazy import torch
 
@@ -61,7 +62,7 @@ class PFedMe(Method):
             server.client_state[f"theta.{name}"] = server.bank[name].clone()
 
     def participants(self, server: Server) -> Tensor:
-        return server.everybody if self.all_train else super().participants(server)
+        return torch.arange(server.clients) if self.all_train else super().participants(server)
 
     def dispatch(self, server: Server) -> Mixing:
         for name in server.groups.trainable:
@@ -72,7 +73,7 @@ class PFedMe(Method):
         return (Phase(step=self._step),)
 
     def aggregate(self, server: Server) -> Mixing:
-        drawn = server.sample_clients()
+        drawn = on_device(server.sample_clients(), server.federation.device)
         sizes = server.sizes[drawn]
         weights = sizes if self.weights == "size" else torch.ones_like(sizes)
         mean = Average(normalised(weights), sources=drawn)

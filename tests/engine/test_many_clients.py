@@ -52,9 +52,9 @@ def test_only_who_took_part_has_rows_of_its_own(method, dataset, crowd):
     for _ in range(ROUNDS):
         simulation.advance()
         seen.update(server.participants.tolist())
-    for rows in (*server.bank.stacks.values(), *server.local.stacks.values()):
-        assert set(rows.at.nonzero().flatten().tolist()) <= seen
-        assert len(rows.values) <= len(seen) + 1
+    for stack in (*server.bank.stacks.values(), *server.local.stacks.values()):
+        assert set(stack.rows.at.nonzero().flatten().tolist()) <= seen
+        assert len(stack.values) <= len(seen) + 1
 
 
 def test_a_checkpoint_grows_with_those_who_took_part(dataset, crowd, tmp_path):

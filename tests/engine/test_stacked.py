@@ -10,6 +10,7 @@ from pfl.data.federation import Federation
 from pfl.engine.local import Task
 from pfl.engine.round import begin_round
 from pfl.engine.stacked import StackedBackend
+from pfl.engine.transfer import on_device
 from pfl.simulation import make_simulation, simulate
 from pfl.validation import validated
 from tests.conftest import make_clients, make_dataset, sampled
@@ -77,7 +78,6 @@ def test_local_training_never_waits_for_the_device(method, dataset, partition):
 
 def test_no_step_moves_anything_to_the_device(dataset, partition, monkeypatch):
     moved = {}
-    plain = torch.from_numpy
     for epochs in (1, 4):
         config = validated(
             Config(method="fedavg", model="lenet5_bn", participation=1.0, epochs=epochs, batch_size=8)
@@ -90,7 +90,7 @@ def test_no_step_moves_anything_to_the_device(dataset, partition, monkeypatch):
         )
         task = begin_round(simulation.runs[0].server, simulation.runs[0].method)
         calls = moved[epochs] = []
-        monkeypatch.setattr(torch, "from_numpy", lambda array, calls=calls: calls.append(1) or plain(array))
+        counted = lambda *arguments, calls=calls: calls.append(1) or on_device(*arguments)  # noqa: E731
+        monkeypatch.setattr("pfl.engine.stack.on_device", counted)
         simulation.backend.train(task)
-        monkeypatch.setattr(torch, "from_numpy", plain)
     assert len(moved[1]) == len(moved[4]) > 0

@@ -185,7 +185,7 @@ def test_hooks_that_answer_change_no_state(method, dataset, partition):
     begin_round(server, own)
 
     def state():
-        stored = {name: (rows.values, rows.at) for name, rows in server.bank.stacks.items()}
+        stored = {name: (stack.values, stack.rows.at) for name, stack in server.bank.stacks.items()}
         tensors = {**server.state, **{f"client {name}": t for name, t in server.client_state.items()}}
         return {name: t.clone() for name, t in tensors.items()} | {
             f"bank {name} {k}": t.clone() for name, pair in stored.items() for k, t in enumerate(pair)

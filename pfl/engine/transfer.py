@@ -1,0 +1,23 @@
+"""Copies from the host to the device, which do not wait for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+
+def on_device(values: np.ndarray | Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """``values`` on ``device``, and there in ``dtype``.
+
+    A GPU is not waited for: the copy, out of page-locked memory, queues up behind the work that the GPU has.
+    """
+    tensor = torch.as_tensor(values)
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    moved = tensor.to(device, non_blocking=True)
+    return moved if dtype is None else moved.to(dtype)

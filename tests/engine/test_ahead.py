@@ -1,0 +1,84 @@
+"""A GPU gets the work of several rounds at once, and the numbers are those of one round after another."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+
+import pytest
+
+import pfl.engine.simulation
+from pfl.config import Config, Execution
+from pfl.engine import checkpoint
+from pfl.methods import METHODS
+from pfl.simulation import simulate_together
+from tests.conftest import sampled
+from tests.device import DEVICE, emulated
+
+CONFIG = Config(
+    method="pfedsim",
+    model="lenet5_bn",
+    participation=0.5,
+    rounds=6,
+    epochs=1,
+    batch_size=8,
+    lr=0.1,
+    eval_every=6,
+    dtype="float64",
+)
+ON_DEVICE = Execution(device=str(DEVICE), backend="stacked")
+ROUND_BY_ROUND = Execution(device="cpu", backend="stacked")
+
+
+def run(configs, dataset, partition, execution, on_round=None):
+    results = simulate_together(configs, dataset, partition, (0, 1), execution, on_round)
+    return [each.metrics.to_json() for own in results for each in own]
+
+
+def waits_by_round(method, dataset, partition) -> list[int]:
+    """How often the host waited for the device in each round before the last, which ends with an evaluation.
+
+    Without the first round either, in which a method may look at what never changes.
+    """
+    waited = []
+    with emulated() as device:
+        config = dataclasses.replace(CONFIG, method=method)
+        run([config], dataset, partition, ON_DEVICE, lambda *_: waited.append(sum(device.waits.values())))
+    return [after - before for before, after in pairwise(waited[:-1])]
+
+
+@pytest.mark.parametrize(
+    "method", ["pfedsim", "spfl", *sampled(["fedavg", "fedper", "fedrep", "local", "pfedme", "scaffold"])]
+)
+def test_rounds_follow_each_other_without_waiting_for_the_device(method, dataset, partition):
+    assert waits_by_round(method, dataset, partition) == [0, 0, 0, 0]
+
+
+def test_after_every_round_of_large_models_the_host_waits(dataset, partition, monkeypatch):
+    monkeypatch.setattr(pfl.engine.simulation, "MOST_KEPT", 0)
+    assert min(waits_by_round("pfedsim", dataset, partition)) > 0
+
+
+@pytest.mark.parametrize("method", sampled(METHODS))
+def test_the_numbers_are_those_of_one_round_after_another(method, dataset, partition):
+    configs = [dataclasses.replace(CONFIG, method=method, rounds=3, eval_every=3)]
+    expected = run(configs, dataset, partition, ROUND_BY_ROUND)
+    with emulated():
+        assert run(configs, dataset, partition, ON_DEVICE) == expected
+
+
+def test_a_run_that_diverges_on_the_way_ends_in_that_round_and_the_others_go_on(dataset, partition):
+    configs = [dataclasses.replace(CONFIG, method="fedavg", lr=lr) for lr in (0.1, 100.0)]
+    expected = run(configs, dataset, partition, ROUND_BY_ROUND)
+    with emulated():
+        assert str(run(configs, dataset, partition, ON_DEVICE)) == str(expected)  # NaN does not equal NaN
+    assert [metrics.get("diverged_at") for metrics in expected] == [None, None, 3, 4]
+
+
+def test_a_checkpoint_is_written_when_it_is_due(dataset, partition, checkpointed, monkeypatch):
+    written = []
+    monkeypatch.setattr(checkpoint, "save", lambda _, state: written.append(state["runs"][0]["round"]))
+    execution = dataclasses.replace(checkpointed, device=ON_DEVICE.device, backend=ON_DEVICE.backend)
+    with emulated():
+        run([dataclasses.replace(CONFIG, rounds=5, eval_every=5)], dataset, partition, execution)
+    assert written == [2, 4, 5]
