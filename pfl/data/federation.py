@@ -93,6 +93,8 @@ class Federation:
 
     def _scaled(self, images: Tensor) -> Tensor:
         """Scale uint8 pixels to the network's input."""
+        if images.device.type != "cpu":
+            return torch.addcmul(self._shift, images, self._scale)  # one kernel
         return images.to(self.dtype).mul_(self._scale).add_(self._shift)
 
     def _chosen(self, index: Tensor) -> Tensor:

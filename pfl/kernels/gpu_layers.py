@@ -1,9 +1,10 @@
-"""Convolution and batch norm of stacked clients on a GPU, in one kernel each.
+"""Layers and the loss of stacked clients on a GPU, in one kernel each.
 
 Under `torch.vmap` a convolution of K clients becomes one of K groups, which cuDNN computes group by group in
-float32: a step of 30 LeNets has 320 kernels then, and one of 40 ResNet-8 has 2,850. The functions here look
-to vmap like any other operation, and run `pfl.kernels.triton_kernels` on the whole stack. They can be
-differentiated once, inside of vmap.
+float32: a step of 30 LeNets has 320 kernels then, and one of 40 ResNet-8 has 2,850. Other layers become
+several kernels, each of which takes as long as it takes to start. The functions here look to vmap like any
+other operation, and run `pfl.kernels.triton_kernels` on the whole stack. They can be differentiated once,
+inside of vmap.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 
 DTYPES = (torch.float32, torch.bfloat16)
 BLOCK = 4096  # numbers of a channel at once in batch norm
+POOLED = 512  # numbers at once in pooling
+LOGITS = 2048  # at once in the cross-entropy
 PART = 512  # pixels, at least, whose part of a weights' gradient is one sum
 PARTS = 32  # of them at most, as each takes the memory of the weights
 # A convolution of few channels, measured on an H200 (``benchmarks.gpu_kernels``).
@@ -54,7 +57,7 @@ def _kernels() -> Any:
             return thread.submit(compiled).result()
     except Exception as error:  # Triton's own kinds, the compiler's, the driver's
         reason = str(error).partition("\n")[0]
-        log.warning("convolutions of stacked clients are slower, as Triton does not work here: %s", reason)
+        log.warning("stacked clients are slower, as Triton does not work here: %s", reason)
         return None
 
 
@@ -86,6 +89,30 @@ def batch_norm(
     y: Tensor
     y, _ = _BatchNorm.apply(x, real, weight, bias, running_mean, running_variance, momentum, epsilon)
     return y
+
+
+def pooled_relu(x: Tensor, side: int, stride: int, padding: int) -> Tensor:
+    """Max pooling of square windows, then ReLU: (B, C, H, W) to (B, C, height, width)."""
+    y: Tensor
+    y, _ = _PooledReLU.apply(x, side, stride, padding)
+    return y
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """As `torch.nn.functional.linear` of features (B, d), which is three kernels under vmap."""
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        x, weight, bias = x.to(dtype), weight.to(dtype), bias.to(dtype)
+    y: Tensor
+    (y,) = _Linear.apply(x, weight, bias)
+    return y
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, real: Tensor | None) -> Tensor:
+    """The mean cross-entropy () of logits (B, classes), with ``real`` as in `batch_norm`."""
+    loss: Tensor
+    loss, _ = _CrossEntropy.apply(logits, labels, real)
+    return loss
 
 
 class _Stacked(torch.autograd.Function):
@@ -233,6 +260,7 @@ class _BatchNorm(_Stacked):
         x, real, weight, *_ = inputs
         _, moments = output
         ctx.mark_non_differentiable(moments)
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, weight, moments, *(() if real is None else (real,)))
 
     @staticmethod
@@ -261,6 +289,127 @@ class _BatchNormGradient(_Stacked):
             channels, pixels, real is not None, BLOCK, num_warps=8,
         )  # fmt: skip
         return of_x, of_weight, of_bias
+
+
+class _PooledReLU(_Stacked):
+    """Images, side and stride of the windows, padding; returns which pixels are chosen, too."""
+
+    @staticmethod
+    def on_stacks(x: Tensor, side: int, stride: int, padding: int) -> tuple[Tensor, Tensor]:
+        x = x.contiguous()
+        *planes, height, width = x.shape
+        sides = [(length + 2 * padding - side) // stride + 1 for length in (height, width)]
+        y = x.new_empty((*planes, *sides))
+        taps = x.new_empty(y.shape, dtype=torch.int8)
+        _kernels().pool[-(-y.numel() // POOLED),](
+            x, y, taps, y.numel(), height, width, *sides, side, stride, padding, POOLED, num_warps=4
+        )
+        return y, taps
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, *ctx.geometry = inputs
+        _, taps = output
+        ctx.mark_non_differentiable(taps)
+        ctx.set_materialize_grads(False)
+        ctx.shape = x.shape
+        ctx.save_for_backward(taps)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor | None, ...]:
+        (of_x,) = _PoolGradient.apply(gradient, *ctx.saved_tensors, ctx.shape, *ctx.geometry)
+        return of_x, None, None, None
+
+
+class _PoolGradient(_Stacked):
+    """Gradient of the result, which pixels are chosen, shape of one client's images, the rest as above."""
+
+    @staticmethod
+    def on_stacks(
+        gradient: Tensor, taps: Tensor, shape: torch.Size, side: int, stride: int, padding: int
+    ) -> tuple[Tensor]:
+        gradient, taps = gradient.contiguous(), taps.contiguous()
+        of_x = gradient.new_empty((len(gradient), *shape))
+        _kernels().pool_gradient[-(-of_x.numel() // POOLED),](
+            gradient, taps, of_x, of_x.numel(),
+            *gradient.shape[-2:], *shape[-2:], side, stride, padding, POOLED, num_warps=4,
+        )  # fmt: skip
+        return (of_x,)
+
+
+class _Linear(_Stacked):
+    """Features, weights, bias."""
+
+    @staticmethod
+    def on_stacks(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor]:
+        return (torch.baddbmm(bias.unsqueeze(1), x, weight.mT),)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG004
+        x, weight, _ = inputs
+        ctx.save_for_backward(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        of_x = gradient @ weight if ctx.needs_input_grad[0] else None
+        return of_x, gradient.mT @ x, gradient.sum(0)
+
+
+class _CrossEntropy(_Stacked):
+    """Logits, labels, which are real; returns the number of real ones, too."""
+
+    @staticmethod
+    def on_stacks(logits: Tensor, labels: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+        logits, labels = logits.contiguous(), labels.contiguous()
+        clients, images, classes = logits.shape
+        loss = logits.new_empty(clients)
+        counts = logits.new_empty(clients, dtype=torch.float32)
+        _kernels().cross_entropy[clients,](
+            logits, labels, logits if real is None else real, loss, counts,
+            images, 0 if real is None else real.stride(0), classes, real is not None, *_logits(classes),
+        )  # fmt: skip
+        return loss, counts
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        logits, labels, real = inputs
+        _, counts = output
+        ctx.mark_non_differentiable(counts)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(logits, labels, counts, *(() if real is None else (real,)))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor, None, None]:
+        logits, labels, counts, *real = ctx.saved_tensors
+        (of_logits,) = _CrossEntropyGradient.apply(
+            gradient, logits, labels, real[0] if real else None, counts
+        )
+        return of_logits, None, None
+
+
+class _CrossEntropyGradient(_Stacked):
+    """Gradient of the loss, logits, labels, which are real, their number."""
+
+    @staticmethod
+    def on_stacks(
+        gradient: Tensor, logits: Tensor, labels: Tensor, real: Tensor | None, counts: Tensor
+    ) -> tuple[Tensor]:
+        gradient, logits, labels = gradient.contiguous(), logits.contiguous(), labels.contiguous()
+        clients, images, classes = logits.shape
+        of_logits = torch.empty_like(logits)
+        at_once, padded = _logits(classes)
+        _kernels().cross_entropy_gradient[-(-images // at_once), clients](
+            gradient, logits, labels, logits if real is None else real, counts, of_logits,
+            images, 0 if real is None else real.stride(0), classes, real is not None, at_once, padded,
+        )  # fmt: skip
+        return (of_logits,)
+
+
+def _logits(classes: int) -> tuple[int, int]:
+    """Images at once in the cross-entropy, and the classes of a tile."""
+    padded = 1 << (classes - 1).bit_length()
+    return max(1, LOGITS // padded), padded
 
 
 def _convolved(

@@ -1,4 +1,4 @@
-"""Triton kernels of a convolution and of batch norm, for all clients of a stack at once.
+"""Triton kernels of a network's layers and loss, for all clients of a stack at once.
 
 Imported when first needed on a GPU (`pfl.kernels.gpu_layers`), as Triton comes with torch for CUDA only. A
 convolution is a product of matrices: a row is an output pixel, a column an output channel, and what is summed
@@ -9,7 +9,7 @@ products. All tensors are contiguous.
 
 # Its compiler reads annotations and default arguments by their own rules.
 # mypy: ignore-errors
-# ruff: noqa: N803, N806, RUF005
+# ruff: noqa: N803, N806, PLR0124, RUF005
 
 import triton
 import triton.language as tl
@@ -520,3 +520,155 @@ def normalise_gradient(
         tl.store(of_images + offset, result.to(of_images.dtype.element_ty), mask=at < numbers)
     tl.store(of_weight + place, product)
     tl.store(of_bias + place, total)
+
+
+@triton.jit(do_not_specialize=["numbers"])
+def pool(
+    images,
+    out,
+    taps,
+    numbers,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OUT_ROWS: tl.constexpr,
+    OUT_COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Max pooling and ReLU: a block of the result's numbers, which are counted over all planes.
+
+    ``taps`` says which pixel of each window is the largest, as torch chooses it, or -1 where ReLU gives 0.
+    """
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    plane, row, column = _place(at, OUT_ROWS, OUT_COLUMNS)
+    largest = tl.full((BLOCK,), float("-inf"), tl.float32)
+    chosen = tl.zeros((BLOCK,), tl.int32)
+    for tap in tl.static_range(SIDE * SIDE):
+        y = row * STRIDE - PADDING + tap // SIDE
+        x = column * STRIDE - PADDING + tap % SIDE
+        inside = (at < numbers) & (y >= 0) & (x >= 0) & (y < ROWS) & (x < COLUMNS)
+        place = images + plane * (ROWS * COLUMNS) + y * COLUMNS + x
+        value = tl.load(place, mask=inside, other=float("-inf")).to(tl.float32)
+        larger = (value > largest) | (value != value)  # or NaN
+        largest = tl.where(larger, value, largest)
+        chosen = tl.where(larger, tap, chosen)
+    dead = largest <= 0
+    tl.store(out + at, tl.where(dead, 0.0, largest).to(out.dtype.element_ty), mask=at < numbers)
+    tl.store(taps + at, tl.where(dead, -1, chosen).to(tl.int8), mask=at < numbers)
+
+
+@triton.jit(do_not_specialize=["numbers"])
+def pool_gradient(
+    gradient,
+    taps,
+    out,
+    numbers,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OUT_ROWS: tl.constexpr,
+    OUT_COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A block of the gradient of what `pool` takes: each pixel adds up the windows in which it is chosen.
+
+    ``ROWS`` and ``COLUMNS`` are of the result's gradient, ``OUT_ROWS`` and ``OUT_COLUMNS`` of the images.
+    """
+    WINDOWS: tl.constexpr = (SIDE + STRIDE - 1) // STRIDE  # along a side, to which a pixel belongs
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    plane, row, column = _place(at, OUT_ROWS, OUT_COLUMNS)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for window in tl.static_range(WINDOWS * WINDOWS):
+        y = (row + PADDING) // STRIDE - window // WINDOWS
+        x = (column + PADDING) // STRIDE - window % WINDOWS
+        down = row + PADDING - y * STRIDE
+        right = column + PADDING - x * STRIDE
+        met = (y >= 0) & (x >= 0) & (y < ROWS) & (x < COLUMNS) & (down < SIDE) & (right < SIDE)
+        place = plane * (ROWS * COLUMNS) + y * COLUMNS + x
+        chosen = tl.load(taps + place, mask=met & (at < numbers), other=-1).to(tl.int32)
+        received = tl.load(gradient + place, mask=met & (at < numbers), other=0).to(tl.float32)
+        total += tl.where(chosen == down * SIDE + right, received, 0.0)
+    tl.store(out + at, total.to(out.dtype.element_ty), mask=at < numbers)
+
+
+@triton.jit
+def _shifted(logits, image, images, CLASSES: tl.constexpr, C: tl.constexpr):
+    """One client's logits (M, C) less the largest of each image; -inf in the place of further classes."""
+    of = tl.arange(0, C)
+    place = logits + image[:, None] * CLASSES + of[None, :]
+    value = tl.load(place, mask=(image[:, None] < images) & (of[None, :] < CLASSES), other=0).to(tl.float32)
+    value = tl.where(of[None, :] < CLASSES, value, float("-inf"))
+    return value - tl.max(value, 1)[:, None]
+
+
+@triton.jit(do_not_specialize=["images", "r_client"])
+def cross_entropy(
+    logits,
+    labels,
+    real,
+    loss,
+    counts,
+    images,
+    r_client,
+    CLASSES: tl.constexpr,
+    MASKED: tl.constexpr,
+    M: tl.constexpr,
+    C: tl.constexpr,
+):
+    """The mean cross-entropy of one client's logits (B, CLASSES), M images at a time; ``counts`` the real."""
+    client = tl.program_id(0).to(tl.int64)
+    logits += client * images * CLASSES
+    labels += client * images
+    sums = tl.zeros((M,), tl.float32)
+    shares = tl.zeros((M,), tl.float32)
+    for first in range(0, images, M):
+        image = first + tl.arange(0, M)
+        share = (image < images).to(tl.float32)
+        if MASKED:
+            share = tl.load(real + client * r_client + image, mask=image < images, other=0)
+        shifted = _shifted(logits, image, images, CLASSES, C)
+        label = tl.load(labels + image, mask=image < images, other=0)
+        own = tl.sum(tl.where(tl.arange(0, C)[None, :] == label[:, None], shifted, 0.0), 1)
+        sums += (tl.log(tl.sum(tl.exp(shifted), 1)) - own) * share
+        shares += share
+    count = tl.sum(shares, 0)
+    tl.store(loss + client, (tl.sum(sums, 0) / count).to(loss.dtype.element_ty))
+    tl.store(counts + client, count)
+
+
+@triton.jit(do_not_specialize=["images", "r_client"])
+def cross_entropy_gradient(
+    gradient,
+    logits,
+    labels,
+    real,
+    counts,
+    out,
+    images,
+    r_client,
+    CLASSES: tl.constexpr,
+    MASKED: tl.constexpr,
+    M: tl.constexpr,
+    C: tl.constexpr,
+):
+    """The gradient of M images' logits of one client, see `cross_entropy`."""
+    client = tl.program_id(1).to(tl.int64)
+    logits += client * images * CLASSES
+    image = tl.program_id(0) * M + tl.arange(0, M)
+    share = (image < images).to(tl.float32)
+    if MASKED:
+        share = tl.load(real + client * r_client + image, mask=image < images, other=0)
+    factor = tl.load(gradient + client).to(tl.float32) * share / tl.load(counts + client)
+    powers = tl.exp(_shifted(logits, image, images, CLASSES, C))
+    label = tl.load(labels + client * images + image, mask=image < images, other=0)
+    of = tl.arange(0, C)[None, :]
+    change = powers / tl.sum(powers, 1)[:, None] - (of == label[:, None]).to(tl.float32)
+    tl.store(
+        out + client * images * CLASSES + image[:, None] * CLASSES + of,
+        (change * factor[:, None]).to(out.dtype.element_ty),
+        mask=(image[:, None] < images) & (of < CLASSES),
+    )

@@ -14,7 +14,7 @@ from pfl.errors import InvalidInput
 from pfl.kernels.conv_block import Pooling, conv_block, usable
 from pfl.models import Shape
 from pfl.models._conv import Conv2d
-from pfl.models._layers import BatchNorm2d, SingleClientMode, channels_last
+from pfl.models._layers import BatchNorm2d, Linear, PooledReLU, SingleClientMode, channels_last
 from pfl.models._network import Network
 
 WIDE = 16  # channels of a convolution's output, beyond which torch is faster with channels last
@@ -84,7 +84,7 @@ class Plan:
 
 
 class Layers(nn.Sequential, SingleClientMode):
-    """The layers of an extractor, blocks of convolution, perhaps batch norm, pooling and ReLU first."""
+    """The layers of an extractor, blocks of convolution, perhaps batch norm, pooling with ReLU first."""
 
     def __init__(self, layers: OrderedDict[str, nn.Module]):
         super().__init__(layers)
@@ -92,7 +92,7 @@ class Layers(nn.Sequential, SingleClientMode):
         self._rest: list[Any] = []
         for layer in layers.values():
             self._rest.append(layer)
-            if isinstance(layer, nn.ReLU) and isinstance(self._rest[0], nn.Conv2d):
+            if isinstance(layer, PooledReLU):
                 self._blocks.append(self._rest)
                 self._rest = []
         self._wide = any(isinstance(layer, nn.Conv2d) and layer.out_channels > WIDE for layer in self)
@@ -103,7 +103,7 @@ class Layers(nn.Sequential, SingleClientMode):
             return y
         if usable(x, self, "wide" if self._wide else "narrow"):
             bundles: Any = x
-            for conv, *norm, _, _ in self._blocks:
+            for conv, *norm, _ in self._blocks:
                 bundles = conv_block(bundles, conv, norm[0] if norm else None, pooling=Pooling(2, 2))
             x = bundles.images()
         else:
@@ -118,7 +118,7 @@ class Layers(nn.Sequential, SingleClientMode):
 
 
 class ConvNet(Network):
-    """Blocks of convolution, ReLU and 2x2 max pooling, then linear layers with ReLU, then the head."""
+    """Blocks of convolution, 2x2 max pooling and ReLU, then linear layers with ReLU, then the head."""
 
     def __init__(self, plan: Plan):
         layers: OrderedDict[str, nn.Module] = OrderedDict()
@@ -126,12 +126,10 @@ class ConvNet(Network):
             layers[f"conv{i}"] = Conv2d(before, after, plan.kernel)
             if plan.batch_norm:
                 layers[f"bn{i}"] = BatchNorm2d(after)
-            # In this order ReLU has a quarter of the pixels, and the result is the same.
-            layers[f"pool{i}"] = nn.MaxPool2d(2)
-            layers[f"conv{i}_relu"] = nn.ReLU()
+            layers[f"pool{i}"] = PooledReLU(2, 2)
         layers["flatten"] = nn.Flatten()
         for i, (before, after) in enumerate(pairwise((plan.flat, *plan.hidden)), start=1):
-            layers[f"fc{i}"] = nn.Linear(before, after)
+            layers[f"fc{i}"] = Linear(before, after)
             layers[f"fc{i}_relu"] = nn.ReLU()
-        super().__init__(Layers(layers), nn.Linear(plan.hidden[-1], plan.classes))
+        super().__init__(Layers(layers), Linear(plan.hidden[-1], plan.classes))
         self.plan = plan

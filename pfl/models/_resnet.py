@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pfl.kernels.conv_block import Bundles, Pooling, conv_block, usable
 from pfl.models import Shape
 from pfl.models._conv import ResNetConv2d
-from pfl.models._layers import BatchNorm2d, SingleClientMode, channels_last
+from pfl.models._layers import BatchNorm2d, Linear, PooledReLU, SingleClientMode, channels_last
 from pfl.models._network import Network
 
 MANY = 32  # batch size from which torch is faster with channels last
@@ -30,9 +30,7 @@ def resnet(
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         conv1=ResNetConv2d(shape[0], 64, 3, 1) if small else ResNetConv2d(shape[0], 64, 7, 2),
         bn1=BatchNorm2d(64),
-        # Before ReLU, which then has a quarter of the pixels; the result is the same.
-        maxpool=nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1),
-        relu=nn.ReLU(),
+        relu=nn.ReLU() if small else PooledReLU(3, 2, padding=1),
     )
     before = 64
     for i, count in enumerate(blocks):
@@ -44,7 +42,7 @@ def resnet(
         before = after
     layers["avgpool"] = nn.AdaptiveAvgPool2d(1)
     layers["flatten"] = nn.Flatten()
-    return Network(ResidualLayers(layers), nn.Linear(before, classes))
+    return Network(ResidualLayers(layers), Linear(before, classes))
 
 
 class ResidualLayers(nn.Sequential, SingleClientMode):
@@ -52,9 +50,10 @@ class ResidualLayers(nn.Sequential, SingleClientMode):
 
     def forward(self, x: Tensor) -> Tensor:
         parts: list[Any] = list(self)
-        conv, norm, pool, _, *layers, average, flatten = parts
+        conv, norm, relu, *layers, average, flatten = parts
         # Without pooling, the feature maps exceed the second-level cache, and torch is then faster.
-        fused = self.single_client and not isinstance(pool, nn.Identity) and usable(x, self.modules(), "wide")
+        pools = isinstance(relu, PooledReLU)
+        fused = self.single_client and pools and usable(x, self.modules(), "wide")
         if not fused:
             x = channels_last(x) if self.single_client and len(x) >= MANY else x
             for part in parts:

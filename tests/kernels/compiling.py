@@ -14,7 +14,7 @@ from triton.compiler import ASTSource
 
 from pfl.kernels import gpu_layers, triton_kernels
 
-POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
+POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int8: "*i8", torch.int64: "*i64"}
 WARP = 32
 
 
@@ -30,7 +30,7 @@ class Launched:
 
 
 def launches(dtype: torch.dtype) -> list[Any]:
-    """What blocks of few and of many channels launch, with a bias and padded batches and without."""
+    """What layers of few and of many channels launch, with a bias and padded batches and without."""
     found: list[Any] = []
     own = {
         name: value for name, value in vars(triton_kernels).items() if isinstance(value, triton.JITFunction)
@@ -48,6 +48,11 @@ def launches(dtype: torch.dtype) -> list[Any]:
         real = torch.ones(2, 4) if with_all else None
         _, moments = gpu_layers._BatchNorm.on_stacks(y, real, own, own, own, own, 0.1, 1e-5)
         gpu_layers._BatchNormGradient.on_stacks(y, y, real, own, moments)
+        pooled, taps = gpu_layers._PooledReLU.on_stacks(y, side, stride, padding)
+        gpu_layers._PoolGradient.on_stacks(pooled, taps, y.shape[1:], side, stride, padding)
+        logits, labels = y.flatten(2), torch.zeros(2, 4, dtype=torch.int64)
+        loss, counts = gpu_layers._CrossEntropy.on_stacks(logits, labels, real)
+        gpu_layers._CrossEntropyGradient.on_stacks(loss, logits, labels, real, counts)
     return found
 
 

@@ -129,6 +129,61 @@ def test_a_client_without_real_images_keeps_its_statistics():
         assert not torch.equal(moved[name][0], stack[name][0])
 
 
+def of_stack(function, *stacks: Tensor) -> list[Tensor]:
+    """The clients' results of ``function``, and the gradients of their squares' sum by its first tensors."""
+    floating = [stack for stack in stacks if stack.is_floating_point()]
+    whole = [stack for stack in stacks if not stack.is_floating_point()]
+
+    def squares(moving: list[Tensor], whole: list[Tensor]) -> tuple[Tensor, Tensor]:
+        y = function(*moving, *whole)
+        return y.square().sum(), y
+
+    gradients, (_, y) = torch.vmap(torch.func.grad_and_value(squares, has_aux=True))(floating, whole)
+    return [y, *gradients]
+
+
+@pytest.mark.parametrize("window", [(2, 2, 0), (3, 2, 1), (3, 1, 1), (2, 3, 0)], ids=str)
+def test_pooling_with_relu_is_torchs_where_pixels_are_equal_too(window):
+    random = torch.Generator().manual_seed(0)
+    x = torch.randint(-3, 4, (CLIENTS, IMAGES, 4, 7, 8), generator=random).float().to(DEVICE)
+    x[0, 0, 0, 0, 0] = torch.nan
+    ours = of_stack(lambda x: gpu_layers.pooled_relu(x, *window), x)
+    theirs = of_stack(lambda x: torch.relu(torch.nn.functional.max_pool2d(x, *window)), x)
+    for found, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_linear_layer_is_torchs():
+    random = torch.Generator().manual_seed(0)
+    shapes = ((CLIENTS, IMAGES, 5), (CLIENTS, 7, 5), (CLIENTS, 7))
+    stacks = [torch.randn(shape, generator=random).to(DEVICE) for shape in shapes]
+    ours, theirs = (of_stack(one, *stacks) for one in (gpu_layers.linear, torch.nn.functional.linear))
+    for found, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("classes", [2, 10, 200])
+@pytest.mark.parametrize("images", [1, 50])
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_cross_entropy_is_torchs(padded, images, classes):
+    random = torch.Generator().manual_seed(0)
+    logits = 9 * torch.randn(CLIENTS, images, classes, generator=random).to(DEVICE)
+    labels = torch.randint(classes, (CLIENTS, images), generator=random).to(DEVICE)
+    real = (torch.arange(images) < torch.tensor([[images], [-(-images // 3)]])).to(logits)
+
+    def theirs(logits: Tensor, real: Tensor, labels: Tensor) -> Tensor:
+        entropies = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+        return (entropies * real).sum() / real.sum() if padded else entropies.mean()
+
+    def ours(logits: Tensor, real: Tensor, labels: Tensor) -> Tensor:
+        return gpu_layers.cross_entropy(logits, labels, real if padded else None)
+
+    loss, of_logits, _ = of_stack(ours, logits, real, labels)
+    expected, of_exact, _ = of_stack(theirs, logits.double(), real.double(), labels)
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(of_logits.double(), of_exact, rtol=1e-5, atol=1e-6)
+
+
 def test_a_tensor_that_clients_share_gives_each_its_own_gradient():
     x = torch.rand(CLIENTS, IMAGES, 3, 6, 6, device=DEVICE)
     weight = torch.rand(4, 3, 3, 3, device=DEVICE)
@@ -149,7 +204,15 @@ def test_every_kernel_compiles_for_gpus_of_several_generations(tmp_path):
     ended = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     twice = "convolve", "input_gradient", "weight_gradient", "narrow_weight_gradient"
-    four_times = "narrow_convolve", "normalise", "normalise_gradient"
+    four_times = (
+        "narrow_convolve",
+        "normalise",
+        "normalise_gradient",
+        "pool",
+        "pool_gradient",
+        "cross_entropy",
+        "cross_entropy_gradient",
+    )
     targets = product(("75", "80", "90"), ("torch.float32", "torch.bfloat16"), twice * 2 + four_times * 4)
     assert Counter(ended.stdout.splitlines()) == Counter(map(" ".join, targets))
 
