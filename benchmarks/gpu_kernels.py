@@ -1,4 +1,4 @@
-"""Milliseconds of a convolution of stacked clients on a GPU: what `pfl.kernels.gpu_layers` chooses by.
+"""Milliseconds of a convolution of stacked clients on a GPU: what `pfl.kernels.gpu_convolution` chooses by.
 
 ``python -m benchmarks.gpu_kernels``. The convolution, its images' gradient and its weights' are timed as the
 rule has it and in other ways, each alone as a CUDA graph, and beside them the convolution of as many groups
@@ -21,8 +21,8 @@ from benchmarks.workload import run, timed
 from pfl.config import Precision
 from pfl.engine.device import numerics
 from pfl.errors import InvalidInput
-from pfl.kernels import gpu_layers
-from pfl.kernels.gpu_layers import Tile
+from pfl.kernels import gpu_convolution
+from pfl.kernels.gpu_convolution import Tile
 
 LAYERS = {
     "LeNet-5, first": (3, 6, 5, 1, 0, 32),
@@ -35,7 +35,7 @@ LAYERS = {
 """Input channels, output channels, side of the kernel, stride, padding, side of the images."""
 
 Way = dict[str, Any]
-"""Names in `pfl.kernels.gpu_layers` and their values."""
+"""Names in `pfl.kernels.gpu_convolution` and their values."""
 
 IMAGES = 32
 REPLAYS = 5
@@ -65,25 +65,25 @@ def measure(
     products: tuple[str, ...],
     device: str = "cuda",
 ) -> None:
-    """Print the milliseconds of one of `LAYERS`; ``products`` as in `pfl.kernels.gpu_layers.Tile`."""
+    """Print the milliseconds of one of `LAYERS`; ``products`` as in `pfl.kernels.gpu_convolution.Tile`."""
     inputs, outputs, side, stride, padding, size = layer
     x = torch.randn(clients, IMAGES, inputs, size, size, device=device, dtype=dtype)
     weight = torch.randn(clients, outputs, inputs, side, side, device=device, dtype=dtype)
-    convolve = partial(gpu_layers._Convolution.on_stacks, x, weight, None, stride, padding)
+    convolve = partial(gpu_convolution._Convolution.on_stacks, x, weight, None, stride, padding)
     (y,) = convolve()
-    to_images = partial(gpu_layers._InputGradient.on_stacks, y, weight, x.shape[1:], stride, padding)
-    to_weights = partial(gpu_layers._WeightGradient.on_stacks, y, x, side, False, stride, padding)
+    to_images = partial(gpu_convolution._InputGradient.on_stacks, y, weight, x.shape[1:], stride, padding)
+    to_weights = partial(gpu_convolution._WeightGradient.on_stacks, y, x, side, False, stride, padding)
     narrow = [{"PIXELS": pixels} for pixels in (256, 512, 1024)]
     narrow_weights = [{"LANES": lanes, "SUMS": sums} for lanes in (32, 64, 128) for sums in (20, 40, 80)]
     forward = [
-        Tile(kind, rows, gpu_layers._power(outputs, 128), taps)
+        Tile(kind, rows, gpu_convolution._power(outputs, 128), taps)
         for kind in products
         for rows in (64, 128)
         for taps in (16, 32, 64)
     ]
-    backward = [tile._replace(columns=gpu_layers._power(inputs, 128)) for tile in forward]
+    backward = [tile._replace(columns=gpu_convolution._power(inputs, 128)) for tile in forward]
     of_weights = [
-        Tile(kind, rows, gpu_layers._power(outputs, 64), gpu_layers._power(inputs * side**2, taps))
+        Tile(kind, rows, gpu_convolution._power(outputs, 64), gpu_convolution._power(inputs * side**2, taps))
         for kind in products
         for rows in (32, 64, 128)
         for taps in (32, 64, 128)
@@ -111,7 +111,7 @@ def show(title: str, work: Callable[[], object], ways: list[Way]) -> None:
     """Print the milliseconds of ``work`` as the rule has it, and in the fastest of ``ways``."""
     spent = []
     for way in ways:
-        with patch.multiple(gpu_layers, **way):
+        with patch.multiple(gpu_convolution, **way):
             what = {k: v() if callable(v) else v for k, v in way.items() if k != "_narrow"}
             spent.append((milliseconds(work), ", ".join(f"{k} {v}" for k, v in what.items())))
     fastest = "; ".join(f"{each:.3f} ms {what}" for each, what in sorted(spent)[:SHOWN])

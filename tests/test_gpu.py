@@ -14,7 +14,7 @@ from pfl.data.federation import Federation
 from pfl.engine.device import computes_in, numerics
 from pfl.engine.graphs import CudaGraphs
 from pfl.engine.stacked import StackedBackend
-from pfl.kernels import gpu_layers
+from pfl.kernels import gpu, gpu_convolution
 from pfl.methods import METHODS
 from pfl.simulation import make_simulation, simulate
 from pfl.validation import validated
@@ -135,8 +135,8 @@ TF32 = 5e-5
 
 def convolution(x, weight):
     """A client's, by the kernels of stacked clients where they have the dtype."""
-    if gpu_layers.usable(x):
-        return gpu_layers.convolution(x, weight, None, 1, 1)
+    if gpu.usable(x):
+        return gpu_convolution.convolution(x, weight, None, 1, 1)
     return torch.nn.functional.conv2d(x, weight, None, 1, 1)
 
 

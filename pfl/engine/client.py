@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pfl.engine.groups import bind
-from pfl.kernels import gpu_layers
+from pfl.kernels import gpu, gpu_layers
 from pfl.models._layers import BatchNorm, Dropout
 from pfl.models._network import Network
 
@@ -47,7 +47,7 @@ class Batch:
 
     def cross_entropy(self, logits: Tensor) -> Tensor:
         """Mean cross-entropy of ``logits`` (B, classes)."""
-        if gpu_layers.usable(logits):
+        if gpu.usable(logits):
             return gpu_layers.cross_entropy(logits, self.y, self.rows)
         if self.rows is None:
             return F.cross_entropy(logits, self.y)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pfl.kernels import gpu_layers, im2col
+from pfl.kernels import gpu, gpu_convolution, im2col
 from pfl.models._layers import SingleClientMode
 
 FEW = 16  # output pixels up to which a matrix product is faster, by 1.04 to 5 times
@@ -19,9 +19,9 @@ class Conv2d(nn.Conv2d, SingleClientMode):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) to (B, outputs, height, width)."""
-        if self.single_client or not gpu_layers.usable(x):
+        if self.single_client or not gpu.usable(x):
             return super().forward(x)
-        return gpu_layers.convolution(x, self.weight, self.bias, self.stride[0], int(self.padding[0]))
+        return gpu_convolution.convolution(x, self.weight, self.bias, self.stride[0], int(self.padding[0]))
 
 
 class ResNetConv2d(Conv2d):

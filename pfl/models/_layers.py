@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pfl.kernels import gpu_layers
+from pfl.kernels import gpu, gpu_layers
 from pfl.rng import hash32
 
 
@@ -54,7 +54,7 @@ class BatchNorm(_BatchNorm, SingleClientMode):
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, ...) to the same shape. Under vmap each client's running statistics move in place."""
         statistics = (self.running_mean, self.running_var)
-        if self.training and not self.single_client and gpu_layers.usable(x):
+        if self.training and not self.single_client and gpu.usable(x):
             return gpu_layers.batch_norm(
                 x, self.rows, self.weight, self.bias, *statistics, self.momentum, self.eps
             )
@@ -96,7 +96,7 @@ class PooledReLU(SingleClientMode):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) to (B, C, height, width)."""
-        if self.single_client or not gpu_layers.usable(x):
+        if self.single_client or not gpu.usable(x):
             return F.relu(F.max_pool2d(x, *self.windows))
         return gpu_layers.pooled_relu(x, *self.windows)
 
@@ -109,7 +109,7 @@ class Linear(nn.Linear, SingleClientMode):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, d) to (B, outputs)."""
-        if self.single_client or x.dim() != 2 or not gpu_layers.usable(x):
+        if self.single_client or x.dim() != 2 or not gpu.usable(x):
             return super().forward(x)
         return gpu_layers.linear(x, self.weight, self.bias)
 

@@ -23,7 +23,6 @@ from benchmarks import (
     throughput,
 )
 from benchmarks.workload import Workload, in_subprocess
-from pfl.kernels import gpu_layers
 
 ROOT = Path(__file__).parents[2]
 LITTLE = Workload(
@@ -101,7 +100,7 @@ def test_every_way_to_compute_a_gpus_convolution_is_timed(monkeypatch, capsys):
     pytest.importorskip("triton")
     from pfl.kernels import triton_kernels
 
-    monkeypatch.setattr(gpu_layers, "_kernels", lambda: triton_kernels)
+    monkeypatch.setattr("pfl.kernels.gpu.kernels", lambda: triton_kernels)
     timed = []
 
     def milliseconds(work):

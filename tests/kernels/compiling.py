@@ -12,7 +12,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from pfl.kernels import gpu_layers, triton_kernels
+from pfl.kernels import gpu, gpu_convolution, gpu_layers, triton_kernels
 
 POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int8: "*i8", torch.int64: "*i64"}
 WARP = 32
@@ -36,15 +36,15 @@ def launches(dtype: torch.dtype) -> list[Any]:
         name: value for name, value in vars(triton_kernels).items() if isinstance(value, triton.JITFunction)
     }
     kernels = SimpleNamespace(**{name: Launched(kernel, found) for name, kernel in own.items()})
-    gpu_layers._kernels = lambda: kernels  # type: ignore[assignment]
+    gpu.kernels = lambda: kernels  # type: ignore[assignment]
     layers = ((3, 6, 5, 1, 0), (64, 128, 3, 2, 1))
     for (channels, outputs, side, stride, padding), with_all in product(layers, (True, False)):
         x = torch.rand(2, 4, channels, 8, 8, dtype=dtype)
         weight = torch.rand(2, outputs, channels, side, side, dtype=dtype)
         own = torch.rand(2, outputs)
-        (y,) = gpu_layers._Convolution.on_stacks(x, weight, own if with_all else None, stride, padding)
-        gpu_layers._InputGradient.on_stacks(y, weight, x.shape[1:], stride, padding)
-        gpu_layers._WeightGradient.on_stacks(y, x, side, with_all, stride, padding)
+        (y,) = gpu_convolution._Convolution.on_stacks(x, weight, own if with_all else None, stride, padding)
+        gpu_convolution._InputGradient.on_stacks(y, weight, x.shape[1:], stride, padding)
+        gpu_convolution._WeightGradient.on_stacks(y, x, side, with_all, stride, padding)
         real = torch.ones(2, 4) if with_all else None
         _, moments = gpu_layers._BatchNorm.on_stacks(y, real, own, own, own, own, 0.1, 1e-5)
         gpu_layers._BatchNormGradient.on_stacks(y, y, real, own, moments)
@@ -73,7 +73,7 @@ def compiled(kernel: Any, arguments: tuple[Any, ...], options: dict[str, Any], c
 
 if __name__ == "__main__":
     for capability in map(int, sys.argv[1:]):
-        for dtype in gpu_layers.DTYPES:
+        for dtype in gpu.DTYPES:
             for kernel, arguments, options in launches(dtype):
                 compiled(kernel, arguments, options, capability)
                 print(capability, dtype, kernel.__name__)

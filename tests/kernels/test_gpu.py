@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pfl.engine.groups import bind
-from pfl.kernels import gpu_layers
+from pfl.kernels import gpu, gpu_convolution, gpu_layers
 from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d
 
@@ -57,8 +57,8 @@ layers = pytest.mark.parametrize("layer", LAYERS, ids=str)
 def _used_without_a_gpu(monkeypatch):
     from pfl.kernels import triton_kernels
 
-    monkeypatch.setattr(gpu_layers, "_kernels", lambda: triton_kernels)
-    monkeypatch.setattr(gpu_layers, "usable", lambda x: x.dtype == torch.float32)
+    monkeypatch.setattr(gpu, "kernels", lambda: triton_kernels)
+    monkeypatch.setattr(gpu, "usable", lambda x: x.dtype == torch.float32)
 
 
 def make_network(layer: Layer) -> nn.Module:
@@ -189,7 +189,7 @@ def test_a_tensor_that_clients_share_gives_each_its_own_gradient():
     weight = torch.rand(4, 3, 3, 3, device=DEVICE)
 
     def loss(weight: Tensor, x: Tensor) -> Tensor:
-        return gpu_layers.convolution(x, weight, None, 1, 1).square().sum()
+        return gpu_convolution.convolution(x, weight, None, 1, 1).square().sum()
 
     shared = torch.vmap(torch.func.grad(loss), (None, 0))(weight, x)
     alone = [torch.func.grad(loss)(weight, images) for images in x]
@@ -220,7 +220,7 @@ def test_every_kernel_compiles_for_gpus_of_several_generations(tmp_path):
 def test_without_triton_torchs_operations_are_used(monkeypatch, caplog):
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, KERNELS, None)
-    gpu_layers._kernels.cache_clear()
-    assert gpu_layers._kernels() is None
+    gpu.kernels.cache_clear()
+    assert gpu.kernels() is None
     assert "Triton does not work here" in caplog.text
-    gpu_layers._kernels.cache_clear()
+    gpu.kernels.cache_clear()

@@ -1,0 +1,189 @@
+"""A convolution of stacked clients on a GPU."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pfl.kernels import gpu
+
+PART = 512  # pixels, at least, whose part of a weights' gradient is one sum
+PARTS = 32  # of them at most, as each takes the memory of the weights
+# A convolution of few channels, measured on an H200 (``benchmarks.gpu_kernels``).
+FEW = 8  # channels of its result
+FEW_IN_GRADIENT = 16  # where it is the weights' gradient
+WRITTEN_OUT = 512  # products of a pixel and tap at most, each an instruction
+PIXELS = 512  # at once
+LANES = 64  # pixels at once in its weights' gradient
+SUMS = 40  # of that gradient at most at once, each in a register
+
+
+def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> Tensor:
+    """As `torch.nn.functional.conv2d` of square kernels: images (B, C, H, W) to (B, outputs, ...)."""
+    y: Tensor
+    (y,) = _Convolution.apply(*gpu.as_autocast(x, weight), bias, stride, padding)
+    return y
+
+
+class _Convolution(gpu.Stacked):
+    """Images, weights, bias or None, stride, padding."""
+
+    @staticmethod
+    def on_stacks(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> tuple[Tensor]:
+        return (_convolved(gpu.kernels(), x, weight, bias, stride, padding),)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG004
+        x, weight, bias, *ctx.geometry = inputs
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        of_x = None
+        if ctx.needs_input_grad[0]:  # the gradient of a network's images is the most expensive one
+            (of_x,) = _InputGradient.apply(gradient, weight, x.shape, *ctx.geometry)
+        of_weight, *of_bias = _WeightGradient.apply(
+            gradient, x, weight.shape[-1], ctx.has_bias, *ctx.geometry
+        )
+        return of_x, of_weight, of_bias[0] if of_bias else None, None, None
+
+
+class _InputGradient(gpu.Stacked):
+    """Gradient of the result, weights, shape of one client's images, stride, padding."""
+
+    @staticmethod
+    def on_stacks(
+        gradient: Tensor, weight: Tensor, shape: torch.Size, stride: int, padding: int
+    ) -> tuple[Tensor]:
+        gradient, weight = gradient.contiguous(), weight.contiguous()
+        clients, images, outputs, *sides = gradient.shape
+        channels, height, width = shape[1:]
+        side = weight.shape[-1]
+        of_x = gradient.new_empty((clients, *shape))
+        if stride == 1 and _narrow(outputs, channels, FEW):
+            pixels = images * height * width
+            gpu.kernels().narrow_convolve[-(-pixels // PIXELS), clients](
+                gradient, weight, weight, of_x, pixels,
+                outputs, *sides, channels, height, width, side, 1, side - 1 - padding,
+                False, True, PIXELS, num_warps=4,
+            )  # fmt: skip
+            return (of_x,)
+        pixels = images * -(-height // stride) * -(-width // stride)
+        tile = _tile(channels, gradient.dtype)
+        grid = (-(-pixels // tile.rows), clients, -(-channels // tile.columns) * stride**2)
+        gpu.kernels().input_gradient[grid](
+            gradient, weight, of_x, pixels, images,
+            outputs, *sides, channels, height, width, side, stride, padding,
+            *tile, num_warps=4,
+        )  # fmt: skip
+        return (of_x,)
+
+
+class _WeightGradient(gpu.Stacked):
+    """Gradient of the result, images, side of the kernel, whether there is a bias, stride, padding."""
+
+    @staticmethod
+    def on_stacks(
+        gradient: Tensor, x: Tensor, side: int, has_bias: bool, stride: int, padding: int
+    ) -> tuple[Tensor, ...]:
+        gradient, x = gradient.contiguous(), x.contiguous()
+        clients, images, channels, height, width = x.shape
+        outputs, *sides = gradient.shape[2:]
+        pixels = images * math.prod(sides)
+        part = max(PART, -(-pixels // PARTS))  # whatever the number of clients, so that it moves no number
+        shape = (-(-pixels // part), clients, outputs)
+        parts = x.new_empty((*shape, channels, side, side), dtype=torch.float32)
+        bias_parts = x.new_empty(shape, dtype=torch.float32)
+        tensors = (x, gradient, parts, bias_parts, pixels, part)
+        geometry = (channels, height, width, outputs, *sides, side, stride, padding, has_bias)
+        if _narrow(channels, outputs, FEW_IN_GRADIENT):
+            together = _divisor(outputs, max(1, SUMS // side))
+            grid = (channels * side * (outputs // together), clients, len(parts))
+            gpu.kernels().narrow_weight_gradient[grid](*tensors, *geometry, LANES, together, num_warps=1)
+        else:
+            tile = _weight_tile(outputs, channels * side**2, x.dtype)
+            grid = (-(-channels * side**2 // tile.taps) * -(-outputs // tile.columns), clients, len(parts))
+            gpu.kernels().weight_gradient[grid](*tensors, *geometry, *tile, num_warps=4)
+        of_weight = parts.sum(0).to(x.dtype)
+        return (of_weight, bias_parts.sum(0)) if has_bias else (of_weight,)
+
+
+def _convolved(
+    kernels: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int
+) -> Tensor:
+    """Images (K, B, C, H, W) by weights (K, outputs, C, side, side)."""
+    x, weight = x.contiguous(), weight.contiguous()
+    bias = None if bias is None else bias.contiguous()
+    clients, images, channels, height, width = x.shape
+    outputs, side = weight.shape[1], weight.shape[-1]
+    sides = [(length + 2 * padding - side) // stride + 1 for length in (height, width)]
+    y = x.new_empty((clients, images, outputs, *sides))
+    pixels = images * math.prod(sides)
+    tensors = (x, weight, weight if bias is None else bias, y, pixels)
+    geometry = (channels, height, width, outputs, *sides, side, stride, padding, bias is not None)
+    if _narrow(channels, outputs, FEW):
+        blocks = -(-pixels // PIXELS)
+        kernels.narrow_convolve[blocks, clients](*tensors, *geometry, False, PIXELS, num_warps=4)
+    else:
+        tile = _tile(outputs, x.dtype)
+        grid = (-(-pixels // tile.rows), clients, -(-outputs // tile.columns))
+        kernels.convolve[grid](*tensors, *geometry, *tile, num_warps=4)
+    return y
+
+
+def _narrow(inputs: int, outputs: int, few: int) -> bool:
+    """Whether so few channels are faster without matrix products, of which most would be padding."""
+    return outputs <= few and inputs * outputs <= WRITTEN_OUT
+
+
+def _divisor(count: int, most: int) -> int:
+    """The largest divisor of ``count`` that is at most ``most``."""
+    return max(divisor for divisor in range(1, most + 1) if count % divisor == 0)
+
+
+class Tile(NamedTuple):
+    """How products are computed, and of how many pixels (rows), channels (columns) and taps at once."""
+
+    products: str
+    rows: int
+    columns: int
+    taps: int
+
+
+def _tile(channels: int, dtype: torch.dtype) -> Tile:
+    """For results of so many ``channels``. Measured on an H100 (``benchmarks.gpu_kernels``)."""
+    columns = _power(channels, 128)
+    if columns == 128:
+        return Tile(_products(dtype, exact="ieee"), 64, columns, 32)
+    products = _products(dtype, exact="tf32x3")
+    return Tile(products, 128, columns, 16 if products == "tf32x3" else 32)
+
+
+def _weight_tile(outputs: int, taps: int, dtype: torch.dtype) -> Tile:
+    """For gradients of weights (outputs, taps). Measured likewise."""
+    columns = _power(outputs, 64)
+    if columns <= 32:
+        return Tile(_products(dtype, exact="tf32x3"), 32, columns, _power(taps, 128))
+    return Tile(_products(dtype, exact="ieee"), 64, columns, _power(taps, 64))
+
+
+def _power(count: int, most: int) -> int:
+    """The next power of two, at least 16, as the tensor cores' tiles, and at most ``most``."""
+    return min(most, max(16, 1 << (count - 1).bit_length()))
+
+
+def _products(dtype: torch.dtype, exact: str) -> str:
+    """How Triton computes products: of float32 numbers as `pfl.engine.device.numerics` has set it.
+
+    Args:
+        exact: ieee, or tf32x3, which adds three products of numbers that are split in two. Both have the
+            errors of float32: 6e-7 and 2e-7 for the weights' gradients of LeNet's first layer.
+    """
+    if dtype != torch.float32:
+        return "ieee"  # has no effect
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else exact

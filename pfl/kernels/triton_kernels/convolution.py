@@ -1,0 +1,342 @@
+"""A convolution and its gradients.
+
+It is a product of matrices: a row is an output pixel, a column an output channel, and what is summed over
+runs over the input channels and taps. Each row's inputs are read where they are, so no matrix of them is ever
+stored. The tiles of such a product have at least 16 channels; for fewer, the narrow kernels add up plain
+products.
+"""
+
+# Triton's compiler reads annotations and default arguments by its own rules.
+# mypy: ignore-errors
+# ruff: noqa: N803, N806, RUF005
+
+import triton
+import triton.language as tl
+
+from pfl.kernels.triton_kernels.pixels import offset_of, place_of, tap_of, under
+
+
+@triton.jit(do_not_specialize=["pixels"])
+def convolve(
+    images,
+    weights,
+    bias,
+    out,
+    pixels,
+    IN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OUT: tl.constexpr,
+    OUT_ROWS: tl.constexpr,
+    OUT_COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    BIAS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    R: tl.constexpr,
+):
+    """A tile of M output pixels and N output channels of one client."""
+    client = tl.program_id(1).to(tl.int64)
+    pixel = tl.program_id(0) * M + tl.arange(0, M)
+    channel = tl.program_id(2) * N + tl.arange(0, N)
+    image, row, column = place_of(pixel, OUT_ROWS, OUT_COLUMNS)
+    images += client * (pixels // (OUT_ROWS * OUT_COLUMNS)) * (IN * ROWS * COLUMNS)
+    weights += client * (OUT * IN * SIDE * SIDE)
+    total = tl.zeros((M, N), tl.float32)
+    for first in range(0, IN * SIDE * SIDE, R):
+        r = first + tl.arange(0, R)
+        of, down, right = tap_of(r, SIDE)
+        y, x, inside = under(row, column, down, right, ROWS, COLUMNS, STRIDE, PADDING)
+        inputs = tl.load(
+            images + (image[:, None] * IN + of[None, :]) * (ROWS * COLUMNS) + y * COLUMNS + x,
+            mask=inside & (of[None, :] < IN) & (pixel[:, None] < pixels),
+            other=0,
+        )
+        factors = tl.load(
+            weights + channel[None, :] * (IN * SIDE * SIDE) + r[:, None],
+            mask=(of[:, None] < IN) & (channel[None, :] < OUT),
+            other=0,
+        )
+        total = tl.dot(inputs, factors, total, input_precision=PRECISION)
+    if BIAS:
+        total += tl.load(bias + client * OUT + channel, mask=channel < OUT, other=0)[None, :]
+    tl.store(
+        out + client * pixels * OUT + offset_of(image, channel, row, column, OUT, OUT_ROWS, OUT_COLUMNS),
+        total.to(out.dtype.element_ty),
+        mask=(pixel[:, None] < pixels) & (channel[None, :] < OUT),
+    )
+
+
+@triton.jit(do_not_specialize=["pixels"])
+def input_gradient(
+    gradient,
+    weights,
+    out,
+    pixels,
+    images,
+    IN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OUT: tl.constexpr,
+    OUT_ROWS: tl.constexpr,
+    OUT_COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    PRECISION: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    R: tl.constexpr,
+):
+    """A tile of M pixels and N channels of the gradient of one client's images.
+
+    ``IN``, ``ROWS`` and ``COLUMNS`` are of the result's gradient, ``OUT`` and so on of the images'. With a
+    stride S a tile's pixels have one remainder of their row and of their column by S: these pixels meet the
+    same taps, every S-th one.
+    """
+    SHORT: tl.constexpr = (SIDE + STRIDE - 1) // STRIDE  # taps along a side that a pixel meets
+    OWN_ROWS: tl.constexpr = (OUT_ROWS + STRIDE - 1) // STRIDE  # of one remainder
+    OWN_COLUMNS: tl.constexpr = (OUT_COLUMNS + STRIDE - 1) // STRIDE
+    client = tl.program_id(1).to(tl.int64)
+    remainder = tl.program_id(2) % (STRIDE * STRIDE)
+    pixel = tl.program_id(0) * M + tl.arange(0, M)
+    channel = tl.program_id(2) // (STRIDE * STRIDE) * N + tl.arange(0, N)
+    image, row, column = place_of(pixel, OWN_ROWS, OWN_COLUMNS)
+    first_down = (remainder // STRIDE + PADDING) % STRIDE
+    first_right = (remainder % STRIDE + PADDING) % STRIDE
+    begin_y = row + (remainder // STRIDE + PADDING - first_down) // STRIDE
+    begin_x = column + (remainder % STRIDE + PADDING - first_right) // STRIDE
+    gradient += client * images * (IN * ROWS * COLUMNS)
+    weights += client * (IN * OUT * SIDE * SIDE)
+    total = tl.zeros((M, N), tl.float32)
+    for first in range(0, IN * SHORT * SHORT, R):
+        r = first + tl.arange(0, R)
+        of, back, left = tap_of(r, SHORT)
+        down = first_down + back * STRIDE
+        right = first_right + left * STRIDE
+        met = (of < IN) & (down < SIDE) & (right < SIDE)
+        y = begin_y[:, None] - back[None, :]
+        x = begin_x[:, None] - left[None, :]
+        inside = (y >= 0) & (x >= 0) & (y < ROWS) & (x < COLUMNS) & met[None, :]
+        inputs = tl.load(
+            gradient + (image[:, None] * IN + of[None, :]) * (ROWS * COLUMNS) + y * COLUMNS + x,
+            mask=inside & (pixel[:, None] < pixels),
+            other=0,
+        )
+        factors = tl.load(
+            weights + ((of[:, None] * OUT + channel[None, :]) * SIDE + down[:, None]) * SIDE + right[:, None],
+            mask=met[:, None] & (channel[None, :] < OUT),
+            other=0,
+        )
+        total = tl.dot(inputs, factors, total, input_precision=PRECISION)
+    row = row * STRIDE + remainder // STRIDE
+    column = column * STRIDE + remainder % STRIDE
+    tl.store(
+        out
+        + client * images * (OUT * OUT_ROWS * OUT_COLUMNS)
+        + offset_of(image, channel, row, column, OUT, OUT_ROWS, OUT_COLUMNS),
+        total.to(out.dtype.element_ty),
+        mask=((pixel < pixels) & (row < OUT_ROWS) & (column < OUT_COLUMNS))[:, None]
+        & (channel[None, :] < OUT),
+    )
+
+
+@triton.jit(do_not_specialize=["pixels", "part_pixels"])
+def weight_gradient(
+    images,
+    gradient,
+    parts,
+    bias_parts,
+    pixels,
+    part_pixels,
+    IN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OUT: tl.constexpr,
+    OUT_ROWS: tl.constexpr,
+    OUT_COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    BIAS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    R: tl.constexpr,
+):
+    """A tile of N output channels and R taps of the weights' gradient, over a part of one client's pixels.
+
+    The parts (parts, clients, OUT, IN, SIDE, SIDE) are for the caller to add up, in a fixed order.
+    """
+    TAPS: tl.constexpr = IN * SIDE * SIDE
+    TILES: tl.constexpr = (TAPS + R - 1) // R
+    client = tl.program_id(1).to(tl.int64)
+    own = tl.program_id(2) * tl.num_programs(1) + client  # of the parts
+    channel = tl.program_id(0) // TILES * N + tl.arange(0, N)
+    r = tl.program_id(0) % TILES * R + tl.arange(0, R)
+    of, down, right = tap_of(r, SIDE)
+    images += client * (pixels // (OUT_ROWS * OUT_COLUMNS)) * (IN * ROWS * COLUMNS)
+    gradient += client * pixels * OUT
+    total = tl.zeros((N, R), tl.float32)
+    bias_total = tl.zeros((N,), tl.float32)
+    begin = tl.program_id(2) * part_pixels
+    last = tl.minimum(pixels, begin + part_pixels)
+    for first in range(begin, last, M):
+        pixel = first + tl.arange(0, M)
+        image, row, column = place_of(pixel, OUT_ROWS, OUT_COLUMNS)
+        received = tl.load(
+            gradient
+            + channel[:, None] * (OUT_ROWS * OUT_COLUMNS)
+            + (image * (OUT * OUT_ROWS * OUT_COLUMNS) + row * OUT_COLUMNS + column)[None, :],
+            mask=(channel[:, None] < OUT) & (pixel[None, :] < last),
+            other=0,
+        )
+        y, x, inside = under(row, column, down, right, ROWS, COLUMNS, STRIDE, PADDING)
+        inputs = tl.load(
+            images + (image[:, None] * IN + of[None, :]) * (ROWS * COLUMNS) + y * COLUMNS + x,
+            mask=inside & (of[None, :] < IN) & (pixel[:, None] < last),
+            other=0,
+        )
+        total = tl.dot(received, inputs, total, input_precision=PRECISION)
+        if BIAS:
+            bias_total += tl.sum(received.to(tl.float32), 1)
+    tl.store(
+        parts + own * (OUT * TAPS) + channel[:, None] * TAPS + r[None, :],
+        total,
+        mask=(channel[:, None] < OUT) & (r[None, :] < TAPS),
+    )
+    if BIAS and tl.program_id(0) % TILES == 0:
+        tl.store(bias_parts + own * OUT + channel, bias_total, mask=channel < OUT)
+
+
+@triton.jit(do_not_specialize=["pixels"])
+def narrow_convolve(
+    images,
+    weights,
+    bias,
+    out,
+    pixels,
+    IN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OUT: tl.constexpr,
+    OUT_ROWS: tl.constexpr,
+    OUT_COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    BIAS: tl.constexpr,
+    BACK: tl.constexpr,
+    M: tl.constexpr,
+):
+    """As `convolve` for few channels: M output pixels and all channels of one client, in plain products.
+
+    A thread keeps the sums of its pixels in registers. ``BACK`` means that the images are the gradient of a
+    result (of stride 1), and the weights those that made it, (IN, OUT, SIDE, SIDE): what comes out is the
+    gradient of the images.
+    """
+    TAPS: tl.constexpr = SIDE * SIDE
+    client = tl.program_id(1).to(tl.int64)
+    pixel = tl.program_id(0) * M + tl.arange(0, M)
+    image, row, column = place_of(tl.minimum(pixel, pixels - 1), OUT_ROWS, OUT_COLUMNS)
+    y = row * STRIDE - PADDING
+    x = column * STRIDE - PADDING
+    images += client * (pixels // (OUT_ROWS * OUT_COLUMNS)) * (IN * ROWS * COLUMNS)
+    corner = images + image * (IN * ROWS * COLUMNS) + y * COLUMNS + x
+    weights += client * (OUT * IN * TAPS)
+    totals = (tl.zeros((M,), tl.float32),) * OUT
+    for tap in range(TAPS):
+        down = tap // SIDE
+        right = tap % SIDE
+        inside = (y + down >= 0) & (y + down < ROWS) & (x + right >= 0) & (x + right < COLUMNS)
+        for of in tl.static_range(IN):
+            place = corner + of * (ROWS * COLUMNS) + down * COLUMNS + right
+            if PADDING:
+                value = tl.load(place, mask=inside, other=0).to(tl.float32)
+            else:
+                value = tl.load(place).to(tl.float32)
+            sums = ()
+            for channel in tl.static_range(OUT):
+                if BACK:
+                    factor = tl.load(weights + (of * OUT + channel) * TAPS + (TAPS - 1 - tap))
+                else:
+                    factor = tl.load(weights + (channel * IN + of) * TAPS + tap)
+                sums = sums + (totals[channel] + value * factor.to(tl.float32),)
+            totals = sums
+    out += client * pixels * OUT + image * (OUT * OUT_ROWS * OUT_COLUMNS) + row * OUT_COLUMNS + column
+    for channel in tl.static_range(OUT):
+        total = totals[channel]
+        if BIAS:
+            total += tl.load(bias + client * OUT + channel)
+        tl.store(
+            out + channel * (OUT_ROWS * OUT_COLUMNS), total.to(out.dtype.element_ty), mask=pixel < pixels
+        )
+
+
+@triton.jit(do_not_specialize=["pixels", "part_pixels"])
+def narrow_weight_gradient(
+    images,
+    gradient,
+    parts,
+    bias_parts,
+    pixels,
+    part_pixels,
+    IN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OUT: tl.constexpr,
+    OUT_ROWS: tl.constexpr,
+    OUT_COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PADDING: tl.constexpr,
+    BIAS: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+):
+    """As `weight_gradient` for few channels: N output channels, which divide OUT, by one row of taps."""
+    TAPS: tl.constexpr = IN * SIDE * SIDE
+    PIXELS: tl.constexpr = OUT_ROWS * OUT_COLUMNS
+    client = tl.program_id(1).to(tl.int64)
+    own = tl.program_id(2) * tl.num_programs(1) + client  # of the parts
+    line = tl.program_id(0) // (OUT // N)  # row of taps, counted over all channels
+    channel = tl.program_id(0) % (OUT // N) * N
+    of = line // SIDE
+    down = line % SIDE
+    images += client * (pixels // PIXELS) * (IN * ROWS * COLUMNS) + of * (ROWS * COLUMNS)
+    gradient += client * pixels * OUT + channel * PIXELS
+    totals = (tl.zeros((M,), tl.float32),) * (N * SIDE)
+    bias_totals = (tl.zeros((M,), tl.float32),) * N
+    begin = tl.program_id(2) * part_pixels
+    last = tl.minimum(pixels, begin + part_pixels)
+    for first in range(begin, last, M):
+        pixel = first + tl.arange(0, M)
+        real = pixel < last
+        image, row, column = place_of(pixel, OUT_ROWS, OUT_COLUMNS)
+        y = row * STRIDE - PADDING + down
+        x = column * STRIDE - PADDING
+        inside = real & (y >= 0) & (y < ROWS)
+        values = ()
+        for right in tl.static_range(SIDE):
+            place = images + image * (IN * ROWS * COLUMNS) + y * COLUMNS + x + right
+            seen = inside & (x + right >= 0) & (x + right < COLUMNS) if PADDING else real
+            values = values + (tl.load(place, mask=seen, other=0).to(tl.float32),)
+        sums = ()
+        bias_sums = ()
+        for c in tl.static_range(N):
+            place = gradient + image * (OUT * PIXELS) + c * PIXELS + row * OUT_COLUMNS + column
+            received = tl.load(place, mask=real, other=0).to(tl.float32)
+            for right in tl.static_range(SIDE):
+                sums = sums + (totals[c * SIDE + right] + received * values[right],)
+            bias_sums = bias_sums + (bias_totals[c] + received,)
+        totals = sums
+        bias_totals = bias_sums
+    for c in tl.static_range(N):
+        for right in tl.static_range(SIDE):
+            place = parts + own * (OUT * TAPS) + (channel + c) * TAPS + line * SIDE + right
+            tl.store(place, tl.sum(totals[c * SIDE + right], 0))
+        if BIAS and line == 0:
+            tl.store(bias_parts + own * OUT + channel + c, tl.sum(bias_totals[c], 0))
