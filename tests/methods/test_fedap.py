@@ -71,7 +71,7 @@ def feature_maps(simulation, common, samples):
     x, _ = simulation.federation.batch(torch.from_numpy(samples))
     with torch.no_grad():
         first = net.extractor.conv1(x)
-        second = net.extractor.conv2(net.extractor[1:4](first))
+        second = net.extractor.conv2(net.extractor.pool1(net.extractor.bn1(first)))
     return [maps.transpose(0, 1).flatten(1) for maps in (first, second)]
 
 
