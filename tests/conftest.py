@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -17,12 +17,16 @@ import torch
 from pfl.behaviour import behaviour_of
 from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
+from pfl.data.federation import Federation
 from pfl.data.partition import Partition
 from pfl.engine import checkpoint
+from pfl.engine.local import Backend
+from pfl.engine.loop import LoopBackend
+from pfl.engine.simulation import Simulation
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.rng import generator
-from pfl.simulation import simulate
+from pfl.simulation import make_simulation, simulate
 from pfl.trials import Trial
 from pfl.validation import validated
 
@@ -109,6 +113,20 @@ def make_clients(dataset: Dataset, sizes: list[int], tests: int = 8) -> Partitio
 def sampled(methods: Iterable[str]) -> list[Any]:
     """Parameters of a test for each method: `SAMPLE` in the fast suite, all others in the slow one."""
     return [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.slow) for name in methods]
+
+
+def simulation_of(
+    config: Config,
+    dataset: Dataset,
+    partition: Partition,
+    backend: Backend | None = None,
+    seeds: Sequence[int] = (0,),
+    device: str | torch.device = "cpu",
+) -> Simulation:
+    """The simulation of ``config`` before its first round, by default on the loop backend."""
+    config = validated(config)
+    federation = Federation(dataset, partition, torch.device(device), getattr(torch, config.dtype))
+    return make_simulation([config], federation, seeds, backend or LoopBackend())
 
 
 def interrupt(round: int, config: Config, dataset: Dataset, partition: Partition, *more: Any) -> None:

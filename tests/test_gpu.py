@@ -10,15 +10,13 @@ import torch
 
 from pfl import memory
 from pfl.config import Config, Execution
-from pfl.data.federation import Federation
 from pfl.engine.device import computes_in, numerics
 from pfl.engine.graphs import CudaGraphs
 from pfl.engine.stacked import StackedBackend
 from pfl.kernels import gpu, gpu_convolution
 from pfl.methods import METHODS
-from pfl.simulation import make_simulation, simulate
-from pfl.validation import validated
-from tests.conftest import CONFIG, interrupt, make_clients, make_dataset
+from pfl.simulation import simulate
+from tests.conftest import CONFIG, interrupt, make_clients, make_dataset, simulation_of
 
 pytestmark = pytest.mark.gpu
 
@@ -60,7 +58,7 @@ def test_the_gpu_agrees_with_the_cpu_in_both_backends(method, dataset, partition
 
 @pytest.mark.parametrize("method", ["fedavg", "pfedsim", "pfedme", "fedrep", "spfl"])
 def test_steps_replayed_as_cuda_graphs_are_the_steps(method, dataset, partition):
-    config = validated(dataclasses.replace(CONFIG, method=method, momentum=0.5))
+    config = dataclasses.replace(CONFIG, method=method, momentum=0.5)
     replays = []
 
     class Counted(CudaGraphs):
@@ -69,9 +67,8 @@ def test_steps_replayed_as_cuda_graphs_are_the_steps(method, dataset, partition)
             return lambda: (replays.append(1), replay())
 
     def trained(captures) -> list[float]:
-        federation = Federation(dataset, partition, CUDA, torch.float64)
         with numerics("fp32"):
-            simulation = make_simulation([config], federation, (0, 1), StackedBackend(captures))
+            simulation = simulation_of(config, dataset, partition, StackedBackend(captures), (0, 1), CUDA)
             for _ in range(config.rounds):
                 simulation.advance()
         return [entry.train_loss for run in simulation.runs for entry in run.history]

@@ -12,13 +12,12 @@ from pfl.config import Config, Execution
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition, make_partition
 from pfl.engine.local import minibatch_count
-from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Phase
 from pfl.engine.round import begin_round
 from pfl.errors import InvalidInput
-from pfl.simulation import make_simulation, simulate
+from pfl.simulation import simulate
 from pfl.validation import validated
-from tests.conftest import CONFIG, interrupt
+from tests.conftest import CONFIG, interrupt, simulation_of
 
 STREAM = dataclasses.replace(
     CONFIG,
@@ -41,11 +40,6 @@ def batches(simulation):
     return dict(zip(task.clients, minibatches, strict=True))
 
 
-def federated(config, dataset, partition, seed=0):
-    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    return make_simulation([validated(config)], federation, (seed,), LoopBackend())
-
-
 def make_alike(dataset, clients):
     """Clients with eight samples of each class, to train and to test on."""
     members = [np.flatnonzero(dataset.labels == c) for c in range(len(dataset.classes))]
@@ -56,7 +50,7 @@ def make_alike(dataset, clients):
 def test_a_class_stream_goes_through_the_samples_class_by_class(dataset, partition):
     own = partition.train[0]  # 20 samples of two classes
     whole = dataclasses.replace(STREAM, method="fedavg", hyperparameters={}, epochs=1)
-    order = [index for batch in batches(federated(whole, dataset, partition))[0] for index in batch]
+    order = [index for batch in batches(simulation_of(whole, dataset, partition))[0] for index in batch]
     classes = list(dict.fromkeys(dataset.labels[order]))
     assert order == np.concatenate([own[dataset.labels[own] == c] for c in classes]).tolist()
 
@@ -64,7 +58,7 @@ def test_a_class_stream_goes_through_the_samples_class_by_class(dataset, partiti
 def test_the_classes_of_a_stream_come_in_an_order_of_the_client_s_own(dataset):
     orders, alike = set(), make_alike(dataset, clients=6)
     for seed in (0, 1):
-        server = federated(STREAM, dataset, alike, seed).runs[0].server
+        server = simulation_of(STREAM, dataset, alike, seeds=(seed,)).runs[0].server
         task = server.task("batches", server.everybody, {}, (), {})
         drawn = [tuple(dict.fromkeys(dataset.labels[own])) for own in task.samples]
         assert all(sorted(order) == [0, 1, 2, 3] for order in drawn)
@@ -76,9 +70,9 @@ def test_the_classes_of_a_stream_come_in_an_order_of_the_client_s_own(dataset):
 
 
 def test_a_class_stream_goes_on_where_the_last_local_training_ended(dataset, partition):
-    simulation = federated(STREAM, dataset, partition)
+    simulation = simulation_of(STREAM, dataset, partition)
     whole = dataclasses.replace(STREAM, method="fedavg", hyperparameters={}, epochs=1)
-    epoch = batches(federated(whole, dataset, partition))
+    epoch = batches(simulation_of(whole, dataset, partition))
     # Client 2 is punctual and has two batches of 8 and 6; client 0 has three, and trains every other round.
     rounds = [batches(simulation) for _ in range(5)]
     assert [seen[2] for seen in rounds] == [epoch[2]] * 5
@@ -89,7 +83,7 @@ def test_a_class_stream_goes_on_where_the_last_local_training_ended(dataset, par
 
 def test_only_the_rounds_own_training_moves_a_class_stream(dataset, partition):
     config = dataclasses.replace(STREAM, method="spfl", hyperparameters={"refresh": 1}, epochs=1)
-    simulation = federated(config, dataset, partition)
+    simulation = simulation_of(config, dataset, partition)
     for _ in range(2):
         simulation.advance()
     server = simulation.runs[0].server
@@ -128,7 +122,7 @@ FIXED = dataclasses.replace(CONFIG, batch_order="fixed")
 
 def test_fixed_minibatches_are_cut_once_from_the_stored_order(dataset, partition):
     turned = dataclasses.replace(partition, train=tuple(own[::-1].copy() for own in partition.train))
-    simulation = federated(dataclasses.replace(FIXED, participation=1.0), dataset, turned)
+    simulation = simulation_of(dataclasses.replace(FIXED, participation=1.0), dataset, turned)
     stored = turned.train[0].tolist()  # 20 samples in batches of 8
     epoch = [stored[:8], stored[8:16], stored[16:]]
     assert [batches(simulation)[0] for _ in range(2)] == [2 * epoch] * 2
@@ -136,7 +130,7 @@ def test_fixed_minibatches_are_cut_once_from_the_stored_order(dataset, partition
 
 def test_every_phase_begins_the_fixed_minibatches_anew(dataset, partition):
     config = dataclasses.replace(FIXED, method="fedrep", participation=1.0, epochs=1)
-    simulation = federated(config, dataset, partition)
+    simulation = simulation_of(config, dataset, partition)
     server = simulation.runs[0].server
     (schedule, *_) = begin_round(simulation.runs[0].server, simulation.runs[0].method).schedules()
     own = server.samples[0]
@@ -156,7 +150,7 @@ def test_fixed_minibatches_of_a_search_keep_the_stored_order(dataset):
 def test_fixed_minibatches_keep_the_stored_order_of_what_a_method_does_not_hold_out(dataset, partition):
     turned = dataclasses.replace(partition, train=tuple(own[::-1].copy() for own in partition.train))
     config = dataclasses.replace(FIXED, method="fedfomo")
-    server = federated(config, dataset, turned).runs[0].server
+    server = simulation_of(config, dataset, turned).runs[0].server
     for whole, kept in zip(turned.train, server.samples, strict=True):
         assert len(kept) < len(whole)
         np.testing.assert_array_equal(kept, whole[np.isin(whole, kept)])
@@ -214,7 +208,7 @@ def test_an_incomplete_last_minibatch_is_kept_or_dropped(order, samples, kept, d
 @pytest.mark.parametrize("order", ["shuffled", "fixed", "class_stream"])
 def test_where_incomplete_minibatches_are_dropped_only_small_clients_have_one(order, dataset, partition):
     dropped = dataclasses.replace(CONFIG, participation=1.0, batch_order=order, last_batch="dropped")
-    minibatches = batches(federated(dropped, dataset, partition))
+    minibatches = batches(simulation_of(dropped, dataset, partition))
     epochs = [[8, 8], [8], [8], [5], [8, 8], [8]]  # of 20, 9, 14, 5, 16 and 12 samples
     assert [list(map(len, minibatches[k])) for k in range(6)] == [2 * epoch for epoch in epochs]
 

@@ -5,25 +5,20 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-import torch
 
 from pfl.config import Execution
-from pfl.data.federation import Federation
 from pfl.engine.evaluation import evaluate
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
 from pfl.errors import InvalidInput
 from pfl.methods.fedavg import FedAvg
-from pfl.simulation import make_simulation, simulate
-from pfl.validation import validated
-from tests.conftest import CONFIG
+from pfl.simulation import simulate
+from tests.conftest import CONFIG, simulation_of
 
 
 def simulation(method: str, dataset, partition) -> Simulation:
-    config = validated(dataclasses.replace(CONFIG, method=method, participation=0.34, rounds=4))
-    return make_simulation(
-        [config], Federation(dataset, partition, torch.device("cpu"), torch.float64), (0,), Counting()
-    )
+    config = dataclasses.replace(CONFIG, method=method, participation=0.34, rounds=4)
+    return simulation_of(config, dataset, partition, Counting())
 
 
 class Counting(LoopBackend):

@@ -15,7 +15,7 @@ from pfl.engine.simulation import Simulation
 from pfl.engine.stacked import MOST_RECORDED, StackedBackend
 from pfl.simulation import make_simulation
 from pfl.validation import validated
-from tests.conftest import CONFIG
+from tests.conftest import CONFIG, simulation_of
 from tests.device import DEVICE, emulated
 
 
@@ -95,9 +95,8 @@ def test_clients_that_memory_does_not_suffice_to_record_are_trained_in_parts(dat
 
 
 def test_few_stacks_are_kept(dataset, partition):
-    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
     backend = StackedBackend(lambda: lambda work: work)
     for participation in (1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1.0):
         config = Config(model="lenet5_bn", participation=participation, batch_size=8, dtype="float64")
-        make_simulation([validated(config)], federation, (0,), backend).advance()
+        simulation_of(config, dataset, partition, backend).advance()
     assert len(backend._recorded) == MOST_RECORDED

@@ -6,18 +6,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-import torch
 
 from pfl.config import Config, Execution
-from pfl.data.federation import Federation
 from pfl.data.partition import Partition
 from pfl.engine import evaluation, server
 from pfl.engine.checkpoint import FILE
-from pfl.engine.loop import LoopBackend
 from pfl.models import MODELS
-from pfl.simulation import make_simulation, simulate
-from pfl.validation import validated
-from tests.conftest import interrupt, sampled
+from pfl.simulation import simulate
+from tests.conftest import interrupt, sampled, simulation_of
 
 CLIENTS = 5000
 ROUNDS = 4
@@ -44,9 +40,7 @@ def crowd(dataset) -> Partition:
 
 @pytest.mark.parametrize("method", sampled(["fedavg", "fedper", "local"]))
 def test_only_who_took_part_has_rows_of_its_own(method, dataset, crowd):
-    config = validated(dataclasses.replace(CONFIG, method=method))
-    federation = Federation(dataset, crowd, torch.device("cpu"), torch.float32)
-    simulation = make_simulation([config], federation, (0,), LoopBackend())
+    simulation = simulation_of(dataclasses.replace(CONFIG, method=method), dataset, crowd)
     server = simulation.runs[0].server
     seen = set()
     for _ in range(ROUNDS):

@@ -9,7 +9,6 @@ import torch
 
 from pfl import kernels
 from pfl.config import Config, Execution
-from pfl.data.federation import Federation
 from pfl.engine import loop
 from pfl.engine.device import check_precision, numerics
 from pfl.engine.local import Program
@@ -18,10 +17,10 @@ from pfl.engine.stacked import StackedBackend
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import MODELS
-from pfl.simulation import make_simulation, simulate
+from pfl.simulation import simulate
 from pfl.trials import trial_key
 from pfl.validation import validated
-from tests.conftest import CONFIG, interrupt, sampled
+from tests.conftest import CONFIG, interrupt, sampled, simulation_of
 from tests.device import DEVICE, emulated
 
 BF16 = dataclasses.replace(CONFIG, dtype="float32", precision="bf16", rounds=2, epochs=1)
@@ -73,9 +72,8 @@ def test_layers_of_the_extractor_compute_in_bfloat16_and_the_head_in_float32(mod
 
 
 def test_the_second_network_of_a_client_is_in_bfloat16_too(dataset, partition):
-    config = validated(dataclasses.replace(BF16, method="fedsimsup"))
-    federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
-    net = make_simulation([config], federation, (0,), StackedBackend()).program.net
+    config = dataclasses.replace(BF16, method="fedsimsup")
+    net = simulation_of(config, dataset, partition, StackedBackend()).program.net
     assert net.bf16
     assert net.get_submodule("supervisor.L").bf16
 
@@ -134,8 +132,7 @@ def test_without_a_compiler_bfloat16_gives_the_same_bits(dataset, partition, mon
 
 def test_bfloat16_steps_are_recorded_and_replayed_on_a_device(dataset, partition):
     def trained(place, captures=None) -> list[float]:
-        federation = Federation(dataset, partition, torch.device(place), torch.float32)
-        simulation = make_simulation([validated(BF16)], federation, (0, 1), StackedBackend(captures))
+        simulation = simulation_of(BF16, dataset, partition, StackedBackend(captures), (0, 1), place)
         for _ in range(2):
             simulation.advance()
         return [entry.train_loss for run in simulation.runs for entry in run.history]

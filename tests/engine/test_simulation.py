@@ -8,14 +8,10 @@ import pytest
 import torch
 
 from pfl.config import Config, Execution
-from pfl.engine.local import Backend
-from pfl.engine.loop import LoopBackend
 from pfl.engine.method import Phase
-from pfl.engine.simulation import Simulation
 from pfl.errors import InvalidInput
-from pfl.simulation import make_simulation, simulate, simulate_together
-from pfl.validation import validated
-from tests.conftest import interrupt
+from pfl.simulation import simulate, simulate_together
+from tests.conftest import interrupt, simulation_of
 
 CONFIG = Config(
     method="pfedsim",
@@ -109,7 +105,7 @@ def test_all_methods_of_a_comparison_see_the_same_participants(dataset, partitio
     seen = {}
     for method in ("fedavg", "pfedsim"):
         config = dataclasses.replace(CONFIG, method=method)
-        simulation = _simulation(config, dataset, partition)
+        simulation = simulation_of(config, dataset, partition)
         seen[method] = []
         for _ in range(CONFIG.rounds):
             simulation.advance()
@@ -119,7 +115,7 @@ def test_all_methods_of_a_comparison_see_the_same_participants(dataset, partitio
 
 
 def test_a_phase_that_trains_nothing_is_in_evaluation_mode(dataset, partition):
-    program = _simulation(CONFIG, dataset, partition).program
+    program = simulation_of(CONFIG, dataset, partition).program
     program.prepare(Phase(trains=()))
     assert not any(module.training for module in program.net.modules())
 
@@ -185,13 +181,6 @@ def test_neighbours_of_seeds_with_partitions_of_their_own_differ_in_number(datas
     together = simulate(config, dataset, {0: partition, 1: fewer}, (0, 1))
     (alone,) = simulate(config, dataset, fewer, (1,))
     assert together[1].metrics.per_client == alone.metrics.per_client
-
-
-def _simulation(config, dataset, partition, backend: Backend | None = None) -> Simulation:
-    from pfl.data.federation import Federation
-
-    federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
-    return make_simulation([validated(config)], federation, (0,), backend or LoopBackend())
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])

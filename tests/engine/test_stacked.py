@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from pfl.config import Config, Execution
-from pfl.data.federation import Federation
 from pfl.engine.local import Task
 from pfl.engine.round import begin_round
 from pfl.engine.stacked import StackedBackend
 from pfl.engine.transfer import on_device
-from pfl.simulation import make_simulation, simulate
-from pfl.validation import validated
-from tests.conftest import make_clients, make_dataset, sampled
+from pfl.simulation import simulate
+from tests.conftest import make_clients, make_dataset, sampled, simulation_of
 from tests.device import DEVICE, emulated
 
 
@@ -21,11 +18,8 @@ def forward_calls(clients: int, monkeypatch) -> int:
     """Calls of the network's forward in one round of local training with ``clients`` equal clients."""
     data = make_dataset(samples=1200)
     split = make_clients(data, sizes=[16] * clients)
-    config = validated(
-        Config(method="fedavg", model="lenet5_bn", participation=1.0, rounds=1, epochs=1, batch_size=8)
-    )
-    federation = Federation(data, split, torch.device("cpu"), torch.float32)
-    simulation = make_simulation([config], federation, (0,), StackedBackend())
+    config = Config(method="fedavg", model="lenet5_bn", participation=1.0, rounds=1, epochs=1, batch_size=8)
+    simulation = simulation_of(config, data, split, StackedBackend())
     monkeypatch.setattr("pfl.engine.seed_run.evaluate", lambda *_: ({}, {}, None))
     calls = []
     simulation.program.net.register_forward_pre_hook(lambda *_: calls.append(1))
@@ -66,10 +60,9 @@ def test_unequal_clients_and_ragged_batches_agree_with_the_loop(model, dataset, 
     "method", sampled(["fedavg", "fedrep", "perfedavg", "pfedme", "fedsimsup", "pfedcs", "spfl"])
 )
 def test_local_training_never_waits_for_the_device(method, dataset, partition):
-    config = validated(Config(method=method, model="lenet5_bn", participation=1.0, batch_size=8))
+    config = Config(method=method, model="lenet5_bn", participation=1.0, batch_size=8)
     with emulated() as device:
-        federation = Federation(dataset, partition, DEVICE, torch.float32)
-        simulation = make_simulation([config], federation, (0, 1), StackedBackend())
+        simulation = simulation_of(config, dataset, partition, StackedBackend(), (0, 1), DEVICE)
         tasks = [begin_round(run.server, run.method) for run in simulation.runs]
         device.waits.clear()
         simulation.backend.train(Task.joined(tasks))
@@ -79,15 +72,8 @@ def test_local_training_never_waits_for_the_device(method, dataset, partition):
 def test_no_step_moves_anything_to_the_device(dataset, partition, monkeypatch):
     moved = {}
     for epochs in (1, 4):
-        config = validated(
-            Config(method="fedavg", model="lenet5_bn", participation=1.0, epochs=epochs, batch_size=8)
-        )
-        simulation = make_simulation(
-            [config],
-            Federation(dataset, partition, torch.device("cpu"), torch.float32),
-            (0,),
-            StackedBackend(),
-        )
+        config = Config(method="fedavg", model="lenet5_bn", participation=1.0, epochs=epochs, batch_size=8)
+        simulation = simulation_of(config, dataset, partition, StackedBackend())
         task = begin_round(simulation.runs[0].server, simulation.runs[0].method)
         calls = moved[epochs] = []
         counted = lambda *arguments, calls=calls: calls.append(1) or on_device(*arguments)  # noqa: E731

@@ -10,13 +10,10 @@ import torch
 from torch import Tensor
 
 from pfl.config import Config
-from pfl.data.federation import Federation
 from pfl.engine.local import Task, Trained
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
-from pfl.simulation import make_simulation
-from pfl.validation import validated
-from tests.conftest import make_clients, make_dataset
+from tests.conftest import make_clients, make_dataset, simulation_of
 
 Script = Callable[[str, int, int], float]
 """What training adds to every parameter, for (purpose, round, client)."""
@@ -64,9 +61,8 @@ def scripted(
         dtype="float64",
         **changes,
     )
-    federation = Federation(data, make_clients(data, sizes), torch.device("cpu"), torch.float64)
     backend = Scripted(script)
-    simulation = make_simulation([validated(config)], federation, (0,), backend)
+    simulation = simulation_of(config, data, make_clients(data, sizes), backend)
     server = simulation.runs[0].server
     backend.initial = {name: server.bank.tensors[name][0].clone() for name in server.groups.trainable}
     return simulation

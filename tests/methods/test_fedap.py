@@ -8,15 +8,13 @@ from torch import nn
 
 import pfl
 from pfl.config import Config
-from pfl.data.federation import Federation
 from pfl.engine.groups import bind
 from pfl.engine.loop import LoopBackend
 from pfl.engine.round import dispatch
 from pfl.engine.stacked import StackedBackend
 from pfl.errors import InvalidInput
 from pfl.methods.fedap import FedAP
-from pfl.simulation import make_simulation
-from pfl.validation import validated
+from tests.conftest import simulation_of
 
 
 def columns(*rows):
@@ -56,8 +54,7 @@ def after_rounds(dataset, partition, rounds, backend=None, **hyper):
         lr=0.1,
         dtype="float64",
     )
-    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    simulation = make_simulation([validated(config)], federation, (0,), backend or LoopBackend())
+    simulation = simulation_of(config, dataset, partition, backend)
     for _ in range(rounds):
         simulation.advance()
     return simulation

@@ -9,12 +9,9 @@ import pytest
 import torch
 
 from pfl.config import Config
-from pfl.data.federation import Federation
 from pfl.engine.client_store import ClientStore
-from pfl.engine.loop import LoopBackend
 from pfl.methods.fedfomo import FedFomo, _shares
-from pfl.simulation import make_simulation
-from pfl.validation import validated
+from tests.conftest import simulation_of
 
 WEIGHTS = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 2.0], [6.0, 8.0]], dtype=torch.float64)
 
@@ -139,8 +136,7 @@ def simulated(dataset, partition, **hyper):
         lr=0.1,
         dtype="float64",
     )
-    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    return make_simulation([validated(config)], federation, (0,), LoopBackend())
+    return simulation_of(config, dataset, partition)
 
 
 def test_validation_samples_are_never_trained_on(simulation, partition, dataset):

@@ -9,12 +9,9 @@ import pytest
 import torch
 
 from pfl.config import Config
-from pfl.data.federation import Federation
 from pfl.engine.client import Client
-from pfl.engine.loop import LoopBackend
 from pfl.methods.fedrod import ABSENT, FedRoD
-from pfl.simulation import make_simulation
-from pfl.validation import validated
+from tests.conftest import simulation_of
 from tests.methods import toy
 
 PERSONAL = [[0.0, 0.5], [0.5, 0.0]]
@@ -53,8 +50,7 @@ def test_the_personal_loss_moves_nothing_but_the_personal_head(dataset, partitio
             batch_size=8,
             dtype="float64",
         )
-        federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-        simulation = make_simulation([validated(config)], federation, (0,), LoopBackend())
+        simulation = simulation_of(config, dataset, partition)
         simulation.advance()
         return simulation.runs[0].server
 

@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from pfl.data.federation import Federation
 from pfl.data.rule import split
 from pfl.engine.groups import bind
-from pfl.engine.loop import LoopBackend
 from pfl.engine.round import begin_round
 from pfl.methods.local import Local
-from pfl.simulation import make_simulation, simulate
-from pfl.validation import validated
-from tests.conftest import CONFIG, make_clients
+from pfl.simulation import simulate
+from tests.conftest import CONFIG, make_clients, simulation_of
 
 
 def losses(dataset, partition, method, hyperparameters=None, **changes):
@@ -206,8 +203,7 @@ def test_fedupdate_without_a_step_is_uniform_fedavg(dataset, partition, equal):
 def test_fedap_with_mu_1_is_fedbn_and_then_local(dataset, partition):
     def advanced(method, rounds, **hyper):
         config = dataclasses.replace(CONFIG, method=method, hyperparameters=hyper, rounds=4)
-        federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-        simulation = make_simulation([validated(config)], federation, (0,), LoopBackend())
+        simulation = simulation_of(config, dataset, partition)
         for _ in range(rounds):
             simulation.advance()
         return simulation
@@ -223,13 +219,10 @@ def test_fedap_with_mu_1_is_fedbn_and_then_local(dataset, partition):
 
 
 def test_perfedavg_with_alpha_0_takes_fedavg_s_steps_on_the_second_batches(dataset, partition):
-    config = validated(
-        dataclasses.replace(
-            CONFIG, method="perfedavg", hyperparameters={"alpha": 0.0, "steps": 3}, model="lenet5"
-        )
+    config = dataclasses.replace(
+        CONFIG, method="perfedavg", hyperparameters={"alpha": 0.0, "steps": 3}, model="lenet5"
     )
-    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    simulation = make_simulation([config], federation, (0,), LoopBackend())
+    simulation = simulation_of(config, dataset, partition)
     server, net = simulation.runs[0].server, simulation.program.net
     start = {name: stack[0].clone() for name, stack in server.bank.tensors.items()}
     task = begin_round(simulation.runs[0].server, simulation.runs[0].method)
@@ -239,7 +232,7 @@ def test_perfedavg_with_alpha_0_takes_fedavg_s_steps_on_the_second_batches(datas
         optimiser = torch.optim.SGD(net.parameters(), config.lr)
         assert len(plans) == 3
         for plan in plans:
-            x, y = federation.batch(torch.from_numpy(plan.batches[1]))
+            x, y = simulation.federation.batch(torch.from_numpy(plan.batches[1]))
             optimiser.zero_grad()
             torch.nn.functional.cross_entropy(net(x), y).backward()
             optimiser.step()

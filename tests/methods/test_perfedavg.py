@@ -9,11 +9,9 @@ import pytest
 import torch
 
 from pfl.config import Config, Execution
-from pfl.data.federation import Federation
-from pfl.engine.loop import LoopBackend
 from pfl.methods.perfedavg import PerFedAvg
-from pfl.simulation import make_simulation, simulate
-from pfl.validation import validated
+from pfl.simulation import simulate
+from tests.conftest import simulation_of
 from tests.methods import quadratic
 
 CONFIG = Config(
@@ -68,9 +66,7 @@ def test_the_adaptation_is_a_step_of_rate_alpha():
 
 def trained(dataset, partition, **hyper):
     """The server after a round."""
-    config = validated(dataclasses.replace(CONFIG, hyperparameters=hyper))
-    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    simulation = make_simulation([config], federation, (0,), LoopBackend())
+    simulation = simulation_of(dataclasses.replace(CONFIG, hyperparameters=hyper), dataset, partition)
     simulation.advance()
     return simulation.runs[0].server
 
@@ -109,11 +105,8 @@ def test_spfl_s_variant_takes_two_steps_on_each_batch(dataset, partition):
 
 def test_weight_decay_acts_on_the_meta_step(dataset, partition):
     decayed, free = (
-        make_simulation(
-            [validated(dataclasses.replace(CONFIG, hyperparameters={"steps": 1}, weight_decay=decay))],
-            Federation(dataset, partition, torch.device("cpu"), torch.float64),
-            (0,),
-            LoopBackend(),
+        simulation_of(
+            dataclasses.replace(CONFIG, hyperparameters={"steps": 1}, weight_decay=decay), dataset, partition
         )
         for decay in (0.5, 0.0)
     )

@@ -6,17 +6,14 @@ import pytest
 import torch
 
 from pfl.config import Config
-from pfl.data.federation import Federation
-from pfl.engine.loop import LoopBackend
-from pfl.simulation import make_simulation
 from pfl.validation import validated, warnings_of
+from tests.conftest import simulation_of
 from tests.methods.scripted import scripted
 
 
 def after_rounds(method, dataset, partition, rounds, **changes):
     config = Config(method=method, model="lenet5_bn", rounds=9, epochs=1, batch_size=8, lr=0.1, **changes)
-    federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
-    simulation = make_simulation([validated(config)], federation, (0,), LoopBackend())
+    simulation = simulation_of(config, dataset, partition)
     initial = {name: stack.clone() for name, stack in simulation.runs[0].server.bank.tensors.items()}
     for _ in range(rounds):
         simulation.advance()

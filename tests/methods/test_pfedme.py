@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from pfl.config import Config
-from pfl.data.federation import Federation
-from pfl.engine.loop import LoopBackend
 from pfl.methods.pfedme import PFedMe
-from pfl.simulation import make_simulation
 from pfl.validation import validated, warnings_of
+from tests.conftest import simulation_of
 from tests.methods import quadratic
 from tests.methods.scripted import models, scripted
 
@@ -64,8 +62,7 @@ def test_everybody_may_train_while_only_those_drawn_are_averaged():
 @pytest.fixture
 def server(dataset, partition):
     config = Config(method="pfedme", model="lenet5_bn", rounds=9, epochs=1, batch_size=8, lr=0.05)
-    federation = Federation(dataset, partition, torch.device("cpu"), torch.float32)
-    simulation = make_simulation([validated(config)], federation, (0,), LoopBackend())
+    simulation = simulation_of(config, dataset, partition)
     simulation.advance()
     return simulation.runs[0].server
 

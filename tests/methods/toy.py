@@ -11,17 +11,14 @@ from torch import Tensor, nn
 
 from pfl.config import Config
 from pfl.data.dataset import Dataset
-from pfl.data.federation import Federation
 from pfl.data.partition import Partition
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import bind
 from pfl.engine.local import Backend
-from pfl.engine.loop import LoopBackend
 from pfl.engine.server import Server
 from pfl.engine.simulation import Simulation
 from pfl.models._network import Network
-from pfl.simulation import make_simulation
-from pfl.validation import validated
+from tests.conftest import simulation_of
 
 
 def client(head: list[list[float]], state: Mapping[str, Tensor] | None = None, **params: Tensor) -> Client:
@@ -55,11 +52,10 @@ def after_rounds(
     **changes: Any,
 ) -> tuple[Simulation, Server]:
     """A simulation with lenet5_bn after so many rounds, and its server."""
-    config = validated(
-        Config(method=method, model="lenet5_bn", rounds=9, epochs=1, batch_size=8, dtype="float64", **changes)
+    config = Config(
+        method=method, model="lenet5_bn", rounds=9, epochs=1, batch_size=8, dtype="float64", **changes
     )
-    federation = Federation(dataset, partition, torch.device("cpu"), torch.float64)
-    simulation = make_simulation([config], federation, (0,), backend or LoopBackend())
+    simulation = simulation_of(config, dataset, partition, backend)
     for _ in range(rounds):
         simulation.advance()
     return simulation, simulation.runs[0].server
