@@ -8,24 +8,14 @@ from unittest.mock import patch
 
 import pytest
 
-from pfl.config import Config, Execution
+from pfl.config import Execution
 from pfl.engine import checkpoint
 from pfl.methods import METHODS
 from pfl.simulation import simulate_together
-from tests.conftest import sampled
+from tests.conftest import CONFIG, sampled
 from tests.device import DEVICE, emulated
 
-CONFIG = Config(
-    method="pfedsim",
-    model="lenet5_bn",
-    participation=0.5,
-    rounds=6,
-    epochs=1,
-    batch_size=8,
-    lr=0.1,
-    eval_every=6,
-    dtype="float64",
-)
+SIX_ROUNDS = dataclasses.replace(CONFIG, method="pfedsim", rounds=6, epochs=1, eval_every=6)
 ON_DEVICE = Execution(device=str(DEVICE), backend="stacked")
 
 
@@ -46,7 +36,7 @@ def waits_by_round(method, dataset, partition) -> list[int]:
     """
     waited = []
     with emulated() as device:
-        config = dataclasses.replace(CONFIG, method=method)
+        config = dataclasses.replace(SIX_ROUNDS, method=method)
         run([config], dataset, partition, ON_DEVICE, lambda *_: waited.append(sum(device.waits.values())))
     return [after - before for before, after in pairwise(waited[:-1])]
 
@@ -65,14 +55,14 @@ def test_after_every_round_of_large_models_the_host_waits(dataset, partition, mo
 
 @pytest.mark.parametrize("method", sampled(METHODS))
 def test_the_numbers_are_those_of_one_round_after_another(method, dataset, partition):
-    configs = [dataclasses.replace(CONFIG, method=method, rounds=3, eval_every=3)]
+    configs = [dataclasses.replace(SIX_ROUNDS, method=method, rounds=3, eval_every=3)]
     expected = round_by_round(configs, dataset, partition)
     with emulated():
         assert run(configs, dataset, partition, ON_DEVICE) == expected
 
 
 def test_a_run_that_diverges_on_the_way_ends_in_that_round_and_the_others_go_on(dataset, partition):
-    configs = [dataclasses.replace(CONFIG, method="fedavg", lr=lr) for lr in (0.1, 100.0)]
+    configs = [dataclasses.replace(SIX_ROUNDS, method="fedavg", lr=lr) for lr in (0.1, 100.0)]
     expected = round_by_round(configs, dataset, partition)
     with emulated():
         assert str(run(configs, dataset, partition, ON_DEVICE)) == str(expected)  # NaN does not equal NaN
@@ -84,5 +74,5 @@ def test_a_checkpoint_is_written_when_it_is_due(dataset, partition, checkpointed
     monkeypatch.setattr(checkpoint, "save", lambda _, state: written.append(state["runs"][0]["round"]))
     execution = dataclasses.replace(checkpointed, device=ON_DEVICE.device, backend=ON_DEVICE.backend)
     with emulated():
-        run([dataclasses.replace(CONFIG, rounds=5, eval_every=5)], dataset, partition, execution)
+        run([dataclasses.replace(SIX_ROUNDS, rounds=5, eval_every=5)], dataset, partition, execution)
     assert written == [2, 4, 5]
