@@ -9,9 +9,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import statistics
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,7 +55,7 @@ SHOWN = 8  # kernels, and operations of the host
 def main(
     seeds: Annotated[int, typer.Option(help="Seeds of a trial in one stack.")] = 3,
     trials: Annotated[int, typer.Option(help="Trials of a cell in one stack, with all their seeds.")] = 4,
-    rounds: Annotated[int, typer.Option(help="Rounds of the pFedSim cell.")] = 200,
+    rounds: Annotated[int, typer.Option(min=2, help="Rounds of the pFedSim cell.")] = 200,
     epochs: Annotated[int | None, typer.Option(help="Local epochs; by default 5, of ResNet-8 1.")] = None,
     repeats: Repeats = 5,
     device: Device = "cuda",
@@ -98,11 +100,13 @@ def main(
                 method="pfedsim",
                 rounds=rounds,
                 epochs=epochs or WORK["lenet5_bn"].epochs,
-                eval_every=20,
+                eval_every=rounds // 10 or 1,
                 precision=precision,
             )
-            taken = cells[precision] = cell_seconds(cell, seeds, device)
-            say(f"a pFedSim cell of {rounds} rounds and {seeds} seeds in {precision}: {taken:.1f} s")
+            first, later, whole = cell_seconds(cell, seeds, device)
+            cells[precision] = whole
+            say(f"a pFedSim cell of {rounds} rounds and {seeds} seeds in {precision}: {whole:.1f} s")
+            say(f"  {first:.1f} s up to the first evaluation, then {later:.2f} s from one to the next")
             write(json_file, WORK["lenet5_bn"], figures)
 
 
@@ -224,10 +228,19 @@ def layouts(workload: Workload, device: torch.device) -> dict[str, float]:
     return seconds
 
 
-def cell_seconds(cell: Workload, seeds: int, device: str) -> float:
-    """Seconds of a whole simulation of all seeds, evaluations included."""
+def cell_seconds(cell: Workload, seeds: int, device: str) -> tuple[float, float, float]:
+    """Seconds of a cell with all seeds up to its first evaluation, from one to the next, and as a whole."""
+    evaluated = []
+
+    def note(round: int, *_: object) -> None:
+        if round % cell.eval_every == 0:
+            evaluated.append(time.perf_counter())
+
+    began = time.perf_counter()
     execution = Execution(device=device, backend="stacked")
-    return timed(lambda: simulate(cell.config, cell.data, cell.split, tuple(range(seeds)), execution))
+    simulate(cell.config, cell.data, cell.split, tuple(range(seeds)), execution, note)
+    later = [after - before for before, after in pairwise(evaluated)]
+    return evaluated[0] - began, statistics.median(later), time.perf_counter() - began
 
 
 if __name__ == "__main__":
