@@ -156,9 +156,10 @@ class ClientStore:
         home = self.home or device
         maps: dict[bytes, RowMap] = {}
         for name, (values, on_host) in state.items():
-            rows = RowMap(on_host, on_device(on_host, home), len(values))
-            rows = maps.setdefault(on_host.numpy().tobytes(), rows)
-            stack = self.stacks[name] = CopyOnWriteTensor(values[0].to(device), rows)
+            key = on_host.numpy().tobytes()
+            if key not in maps:
+                maps[key] = RowMap(on_host, on_device(on_host, home), len(values))
+            stack = self.stacks[name] = CopyOnWriteTensor(values[0].to(device), maps[key])
             stack.values = values.to(home)
 
     @property

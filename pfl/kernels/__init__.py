@@ -74,6 +74,12 @@ def pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
     return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())
 
 
+def sides_after(sides: tuple[int, int], window: int, stride: int, padding: int) -> tuple[int, int]:
+    """Height and width of what a convolution or a pooling makes of images with these ``sides``."""
+    height, width = ((side + 2 * padding - window) // stride + 1 for side in sides)
+    return height, width
+
+
 @cache
 def _processor() -> str:
     """The processor that -march=native means here; different machines may share a cache folder."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pfl.kernels import compiled, pointer
+from pfl.kernels import compiled, pointer, sides_after
 
 INSTRUCTIONS = ("AVX2", "AVX512")
 """Instruction sets of CPUs on which our kernels are faster. Measured on AVX2 (``benchmarks.kernels``)."""
@@ -116,20 +116,15 @@ class _Block:
     ):
         batch, channels, height, width = shape
         outputs, kernel, stride, padding = convolution
-        sides = _sides((height, width), kernel, stride, padding)
+        sides = sides_after((height, width), kernel, stride, padding)
         pool = (pooling.kernel, pooling.stride, pooling.padding) if pooling else (0, 1, 0)
         self.shape = shape
         self.convolved = (batch, outputs, *sides)
-        self.result = (batch, outputs, *(_sides(sides, *pool) if pooling else sides))
+        self.result = (batch, outputs, *(sides_after(sides, *pool) if pooling else sides))
         self.c_shape = (ctypes.c_int * 12)(channels, height, width, *convolution, norm, relu, *pool)
 
 
 _block = lru_cache(maxsize=1024)(_Block)
-
-
-def _sides(sides: tuple[int, int], kernel: int, stride: int, padding: int) -> tuple[int, int]:
-    height, width = ((side + 2 * padding - kernel) // stride + 1 for side in sides)
-    return height, width
 
 
 @cache

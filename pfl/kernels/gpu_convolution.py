@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pfl.kernels import gpu
+from pfl.kernels import gpu, sides_after
 
 PART = 512  # pixels, at least, whose part of a weights' gradient is one sum
 PARTS = 32  # of them at most, as each takes the memory of the weights
@@ -33,7 +33,23 @@ class _Convolution(gpu.Stacked):
 
     @staticmethod
     def on_stacks(x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int) -> tuple[Tensor]:
-        return (_convolved(gpu.kernels(), x, weight, bias, stride, padding),)
+        x, weight = x.contiguous(), weight.contiguous()
+        bias = None if bias is None else bias.contiguous()
+        clients, images, channels, height, width = x.shape
+        outputs, side = weight.shape[1], weight.shape[-1]
+        sides = sides_after((height, width), side, stride, padding)
+        y = x.new_empty((clients, images, outputs, *sides))
+        pixels = images * math.prod(sides)
+        tensors = (x, weight, weight if bias is None else bias, y, pixels)
+        geometry = (channels, height, width, outputs, *sides, side, stride, padding, bias is not None)
+        if _narrow(channels, outputs, FEW):
+            blocks = -(-pixels // PIXELS)
+            gpu.kernels().narrow_convolve[blocks, clients](*tensors, *geometry, False, PIXELS, num_warps=4)
+        else:
+            tile = _tile(outputs, x.dtype)
+            grid = (-(-pixels // tile.rows), clients, -(-outputs // tile.columns))
+            gpu.kernels().convolve[grid](*tensors, *geometry, *tile, num_warps=4)
+        return (y,)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG004
@@ -111,29 +127,6 @@ class _WeightGradient(gpu.Stacked):
             gpu.kernels().weight_gradient[grid](*tensors, *geometry, *tile, num_warps=4)
         of_weight = parts.sum(0).to(x.dtype)
         return (of_weight, bias_parts.sum(0)) if has_bias else (of_weight,)
-
-
-def _convolved(
-    kernels: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int
-) -> Tensor:
-    """Images (K, B, C, H, W) by weights (K, outputs, C, side, side)."""
-    x, weight = x.contiguous(), weight.contiguous()
-    bias = None if bias is None else bias.contiguous()
-    clients, images, channels, height, width = x.shape
-    outputs, side = weight.shape[1], weight.shape[-1]
-    sides = [(length + 2 * padding - side) // stride + 1 for length in (height, width)]
-    y = x.new_empty((clients, images, outputs, *sides))
-    pixels = images * math.prod(sides)
-    tensors = (x, weight, weight if bias is None else bias, y, pixels)
-    geometry = (channels, height, width, outputs, *sides, side, stride, padding, bias is not None)
-    if _narrow(channels, outputs, FEW):
-        blocks = -(-pixels // PIXELS)
-        kernels.narrow_convolve[blocks, clients](*tensors, *geometry, False, PIXELS, num_warps=4)
-    else:
-        tile = _tile(outputs, x.dtype)
-        grid = (-(-pixels // tile.rows), clients, -(-outputs // tile.columns))
-        kernels.convolve[grid](*tensors, *geometry, *tile, num_warps=4)
-    return y
 
 
 def _narrow(inputs: int, outputs: int, few: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pfl.kernels import gpu
+from pfl.kernels import gpu, sides_after
 
 BLOCK = 4096  # numbers of a channel at once in batch norm
 POOLED = 512  # numbers at once in pooling
@@ -92,7 +92,7 @@ class _BatchNorm(gpu.Stacked):
         ctx.save_for_backward(x, weight, moments, *(() if real is None else (real,)))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor | None, ...]:
         x, weight, moments, *real = ctx.saved_tensors
         gradients = _BatchNormGradient.apply(gradient, x, real[0] if real else None, weight, moments)
         of_x, of_weight, of_bias = gradients
@@ -126,7 +126,7 @@ class _PooledReLU(gpu.Stacked):
     def on_stacks(x: Tensor, side: int, stride: int, padding: int) -> tuple[Tensor, Tensor]:
         x = x.contiguous()
         *planes, height, width = x.shape
-        sides = [(length + 2 * padding - side) // stride + 1 for length in (height, width)]
+        sides = sides_after((height, width), side, stride, padding)
         y = x.new_empty((*planes, *sides))
         taps = x.new_empty(y.shape, dtype=torch.int8)
         gpu.kernels().pool[-(-y.numel() // POOLED),](
