@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -19,6 +20,7 @@ from pfl.engine.local import Backend
 from pfl.engine.method import Moment
 from pfl.engine.simulation import Measure, OnRound, Result, Simulation
 from pfl.errors import InvalidInput, unknown_name
+from pfl.files import check_writable
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
 from pfl.sources import code_of
@@ -100,6 +102,13 @@ def simulate_together(
         raise InvalidInput("save", execution.save, "no file where several configurations run together")
     config = configs[0]
     check_pause(execution.until, config)
+    headline = METHODS[config.method].headline
+    pauses = execution.until not in (None, config.rounds)
+    if pauses and execution.moments and headline not in execution.moments:
+        accepted = f"{headline} among them beside until, as the result has the clients' accuracies at it"
+        raise InvalidInput("moments", ", ".join(execution.moments), accepted)
+    if execution.save:
+        check_writable(Path(execution.save), "save")
     identity = _identity(configs, execution) if execution.checkpoint_dir else ()
     device = resolve_device(execution.device)
     check_precision(config.precision, device)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pfl.config import Config
+from pfl.methods import METHODS
 from pfl.trials import Failure, Record, Trial
 from pfl.validation import stackable
 from pipeline.spec.cells import Cell
@@ -104,6 +105,8 @@ class Scheduler:
         self._out |= keys
         # Other cells may read other moments of the same simulation.
         moments = {cell.moment for cell in self.cells if not keys.isdisjoint(cell.keys)}
+        if trial.phase == "search":  # where it pauses, it reports the clients' accuracies at the headline
+            moments.add(METHODS[trial.method].headline)
         return dataclasses.replace(trial, moments=tuple(sorted(moments)))
 
     def batch_with(self, trial: Trial) -> list[Trial]:

@@ -154,6 +154,12 @@ def test_a_divergence_in_the_last_step_is_seen_in_the_evaluation(dataset, partit
             Execution(until=3),
             r"until: 3 is not accepted; expected a multiple of eval_every \(2\) up to 6",
         ),
+        (
+            (0,),
+            Execution(until=4, moments=("adapted",)),
+            "moments: adapted is not accepted; expected post_aggregation among them beside until",
+        ),
+        ((0,), Execution(save="/dev/null/models.pt"), "save: /dev/null/models.pt is not accepted"),
     ],
 )
 def test_seeds_and_execution_are_checked_before_anything_is_computed(

@@ -259,3 +259,12 @@ def test_a_simulation_that_two_cells_share_is_evaluated_at_the_moments_of_both(l
     )
     trials = finish(scheduler_of(ledger), run_at_its_moments)
     assert [trial.moments for trial in trials] == [("post_aggregation", "post_local")] * 4
+
+
+def test_a_search_trial_is_evaluated_at_the_headline_too(ledger, edit):
+    edit("every: 1", "every: 1, moment: post_local")
+    trials = finish(scheduler_of(ledger))
+    assert {(trial.phase, trial.moments) for trial in trials} == {
+        ("search", ("post_aggregation", "post_local")),
+        ("final", ("post_local",)),
+    }
