@@ -16,6 +16,10 @@ RECORD = "checksums.json"
 """Record in a data set's folder: name, bytes and SHA-256 of files without a published checksum."""
 
 
+class WrongChecksum(InvalidInput):
+    """A file is not what its source or the record says."""
+
+
 def files_below(path: Path) -> list[Path]:
     """The file itself, or all files in a folder in sorted order."""
     return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
@@ -51,7 +55,8 @@ def verify(path: Path, file: RemoteFile, folder: Path) -> None:
     A file without a record is added to it.
 
     Raises:
-        InvalidInput: the checksum differs, or the record is damaged.
+        WrongChecksum: the checksum differs.
+        InvalidInput: the record is damaged or cannot be written.
     """
     if file.md5 is not None:
         algorithm, expected, actual = "md5", file.md5, digest(path, "md5")
@@ -65,7 +70,7 @@ def verify(path: Path, file: RemoteFile, folder: Path) -> None:
         expected, actual = recorded[file.name]["sha256"], described["sha256"]
     if actual != expected:
         where = "published" if file.md5 else f"recorded in {folder / RECORD}"
-        raise InvalidInput(
+        raise WrongChecksum(
             "dataset", f"{path} of {algorithm} {actual}", f"{algorithm} {expected}, as {where}"
         )
 

@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from pfl.data import checksum
 from pfl.data.definition import RemoteFile
 from pfl.errors import InvalidInput
-from pfl.files import folder_lock
+from pfl.files import folder_lock, writing
 from pfl.terminal import bar
 
 _TRIES = 4
@@ -34,7 +34,7 @@ def fetch(file: RemoteFile, folder: Path, progress: bool = True) -> Path:
     path = folder / file.name
     if path.exists():
         return path
-    with folder_lock(folder):
+    with writing(folder, "dataset"), folder_lock(folder):
         return path if path.exists() else _fetched(file, folder, progress)
 
 
@@ -58,7 +58,7 @@ def _fetched(file: RemoteFile, folder: Path, progress: bool) -> Path:
                 time.sleep(_PAUSE * 2 ** (failures - 1))
     try:
         checksum.verify(part, file, folder)
-    except InvalidInput as error:
+    except checksum.WrongChecksum as error:
         part.unlink()
         raise InvalidInput("dataset", file.url, f"{by_hand}; the download was deleted ({error})") from error
     return part.replace(folder / file.name)
@@ -76,6 +76,8 @@ def _receive(url: str, part: Path, progress: bool) -> None:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60)
     except HTTPError as error:
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            if error.headers.get("Content-Range") == f"bytes */{have}":
+                return  # the whole file is there
             part.unlink()  # it is longer than the file, so the next connection starts over
             raise ConnectionError("the file has become shorter") from error
         raise

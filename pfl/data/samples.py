@@ -104,9 +104,10 @@ def _pixels(image: Any, place: int) -> np.ndarray:
 
 def _classes(samples: Any, least: int) -> tuple[str, ...]:
     """The class names given by torchvision or Hugging Face, else numbers."""
-    features = getattr(samples, "features", None) or {}
-    hugging = next((getattr(features[name], "names", None) for name in LABEL if name in features), None)
-    names = getattr(samples, "classes", None) or hugging or range(least)
+    features = getattr(samples, "features", None)
+    labels = [features[name] for name in LABEL if name in features] if isinstance(features, Mapping) else []
+    given = (getattr(samples, "classes", None), *(getattr(label, "names", None) for label in labels))
+    names = next((names for names in given if names is not None and len(names)), range(least))
     if len(names) < least:
         raise InvalidInput(
             "dataset", f"label {least - 1}", f"labels below {len(names)}, the number of classes"

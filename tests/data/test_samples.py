@@ -35,6 +35,15 @@ def test_a_data_set_of_torchvision_is_simulated_as_it_is():
     assert sum(client.train + client.test for client in run.metrics.per_client) == 48
 
 
+@pytest.mark.parametrize("names", [np.array(["cat", "dog"]), ["cat", "dog"]], ids=["array", "list"])
+def test_class_names_of_the_samples_are_kept_whatever_else_they_have(names):
+    class Samples(list):
+        features = np.zeros((2, 3))
+        classes = names
+
+    assert pfl.from_samples(Samples([(GREY, 0), (GREY, 1)])).classes == ("cat", "dog")
+
+
 @pytest.mark.parametrize("height", [1, 3])
 def test_low_colour_images_of_pillow_keep_their_channels(height):
     pixels = np.arange(height * 5 * 3, dtype=np.uint8).reshape(height, 5, 3)

@@ -54,7 +54,9 @@ class Handler(BaseHTTPRequestHandler):
             return
         start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.server.honours_ranges else 0
         if start >= len(content):
-            self.send_error(416)
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(content)}")
+            self.end_headers()
             return
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(content) - start))
@@ -125,6 +127,18 @@ def test_a_part_longer_than_the_file_is_thrown_away(server, tmp_path):
     assert fetch(server, tmp_path) == CONTENT
 
 
+def test_a_part_that_is_the_whole_file_is_kept(server, tmp_path):
+    (tmp_path / "data.bin.part").write_bytes(CONTENT)
+    assert fetch(server, tmp_path) == CONTENT
+    assert server.ranges == [f"bytes={len(CONTENT)}-"]
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(server, tmp_path):
+    (tmp_path / "raw").write_text("a file")
+    with pytest.raises(InvalidInput, match=r"^dataset: .*raw is not accepted; expected a file that can be"):
+        fetch(server, tmp_path / "raw")
+
+
 def test_a_wrong_checksum_is_one_line_and_nothing_of_the_download_stays(server, tmp_path):
     with pytest.raises(InvalidInput) as error:
         fetch(server, tmp_path, md5="0" * 32)
@@ -162,6 +176,7 @@ def test_a_damaged_record_of_checksums_is_one_line(server, tmp_path):
     (tmp_path / "checksums.json").write_text('{"data.bin": ')
     with pytest.raises(InvalidInput, match=r"checksums\.json is not accepted; expected JSON"):
         fetch(server, tmp_path, md5=None)
+    assert (tmp_path / "data.bin.part").read_bytes() == CONTENT  # may well be right
 
 
 # ---- where files are looked for ------------------------------------------------------------------------
