@@ -32,6 +32,8 @@ def adapted(name: str, module: nn.Module, shape: Shape, classes: int) -> Network
     if not isinstance(module, nn.Module):
         raise InvalidInput("model", name, f"a function that returns an nn.Module, not {module!r}")
     if isinstance(module, Network):
+        if module.head.out_features != classes:
+            raise _wrong_logits(name, module.head.out_features, classes)
         return _with_own_layers(name, module)
     net = _split(name, _with_own_layers(name, module), shape, classes)
     tensors = list(net.named_parameters(remove_duplicate=False))
@@ -53,13 +55,17 @@ def _split(name: str, module: nn.Module, shape: Shape, classes: int) -> Network:
     module.set_submodule(linears[-1], nn.Identity())
     net = Network(module, head)
     if logits.shape != (2, classes):
-        raise InvalidInput("model", name, f"a network with {classes} logits, not {tuple(logits.shape[1:])}")
+        raise _wrong_logits(name, tuple(logits.shape[1:]), classes)
     features = _logits(name, module, shape)
     if features.shape != (2, head.in_features):
         raise InvalidInput("model", name, accepted)
     if not logits.is_meta and not torch.equal(head(features), logits):
         raise InvalidInput("model", name, accepted)
     return net
+
+
+def _wrong_logits(name: str, logits: object, classes: int) -> InvalidInput:
+    return InvalidInput("model", name, f"a network with {classes} logits, not {logits}")
 
 
 @torch.no_grad()

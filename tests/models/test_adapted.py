@@ -15,6 +15,7 @@ from pfl.errors import InvalidInput
 from pfl.models import MODELS, build
 from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d, Dropout
+from pfl.models._network import Network
 from pfl.simulation import simulate
 
 SHAPE, CLASSES = (1, 16, 16), 4
@@ -147,6 +148,7 @@ def flat(*layers):
     ("builder", "accepted"),
     [
         (lambda *_: flat(nn.Linear(256, 5)), r"a network with 4 logits, not \(5,\)"),
+        (lambda *_: Network(nn.Flatten(), nn.Linear(256, 5)), "a network with 4 logits, not 5"),
         (lambda *_: flat(nn.Linear(9, CLASSES)), "a network of images of 1x16x16"),
         (lambda *_: Softmax(), r"ends with an nn.Linear of the classes, or pfl.Network\(extractor, head\)"),
         (lambda *_: nn.Conv2d(1, 4, 3), "ends with an nn.Linear"),
