@@ -1,18 +1,21 @@
 """Fused CPU kernels in C++, compiled when they are first used.
 
-They use one thread, as a sweep's trials do. Without a compiler (``CXX``, by default c++, g++ or clang++)
-torch's own operations are used, whose results agree up to rounding.
+They use one thread, as a sweep's trials do. Without a compiler that knows GCC's vector
+extensions (``CXX``, by default c++ or g++) torch's own operations are used, whose results agree up to
+rounding.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,13 +25,15 @@ from pfl.files import cache_root
 if TYPE_CHECKING:
     from torch import Tensor
 
+log = logging.getLogger(__name__)
+
 FLAGS = ("-O2", "-march=native", "-std=c++20", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
 
 
 @cache
 def compiler() -> str | None:
     """The C++ compiler; None if there is none."""
-    candidates = [os.environ["CXX"]] if "CXX" in os.environ else ["c++", "g++", "clang++"]
+    candidates = [os.environ["CXX"]] if "CXX" in os.environ else ["c++", "g++"]
     return next((path for name in candidates if name and (path := shutil.which(name))), None)
 
 
@@ -65,7 +70,8 @@ def compiled(name: str, **constants: str | int) -> ctypes.CDLL | None:
                 subprocess.run(command, check=True, capture_output=True)
                 made.replace(library)  # atomic: another process may be making the same file
         return ctypes.CDLL(str(library))
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.CalledProcessError) as error:
+        log.warning("training is slower, as %s.cpp cannot be compiled: %s", name, error)
         return None
 
 
@@ -74,7 +80,7 @@ def pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
     return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())
 
 
-def sides_after(sides: tuple[int, int], window: int, stride: int, padding: int) -> tuple[int, int]:
+def sides_after(sides: Iterable[int], window: int, stride: int, padding: int) -> tuple[int, int]:
     """Height and width of what a convolution or a pooling makes of images with these ``sides``."""
     height, width = ((side + 2 * padding - window) // stride + 1 for side in sides)
     return height, width

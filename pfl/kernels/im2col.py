@@ -8,14 +8,13 @@ up take as long as the product.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pfl.kernels import compiled, pointer
+from pfl.kernels import compiled, pointer, sides_after
 
 
 def usable(images: Tensor) -> bool:
@@ -31,7 +30,7 @@ def im2col(images: Tensor, kernel: int, stride: int) -> Tensor:
         images: (B, C, H, W); they are padded by half of the kernel's side.
     """
     images = images.contiguous(memory_format=torch.channels_last)
-    rows, columns = sides_after(images.shape, stride)
+    rows, columns = sides_after(images.shape[2:], kernel, stride, kernel // 2)
     out = images.new_empty((len(images) * rows * columns, kernel * kernel * images.shape[1]))
     _library().im2col(_shape(tuple(images.shape), kernel, stride), pointer(images), pointer(out))
     return out
@@ -44,12 +43,6 @@ def col2im(rows: Tensor, shape: tuple[int, int, int, int], kernel: int, stride: 
     return images
 
 
-def sides_after(shape: Sequence[int], stride: int) -> tuple[int, int]:
-    """Height and width of the convolution of images of ``shape`` (B, C, H, W)."""
-    _, _, height, width = shape
-    return (height - 1) // stride + 1, (width - 1) // stride + 1
-
-
 @cache
 def _library() -> Any:
     """The kernels; None where there are none."""
@@ -60,4 +53,5 @@ def _library() -> Any:
 def _shape(shape: tuple[int, int, int, int], kernel: int, stride: int) -> Any:
     """The kernels' ``Shape``."""
     batch, channels, height, width = shape
-    return (ctypes.c_int * 8)(batch, height, width, channels, *sides_after(shape, stride), kernel, stride)
+    sides = sides_after((height, width), kernel, stride, kernel // 2)
+    return (ctypes.c_int * 8)(batch, height, width, channels, *sides, kernel, stride)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from pfl.kernels import gpu, gpu_convolution, im2col
+from pfl.kernels import gpu, gpu_convolution, im2col, sides_after
 from pfl.models._layers import SingleClientMode
 
 FEW = 16  # output pixels up to which a matrix product is faster, by 1.04 to 5 times
@@ -41,7 +41,7 @@ class ResNetConv2d(Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) to (B, outputs, height, width)."""
         stride = self.stride[0]
-        height, width = im2col.sides_after(x.shape, stride)
+        height, width = sides_after(x.shape[2:], self.kernel_size[0], stride, int(self.padding[0]))
         if not (self.single_client and height * width <= FEW and im2col.usable(x)):
             return super().forward(x)
         self.by_tap = True
@@ -66,7 +66,7 @@ class MatrixConvolution(torch.autograd.Function):
         ctx.weights_dtype = weight.dtype
         by_tap = weight.is_contiguous(memory_format=torch.channels_last)
         ctx.layout = torch.channels_last if by_tap else torch.contiguous_format
-        sides = im2col.sides_after(images.shape, stride)
+        sides = sides_after(images.shape[2:], kernel, stride, kernel // 2)
         return (pixels @ weights.T).view(len(images), *sides, outputs).permute(0, 3, 1, 2)
 
     @staticmethod

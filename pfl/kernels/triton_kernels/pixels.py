@@ -1,4 +1,4 @@
-"""Where pixels and taps are that are counted over several images or channels."""
+"""Positions of pixels and taps from their running numbers over several images or channels."""
 
 # Triton's compiler reads annotations and default arguments by its own rules.
 # mypy: ignore-errors
