@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.memory import imported
-from benchmarks.workload import Workload, in_subprocess, run, write
+from benchmarks.workload import Workload, in_subprocess, noisy_images, run, write, write_page
 from pfl import memory
-from pfl.config import Config, Execution
+from pfl.config import CHECKPOINT, Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.partition import make_partition
-from pfl.engine.checkpoint import FILE
 from pfl.models import MODELS
 from pfl.rng import generator
 from pfl.simulation import simulate
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 FOLDER = Path("reports/engineering/scale")
 PARTICIPANTS = 100
 SPREAD = 0.4  # standard deviation of the clients' sizes over their mean, as in LEAF's FEMNIST
-BLOCK = 50_000  # images that are made at once
 
 
 @dataclass(frozen=True)
@@ -73,13 +71,9 @@ class Scale:
         sizes = stream.normal(self.samples, SPREAD * self.samples, self.clients)
         writer = np.repeat(np.arange(self.clients), np.maximum(8, np.rint(sizes)).astype(np.int64))
         labels = stream.integers(0, self.classes, len(writer))
-        patterns = stream.integers(0, 120, (self.classes, *self.shape), np.uint8)
-        with (folder / "images.bin").open("wb") as file:
-            for block in np.array_split(labels, len(labels) // BLOCK + 1):
-                (patterns[block] + stream.integers(0, 136, (len(block), *self.shape), np.uint8)).tofile(file)
         return Dataset(
             name="synthetic",
-            images=np.memmap(folder / "images.bin", np.uint8, "c", shape=(len(labels), *self.shape)),
+            images=noisy_images(folder / "images.bin", labels, self.classes, self.shape, stream),
             labels=labels,
             classes=tuple(map(str, range(self.classes))),
             n_train=len(labels),
@@ -133,7 +127,7 @@ def measure(scale: Scale) -> dict[str, float]:
             execution=Execution(device="cpu", checkpoint_dir=name),
             on_round=lambda *_: clocks.append((time.perf_counter(), time.process_time())),
         )
-        checkpoint_bytes = (Path(name) / FILE).stat().st_size
+        checkpoint_bytes = (Path(name) / CHECKPOINT).stat().st_size
     *rounds, last = [(b - a, cpu_b - cpu_a) for (a, cpu_a), (b, cpu_b) in pairwise(clocks)]
     seconds, cpu_seconds = map(statistics.median, zip(*rounds, strict=True))
     network = MODELS[scale.model](scale.shape, scale.classes)
@@ -151,16 +145,12 @@ def measure(scale: Scale) -> dict[str, float]:
 
 def draw() -> None:
     """Write the report's page and plot from ``scale.json`` alone."""
-    from jinja2 import Environment, FileSystemLoader
     from matplotlib import rc_context
 
     figures = json.loads((FOLDER / "scale.json").read_text(encoding="utf-8"))
     with rc_context(STYLE):
         (FOLDER / "scale.svg").write_text(svg_text(plot(figures)), encoding="utf-8")
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=False)
-    text = environment.get_template("scale.md.j2").render(figures)
-    (FOLDER / "README.md").write_text(text.rstrip() + "\n", encoding="utf-8")
-    print(f"written to {FOLDER / 'README.md'}")
+    write_page(FOLDER, "scale.md.j2", **figures)
 
 
 def plot(figures: dict[str, Any]) -> Figure:

@@ -12,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl.config import Config
-from pfl.files import cache_root
+from pfl.errors import InvalidInput
+from pfl.files import cache_root, folder_lock, write_json, write_text
 from pfl.methods import METHODS
 from pfl.models import weights_of
-from pfl.probe import ON, ROUNDING, Values, is_choice, probe
+from pfl.probe import ON, Values, is_choice, probe
 from pfl.sources import code_of
 from pfl.validation import validated
 
@@ -35,6 +34,10 @@ if TYPE_CHECKING:
 KNOWN = Path(__file__).with_name("behaviours.json")
 TOLERANCE = 1e-7
 """Relative and absolute. Rounding in float64 is far below it, an edit that matters far above."""
+
+ROUNDING = ("dtype", "precision")
+"""Fields of a configuration that decide how numbers are rounded, which a probe in float64 does not see; they
+are in a trial's key by themselves."""
 
 KEPT = 20  # states of the sources whose behaviour a cache entry remembers
 
@@ -112,8 +115,6 @@ def known() -> dict[str, dict[str, Values]]:
 
 def add_known(behaviours: Sequence[Behaviour]) -> int:
     """Add the new ones among ``behaviours`` to `KNOWN`; return how many there were."""
-    from pfl.files import write_text
-
     content = {question: dict(names) for question, names in known().items()}
     before = sum(map(len, content.values()))
     for one in behaviours:
@@ -169,12 +170,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, entry: dict[str, Any]) -> None:
     """Replace an entry, whole or not at all; if it cannot be written, the next process probes again."""
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, made = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(entry, file)
-        Path(made).replace(path)
+    with suppress(OSError, InvalidInput), folder_lock(path.parent):
+        write_json(path, entry)
 
 
 def _close(first: Any, second: Any) -> bool:

@@ -153,6 +153,10 @@ class Config:
         return cls(**values)
 
 
+CHECKPOINT = "checkpoint.pt"
+"""The file in `Execution.checkpoint_dir`."""
+
+
 @dataclass(frozen=True)
 class Execution:
     """How a simulation is carried out. Moves no number beyond rounding."""

@@ -120,7 +120,7 @@ def append_lines(path: Path, rows: Iterable[Any], wait: bool = False) -> None:
     A line that was cut off is ended first.
 
     Args:
-        wait: for space where the disk is full, as the rows cannot be had again.
+        wait: for free space if the disk is full, instead of raising.
 
     Raises:
         InvalidInput: the file cannot be written; it is what it was.

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import re
 import resource
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def peak() -> int:
         # getrusage starts at what the parent process had resident
         (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", STATUS.read_text())
         return int(kilobytes) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def release() -> None:

@@ -1,6 +1,6 @@
 """What a method does, observed: a few rounds on a small federation, watched from the server.
 
-The table of methods is made of this, so that it cannot say what the code does not do.
+`pfl methods --markdown` prints it, so that the documentation agrees with the code.
 """
 
 from __future__ import annotations

@@ -56,9 +56,6 @@ LARGE = 1_000_000  # parameters
 
 ON = {"momentum": 0.5, "weight_decay": 0.01, "validation": 0.3, "lr_warmup": 1}
 """The probe's values of options that are on in the trial."""
-ROUNDING = ("dtype", "precision")
-"""Fields of a configuration that decide how numbers are rounded, which a probe in float64 does not see; they
-are in a trial's key by themselves."""
 
 
 def probe(config: Config, shape: Shape, classes: int) -> Values:
@@ -104,11 +101,9 @@ def _reduced(config: Config, scale: Scale, rate: float) -> Config:
         if own[name] and not is_choice(declared, default):
             usual = default or _some(declared, default)
             own[name] = usual if declared.probe is None else declared.probe
-    on = {name: number for name, number in ON.items() if getattr(config, name)}
+    on: dict[str, Any] = {name: number for name, number in ON.items() if getattr(config, name)}
     if config.lr_schedule == "step":
         on |= {"lr_step": 1, "lr_gamma": 0.5}
-    rounding = {name: getattr(Config(), name) for name in ROUNDING if hasattr(Config, name)}
-    changes: dict[str, Any] = {**on, **rounding, "dtype": "float64", "hyperparameters": own}
     return dataclasses.replace(
         config,
         rounds=ROUNDS,
@@ -117,7 +112,10 @@ def _reduced(config: Config, scale: Scale, rate: float) -> Config:
         batch_size=scale.batch_size,
         eval_every=ROUNDS // 2,
         lr=rate,
-        **changes,
+        hyperparameters=own,
+        dtype="float64",
+        precision=Config.precision,
+        **on,
     )
 
 
@@ -139,7 +137,7 @@ def _simulated(config: Config, scale: Scale, shape: Shape, classes: int) -> Valu
 
     last: dict[str, float] = {}
 
-    def look(server: Server, net: Network) -> dict[str, Any] | None:
+    def seen(server: Server, net: Network) -> dict[str, Any] | None:
         if server.round < server.rounds:
             return None
         squares = [server.bank[name].flatten(1).square().sum(1) for name in server.bank.stacks]
@@ -152,7 +150,7 @@ def _simulated(config: Config, scale: Scale, shape: Shape, classes: int) -> Valu
 
     dataset, partition = _made_up(scale.sizes, shape, classes)
     execution = Execution(device="cpu", backend="loop")
-    metrics = simulate(config, dataset, partition, (0,), execution, measure=look)[0].metrics
+    metrics = simulate(config, dataset, partition, (0,), execution, measure=seen)[0].metrics
     first, end = metrics.rounds[0], metrics.rounds[-1]
     accuracy = metrics.reached()
     values: Values = {

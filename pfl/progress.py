@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(rounds: int, title: str, moment: str) -> Iterator[OnRound]:
-    """A bar with the pooled accuracy at ``moment``, as what `pfl.simulation.simulate` calls; in a log file, a
-    line now and then."""
+    """Yield the ``on_round`` of `pfl.simulation.simulate` that draws a bar with the pooled accuracy at
+    ``moment``, or in a log file prints a line now and then."""
     if not live():
         yield _lines(title, moment)
         return

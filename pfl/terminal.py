@@ -1,4 +1,4 @@
-"""What is drawn while something takes long: over itself in a terminal, now and then in a log file."""
+"""Progress of long work: a display in a terminal or a notebook, a line now and then in a log file."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_a_release_with_another_file_than_was_installed_is_edited(installed, nam
     assert sources.release() == sources.Release("1.2.3", edited=True)
 
 
-@pytest.mark.parametrize("name", ["cli/run.py", "data/plot.py"])
+@pytest.mark.parametrize("name", ["cli/run.py", "data/plot.py", "terminal.py"])
 def test_a_release_whose_pages_or_pictures_were_edited_gives_the_same_numbers(installed, name):
     path = installed / name
     path.parent.mkdir(exist_ok=True)

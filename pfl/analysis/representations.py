@@ -1,4 +1,4 @@
-"""What the layers of a network make of images."""
+"""Outputs of the layers of a network."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def layers(net: Network) -> dict[str, nn.Module]:
 
 
 def outputs(net: Network, images: Tensor) -> dict[str, Tensor]:
-    """What every layer of `layers` answers to ``images`` (B, C, H, W), in evaluation mode: (B, d) each."""
-    answers: dict[str, Tensor] = {}
+    """The output of every layer of `layers` for ``images`` (B, C, H, W), in evaluation mode: (B, d) each."""
+    results: dict[str, Tensor] = {}
     hooks = [
         layer.register_forward_hook(
-            lambda _layer, _inputs, output, name=name: answers.update({name: output.detach().flatten(1)})
+            lambda _layer, _inputs, output, name=name: results.update({name: output.detach().flatten(1)})
         )
         for name, layer in layers(net).items()
     ]
@@ -41,4 +41,4 @@ def outputs(net: Network, images: Tensor) -> dict[str, Tensor]:
     finally:
         for hook in hooks:
             hook.remove()
-    return {name: output.to(images) for name, output in answers.items()}
+    return {name: output.to(images) for name, output in results.items()}

@@ -10,8 +10,6 @@ from pfl.errors import InvalidInput
 from pfl.files import check_writable
 from pfl.validation import check_execution
 
-CHECKPOINT = "checkpoint.pt"  # pfl.engine.checkpoint.FILE, without torch
-
 
 def execution_of(
     device: str, backend: str, threads: int, checkpoint: Path | None, save: Path | None

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pfl.api import load_checked
-from pfl.cli.execution import CHECKPOINT, check_files, execution_of
-from pfl.config import Config
+from pfl.cli.execution import check_files, execution_of
+from pfl.config import CHECKPOINT, Config
 from pfl.errors import InvalidInput
 from pfl.files import write_text
 from pfl.models import fitting

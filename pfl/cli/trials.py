@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pfl.cli.execution import CHECKPOINT, check_files, execution_of
-from pfl.config import Execution
+from pfl.cli.execution import check_files, execution_of
+from pfl.config import CHECKPOINT, Execution
 from pfl.errors import InvalidInput
 from pfl.files import append_lines, read_lines
 from pfl.progress import progress
@@ -83,7 +83,7 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
             continue
         append_lines(rows, [record.to_json() for record in finished], wait=True)
         if folder:
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)  # a trial that diverges early has none
     print(f"trials run: {len(pending) - failed}; rows in {rows}")
     if failed:
         print(f"pfl: trials failed: {failed}; run the same command to retry them", file=sys.stderr)

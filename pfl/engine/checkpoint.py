@@ -9,12 +9,12 @@ from typing import Any, BinaryIO
 
 import torch
 
+from pfl.config import CHECKPOINT
 from pfl.engine.server import Server
 from pfl.files import replacing
 
 log = logging.getLogger(__name__)
 
-FILE = "checkpoint.pt"
 EVERY = 10  # rounds
 DIGEST_BYTES = 32  # after torch's own
 BLOCK_BYTES = 2**20
@@ -34,7 +34,7 @@ def save(folder: Path, content: dict[str, Any]) -> None:
     """Replace the checkpoint in ``folder``. If it cannot be written, a warning is logged and the simulation
     continues, because it does not need the checkpoint."""
     try:
-        with replacing(folder / FILE) as file:
+        with replacing(folder / CHECKPOINT) as file:
             _dump(content, file)
             file.write(_digest(file, file.tell()))
     except OSError as error:
@@ -43,7 +43,7 @@ def save(folder: Path, content: dict[str, Any]) -> None:
 
 def load(folder: Path) -> dict[str, Any] | None:
     """The checkpoint in ``folder``. None if there is none, or if it is damaged; a damaged one is renamed."""
-    path = folder / FILE
+    path = folder / CHECKPOINT
     if not path.exists():
         return None
     with path.open("rb") as file:

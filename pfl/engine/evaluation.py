@@ -72,14 +72,14 @@ def evaluate(
         if not tested:
             return values
         if server.federation.device.type != "cpu":  # a GPU has the scores before the host has the checksums
-            found = scored(tested)
+            scores = scored(tested)
         else:
             keys = _checksums(server, part, tensors, tested)
             if new := {key: k for k, key in keys.items() if key not in known}:
                 known.update(zip(new, scored(list(new.values())), strict=True))
             met.update({key: known[key] for key in keys.values()})
-            found = [known[key] for key in keys.values()]
-        values[tested] = values.new_tensor(found)
+            scores = [known[key] for key in keys.values()]
+        values[tested] = values.new_tensor(scores)
         return values
 
     sums: dict[Moment, dict[str, Tensor]] = {}

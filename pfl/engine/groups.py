@@ -29,10 +29,10 @@ class Groups:
     """
 
     def __init__(self, net: Network):
-        names = {id(tensor): name for name, tensor in _tensors(net).items()}
+        names = {id(tensor): name for name, tensor in tensors_of(net).items()}
 
         def of(*modules: nn.Module) -> tuple[str, ...]:
-            tensors = (names[id(t)] for module in modules for t in _tensors(module).values())
+            tensors = (names[id(t)] for module in modules for t in tensors_of(module).values())
             return tuple(dict.fromkeys(tensors))
 
         norms = [module for module in net.modules() if isinstance(module, _BatchNorm)]
@@ -78,7 +78,7 @@ class Groups:
         return matrices
 
 
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 

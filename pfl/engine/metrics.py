@@ -6,12 +6,12 @@ import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pfl.errors import unknown_name
 
-Average = Literal["pooled", "client_mean", "client_mean_weighted"]
-AVERAGES: tuple[Average, ...] = ("pooled", "client_mean", "client_mean_weighted")
+AverageName = Literal["pooled", "client_mean", "client_mean_weighted"]
+AVERAGES: tuple[AverageName, ...] = get_args(AverageName)
 """Over all test samples; over clients; over clients by their training sizes."""
 
 
@@ -24,7 +24,7 @@ class Accuracy:
     client_mean_weighted: float
     loss: float
 
-    def average(self, name: Average) -> float:
+    def average(self, name: AverageName) -> float:
         """The accuracy averaged as one of `AVERAGES`.
 
         Raises:
@@ -139,7 +139,7 @@ class Metrics:
         return tuple(self.rounds[-1].groups)
 
     def reached(
-        self, average: Average = "pooled", moment: str | None = None, group: str | None = None
+        self, average: AverageName = "pooled", moment: str | None = None, group: str | None = None
     ) -> Reached:
         """The last and the best accuracy of the evaluations that have ``moment``, by default the headline.
 

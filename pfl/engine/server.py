@@ -13,7 +13,7 @@ from pfl.config import Config
 from pfl.data.federation import Federation
 from pfl.data.rule import split
 from pfl.engine.client_store import ClientStore, CopyOnWriteTensor
-from pfl.engine.groups import Groups
+from pfl.engine.groups import Groups, tensors_of
 from pfl.engine.local import Backend, Program, Statistic, Task, Trained, minibatch_count
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Average, Matrix, normalised
@@ -84,8 +84,7 @@ class Server:
         self.matrices: dict[str, Matrix | Tensor] = {}
         self.traffic = Traffic()
         self.groups = Groups(net)
-        tensors = {**dict(net.named_parameters()), **dict(net.named_buffers())}
-        initial = {name: tensor.detach().clone().unsqueeze(0) for name, tensor in tensors.items()}
+        initial = {name: tensor.detach().clone().unsqueeze(0) for name, tensor in tensors_of(net).items()}
         everybody = self.clients * sum(tensor.numel() * tensor.element_size() for tensor in initial.values())
         home = torch.device("cpu") if everybody > LARGEST_ON_DEVICE else None
         self.bank = ClientStore(initial, self.clients, home)
@@ -189,7 +188,7 @@ class Server:
             what: a name; the name of a tensor replaces what the engine counts for that tensor.
             down, up: scalars, all participants together.
         """
-        self.traffic.state(what, down, up)
+        self.traffic.override(what, down, up)
 
     def personal(self, moment: str, clients: slice = slice(None)) -> dict[str, Tensor]:
         """Tensors of consecutive ``clients``, (K, *shape) each: from the bank, or as last trained."""

@@ -30,10 +30,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST_RECORDED = (
-    4  # stacks: for the round's training, and for other computations that a method asks of clients
-)
-
+MOST_RECORDED = 4
+"""Stacks with recorded steps that are kept: of the round's training, and of other computations that a method
+asks of clients."""
 
 IMAGES = 8192  # at once in an evaluation
 IMAGES_ON_GPU = 65536  # where fewer leave the host the limit

@@ -40,7 +40,7 @@ class Traffic:
             up = 0
         self.add(name, down * size, up * size)
 
-    def state(self, name: str, down: int, up: int) -> None:
+    def override(self, name: str, down: int, up: int) -> None:
         """Count traffic that the engine cannot see, or counts wrongly."""
         self._stated[name] = down, up
 

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pfl.engine.metrics import Average
+from pfl.engine.metrics import AverageName
 from pfl.errors import InvalidInput
 from pipeline.spec.yaml import Strict
 
-Metric = Literal[Average, "seconds_per_sample", "similarity"]
+Metric = Literal[AverageName, "seconds_per_sample", "similarity"]
 Measure = Literal["data", "wdb", "mdb", "ldb", "cs"]
 """Measures of similarity; see `pfl.analysis.measures.similarities`."""
 Which = Literal["last", "best"]

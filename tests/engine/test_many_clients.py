@@ -7,10 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from pfl.config import Config, Execution
+from pfl.config import CHECKPOINT, Config, Execution
 from pfl.data.partition import Partition
 from pfl.engine import evaluation, server
-from pfl.engine.checkpoint import FILE
 from pfl.models import MODELS
 from pfl.simulation import simulate
 from tests.conftest import interrupt, sampled, simulation_of
@@ -57,7 +56,7 @@ def test_a_checkpoint_grows_with_those_who_took_part(dataset, crowd, tmp_path):
         folder = tmp_path / str(participants)
         config = dataclasses.replace(CONFIG, participation=participants / CLIENTS)
         simulate(config, dataset, crowd, (0,), Execution(checkpoint_dir=str(folder)))
-        sizes[participants] = (folder / FILE).stat().st_size
+        sizes[participants] = (folder / CHECKPOINT).stat().st_size
     network = MODELS[CONFIG.model](dataset.shape, len(dataset.classes))
     everybody = CLIENTS * 4 * sum(parameter.numel() for parameter in network.parameters())
     assert sizes[3] < sizes[6] < everybody / 100

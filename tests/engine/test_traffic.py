@@ -77,12 +77,12 @@ def test_a_sent_tensor_of_a_client_s_own_name_is_what_it_starts_from(server):
     assert not server.sent
 
 
-def test_what_a_method_states_replaces_what_was_counted():
+def test_what_a_method_overrides_replaces_what_was_counted():
     traffic = Traffic()
     traffic.add("flags", down=10)
     traffic.add("model", down=3, up=4)
-    traffic.state("flags", 0, 0)
-    traffic.state("masks", 0, 7)
+    traffic.override("flags", 0, 0)
+    traffic.override("masks", 0, 7)
     assert traffic.total == (3, 11)
 
 

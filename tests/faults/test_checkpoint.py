@@ -11,7 +11,7 @@ from pickle import UnpicklingError
 import pytest
 import torch
 
-from pfl.config import Config, Execution
+from pfl.config import CHECKPOINT, Config, Execution
 from pfl.engine import checkpoint
 from pfl.engine.simulation import Result
 from pfl.simulation import simulate
@@ -45,7 +45,7 @@ def interrupted(run, tmp_path) -> Path:
     """The checkpoint of a simulation that was interrupted after half of its rounds."""
     with pytest.raises(Interrupted):
         run(until=2)
-    return tmp_path / checkpoint.FILE
+    return tmp_path / CHECKPOINT
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_simulation_starts_again(
 
 def test_a_flipped_byte_is_noticed_wherever_it_is(tmp_path):
     checkpoint.save(tmp_path, {"fingerprint": "abc", "round": 3, "bank": {"weight": torch.arange(4.0)}})
-    file = tmp_path / checkpoint.FILE
+    file = tmp_path / CHECKPOINT
     whole = file.read_bytes()
     assert checkpoint.load(tmp_path)
     for place in range(len(whole)):
@@ -98,7 +98,7 @@ def test_a_checkpoint_runs_no_code(tmp_path):
 
 
 def test_a_full_disk_costs_the_checkpoint_and_nothing_else(run, whole, tmp_path, caplog):
-    (tmp_path / f"{checkpoint.FILE}.partial").symlink_to("/dev/full")
+    (tmp_path / f"{CHECKPOINT}.partial").symlink_to("/dev/full")
     assert run().metrics == whole.metrics
     assert "no checkpoint could be written (No space left on device)" in caplog.text
 
@@ -129,4 +129,4 @@ def test_a_checkpoint_that_fails_halfway_leaves_the_one_before(tmp_path):
     with pytest.raises(TypeError, match="cannot pickle"):
         checkpoint.save(tmp_path, {"round": 2, "thread": (_ for _ in ())})
     assert checkpoint.load(tmp_path) == {"round": 1}
-    assert [file.name for file in tmp_path.iterdir()] == [checkpoint.FILE]
+    assert [file.name for file in tmp_path.iterdir()] == [CHECKPOINT]
