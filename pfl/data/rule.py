@@ -167,8 +167,8 @@ def redrawn(make: Callable[[], T], smallest: Callable[[T], int], minimum: int, n
 def split(parts: list[np.ndarray], labels: np.ndarray, share: float, seed: int, purpose: str) -> Split:
     """Split off ``share`` of each client's samples, class by class, with one random stream per client.
 
-    A client of n samples keeps floor(n (1 - share)), at least one and at most n - 1; its classes keep their
-    proportions up to rounding (largest remainder, ties at random).
+    A client of n samples keeps floor(n (1 - share)), at least one and at most n - 1, but none of a single
+    one; its classes keep their proportions up to rounding (largest remainder, ties at random).
 
     Returns:
         The remaining samples of every client and those split off, in the order of ``parts``.

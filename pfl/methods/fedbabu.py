@@ -22,7 +22,7 @@ class FedBABU(Method):
     Evaluated: after each client has fine-tuned a copy ("adapted", the headline); the copy is then discarded.
     Differs from the authors: learning rates are constant over the rounds (theirs fall at half and at three
         quarters). The average of the extractors is uniform, as theirs. Batch norm's running statistics are
-        averaged (their networks have none).
+        averaged (their networks have none). Fine-tuning at half of the rounds' learning rate is our choice.
     """
 
     family = "personal layers"

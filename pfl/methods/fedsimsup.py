@@ -39,8 +39,8 @@ class FedSimSup(Method):
     Evaluated: the summed logits of the client's stored model and its supervisor, without fine-tuning.
     Differs from the authors: the supervisors' architectures are our choice, since the paper gives none. A
         transformer has a smaller learning rate, since it diverges at the common one: its gradients are scaled
-        down (but not its weight decay). ``supervisor`` "none", with which the model trains for all the
-        epochs, and ``mixes`` "everyone" are our additions.
+        down (but not its weight decay). ``supervisor`` "none", with which the model trains for both
+        numbers of epochs, and ``mixes`` "everyone" are our additions.
     """
 
     family = "mixing"
@@ -133,9 +133,13 @@ class FedSimSup(Method):
         return {kind: server.client_state["kind"][:, number] > 0 for number, kind in enumerate(MIXED)}
 
     def warnings(self, config: Config) -> tuple[str, ...]:
+        said = []
         if config.participation == 1 and self.mixes == "absent":
-            return ("fedsimsup: with participation 1 no client is ever absent, so nothing is mixed",)
-        return ()
+            said.append("fedsimsup: with participation 1 no client is ever absent, so nothing is mixed")
+        epochs = self.supervisor_epochs + self.model_epochs
+        if epochs != config.epochs:
+            said.append(f"fedsimsup: supervisor and model train for {epochs} epochs, not {config.epochs}")
+        return tuple(said)
 
     @property
     def _kinds(self) -> tuple[str, ...]:

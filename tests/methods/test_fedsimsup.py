@@ -84,9 +84,14 @@ def test_mixed_for_everyone_a_participant_alone_keeps_its_model():
 def test_full_participation_is_a_warning_not_an_error():
     config = validated(Config(method="fedsimsup", participation=1.0))
     assert any("nothing is mixed" in line for line in warnings_of(config))
-    assert warnings_of(validated(Config(method="fedsimsup", participation=0.5))) == ()
-    everyone = Config(method="fedsimsup", participation=1.0, hyperparameters={"mixes": "everyone"})
+    assert warnings_of(validated(Config(method="fedsimsup", participation=0.5, epochs=5))) == ()
+    everyone = Config(method="fedsimsup", participation=1.0, epochs=5, hyperparameters={"mixes": "everyone"})
     assert warnings_of(validated(everyone)) == ()
+
+
+def test_other_epochs_than_the_configuration_s_are_a_warning():
+    config = validated(Config(method="fedsimsup", participation=0.5, epochs=2))
+    assert warnings_of(config) == ("fedsimsup: supervisor and model train for 5 epochs, not 2",)
 
 
 # ---- supervisors ---------------------------------------------------------------------------------------
