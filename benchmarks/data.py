@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import jinja2
 import numpy as np
@@ -44,6 +44,7 @@ from pipeline.svg import svg_text
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Partition
+    from pfl.trials.provenance import Sources
 
 DRAWN_ON = "cifar10"
 SEEDS = range(100)
@@ -124,10 +125,10 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
         "spfl": spfl_table5(printed["spfl"], datasets, seeds),
     }
     uncapped = pfedsim_table4(printed["pfedsim"], datasets, seeds, f"uncapped,{PFEDSIM_OPTIONS}")
-    code = asdict(commit())
+    code = commit()
     context = {
         "drawn_on": DRAWN_ON,
-        "notices": _notices(datasets, [*compared["pfedsim"], *compared["spfl"]], code["dirty"]),
+        "notices": _notices(datasets, [*compared["pfedsim"], *compared["spfl"]], code.dirty),
         "rules": _rules(),
         "examples": EXAMPLES,
         "labels": {name: example.label for name, example in EXAMPLES.items()},
@@ -145,7 +146,7 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
         "captions": _captions(len(seeds), repeats, compared["spfl"]),
         "absent": [name for name in DATASETS if name not in datasets],
         "provenance": _provenance(datasets, code),
-        "commands": _commands(code["commit"]),
+        "commands": _commands(code.commit),
     }
     templates = _environment()
     files = {
@@ -283,7 +284,7 @@ def _notices(datasets: Mapping[str, Dataset], comparisons: Sequence[Comparison],
     return said
 
 
-def _provenance(datasets: Mapping[str, Dataset], code: Mapping[str, Any]) -> dict[str, list[str]]:
+def _provenance(datasets: Mapping[str, Dataset], code: Sources) -> dict[str, list[str]]:
     import PIL
     import torch
 
@@ -294,7 +295,7 @@ def _provenance(datasets: Mapping[str, Dataset], code: Mapping[str, Any]) -> dic
     versions = {"python": platform.python_version(), "numpy": np.__version__}
     versions |= {"pillow": PIL.__version__, "pfl": pfl.__version__}
     return {
-        "Code": [f"commit {code['commit']}{', edited' if code['dirty'] else ''}"],
+        "Code": [code.name],
         "Data": [line for name, dataset in datasets.items() for line in data_facts(name, vars(dataset))],
         "Versions": [", ".join(f"{name} {version}" for name, version in versions.items())],
         "Hardware": [

@@ -15,7 +15,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from benchmarks.workload import Workload, run, write
+from benchmarks.workload import Workload, run, write, write_page
 from tests.faults.checkout import TABLE, Checkout
 from tests.faults.faults import FAULTS, Fault
 from tests.faults.recovery import file_system, suffer
@@ -69,13 +69,7 @@ def measured(fault: Fault, whole: Checkout, prepared: Checkout, folder: Path) ->
 
 def draw() -> None:
     """Write the report's page from ``faults.json`` alone."""
-    from jinja2 import Environment, FileSystemLoader
-
-    figures = json.loads((FOLDER / "faults.json").read_text(encoding="utf-8"))
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=False)
-    text = environment.get_template("faults.md.j2").render(figures)
-    (FOLDER / "README.md").write_text(text.rstrip() + "\n", encoding="utf-8")
-    print(f"written to {FOLDER / 'README.md'}")
+    write_page(FOLDER, "faults.md.j2", **json.loads((FOLDER / "faults.json").read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

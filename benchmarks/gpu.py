@@ -93,7 +93,7 @@ def main(
                 stacks = [(1, 1), (1, seeds), (trials, seeds)]
                 in_precision = dataclasses.replace(own, precision=precision)
                 work[name][precision] = measure(name, in_precision, stacks, rates, repeats, place, peak, say)
-                write(json_file, WORK["lenet5_bn"], figures)  # what has been measured is kept
+                write(json_file, WORK["lenet5_bn"], figures, device=device)  # what has been measured is kept
         for precision in fit:
             cell = dataclasses.replace(
                 WORK["lenet5_bn"],
@@ -107,7 +107,7 @@ def main(
             cells[precision] = whole
             say(f"a pFedSim cell of {rounds} rounds and {seeds} seeds in {precision}: {whole:.1f} s")
             say(f"  {first:.1f} s up to the first evaluation, then {later:.2f} s from one to the next")
-            write(json_file, WORK["lenet5_bn"], figures)
+            write(json_file, WORK["lenet5_bn"], figures, device=device)
 
 
 def limits(

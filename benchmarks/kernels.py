@@ -36,7 +36,7 @@ SIDES = {"resnet10": 64, "cnn_digits": 8}
 def main(
     model: Annotated[list[str] | None, typer.Option(help="See `pfl models`; may be repeated.")] = None,
     batch_size: Annotated[list[int] | None, typer.Option(help="May be repeated.")] = None,
-    seconds: Annotated[float, typer.Option(help="Of each network and batch size.")] = 5.0,
+    seconds: Annotated[float, typer.Option(help="Seconds per network and batch size.")] = 5.0,
     json_file: JsonFile = None,
 ) -> None:
     """Print milliseconds of a step, and how many times as fast as the textbook network it is."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from benchmarks.workload import write_page
 from pipeline.report.plots import COLOURS, STYLE, WIDTH
 from pipeline.svg import svg_text
 
@@ -36,8 +37,6 @@ Figures = dict[str, Any]
 
 def main() -> None:
     """Write ``reports/engineering/speed/README.md`` and its plots."""
-    from jinja2 import Environment, FileSystemLoader
-
     speed = {
         name: json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
         for name in PLOTS
@@ -46,12 +45,7 @@ def main() -> None:
     with rc_context(STYLE):
         for name, figures in speed.items():
             (FOLDER / f"{name}.svg").write_text(svg_text(PLOTS[name](figures)), encoding="utf-8")
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=False)
-    environment.filters["median"] = median
-    environment.globals["times_naive"] = times_naive
-    text = environment.get_template("speed.md.j2").render(speed=speed, curves=CURVES)
-    (FOLDER / "README.md").write_text(text.rstrip() + "\n", encoding="utf-8")
-    print(f"written to {FOLDER / 'README.md'}")
+    write_page(FOLDER, "speed.md.j2", speed=speed, curves=CURVES, median=median, times_naive=times_naive)
 
 
 def throughput(figures: Figures) -> Figure:

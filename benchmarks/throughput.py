@@ -90,7 +90,7 @@ def main(
         os.environ["CXX"] = ""  # and so there is no compiler for the processes to come
         for name in names:
             take(name, f"{name}, no compiler")
-    write(json_file, workload, {"threads": threads, "device": device, "models": models}, threads)
+    write(json_file, workload, {"models": models}, threads, device)
 
 
 def measure(workload: Workload, repeats: int, backend: str, device: str, threads: int) -> dict[str, Any]:

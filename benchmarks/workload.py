@@ -38,6 +38,7 @@ Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Repeats = Annotated[int, typer.Option(help="Measured repeats, interleaved; one more before them warms up.")]
 
 
+BLOCK = 50_000  # images that are made at once
 MADE_UP = "made-up"
 """60,000 noisy images of the size of CIFAR-10's: for what does not depend on what they show."""
 
@@ -106,16 +107,12 @@ def _data(name: str) -> Dataset:
 
 def _made_up(images: int = 60_000, shape: tuple[int, int, int] = (3, 32, 32), classes: int = 10) -> Dataset:
     stream = np.random.default_rng(0)
-    patterns = stream.integers(0, 120, (classes, *shape), np.uint8)
     labels = stream.integers(0, classes, images)
     file = Path(tempfile.mkstemp(prefix="pfl-benchmark-")[1])
     atexit.register(file.unlink)
-    with file.open("wb") as out:
-        for block in np.array_split(labels, 20):
-            (patterns[block] + stream.integers(0, 136, (len(block), *shape), np.uint8)).tofile(out)
     return Dataset(
         name=MADE_UP,
-        images=np.memmap(file, np.uint8, "c", shape=(images, *shape)),  # mapped, as real ones are
+        images=noisy_images(file, labels, classes, shape, stream),
         labels=labels,
         classes=tuple(map(str, range(classes))),
         n_train=images * 5 // 6,
@@ -126,20 +123,32 @@ def _made_up(images: int = 60_000, shape: tuple[int, int, int] = (3, 32, 32), cl
     )
 
 
+def noisy_images(
+    file: Path, labels: np.ndarray, classes: int, shape: tuple[int, int, int], stream: np.random.Generator
+) -> np.ndarray:
+    """A noisy image of its class's pattern for each label, mapped from ``file`` as real ones are."""
+    patterns = stream.integers(0, 120, (classes, *shape), np.uint8)
+    with file.open("wb") as out:
+        for block in np.array_split(labels, len(labels) // BLOCK + 1):
+            (patterns[block] + stream.integers(0, 136, (len(block), *shape), np.uint8)).tofile(out)
+    return np.memmap(file, np.uint8, "c", shape=(len(labels), *shape))
+
+
 @cache
 def _split(spec: str, dataset: str, clients: int) -> Partition:
     return make_partition(spec, _data(dataset), clients)
 
 
-def write(json_file: Path | None, workload: Workload, figures: dict[str, Any], threads: int = 1) -> None:
+def write(
+    json_file: Path | None, workload: Workload, figures: dict[str, Any], threads: int = 1, device: str = "cpu"
+) -> None:
     """Write ``figures`` with what they were measured on: work, hardware, versions and commit."""
     if json_file is None:
         return
-    place = resolve_device("auto")
     document = {
         "workload": asdict(workload),
         **figures,
-        "hardware": asdict(hardware(Execution(threads=threads), place)),
+        "hardware": asdict(hardware(Execution(threads=threads), resolve_device(device))),
         "load": os.getloadavg()[2],
         "versions": asdict(versions()),
         **asdict(commit()),
@@ -147,6 +156,16 @@ def write(json_file: Path | None, workload: Workload, figures: dict[str, Any], t
     json_file.parent.mkdir(parents=True, exist_ok=True)
     json_file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(f"written to {json_file}")
+
+
+def write_page(folder: Path, template: str, **context: Any) -> None:
+    """Write ``README.md`` to ``folder`` from a template beside this file."""
+    from jinja2 import Environment, FileSystemLoader
+
+    templates = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=False)
+    page = folder / "README.md"
+    page.write_text(templates.get_template(template).render(context).rstrip() + "\n", encoding="utf-8")
+    print(f"written to {page}")
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:

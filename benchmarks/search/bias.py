@@ -6,9 +6,7 @@ the final training, and as a search does, with minibatches of the full size and 
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 
 from scipy.stats import spearmanr
 from tqdm import tqdm
@@ -19,6 +17,7 @@ from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.files import write_text
 from pfl.simulation import simulate
+from pfl.text import csv_text
 from pfl.validation import validated
 from pipeline.spec.search import Search
 from pipeline.sweep.search import Study, on_validation
@@ -70,11 +69,7 @@ def correlations(rows: list[dict[str, object]]) -> dict[str, tuple[float, float]
 def main() -> None:
     """Measure, and write the report with its rows."""
     rows = measure()
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(FOLDER / "bias.csv", text.getvalue())
+    write_text(FOLDER / "bias.csv", csv_text(rows[0], (row.values() for row in rows)))
     lines = [
         f"| {method} | {full:.3f} | {smaller:.3f} |" for method, (full, smaller) in correlations(rows).items()
     ]

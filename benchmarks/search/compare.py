@@ -6,8 +6,6 @@ proposal gets the curve of the nearest configuration that its search has not tri
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping
 from functools import cache
 from statistics import fmean, median
@@ -28,6 +26,7 @@ from benchmarks.search.workload import FOLDER, METHODS, WORKLOADS
 from pfl.files import write_text
 from pfl.methods import METHODS as KNOWN
 from pfl.rng import generator
+from pfl.text import csv_text
 from pipeline.report.plots import COLOURS, STYLE, WIDTH
 from pipeline.spec.search import with_params
 from pipeline.svg import svg_text
@@ -186,11 +185,8 @@ def main() -> None:
         for progress in [search(workload, method, sampler)]
         for cost in range(1, BUDGET + 1)
     ]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(Row._fields)
-    writer.writerows((*row[:-1], round(row.accuracy, 3)) for row in rows)
-    write_text(FOLDER / "compare.csv", text.getvalue())
+    rounded = ((*row[:-1], round(row.accuracy, 3)) for row in rows)
+    write_text(FOLDER / "compare.csv", csv_text(Row._fields, rounded))
     write_text(FOLDER / "compare.svg", plot(rows))
     write_text(FOLDER / "compare.md", report(rows))
 
