@@ -1,4 +1,4 @@
-"""A convolution of stacked clients on a GPU."""
+"""A convolution of stacked clients on a GPU, which serves as their linear layers, too."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Convolution(gpu.Stacked):
             blocks = -(-pixels // PIXELS)
             gpu.kernels().narrow_convolve[blocks, clients](*tensors, *geometry, False, PIXELS, num_warps=4)
         else:
-            tile = _tile(outputs, x.dtype)
+            tile = _tile(pixels, outputs, x.dtype)
             grid = (-(-pixels // tile.rows), clients, -(-outputs // tile.columns))
             gpu.kernels().convolve[grid](*tensors, *geometry, *tile, num_warps=4)
         return (y,)
@@ -90,7 +90,7 @@ class _InputGradient(gpu.Stacked):
             )  # fmt: skip
             return (of_x,)
         pixels = images * -(-height // stride) * -(-width // stride)
-        tile = _tile(channels, gradient.dtype)
+        tile = _tile(pixels, channels, gradient.dtype)
         grid = (-(-pixels // tile.rows), clients, -(-channels // tile.columns) * stride**2)
         gpu.kernels().input_gradient[grid](
             gradient, weight, of_x, pixels, images,
@@ -112,10 +112,10 @@ class _WeightGradient(gpu.Stacked):
         outputs, *sides = gradient.shape[2:]
         pixels = images * math.prod(sides)
         part = max(PART, -(-pixels // PARTS))  # whatever the number of clients, so that it moves no number
-        shape = (-(-pixels // part), clients, outputs)
-        parts = x.new_empty((*shape, channels, side, side), dtype=torch.float32)
-        bias_parts = x.new_empty(shape, dtype=torch.float32)
-        tensors = (x, gradient, parts, bias_parts, pixels, part)
+        weights = clients * outputs * channels * side**2
+        biases = clients * outputs if has_bias else 0
+        parts = x.new_empty((-(-pixels // part), weights + biases), dtype=torch.float32)
+        tensors = (x, gradient, parts, pixels, part)
         geometry = (channels, height, width, outputs, *sides, side, stride, padding, has_bias)
         if _narrow(channels, outputs, FEW_IN_GRADIENT):
             together = _divisor(outputs, max(1, SUMS // side))
@@ -125,8 +125,9 @@ class _WeightGradient(gpu.Stacked):
             tile = _weight_tile(outputs, channels * side**2, x.dtype)
             grid = (-(-channels * side**2 // tile.taps) * -(-outputs // tile.columns), clients, len(parts))
             gpu.kernels().weight_gradient[grid](*tensors, *geometry, *tile, num_warps=4)
-        of_weight = parts.sum(0).to(x.dtype)
-        return (of_weight, bias_parts.sum(0)) if has_bias else (of_weight,)
+        sums = parts[0] if len(parts) == 1 else parts.sum(0)
+        of_weight = sums[:weights].view(clients, outputs, channels, side, side).to(x.dtype)
+        return (of_weight, sums[weights:].view(clients, outputs)) if has_bias else (of_weight,)
 
 
 def _narrow(inputs: int, outputs: int, few: int) -> bool:
@@ -148,13 +149,13 @@ class Tile(NamedTuple):
     taps: int
 
 
-def _tile(channels: int, dtype: torch.dtype) -> Tile:
-    """For results of so many ``channels``. Measured on an H100 (``benchmarks.gpu_kernels``)."""
+def _tile(pixels: int, channels: int, dtype: torch.dtype) -> Tile:
+    """For results of so many pixels and channels. Measured on an H100 (``benchmarks.gpu_kernels``)."""
     columns = _power(channels, 128)
     if columns == 128:
-        return Tile(_products(dtype, exact="ieee"), 64, columns, 32)
+        return Tile(_products(dtype, exact="ieee"), _power(pixels, 64), columns, 32)
     products = _products(dtype, exact="tf32x3")
-    return Tile(products, 128, columns, 16 if products == "tf32x3" else 32)
+    return Tile(products, _power(pixels, 128), columns, 16 if products == "tf32x3" else 32)
 
 
 def _weight_tile(outputs: int, taps: int, dtype: torch.dtype) -> Tile:

@@ -1,4 +1,4 @@
-"""Batch norm, pooling, linear layers and the loss of stacked clients on a GPU."""
+"""Batch norm, pooling and the loss of stacked clients on a GPU."""
 
 from __future__ import annotations
 
@@ -39,13 +39,6 @@ def pooled_relu(x: Tensor, side: int, stride: int, padding: int) -> Tensor:
     """Max pooling of square windows, then ReLU: (B, C, H, W) to (B, C, height, width)."""
     y: Tensor
     y, _ = _PooledReLU.apply(x, side, stride, padding)
-    return y
-
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """As `torch.nn.functional.linear` of features (B, d), which is three kernels under vmap."""
-    y: Tensor
-    (y,) = _Linear.apply(*gpu.as_autocast(x, weight, bias))
     return y
 
 
@@ -163,25 +156,6 @@ class _PoolGradient(gpu.Stacked):
             *gradient.shape[-2:], *shape[-2:], side, stride, padding, POOLED, num_warps=4,
         )  # fmt: skip
         return (of_x,)
-
-
-class _Linear(gpu.Stacked):
-    """Features, weights, bias."""
-
-    @staticmethod
-    def on_stacks(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor]:
-        return (torch.baddbmm(bias.unsqueeze(1), x, weight.mT),)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ARG004
-        x, weight, _ = inputs
-        ctx.save_for_backward(x, weight)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-        x, weight = ctx.saved_tensors
-        of_x = gradient @ weight if ctx.needs_input_grad[0] else None
-        return of_x, gradient.mT @ x, gradient.sum(0)
 
 
 class _CrossEntropy(gpu.Stacked):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from pfl.engine.groups import bind
 from pfl.kernels import gpu, gpu_convolution, gpu_layers
 from pfl.models._conv import Conv2d
-from pfl.models._layers import BatchNorm2d
+from pfl.models._layers import BatchNorm2d, Linear
 
 pytest.importorskip("triton")
 
@@ -153,13 +153,25 @@ def test_pooling_with_relu_is_torchs_where_pixels_are_equal_too(window):
         torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
-def test_a_linear_layer_is_torchs():
+@pytest.mark.parametrize("sizes", [(5, 7), (400, 120), (84, 10)], ids=str)
+def test_a_linear_layer_is_torchs(sizes):
+    layer = Linear(*sizes).to(DEVICE)
     random = torch.Generator().manual_seed(0)
-    shapes = ((CLIENTS, IMAGES, 5), (CLIENTS, 7, 5), (CLIENTS, 7))
+    shapes = ((CLIENTS, IMAGES, sizes[0]), (CLIENTS, *layer.weight.shape), (CLIENTS, sizes[1]))
     stacks = [torch.randn(shape, generator=random).to(DEVICE) for shape in shapes]
-    ours, theirs = (of_stack(one, *stacks) for one in (gpu_layers.linear, torch.nn.functional.linear))
-    for found, expected in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(found, expected)
+
+    def ours(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        bind(layer, {"weight": weight, "bias": bias})
+        return layer(x)
+
+    for found, expected in zip(
+        of_stack(ours, *stacks),
+        of_stack(torch.nn.functional.linear, *map(Tensor.double, stacks)),
+        strict=True,
+    ):
+        torch.testing.assert_close(
+            found.double(), expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item()
+        )
 
 
 @pytest.mark.parametrize("classes", [2, 10, 200])

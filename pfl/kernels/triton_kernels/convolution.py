@@ -144,12 +144,19 @@ def input_gradient(
     )
 
 
+@triton.jit
+def _own_sums(parts, client, WEIGHTS: tl.constexpr, BIASES: tl.constexpr, BIAS: tl.constexpr):
+    """Where one client's sums of the weights' gradient and of the bias's are, in this program's part."""
+    clients = tl.num_programs(1).to(tl.int64)
+    parts += tl.program_id(2) * clients * (WEIGHTS + BIAS * BIASES)
+    return parts + client * WEIGHTS, parts + clients * WEIGHTS + client * BIASES
+
+
 @triton.jit(do_not_specialize=["pixels", "part_pixels"])
 def weight_gradient(
     images,
     gradient,
     parts,
-    bias_parts,
     pixels,
     part_pixels,
     IN: tl.constexpr,
@@ -169,12 +176,13 @@ def weight_gradient(
 ):
     """A tile of N output channels and R taps of the weights' gradient, over a part of one client's pixels.
 
-    The parts (parts, clients, OUT, IN, SIDE, SIDE) are for the caller to add up, in a fixed order.
+    The parts (parts, ...) are for the caller to add up, in a fixed order. Each has (clients, OUT, IN, SIDE,
+    SIDE) numbers, and then, with a bias, those of its gradient (clients, OUT).
     """
     TAPS: tl.constexpr = IN * SIDE * SIDE
     TILES: tl.constexpr = (TAPS + R - 1) // R
     client = tl.program_id(1).to(tl.int64)
-    own = tl.program_id(2) * tl.num_programs(1) + client  # of the parts
+    weights, biases = _own_sums(parts, client, OUT * TAPS, OUT, BIAS)
     channel = tl.program_id(0) // TILES * N + tl.arange(0, N)
     r = tl.program_id(0) % TILES * R + tl.arange(0, R)
     of, down, right = tap_of(r, SIDE)
@@ -204,12 +212,12 @@ def weight_gradient(
         if BIAS:
             bias_total += tl.sum(received.to(tl.float32), 1)
     tl.store(
-        parts + own * (OUT * TAPS) + channel[:, None] * TAPS + r[None, :],
+        weights + channel[:, None] * TAPS + r[None, :],
         total,
         mask=(channel[:, None] < OUT) & (r[None, :] < TAPS),
     )
     if BIAS and tl.program_id(0) % TILES == 0:
-        tl.store(bias_parts + own * OUT + channel, bias_total, mask=channel < OUT)
+        tl.store(biases + channel, bias_total, mask=channel < OUT)
 
 
 @triton.jit(do_not_specialize=["pixels"])
@@ -281,7 +289,6 @@ def narrow_weight_gradient(
     images,
     gradient,
     parts,
-    bias_parts,
     pixels,
     part_pixels,
     IN: tl.constexpr,
@@ -301,7 +308,7 @@ def narrow_weight_gradient(
     TAPS: tl.constexpr = IN * SIDE * SIDE
     PIXELS: tl.constexpr = OUT_ROWS * OUT_COLUMNS
     client = tl.program_id(1).to(tl.int64)
-    own = tl.program_id(2) * tl.num_programs(1) + client  # of the parts
+    weights, biases = _own_sums(parts, client, OUT * TAPS, OUT, BIAS)
     line = tl.program_id(0) // (OUT // N)  # row of taps, counted over all channels
     channel = tl.program_id(0) % (OUT // N) * N
     of = line // SIDE
@@ -336,7 +343,7 @@ def narrow_weight_gradient(
         bias_totals = bias_sums
     for c in tl.static_range(N):
         for right in tl.static_range(SIDE):
-            place = parts + own * (OUT * TAPS) + (channel + c) * TAPS + line * SIDE + right
+            place = weights + (channel + c) * TAPS + line * SIDE + right
             tl.store(place, tl.sum(totals[c * SIDE + right], 0))
         if BIAS and line == 0:
-            tl.store(bias_parts + own * OUT + channel + c, tl.sum(bias_totals[c], 0))
+            tl.store(biases + channel + c, tl.sum(bias_totals[c], 0))
