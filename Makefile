@@ -1,7 +1,7 @@
 # The targets set themselves up: a fresh machine needs Python 3.11, git and make.
 PYTHON ?= python3.11
 ACTIVATE = . .venv/bin/activate
-# One thread a test process: the processes share the cores.
+# One thread per test process, because the processes share the cores.
 PYTEST = $(ACTIVATE) && OMP_NUM_THREADS=1 pytest -n 2
 
 .PHONY: repro test test-slow lint lock golden behaviours docs
@@ -40,7 +40,7 @@ docs: .venv
 	$(ACTIVATE) && { python -m pipeline.spec.methods_page && pfl methods --markdown; } > docs/methods.md
 	$(ACTIVATE) && python -m pipeline.spec.reference
 	@sh docs/report.sh
-	$(ACTIVATE) && NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	$(ACTIVATE) && NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 	@echo 'docs: site/index.html'
 
 # New golden trajectories, after an edit that was to move them.

@@ -1,8 +1,8 @@
 """The registries of methods, models, data sets and partition rules. A component is a file.
 
 ``pfl/methods/fedper.py`` is the method ``fedper``. A plugin package adds one by an entry point of the group
-``pfl.methods`` with the component's name. Names are known without any import, so that lists and error
-messages come at once.
+``pfl.methods`` with the component's name, which no file may have. Names are known without any import, so that
+lists and error messages come at once.
 """
 
 from __future__ import annotations
@@ -81,11 +81,18 @@ class Registry(Mapping[str, T]):
         """The component called ``name``.
 
         Raises:
-            InvalidInput: no such name; the message lists the known ones and the nearest.
+            InvalidInput: no such name, with the known ones and the nearest in the message; a plugin that does
+                not load, or has the name of a built-in component.
         """
         if name in self._added:
             return self._added[name]
         if name in self._files:
+            if plugin := self._points.get(name):
+                whose = f"package {plugin.dist.name}" if plugin.dist else "plugin"
+                accepted = (
+                    f"another name in the {whose} ({plugin.value}), as a built-in {self.kind} has this one"
+                )
+                raise InvalidInput(self.kind, name, accepted)
             return self._pick(importlib.import_module(f"{self.package}.{name}"))
         if name in self._points:
             try:

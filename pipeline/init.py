@@ -34,8 +34,10 @@ README = """\
 
 {title}
 
+The commands need pfl-repro with its extra `pipeline`, which is on no package index yet. Install the wheel
+that was built in a checkout: `pip install "$(ls CHECKOUT/dist/*.whl)[pipeline]"`.
+
 ```sh
-pip install 'pfl-repro[pipeline]'
 git commit --message "Begin"      # rows of a table in no commit are kept out of results/ledger/
 pfl check                         # the first mistake in a line, before any compute is spent
 dvc repro                         # runs what is missing, and writes the report

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ruamel.yaml import YAML
 
 import pfl
 from pfl.methods import METHODS
+from pipeline.figures.config import Figure
 from pipeline.spec import methods_page, reference
 from pipeline.spec.cells import cells
 from pipeline.spec.table import Table
@@ -30,6 +32,11 @@ DOCUMENTS = [
     ROOT / "CONTRIBUTING.md",
     *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in GENERATED),
 ]
+EXAMPLE = ROOT / "examples/my_method/README.md"
+OUTSIDE_THE_SITE = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tables/published/README.md")),
+    EXAMPLE,
+]
 WRITTEN_BY_THE_READER = {"tables/mine.yaml", "pfl/methods/latehead.py"}
 ENVIRONMENT = re.compile(r"^([A-Z_]+=\S+ +)*")
 
@@ -39,10 +46,21 @@ def blocks(document: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(encoding="utf-8"), re.M | re.S)
 
 
+def rows(document: Path, first: str) -> list[list[str]]:
+    """The cells of the table whose first heading is ``first``, row by row."""
+    _, body = re.split(rf"^\| {first} \|.*\n\|[ :|-]+\n", document.read_text(encoding="utf-8"), flags=re.M)
+    return [row.strip("| ").split(" | ") for row in body.partition("\n\n")[0].splitlines()]
+
+
+def codes(*cells: str) -> list[str]:
+    """Everything in backticks."""
+    return [code for cell in cells for code in re.findall(r"`([^`]+)`", cell)]
+
+
 def commands(*programs: str) -> list[Any]:
     """Every command line of ``programs`` in the documents."""
     cases = []
-    for document in DOCUMENTS:
+    for document in (*DOCUMENTS, EXAMPLE):
         lines = "".join(blocks(document, "sh")).splitlines()
         parts = [
             part.partition(" >")[0].strip() for line in lines for part in line.partition(" #")[0].split("&&")
@@ -74,6 +92,19 @@ def test_every_pfl_command_of_the_documents_parses(line):
     command.make_context(command.name, words)
 
 
+@pytest.mark.parametrize("line", commands("pfl figure"))
+def test_every_figure_of_the_documents_can_be_made_beside_those_of_the_repository(line, monkeypatch):
+    from pipeline.figures import make
+
+    made = []
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(make, "check_writable", lambda *_: None)
+    monkeypatch.setattr(make, "_make", lambda name, *_: made.append(name) or {"claims": []})
+    monkeypatch.setattr(make, "write_files", lambda *_: None)
+    command_line().main(shlex.split(line)[1:], standalone_mode=False)
+    assert made
+
+
 def test_a_command_with_an_unknown_option_does_not_parse():
     with pytest.raises(Exception, match="No such option: --speed"):
         command_line().commands["run"].make_context("run", ["--speed", "1"])
@@ -97,6 +128,56 @@ def test_every_file_that_the_internals_name_exists():
     files = set(re.findall(r"`((?:pfl|pipeline|tests|tables)/[\w/.]+)`", text))
     assert "pipeline/spec/table.py" in files
     assert {name for name in files if not (ROOT / name).exists()} <= WRITTEN_BY_THE_READER
+
+
+def test_the_list_of_commands_is_complete():
+    groups = command_line().commands
+    expected = {
+        f"pfl {name} {sub}".rstrip()
+        for name, group in groups.items()
+        for sub in getattr(group, "commands", [""])
+    }
+    assert set(codes(*(row[0] for row in rows(ROOT / "docs/index.md", "command")))) == expected
+
+
+def test_the_list_of_environment_variables_is_that_of_the_code():
+    files = (file for package in ("pfl", "pipeline") for file in (ROOT / package).rglob("*.py"))
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    read = set(re.findall(r'environ(?:\.get\(|\[)"([A-Z_]+)"(?!\] (?:\|)?=)', text))
+    read -= {"XDG_CACHE_HOME"}  # every program reads it
+    read |= {"CUDA_VISIBLE_DEVICES"}  # torch reads it
+    assert set(codes(*(row[0] for row in rows(ROOT / "docs/index.md", "variable")))) == read
+
+
+def test_the_keys_of_a_figure_and_its_kinds_of_claims_are_listed():
+    described = {codes(key)[0]: text for key, text in rows(ROOT / "docs/reproduce.md", "key")}
+    assert list(described) == [key for key in Figure.__annotations__ if key in Figure.model_fields]
+    schema = Figure.model_json_schema()["properties"]["claims"]["items"]["discriminator"]["mapping"]
+    assert {"says", "kind", *schema} == set(codes(described["claims"]))
+
+
+def test_the_columns_of_frames_are_listed():
+    run = pfl.simulate(clients=4, rounds=2, epochs=1, progress=False)
+    for name, _, columns in rows(ROOT / "docs/python.md", "frame"):
+        assert list(run.to_frame(codes(name)[0]).columns) == ["method", "seed", *codes(columns)]
+
+
+def test_the_fields_of_a_result_in_json_are_listed(tmp_path):
+    file = tmp_path / "result.json"
+    options = ["--clients", "4", "--rounds", "2", "--epochs", "1", "--json", str(file)]
+    command_line().main(["run", *options], standalone_mode=False)
+    listed = codes(*(row[0] for row in rows(ROOT / "docs/python.md", "field")))
+    optional = {"groups", "pretrained", "similarities", "diverged_at"}
+    assert set(listed) == json.loads(file.read_text()).keys() | optional
+
+
+def test_the_hooks_on_the_page_about_methods_run():
+    names: dict[str, Any] = {}
+    (code,) = (code for code in blocks(ROOT / "docs/method.md", "python") if code.startswith("import torch"))
+    exec(code, names)
+    hooks = {name: value for name, value in names.items() if name in vars(pfl.Method)}
+    assert hooks.keys() == {"initialise", "dispatch", "aggregate"}
+    pfl.simulate(type("Shown", (pfl.Method,), hooks), clients=4, rounds=2, epochs=1, progress=False)
 
 
 @pytest.mark.parametrize("document", ["python.md", "network.md", "data.md"])
@@ -134,12 +215,33 @@ def test_the_table_of_the_tutorial_is_one_and_takes_the_method_written_there(tmp
         assert len(cells("mine", Table.model_validate(YAML(typ="safe", pure=True).load(text)))) == count
 
 
-@pytest.mark.parametrize(
-    "document", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name
-)
-def test_links_of_the_documents_outside_the_site_lead_to_files(document):
-    links = re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8"))
-    assert [link for link in links if not link.startswith("http") and not (ROOT / link).exists()] == []
+def anchors(document: Path) -> set[str]:
+    """The anchors of the headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", OUTSIDE_THE_SITE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_of_the_documents_outside_the_site_lead_to_files_and_headings(document):
+    links = re.findall(r"\]\(([^)]+)\)", document.read_text(encoding="utf-8"))
+    for link in links:
+        file, _, anchor = link.partition("#")
+        target = document.parent / file if file else document
+        assert link.startswith("http") or target.exists(), link
+        assert link.startswith("http") or not anchor or anchor in anchors(target), link
+
+
+def test_the_command_of_make_docs_builds_the_site_without_a_warning(tmp_path):
+    (options,) = re.findall(r"mkdocs (build .*)", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert options == "build --strict"  # with --quiet, warnings are no errors
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", *options.split(), "--site-dir", tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_readme_has_at_most_80_lines():

@@ -43,15 +43,15 @@ def installed(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("installed")
 def test_the_method_and_the_network_of_the_package_are_simulated():
     options = {"clients": 4, "rounds": 2, "epochs": 1, "progress": False, "model": "tiny_mlp"}
-    (late,) = pfl.simulate("latehead", hyperparameters={"warmup": 1.0}, **options)
+    (warm,) = pfl.simulate("warmhead", hyperparameters={"warmup": 1.0}, **options)
     (average,) = pfl.simulate("fedavg", **options)
-    assert late.metrics.rounds == average.metrics.rounds
+    assert warm.metrics.rounds == average.metrics.rounds
 
 
 @pytest.mark.usefixtures("installed")
 def test_the_table_of_the_package_is_one():
-    table = Table.model_validate(YAML(typ="safe", pure=True).load(PACKAGE / "tables/latehead.yaml"))
-    assert check_runs("latehead", table) == []
+    table = Table.model_validate(YAML(typ="safe", pure=True).load(PACKAGE / "tables/warmhead.yaml"))
+    assert check_runs("warmhead", table) == []
 
 
 @pytest.mark.slow

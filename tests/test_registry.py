@@ -31,6 +31,26 @@ def test_an_entry_point_that_does_not_load_is_one_clear_line(monkeypatch):
         METHODS["broken"]
 
 
+def test_a_plugin_with_the_name_of_a_built_in_is_one_clear_line_when_it_is_used(tmp_path):
+    source = '''
+        """Another FedPer."""
+
+        from pfl import Method
+
+
+        class FedPer(Method):
+            pass
+    '''
+    package = install(tmp_path, "pfl.methods", "fedper", source)
+    assert run_with(package, "--method", "fedavg").returncode == 0
+    done = run_with(package, "--method", "fedper")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "pfl: error: method: fedper is not accepted; expected another name in the package mine "
+        "(mine.fedper), as a built-in method has this one\n"
+    )
+
+
 def test_a_summary_is_read_without_importing():
     code = (
         "import sys; from pfl.models import MODELS as M; print(M.summary('lenet5'), 'torch' in sys.modules)"

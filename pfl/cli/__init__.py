@@ -81,7 +81,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("pfl", "pipeline"):
             raise
-        status = _fail(f"{error.name} is not installed; this command needs pip install 'pfl-repro[pipeline]'")
+        needed = "pip install 'pfl-repro[pipeline]' (from its wheel; in a checkout: make .venv)"
+        status = _fail(f"{error.name} is not installed; this command needs {needed}")
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise

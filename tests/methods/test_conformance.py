@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from pfl.config import Execution
 from pfl.data.partition import Partition
+from pfl.engine.evaluation import moments
 from pfl.engine.method import FIELDS
 from pfl.engine.round import begin_round
 from pfl.errors import InvalidInput
@@ -179,7 +181,7 @@ def test_local_batch_norm_statistics_are_what_each_client_trained(method, datase
 
 
 @every_method
-def test_hooks_that_answer_change_no_state(method, dataset, partition):
+def test_hooks_that_answer_change_no_state_and_return_the_same_twice(method, dataset, partition):
     simulation, server = after_rounds(method, dataset, partition, 2)
     own = simulation.program.method
     begin_round(server, own)
@@ -191,15 +193,31 @@ def test_hooks_that_answer_change_no_state(method, dataset, partition):
             f"bank {name} {k}": t.clone() for name, pair in stored.items() for k, t in enumerate(pair)
         }
 
+    def answers():
+        tensors = {"participants": own.participants(server).clone()} | {
+            f"{moment} {name}": tensor.clone()
+            for moment in moments(own, server)
+            for name, tensor in own.personal(server, moment).items()
+        }
+        return tensors, [comparable(phase) for phase in (*own.phases(server), *own.adaptation(server))]
+
     before = state()
-    for _ in range(2):
-        own.participants(server)
-        own.phases(server)
-        own.personal(server, "post_aggregation")
-        own.personal(server, "post_local")
-    after = state()
-    assert before.keys() == after.keys()
-    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    first, phases = answers()
+    again, same = answers()
+    assert same == phases
+    for ours, theirs in ((again, first), (state(), before)):
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+
+
+def comparable(phase):
+    """The values of a phase; a function that is made anew as its code and what it captures."""
+    return [
+        (value.__code__, [cell.cell_contents for cell in value.__closure__ or ()])
+        if inspect.isfunction(value)
+        else value
+        for value in vars(phase).values()
+    ]
 
 
 @every_method

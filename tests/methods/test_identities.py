@@ -1,4 +1,4 @@
-"""Settings under which one method must equal another (methods.md section 6), in float64 to 1e-9."""
+"""Settings under which one method must equal another, in float64 to 1e-9."""
 
 from __future__ import annotations
 

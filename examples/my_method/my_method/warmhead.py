@@ -1,4 +1,4 @@
-"""LateHead: one common model during a warm-up, then the head becomes personal."""
+"""WarmHead: one common model during a warm-up, then the head becomes personal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pfl.hyper import hyper
 
 
 @dataclass(frozen=True)
-class LateHead(Method):
+class WarmHead(Method):
     """FedAvg during the warm-up, FedPer after it.
 
     Source: an example; no paper.
