@@ -9,7 +9,7 @@ import importlib.metadata
 import importlib.util
 import sysconfig
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec
@@ -107,7 +107,7 @@ def _files() -> list[Path]:
 @cache
 def code_of(method: str, model: str) -> Code:
     """The code that decides the numbers of a method with a network."""
-    files = _reached(["pfl.behaviour", METHODS.module(method), MODELS.module(model)])
+    files = reached(["pfl.behaviour", METHODS.module(method), MODELS.module(model)])
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode() + b"\0" + _meaning(path) + b"\0")
@@ -125,7 +125,7 @@ def plugins_of(method: str, model: str) -> tuple[Plugin, ...]:
         known = (point.dist.name, point.dist.version) if point.dist else (_top(point.module), "unknown")
         modules.setdefault(known, []).append(point.module)
     return tuple(
-        Plugin(*known, digest_of([path for path in _reached(of) if not path.is_relative_to(ROOT)]))
+        Plugin(*known, digest_of([path for path in reached(of) if not path.is_relative_to(ROOT)]))
         for known, of in modules.items()
     )
 
@@ -161,13 +161,16 @@ def _parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_bytes())
 
 
-def _reached(modules: Sequence[str]) -> list[Path]:
+def reached(modules: Sequence[str], ignored: Collection[str] = ()) -> list[Path]:
     """The files of ``modules`` and of all that they import, without installed libraries.
 
     Of a plugin's package these are all its files.
+
+    Args:
+        ignored: modules that are left out, with what only they import.
     """
     packages = {_top(name) for name in modules}
-    pending, known, files = list(modules), set(modules), set[Path]()
+    pending, known, files = list(modules), {*modules, *ignored}, set[Path]()
     for package in packages - {"pfl"}:
         pending += _submodules(package)
     while pending:

@@ -42,7 +42,6 @@ class Record:
 
     Attributes:
         key: the identity of the result (`pfl.trials.trial_key`).
-        behaviour: None in rows of an older form, whose key no trial has.
         sources: the code that computed it.
         finished: when, as an ISO 8601 time.
         until: the round after which the simulation paused; None where it ran to its end.
@@ -62,7 +61,7 @@ class Record:
     clients: int | None
     data_checksum: str
     partition_checksum: str
-    behaviour: str | None
+    behaviour: str
     plugins: tuple[Plugin, ...]
     outcome: Success | Failure
     sources: Sources
@@ -129,10 +128,8 @@ class Record:
         """Of the `success`."""
         return self.success.measured
 
-    def expected_key(self) -> str | None:
-        """The key that follows from the content; None in rows of an older form."""
-        if self.behaviour is None:
-            return None
+    def expected_key(self) -> str:
+        """The key that follows from the content."""
         return trial_key(
             self.config,
             self.data_checksum,
@@ -184,12 +181,10 @@ class Record:
                     ),
                     measurements=values.get("observations"),
                 )
-            place: dict[str, Any] = {name: values[name] for name in _PLACE if name not in _OPTIONAL}
+            place: dict[str, Any] = {name: values[name] for name in _PLACE}
             return cls(
                 **place,
-                clients=values.get("clients"),
-                behaviour=values.get("behaviour"),
-                plugins=tuple(Plugin(**plugin) for plugin in values.get("plugins", ())),
+                plugins=tuple(Plugin(**plugin) for plugin in values["plugins"]),
                 outcome=outcome,
                 sources=Sources(values["commit"], values["dirty"], values["sources"]),
                 finished=values["finished"],
@@ -216,5 +211,3 @@ _PLACE = (
     "partition_checksum",
     "behaviour",
 )
-_OPTIONAL = ("clients", "behaviour")
-"""Rows of an older form lack them."""

@@ -39,7 +39,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New, or empty.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
     table: Annotated[str, typer.Option(help="One of our tables; `digits` takes a few minutes.")] = "digits",
 ) -> None:
     """Make a folder with a table in which `dvc repro` works."""
@@ -82,11 +82,11 @@ def figures(
 ) -> None:
     """List the papers' figures with their size and time."""
     from pipeline.figures.config import figure_names, load_figure, parts_of
-    from pipeline.figures.plots import DRAWINGS
+    from pipeline.figures.plots import PLOTS
 
     chosen = [part for name in names for part in parts_of(name)] if names else figure_names()
     loaded = {name: load_figure(name) for name in chosen}
-    simulated = {name: figure for name, figure in loaded.items() if DRAWINGS[figure.draw].simulates}
+    simulated = {name: figure for name, figure in loaded.items() if PLOTS[figure.draw].simulates}
     if simulated:
         _list("figure", simulated, calibrate)
     for name, figure in loaded.items():
@@ -95,16 +95,25 @@ def figures(
 
 
 def _valid_tables() -> dict[str, Table]:
-    """All tables that can be used, by name; of another, a line on standard error says why it cannot."""
+    """All tables that can be used, by name; for each other one, a line on standard error says why not.
+
+    Raises:
+        InvalidInput: none can be used.
+    """
+    from pipeline.spec.cells import cells
     from pipeline.spec.files import table_names
     from pipeline.spec.table import load_table
 
     tables = {}
     for name in table_names():
         try:
-            tables[name] = load_table(name)
+            table = load_table(name)
+            cells(name, table)  # which knows methods and their hyperparameters
+            tables[name] = table
         except InvalidInput as error:
             print(f"pfl: warning: left out: {error}", file=sys.stderr)
+    if not tables:
+        raise InvalidInput("tables", ", ".join(table_names()), "at least one valid table")
     return tables
 
 
@@ -145,7 +154,7 @@ def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
 def trials(
     table: TableName,
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", resolve_path=True, help="Written, one trial per line.")
+        Path, typer.Argument(metavar="FILE", resolve_path=True, help="Output file, one trial per line.")
     ],
 ) -> None:
     """Write the pending trials of a table, to run on another machine.
@@ -224,7 +233,7 @@ def track(table: TableName) -> None:
 
     For a store that was lost or moved, or failed during the sweep.
     """
-    from pipeline.report.table_report import REPORTS
+    from pipeline.spec.files import REPORTS
     from pipeline.store.ledger import Ledger
     from pipeline.store.tracking import attach_report, rebuild
     from pipeline.store.workspace import current_sources
@@ -252,7 +261,7 @@ def figure(
     settings: Annotated[str | None, typer.Option(metavar="A,B", help="Some of its settings.")] = None,
     methods: Annotated[str | None, typer.Option(metavar="A,B", help="Some of its rows.")] = None,
     out: Annotated[
-        Path | None, typer.Option(resolve_path=True, help="Written; by default reports/figures.")
+        Path | None, typer.Option(resolve_path=True, help="Output folder; by default reports/figures.")
     ] = None,
 ) -> None:
     """Make a figure of a paper and test what the paper says about it.

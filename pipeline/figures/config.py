@@ -1,4 +1,4 @@
-"""The content of `figures/*.yaml`: the runs, declared as in a table, the drawing, and the paper's claims."""
+"""The content of `figures/*.yaml`: the runs, declared as in a table, the plot, and the paper's claims."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Figure(Table):
     x: str | None = None
     """The x axis of a sweep: a hyperparameter, or clients."""
     at: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
-    """Rounds that are shown; by default the last one or all of them, depending on the drawing."""
+    """Rounds that are shown; by default the last one or all of them, depending on the plot."""
     claims: list[SeriesClaim] = Field(min_length=1)  # type: ignore[assignment]  # about series
 
 

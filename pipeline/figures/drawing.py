@@ -1,4 +1,4 @@
-"""The type of a drawing, and what all drawings share: panels, lines, heat maps, legends."""
+"""The type of a plot, and what all plots share: panels, lines, heat maps, legends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class Plot:
     """How a family of figures is made.
 
     Attributes:
@@ -36,8 +36,7 @@ class Drawing:
 
 def labels(figure: Figure) -> dict[str, str]:
     """The labels of settings and rows, by name."""
-    rows = {row.id: row.label or row.id for row in figure.methods}
-    return rows | {name: setting.label or name for name, setting in figure.settings.items()}
+    return figure.row_labels | figure.column_labels
 
 
 def grid(count: int, height: float = 2.6, across: int = 3, **options: Any) -> tuple[mpl.Figure, list[Axes]]:

@@ -18,12 +18,12 @@ from pfl.text import amount
 from pfl.trials import commit, json_ready
 from pipeline.figures.config import Changes, Figure, changed, figure_names, load_figure, parts_of
 from pipeline.figures.drawing import labels
-from pipeline.figures.plots import DRAWINGS
+from pipeline.figures.plots import PLOTS
 from pipeline.figures.runs import Runs
 from pipeline.report.notices import copies
 from pipeline.report.provenance import data_facts, data_source, machine
 from pipeline.report.table_report import environment, write_files
-from pipeline.store.json_io import stored
+from pipeline.store.stage_files import stored
 from pipeline.sweep.check import check_runs
 from pipeline.sweep.stopping import stoppable
 from pipeline.sweep.train_sweep import table_lock
@@ -39,7 +39,7 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
         options: ``changes`` as command-line options, for the note on how to make the figure again.
 
     Returns:
-        One line per figure: the file, and how many of the paper's claims hold.
+        One line per figure: the file, and how many of the paper's claims are confirmed.
 
     Raises:
         InvalidInput: the figure, a change or the data is not valid, checked before the first run if possible;
@@ -49,8 +49,9 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
     lines = []
     for part, figure, notes in prepared:
         content = _make(part, figure, notes, out, options)
-        hold = sum(claim["answer"] == "holds" for claim in content["claims"])
-        lines.append(f"{out / part}.svg; claims of the paper that hold: {hold} of {len(content['claims'])}")
+        confirmed = sum(claim["answer"] == "confirmed" for claim in content["claims"])
+        claims = amount(len(content["claims"]), "claim")
+        lines.append(f"{out / part}.svg; {confirmed} of {claims} of the paper confirmed")
     write_files(out, {"README.md": overview(out)})
     return lines
 
@@ -58,8 +59,8 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
 def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list[str]]:
     """The figure as it is to be made, after all checks that need no data."""
     figure, notes = changed(load_figure(name), changes)
-    drawing = DRAWINGS[figure.draw]
-    for warning in check_runs(name, figure, drawing.simulates):
+    plot = PLOTS[figure.draw]
+    for warning in check_runs(name, figure, plot.simulates):
         print(f"pfl: warning: {name}: {warning}", file=sys.stderr)
     there = (stored(out / f"{name}.json") or {}).get("changes", notes)
     if notes and there != notes:
@@ -75,17 +76,17 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
     from pipeline.report.plots import MUTED, STYLE
     from pipeline.svg import svg_text
 
-    drawing = DRAWINGS[figure.draw]
+    plot = PLOTS[figure.draw]
     runs = Runs(name, figure)
     with table_lock(name), stoppable(name):
-        numbers = drawing.measure(runs)
+        numbers = plot.measure(runs)
     if not numbers.points:
         raise InvalidInput("figure", name, f"runs with a result ({'; '.join(runs.failed)})")
     shown = labels(figure)
     series = numbers.values
     tested = [(claim.says, claim.test(series, shown)) for claim in figure.claims]
     with rc_context(STYLE):
-        canvas = drawing.draw(figure, numbers)
+        canvas = plot.draw(figure, numbers)
         if notes:
             text = f"Reduced: {'; '.join(notes)}"
             canvas.supxlabel(
@@ -105,7 +106,7 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
             {"says": says, "answer": finding.answer, "shown": finding.shown} for says, finding in tested
         ],
         "warnings": _warnings(runs, notes),
-        "provenance": _provenance(runs, drawing.simulates),
+        "provenance": _provenance(runs, plot.simulates),
         "command": f"{source}pfl figure {name}{options}",
     }
     texts = {"svg": picture, "csv": numbers.csv(), "json": json.dumps(json_ready(content), indent=1) + "\n"}

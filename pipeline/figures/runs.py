@@ -21,8 +21,8 @@ from pfl.progress import progress
 from pfl.trials import Record
 from pipeline.figures.config import Figure
 from pipeline.spec.cells import Cell, cells
-from pipeline.store.json_io import save_division, stored
 from pipeline.store.ledger import Ledger, publish
+from pipeline.store.stage_files import save_division, stored
 from pipeline.store.workspace import SCRATCH, current_sources
 
 if TYPE_CHECKING:

@@ -7,18 +7,16 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from pfl.text import amount
 from pipeline.report.summary import Line, Summary
 from pipeline.report.verdicts import NAMES, SEEDS, Name, Verdict, kendall
 from pipeline.spec.claims import Answer, Finding
-from pipeline.spec.table_claims import TableClaim, Values
+from pipeline.spec.table_claims import Place, TableClaim, Values
 from pipeline.store.scores import reported
 
 JUDGED: tuple[Name, ...] = ("reproduced", "higher", "lower")
-
-WORDS: dict[Answer, str] = {"holds": "confirmed", "does not hold": "refuted", "cannot be said": "open"}
-"""What an answer on our numbers makes of a claim."""
 
 RESAMPLES = 500
 FIRM = 0.95
@@ -26,7 +24,8 @@ FIRM = 0.95
 
 CLAIM_RULE = (
     f"Our answers are those of the means over the seeds. With {SEEDS} seeds or more, an answer stands if at "
-    f"least {FIRM:.0%} of {RESAMPLES} bootstrap resamples of the seeds give it; otherwise the claim is open."
+    f"least {FIRM:.0%} of {RESAMPLES} bootstrap resamples of the seeds give it; otherwise the claim is open. "
+    "With fewer seeds, the answer is provisional."
 ).replace("%", " %")
 
 
@@ -77,14 +76,24 @@ class Ranking:
 
 
 @dataclass(frozen=True)
+class OurFinding(Finding):
+    """What a claim comes to on our numbers.
+
+    Attributes:
+        provisional: the answer rests on fewer seeds than `SEEDS`.
+    """
+
+    provisional: bool = False
+
+
+@dataclass(frozen=True)
 class Tested:
     """A claim of the paper, tested on its own numbers, on ours, and on ours after a search, if any."""
 
     claim: TableClaim
     published: Finding
-    ours: Finding
-    tuned: Finding | None
-    provisional: bool
+    ours: OurFinding
+    tuned: OurFinding | None
 
 
 def tally(summary: Summary) -> Tally:
@@ -110,33 +119,55 @@ def claims(summary: Summary) -> list[Tested]:
     printed = {(e.setting, e.row): e.published.mean for e in summary.compared if e.published}
     columns = {name: summary.columns[name] for name in summary.table.settings}
     rows = summary.labels
-    ours, selected = (_numbers(lines, columns) for lines in (summary.pinned, summary.selected))
-    provisional = any(entry.verdict and entry.verdict.provisional for entry in summary.compared)
+    pinned, selected = (_by_seed(lines, columns) for lines in (summary.pinned, summary.selected))
     return [
         Tested(
             claim,
             claim.test(printed, columns, rows),
-            _firm(claim, ours, columns, rows),
-            _firm(claim, selected, columns, rows) if selected[0] else None,
-            provisional,
+            _ours(claim, pinned, columns, rows),
+            _ours(claim, selected, columns, rows) if selected else None,
         )
         for claim in summary.table.claims
     ]
 
 
-def _numbers(lines: Iterable[Line], settings: Collection[str]) -> list[Values]:
-    """The means over our seeds, then those over bootstrap resamples of the seeds.
+BySeed = Mapping[Place, Mapping[int, float]]
+"""Our numbers of each place that has a score, by seed."""
 
-    The methods of a table share a seed's partition and participants, so a seed is drawn for all cells at
-    once. One seed less than there are is drawn, so that the deviation of the resampled means is the standard
-    error of a mean (J. N. K. Rao and C. F. J. Wu, 1988); n draws of n = 3 seeds would have 0.82 times of it.
-    There are no resamples if a cell has fewer than `SEEDS` seeds.
-    """
+
+def _by_seed(lines: Iterable[Line], settings: Collection[str]) -> BySeed:
     entries = [e for line in lines for e in line.entries.values() if e.score and e.setting in settings]
-    by_seed = {
+    return {
         (entry.setting, entry.row): {record.seed: reported(record, entry.evaluation) for record in entry.rows}
         for entry in entries
     }
+
+
+def _ours(
+    claim: TableClaim, by_seed: BySeed, columns: Mapping[str, str], rows: Mapping[str, str]
+) -> OurFinding:
+    """What a claim comes to on the means over the seeds, if nearly all resamples agree (`FIRM`)."""
+    compared = claim.compared(columns, rows)
+    means, *resamples = _means({place: values for place, values in by_seed.items() if place in compared})
+    finding = claim.test(means, columns, rows)
+    if finding.answer == "open" or not resamples:
+        return OurFinding(finding.answer, finding.shown, provisional=finding.answer != "open")
+    answers = Counter(claim.test(values, columns, rows).answer for values in resamples)
+    share = answers[finding.answer] / len(resamples)
+    if share >= FIRM:
+        return OurFinding(finding.answer, finding.shown)
+    shown = f"{finding.answer} on the means ({finding.shown}), but in only {100 * share:.1f} % of resamples"
+    return OurFinding("open", shown)
+
+
+def _means(by_seed: BySeed) -> list[Values]:
+    """The means over our seeds, then those over bootstrap resamples of the seeds.
+
+    The methods of a table share a seed's partition and participants, so a seed is drawn for all places at
+    once. One seed less than there are is drawn, so that the deviation of the resampled means is the standard
+    error of a mean (J. N. K. Rao and C. F. J. Wu, 1988); n draws of n = 3 seeds would have 0.82 times of it.
+    There are no resamples if a place has fewer than `SEEDS` seeds.
+    """
     seeds = sorted({seed for values in by_seed.values() for seed in values})
     stream = random.Random(0)
     firm = min(map(len, by_seed.values()), default=0) >= SEEDS
@@ -151,22 +182,6 @@ def _numbers(lines: Iterable[Line], settings: Collection[str]) -> list[Values]:
     ]
 
 
-def _firm(
-    claim: TableClaim, numbers: Sequence[Values], columns: Mapping[str, str], rows: Mapping[str, str]
-) -> Finding:
-    """What a claim comes to on the means, if it is the same on nearly all resamples (`FIRM`)."""
-    means, *resamples = numbers
-    finding = claim.test(means, columns, rows)
-    if finding.answer == "cannot be said" or not resamples:
-        return finding
-    answers = Counter(claim.test(values, columns, rows).answer for values in resamples)
-    share = answers[finding.answer] / len(resamples)
-    if share >= FIRM:
-        return finding
-    shown = f"{finding.answer} on the means ({finding.shown}), but in only {share:.0%} of resamples"
-    return Finding("cannot be said", shown.replace("%", " %"))
-
-
 def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: Sequence[Tested]) -> str:
     """The outcome of the table in one or two sentences; empty if nothing was run.
 
@@ -178,11 +193,11 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
     if counted.judged:
         reproduced, higher, lower = (counted.count(name) for name in JUDGED)
         first = (
-            f"Of {amount(counted.judged, 'number')}, {reproduced} {'is' if reproduced == 1 else 'are'} "
-            f"reproduced, {higher} higher and {lower} lower."
+            f"Of {amount(counted.judged, 'number')}, {reproduced} {_are(reproduced)} reproduced, "
+            f"{higher} higher and {lower} lower."
         )
     elif ratios := counted.count("ratio"):
-        first = f"{ratios} numbers are shown as ratios to the published ones."
+        first = f"Numbers shown as ratios to the published ones: {ratios}."
     else:
         first = _leaders(summary)
     more = []
@@ -194,8 +209,7 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
     if tested:
         answers = Counter[Answer](one.ours.answer for one in tested)
         if len(answers) == 1:
-            subject = "the claim is" if len(tested) == 1 else f"all {len(tested)} claims are"
-            more.append(f"{subject} {WORDS[tested[0].ours.answer]}")
+            more.append(f"{_all(len(tested), 'claim')} {tested[0].ours.answer}")
         else:
             more.append(f"of {len(tested)} claims, {outcomes(answers)}")
     second = "; ".join(more)
@@ -208,11 +222,12 @@ def coverage(summary: Summary, counted: Tally) -> str:
     keys = {record.key for entry in entries for record in entry.simulated}
     simulated = amount(len(keys), "simulation")
     if counted.total:
-        shown = f"{counted.run} of {counted.total} published cells were run, from {simulated}."
+        run, cells = counted.run, f"{counted.run} of {amount(counted.total, 'published cell')}"
     else:
-        cells = {(entry.setting, entry.row) for entry in entries if entry.simulated}
-        shown = f"{len(cells)} cells were run, from {simulated}."
-    return f"{shown} {firmness(counted)}".strip()
+        run = len({(entry.setting, entry.row) for entry in entries if entry.simulated})
+        cells = amount(run, "cell")
+    were = "was" if run == 1 else "were"
+    return f"{cells} {were} run, from {simulated}. {firmness(counted)}".strip()
 
 
 def firmness(counted: Tally) -> str:
@@ -223,22 +238,34 @@ def firmness(counted: Tally) -> str:
     """
     if not counted.provisional:
         return ""
-    if counted.judged == 1:
-        share = "The verdict is"
-    elif counted.provisional == counted.judged:
-        share = f"All {counted.judged} verdicts are"
-    else:
-        share = f"{counted.provisional} of {counted.judged} verdicts are"
+    share = f"{counted.provisional} of {counted.judged} verdicts {_are(counted.provisional)}"
+    if counted.provisional == counted.judged:
+        share = _all(counted.judged, "verdict").capitalize()
     return f"{share} provisional: fewer than {SEEDS} seeds."
 
 
 def outcomes(answers: Mapping[Answer, int]) -> str:
     """The number of claims by their answer on our numbers.
 
-    >>> outcomes({"holds": 2, "cannot be said": 1})
+    >>> outcomes({"confirmed": 2, "open": 1})
     '2 confirmed, 1 open'
     """
-    return ", ".join(f"{answers[name]} {word}" for name, word in WORDS.items() if answers.get(name))
+    return ", ".join(f"{answers[name]} {name}" for name in get_args(Answer) if answers.get(name))
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _all(number: int, noun: str) -> str:
+    """The subject of a sentence about all of something, and its verb.
+
+    >>> _all(1, "claim"), _all(2, "claim"), _all(3, "claim")
+    ('the claim is', 'both claims are', 'all 3 claims are')
+    """
+    if number == 1:
+        return f"the {noun} is"
+    return f"{'both' if number == 2 else f'all {number}'} {noun}s are"
 
 
 def _leaders(summary: Summary) -> str:

@@ -9,14 +9,14 @@ from typing import Any
 
 from pipeline.report.plots import megabytes, seconds
 from pipeline.report.summary import Summary
+from pipeline.spec.files import partition_file
 
 
 def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, str]]:
     """The partition stage's statistics, by column, for every partition that exists."""
-    folder = root / "data" / "partitions" / summary.id
     table = {}
     for name in summary.partitions:
-        path = folder / f"{name}.json"
+        path = root / partition_file(summary.id, name).with_suffix(".json")
         if path.exists():
             table[name] = statistics_columns(json.loads(path.read_text(encoding="utf-8")))
     return table

@@ -109,7 +109,7 @@ def claims(tested: Sequence[Tested]) -> str:
     for one in tested:
         findings = [finding for finding in (one.published, one.ours, one.tuned) if finding]
         answers = [text for finding in findings for text in (finding.answer, finding.shown)]
-        rows.append((one.claim.says, one.claim.place, *answers, one.provisional))
+        rows.append((one.claim.says, one.claim.place, *answers, one.ours.provisional))
     return csv_text(("claim", "place", *columns, "provisional"), rows)
 
 
@@ -158,5 +158,7 @@ def _tex_entry(entry: Entry) -> str:
 
 
 def _escaped(text: str) -> str:
+    named = {"\\": "backslash", "^": "asciicircum", "~": "asciitilde"}
     special = {ord(character): f"\\{character}" for character in "&%$#_{}"}
-    return text.translate({**special, ord("\\"): "\\textbackslash{}"})
+    special |= {ord(character): f"\\text{name}{{}}" for character, name in named.items()}
+    return text.translate(special)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from pipeline.report.summary import Summary
-from pipeline.report.verdicts import Status
+from pipeline.report.verdicts import Status, rule
 from pipeline.spec.axes import AVERAGE
 from pipeline.spec.evaluation import Evaluation
 
@@ -37,11 +37,25 @@ PRECISIONS = {
 WHICH = {"last": "in the last round", "best": "in its best round"}
 
 
-def reported(evaluation: Evaluation) -> str:
+def in_words(evaluation: Evaluation) -> str:
     """What is reported, in words."""
     if not evaluation.is_accuracy:
         return OTHERS[evaluation.metric]
     return f"{METRICS[evaluation.metric]}, {WHICH[evaluation.which]}, {MOMENTS[evaluation.moment]}"
+
+
+def small_print(summary: Summary) -> str:
+    """What stands below a number, and the rule of the verdicts; empty without published numbers."""
+    published = {entry.published.is_accuracy for entry in summary.compared if entry.published}
+    if not published or not summary.table.published:
+        return ""
+    below = "Below a number of a pinned configuration"
+    if published == {False}:
+        return f"{below}: the published number, and ours divided by it (×)."
+    return (
+        f"{below}: the verdict (● reproduced, ▲ higher, ▼ lower; ○ △ ▽ the same, provisional), the published "
+        f"number, and ours minus it. {rule(summary.table.published.seeds)}"
+    )
 
 
 def reported_otherwise(summary: Summary) -> list[str]:
@@ -50,12 +64,12 @@ def reported_otherwise(summary: Summary) -> list[str]:
     Groups of clients are left out, because their labels already name the group.
     """
     table = summary.table
-    labelled = [(setting.label or name, setting.evaluation) for name, setting in table.settings.items()]
-    labelled += [(row.label or row.id, row.evaluation) for row in table.methods]
+    labelled = [(table.column_labels[name], setting.evaluation) for name, setting in table.settings.items()]
+    labelled += [(table.row_labels[row.id], row.evaluation) for row in table.methods]
     by_wording: dict[str, list[str]] = {}
     for label, reading in labelled:
-        words = reported(table.evaluation.override(reading))
-        if words != reported(table.evaluation):
+        words = in_words(table.evaluation.override(reading))
+        if words != in_words(table.evaluation):
             by_wording.setdefault(words, []).append(label)
     return [f"{'; '.join(labels)}: {words}." for words, labels in by_wording.items()]
 
@@ -94,7 +108,8 @@ def notices(summary: Summary) -> list[str]:
     troubles: tuple[Status, ...] = ("diverged", "failed", "partial", "not run")
     missing = [f"{counts[status]} {status}" for status in troubles if counts[status]]
     if missing:
-        said.append(f"Of {len(summary.entries)} entries: {', '.join(missing)}.")
+        entries = "1 entry" if len(summary.entries) == 1 else f"{len(summary.entries)} entries"
+        said.append(f"Of {entries}: {', '.join(missing)}.")
     return said
 
 

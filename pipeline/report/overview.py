@@ -18,11 +18,11 @@ from pfl.text import amount
 from pipeline.report.agreement import Tally, firmness, outcomes
 from pipeline.report.notices import is_original
 from pipeline.report.summary import Summary, blank
-from pipeline.report.table_report import REPORTS, environment, findings_of, write_files
+from pipeline.report.table_report import environment, findings_of, write_files
 from pipeline.report.verdict_plots import Point, scatter
 from pipeline.report.verdicts import RULE, Verdict
 from pipeline.spec.claims import Answer
-from pipeline.spec.files import table_names
+from pipeline.spec.files import REPORTS, table_names
 from pipeline.spec.published import FOLDER, Published, not_runs, published_cells
 from pipeline.spec.table import load_table
 
@@ -231,7 +231,7 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
     return Standing(
         title=title,
         cells=tuple(cells),
-        answers=answers or Counter({"cannot be said": len(summary.table.claims)}),
+        answers=answers or Counter({"open": len(summary.table.claims)}),
         data=tuple(sorted({row["data"] for row in lines if not _is_original(row["data"])})),
     )
 

@@ -15,7 +15,7 @@ from pfl.hyper import Hyperparameter
 from pfl.text import csv_text, gain
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
-from pipeline.spec.search import distribution, searched
+from pipeline.spec.search import PINNED_TRIAL, distribution, searched
 from pipeline.store.results import CellResult, SearchResult
 
 EDGE = 0.05
@@ -30,7 +30,7 @@ class Searched:
     """The search of one cell.
 
     Attributes:
-        trial: the selected one; 0 is the pinned configuration.
+        pins: whether the pinned configuration was selected.
         trials: how many configurations were tried.
         validation: of the pinned and of the selected configuration, the mean over the seeds in percent.
         gain: of the selected finalist, or of the best one, with its standard error; "" without finalists.
@@ -39,7 +39,7 @@ class Searched:
 
     label: str
     setting: str
-    trial: int
+    pins: bool
     trials: int
     pinned: Entry
     selected: Entry
@@ -49,7 +49,7 @@ class Searched:
 
 
 def searches(summary: Summary) -> list[Searched]:
-    """The searches that have ended, row by row."""
+    """The searches whose selected configuration has a result, row by row."""
     results = {(cell.setting, cell.row): cell for cell in summary.results.cells}
     places = {(cell.setting, cell.row): cell for cell in cells(summary.id, summary.table)}
     pinned = {(entry.setting, entry.row): entry for line in summary.pinned for entry in line.entries.values()}
@@ -59,18 +59,18 @@ def searches(summary: Summary) -> list[Searched]:
             place = (name, line.row)
             result = results.get(place)
             if entry.rows and result and result.search and result.selection:
-                trial = result.selection.trial
+                trial, steps = result.selection.trial, result.search
                 ended.append(
                     Searched(
                         label=line.label,
                         setting=summary.columns[name],
-                        trial=trial,
-                        trials=len({step.trial for step in result.search}),
+                        pins=trial == PINNED_TRIAL,
+                        trials=len({step.trial for step in steps}),
                         pinned=pinned[place],
                         selected=entry,
-                        validation=(_validation(result.search, 0), _validation(result.search, trial)),
+                        validation=(_validation(steps, PINNED_TRIAL), _validation(steps, trial)),
                         gain=_gain(result),
-                        notes=tuple(_notes(result.search, places[place])),
+                        notes=tuple(_notes(steps, places[place])),
                     )
                 )
     return ended

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def draw(summary: Summary) -> dict[str, str]:
-    """Plots of the searches that have ended, SVG text by name; none without a search."""
+    """Plots of the searches, SVG text by name; none without a search."""
     from matplotlib import rc_context
 
     if not any(progress(cell.search) and cell.pinned.rows for cell in summary.results.cells):
@@ -34,14 +34,17 @@ def draw(summary: Summary) -> dict[str, str]:
 
 
 def progress(steps: Sequence[SearchResult]) -> list[tuple[int, float]]:
-    """After every step, the samples that the search has trained on, and its best accuracy so far."""
+    """After every step from the first accuracy on, the samples that the search has trained on, those of
+    diverged trials included, and its best accuracy so far."""
     reached: dict[tuple[int, int], int] = {}
     total, best, curve = 0, -math.inf, []
     for step in steps:
-        if step.samples is not None and step.value is not None:
-            total += step.samples - reached.get((step.trial, step.seed), 0)
-            reached[step.trial, step.seed] = step.samples
-            best = max(best, step.value)
+        if step.samples is None:
+            continue
+        total += step.samples - reached.get((step.trial, step.seed), 0)
+        reached[step.trial, step.seed] = step.samples
+        best = max(best, -math.inf if step.value is None else step.value)
+        if best > -math.inf:
             curve.append((total, best))
     return curve
 

@@ -107,7 +107,7 @@ class Summary:
     @property
     def labels(self) -> dict[str, str]:
         """Label by row."""
-        return {line.row: line.label for line in self.pinned}
+        return self.table.row_labels
 
     @property
     def partitions(self) -> dict[str, str]:
@@ -186,14 +186,14 @@ def summarise(results: Results, published: Path = FOLDER) -> Summary:
                     verdict = judge(entry.score, entry.status, held_against, table.published.seeds)
                     entry = dataclasses.replace(entry, published=held_against, verdict=verdict)
             entries[name] = entry
-        return Line(row.id, row.label or row.id, row.method, configuration, entries)
+        return Line(row.id, table.row_labels[row.id], row.method, configuration, entries)
 
     pinned = [line(row, "pinned") for row in table.methods]
     selected = [line(row, "selected") for row in table.searched_rows]
     return Summary(
         id=results.table,
         table=table,
-        columns={name: column.label or name for name, column in table.columns.items()},
+        columns=table.column_labels,
         pinned=_ranked(pinned),
         selected=_ranked(selected),
         results=results,
@@ -210,29 +210,22 @@ def blank(name: str, table: Table, published: Path = FOLDER) -> Summary:
 def _filled(entry: Entry, cell: CellResult, seeds: int) -> Entry:
     """The entry with the outcome of ``cell``, for which ``seeds`` seeds were requested."""
     tried = cell.pinned if entry.configuration == "pinned" else cell.selected
-    rows, diverged = (tried.rows, tried.diverged) if tried else ((), ())
-    missing = seeds - len(rows)
-    # A failed search trial does not affect a configuration that was run; it explains why none was selected.
-    causes = [error for error in cell.errors if tried is None or not error.startswith("search")]
-    if missing and tried:  # pinned errors come first, selected ones last
-        causes = causes[:missing] if entry.configuration == "pinned" else causes[-missing:]
-    if rows and not causes:
-        causes = [f"{missing} of {seeds} seeds not run"]
-    status: Status
-    if rows:
-        status = "partial" if missing else "done"
-    elif diverged:
-        status = "diverged"
-    else:
-        status = "failed" if causes else "not run"
+    assert tried  # a sweep ends only after its searches
+    missing = seeds - len(tried.rows)
+    # A failed search trial does not affect a configuration. Pinned errors come first, selected ones last.
+    causes = [error for error in cell.errors if not error.startswith("search")]
+    causes = causes[:missing] if entry.configuration == "pinned" else causes[len(causes) - missing :]
+    status: Status = "done"
+    if missing:
+        status = "partial" if tried.rows else "diverged" if tried.diverged else "failed"
     return dataclasses.replace(
         entry,
         status=status,
-        cause=causes[0].removeprefix("final, ") if status in ("partial", "diverged", "failed") else "",
-        score=score(rows, entry.evaluation),
-        parameters={**tried.params, "lr": tried.lr} if tried else {},
-        rows=rows,
-        diverged=diverged,
+        cause=causes[0].removeprefix("final, ") if causes else "",
+        score=score(tried.rows, entry.evaluation),
+        parameters={**tried.params, "lr": tried.lr},
+        rows=tried.rows,
+        diverged=tried.diverged,
     )
 
 

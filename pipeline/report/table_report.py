@@ -14,18 +14,16 @@ from pfl.files import write_text, writing
 from pfl.text import count, gain, parameters, points, signed
 from pipeline.report import agreement, formats, plots, search, search_plots, tuning, verdict_plots
 from pipeline.report.amounts import costs, partition_statistics
-from pipeline.report.notices import not_tried, notices, reported
+from pipeline.report.notices import in_words, not_tried, notices, small_print
 from pipeline.report.provenance import commands, provenance
 from pipeline.report.summary import Summary, summarise
-from pipeline.report.verdicts import RANKING_RULE, rule
-from pipeline.spec.files import TABLES
+from pipeline.report.verdicts import RANKING_RULE
+from pipeline.spec.files import REPORTS, TABLES, partition_file, results_folder
 from pipeline.spec.published import FOLDER
 from pipeline.store.results import load_results
 
-REPORTS = Path("reports/tables")
-"""A folder for each table."""
-
 CAPTIONS = {
+    "partial": "The mean is over the seeds with a result and is not ranked.",
     "side_by_side": "For each method, the published number (a bar; for accuracies in a band of ± 2 points) "
     "and ours (a marker, with its standard deviation).",
     "convergence": "Accuracy by round of the pinned configurations: mean over the seeds, and a band of one "
@@ -39,6 +37,10 @@ CAPTIONS = {
     "search": "The best validation accuracy so far against the training samples that the search has spent.",
     "tuning": "Accuracy (%) of the selected configurations on test data, the gain over the pinned ones, and "
     "the methods' ranks before and after the search; means over the seeds, ± a standard error.",
+    "selected": "Selected on a validation part of each client's training samples, then run with all seeds on "
+    "all of them. The gain is that of the selected configuration, or of the best finalist, over the pinned "
+    "one on validation data with all seeds; ± is its standard error, which a gain must exceed if there is "
+    "more than one seed.",
     "slices": "Validation accuracy by parameter: a marker per trial at the last round that it reached, the "
     "larger the later; the shape is the setting, the lines are the ends of the range.",
     "coordinates": "A line per trial, from its parameters to the validation accuracy at the last round that "
@@ -69,12 +71,12 @@ def write_report(table: str, root: Path) -> Path:
         "summary": summary,
         "paper": summary.table.paper if summary.table.paper != summary.table.title else "",
         "not_tried": not_tried(whole),
-        "reported": reported(summary.table.evaluation),
+        "reported": in_words(summary.table.evaluation),
         "notices": notices(whole),
         "counted": counted,
         "answer": agreement.answer(whole, counted, ranked.values(), tested),
         "coverage": agreement.coverage(whole, counted),
-        "rule": rule(whole.table.published.seeds) if whole.table.published else "",
+        "small_print": small_print(summary),
         "ranking_rule": RANKING_RULE,
         "rankings": ranked,
         "claims": tested,
@@ -105,7 +107,7 @@ def write_report(table: str, root: Path) -> Path:
     }
     for folder, written in (
         (root / REPORTS / table, files),
-        (root / "results" / table / "plots", {f"{name}.svg": svg for name, svg in drawn.items()}),
+        (root / results_folder(table) / "plots", {f"{name}.svg": svg for name, svg in drawn.items()}),
     ):
         shutil.rmtree(folder, ignore_errors=True)
         write_files(folder, written)
@@ -177,6 +179,5 @@ def _html_line(text: str) -> str:
 
 def _partition_plots(summary: Summary, root: Path) -> dict[str, str]:
     """The partition stage's bubble plots, as SVG text."""
-    folder = root / "data" / "partitions" / summary.id
-    files = {name: folder / f"{name}.svg" for name in summary.partitions}
+    files = {name: root / partition_file(summary.id, name).with_suffix(".svg") for name in summary.partitions}
     return {name: path.read_text(encoding="utf-8") for name, path in files.items() if path.exists()}

@@ -35,10 +35,11 @@ class Tuned:
 
 
 def tuned(summary: Summary) -> list[Tuned]:
-    """The methods whose searches have ended, by setting, the best after tuning first."""
+    """The searched methods that are done before and after, by setting, the best after tuning first."""
     pinned = {line.row: line for line in summary.pinned}
     rows = []
-    for setting in (name for name in summary.columns if name in summary.table.settings):
+    settings = [name for name in summary.columns if name in summary.table.settings]
+    for setting in settings:
         pairs = [(pinned[line.row].entries[setting], line.entries[setting]) for line in summary.selected]
         pairs = [pair for pair in pairs if all(one.status == "done" for one in pair)]
         before, after = ([_mean(pair[place]) for pair in pairs] for place in (0, 1))
@@ -47,7 +48,7 @@ def tuned(summary: Summary) -> list[Tuned]:
         for place, pair in enumerate(pairs):
             rows.append(
                 Tuned(
-                    summary.columns[setting],
+                    setting,
                     summary.labels[pair[0].row],
                     _rank(printed, place) if whole else None,
                     _rank(before, place),
@@ -56,8 +57,7 @@ def tuned(summary: Summary) -> list[Tuned]:
                     *_gain(*pair),
                 )
             )
-    headings = list(summary.columns.values())
-    return sorted(rows, key=lambda one: (headings.index(one.setting), one.selected))
+    return sorted(rows, key=lambda one: (settings.index(one.setting), one.selected))
 
 
 def overall(rows: Sequence[Tuned]) -> str:

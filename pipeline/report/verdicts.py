@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pfl.text import amount
 from pipeline.spec.published import Published
 from pipeline.store.results import CellStatus
 from pipeline.store.scores import Score
@@ -69,7 +70,9 @@ def rule(seeds: int | None) -> str:
     """`RULE` for a table whose printed numbers are over ``seeds`` seeds; None if the paper does not say."""
     if seeds is not None and seeds >= SEEDS:
         return f"{RULE} The paper has {seeds} seeds."
-    why = "the paper does not state its number of seeds" if seeds is None else f"the paper has {seeds} seeds"
+    why = "the paper does not state its number of seeds"
+    if seeds is not None:
+        why = f"the paper has {amount(seeds, 'seed')}"
     return f"{_REPRODUCED}; standard errors are not used, as {why}. {_OTHERWISE}"
 
 

@@ -22,7 +22,6 @@ class Cell:
     table: str
     setting: str
     row: str
-    label: str
     dataset: str
     partition: str
     clients: int | None
@@ -71,7 +70,6 @@ def _cell(name: str, table: Table, setting_name: str, setting: Setting, row: Row
         table=name,
         setting=setting_name,
         row=row.id,
-        label=row.label or row.id,
         dataset=setting.dataset or table.dataset,
         partition=override.partition or setting.partition,
         clients=row.clients or setting.clients or table.clients,

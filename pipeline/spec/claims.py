@@ -13,7 +13,8 @@ from typing import Literal
 
 from pipeline.spec.yaml import Strict
 
-Answer = Literal["holds", "does not hold", "cannot be said"]
+Answer = Literal["confirmed", "refuted", "open"]
+"""What numbers make of a claim; they leave it open if they do not suffice."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,12 @@ class Finding:
         """From a claim's comparisons; None stands for one that missing numbers leave open.
 
         >>> Finding.of([True, None], "").answer, Finding.of([False, None], "").answer
-        ('cannot be said', 'does not hold')
+        ('open', 'refuted')
         """
         known = set(comparisons)
         if False in known:
-            return cls("does not hold", shown)
-        return cls("holds" if known == {True} else "cannot be said", shown)
+            return cls("refuted", shown)
+        return cls("confirmed" if known == {True} else "open", shown)
 
 
 class Claim(Strict):

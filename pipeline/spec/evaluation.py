@@ -54,7 +54,8 @@ class Evaluation(Strict):
     group: str | None = None
     """A group of clients that the method names; by default all clients."""
     clients: TwoClients | None = None
-    """The first and the last client that count, from 0; by default all. Only of the last round's headline."""
+    """The first and the last client that count, from 0; by default all. Allowed only with `which: last`,
+    `moment: headline` and no `group`."""
     measure: Measure = "cs"
     """Which similarity the metric `similarity` reports: of the data (`data`), of batch norm's statistics
     (`wdb`), of the last updates (`mdb`), by losses (`ldb`), or of the heads (`cs`)."""

@@ -8,6 +8,8 @@ from pfl.errors import InvalidInput
 
 TABLES = Path("tables")
 FIGURES = Path("figures")
+REPORTS = Path("reports/tables")
+"""A folder for each table."""
 
 
 def table_file(name: str) -> Path:
@@ -23,6 +25,11 @@ def manifest_file(table: str) -> Path:
     return Path("data/manifests") / f"{table}.json"
 
 
+def partitions_folder(table: str) -> Path:
+    """Where the partition stage writes."""
+    return Path("data/partitions") / table
+
+
 def partition_file(table: str, partition_name: str, seed: int | None = None) -> Path:
     """What the partition stage writes, beside its statistics (.json) and its plot (.svg).
 
@@ -30,7 +37,12 @@ def partition_file(table: str, partition_name: str, seed: int | None = None) -> 
         seed: the run's seed, if each seed has its own partition.
     """
     own = "" if seed is None else f"@seed{seed}"
-    return Path("data/partitions") / table / f"{partition_name}{own}.npz"
+    return partitions_folder(table) / f"{partition_name}{own}.npz"
+
+
+def results_folder(table: str) -> Path:
+    """Where a sweep writes."""
+    return Path("results") / table
 
 
 def table_names() -> list[str]:

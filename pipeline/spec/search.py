@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 PINNED = "pinned"
 """Given instead of a range: the parameter is not searched."""
 
+PINNED_TRIAL = 0
+"""The number of the pinned configuration among the trials of a search."""
+
 OTHERS = "others"
 """Given instead of a parameter: all parameters that the space does not name."""
 
@@ -74,7 +77,7 @@ class Search(Strict):
             raise InvalidInput("budget and trials", given, "one of them")
         return self
 
-    def full_runs(self, seeds: int) -> float:
+    def simulations(self, seeds: int) -> float:
         """Upper bound of the training in a cell of a table with ``seeds`` seeds, in whole simulations."""
         if self.budget is not None:
             return self.budget * seeds
@@ -143,34 +146,36 @@ def check_space(search: Search, methods: Iterable[str]) -> None:
 
     Raises:
         InvalidInput: the first range that is of no parameter of any row, has its ends in the wrong order, or
-            does not lie in the parameter's domain.
+            does not lie in the parameter's domain for every method that has it.
     """
-    known = {
-        name: (declared, default_of(method, name))
-        for method in methods
-        for name, declared in _declared(method).items()
-    }
+    known = {method: _declared(method) for method in sorted(methods)}
     for name, chosen in search.space.items():
         if name == OTHERS:
             if chosen != PINNED:
                 raise InvalidInput(OTHERS, chosen, PINNED)
             continue
-        if name not in known:
-            raise unknown_name("parameter", name, known)
-        declared, default = known[name]
+        owners = [method for method, declared in known.items() if name in declared]
+        if not owners:
+            raise unknown_name("parameter", name, {name for declared in known.values() for name in declared})
         if chosen == PINNED:
             continue
-        if (declared.choices is None) != isinstance(chosen[0], int | float) or isinstance(default, bool):
-            accepted = "[lowest, highest]" if declared.choices is None else "some of its choices"
-            raise InvalidInput(name, chosen, f"{accepted}, or pinned")
-        for value in chosen:
-            whole = isinstance(default, int) and float(value).is_integer()
-            declared.check(name, int(value) if whole else value, default)
-        if declared.choices is None and chosen[0] >= chosen[1]:
-            raise InvalidInput(name, chosen, "the lower end first")
-        if declared.log and chosen[0] <= 0:
-            accepted = "a lower end above 0: it is searched on a logarithmic scale"
-            raise InvalidInput(name, chosen[0], accepted)
+        for method in owners:
+            where = name if name in TRAINING else f"{name} of {method}"
+            _check_range(where, chosen, known[method][name], default_of(method, name))
+
+
+def _check_range(where: str, chosen: Any, declared: Hyperparameter, default: Any) -> None:
+    """Check a range, or some choices, of one parameter, which messages call ``where``."""
+    if (declared.choices is None) != isinstance(chosen[0], int | float) or isinstance(default, bool):
+        accepted = "[lowest, highest]" if declared.choices is None else "some of its choices"
+        raise InvalidInput(where, chosen, f"{accepted}, or pinned")
+    for value in chosen:
+        whole = isinstance(default, int) and float(value).is_integer()
+        declared.check(where, int(value) if whole else value, default)
+    if declared.choices is None and chosen[0] >= chosen[1]:
+        raise InvalidInput(where, chosen, "the lower end first")
+    if declared.log and chosen[0] <= 0:
+        raise InvalidInput(where, chosen[0], "a lower end above 0: it is searched on a logarithmic scale")
 
 
 def _declared(method: str) -> dict[str, Hyperparameter]:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, PlainValidator, model_validator
 
 from pfl.errors import InvalidInput, unknown_name
-from pfl.text import amount
 from pipeline.spec.axes import AVERAGE, NAME, Average, Name, Row, Setting, short_form
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.files import table_file, table_names
@@ -66,7 +65,7 @@ class Table(Strict):
     model: str
     """A network; see `pfl models`."""
     clients: int | None = Field(default=None, ge=1)
-    """Number of clients; by default what the partition rule decides, else 20."""
+    """Number of clients; required unless the partition rule takes it from the data."""
     schedule: Schedule = Schedule()
     """Training options of all cells."""
     settings: dict[Name, Annotated[Setting, short_form("partition", Setting)]] = Field(min_length=1)
@@ -99,20 +98,23 @@ class Table(Strict):
         return {**self.settings, AVERAGE: self.average} if self.average else dict(self.settings)
 
     @property
+    def column_labels(self) -> dict[str, str]:
+        """The heading of each column."""
+        return {name: column.label or name for name, column in self.columns.items()}
+
+    @property
+    def row_labels(self) -> dict[str, str]:
+        """The heading of each row."""
+        return {row.id: row.label or row.id for row in self.methods}
+
+    @property
     def searched_rows(self) -> list[Row]:
         return [row for row in self.methods if row.search or self.search]
 
-    def full_runs(self, search: Search | None) -> float:
+    def simulations(self, search: Search | None) -> float:
         """Upper bound of a cell's training, in whole simulations; a search may choose what has been run."""
         seeds = len(self.seeds)
-        return seeds + (search.full_runs(seeds) + seeds if search else 0)
-
-    @property
-    def size(self) -> str:
-        """For example "14 cells, at most 210 full runs"."""
-        cells = len(self.settings) * len(self.methods)
-        runs = len(self.settings) * sum(self.full_runs(row.search or self.search) for row in self.methods)
-        return f"{amount(cells, 'cell')}, at most {amount(round(runs), 'full run')}"
+        return seeds + (search.simulations(seeds) + seeds if search else 0)
 
     def part(self, subset: Subset) -> Table:
         """This table without what ``subset`` leaves out.

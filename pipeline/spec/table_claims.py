@@ -9,8 +9,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -19,8 +20,11 @@ from pfl.errors import InvalidInput, unknown_name
 from pfl.text import amount
 from pipeline.spec.claims import Claim, Finding
 
-Values = Mapping[tuple[str, str], float]
-"""The number of each (setting, row) that has one."""
+Place = tuple[str, str]
+"""A setting and a row."""
+
+Values = Mapping[Place, float]
+"""The number of each place that has one."""
 
 
 class _TableClaim(Claim):
@@ -31,8 +35,8 @@ class _TableClaim(Claim):
     row: str
     """The row that the claim is about."""
     among: list[str] = []
-    """The rows that it is compared with, empty means all others; for `close` and `trend`, further rows that
-    the claim is about."""
+    """The rows that it is compared with; empty means all others. For `close`, and for a `trend` of accuracy,
+    further rows that the claim is about."""
     settings: list[str] = []
     """The columns that the claim is about; empty means all."""
 
@@ -54,6 +58,10 @@ class _TableClaim(Claim):
             columns, rows: the labels of all settings and rows of the table.
         """
         raise NotImplementedError
+
+    def compared(self, settings: Collection[str], rows: Collection[str]) -> set[Place]:
+        """The places whose numbers the claim compares, in a table of ``settings`` and ``rows``."""
+        return set(product(self.settings or settings, [self.row, *self.among] if self.among else rows))
 
     def _gaps(self, values: Values, settings: Sequence[str], rows: Mapping[str, str]) -> list[_Gap]:
         """How far the row is above the best of the others, in the columns where both have a number."""
@@ -123,7 +131,7 @@ class Margin(_TableClaim):
     at_least: float | None = None
     """Points; where the paper names a range, its lower end."""
     at_most: float | None = None
-    """Points. Beside `at_least` it refutes nothing: a gain above a range is at least the range."""
+    """Largest margin in points. If `at_least` is also given, a larger margin does not refute the claim."""
 
     def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
         super().check(settings, rows)
@@ -170,6 +178,9 @@ class Closeness(_TableClaim):
     points: float = Field(gt=0)
     """Largest distance to the best."""
 
+    def compared(self, settings: Collection[str], rows: Collection[str]) -> set[Place]:
+        return set(product(self.settings or settings, rows))
+
     def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
         settings = self.settings or list(columns)
         compared = [self.row, *self.among]
@@ -213,7 +224,12 @@ class Trend(_TableClaim):
                 if name not in settings:
                     raise unknown_name(f"claims.{key}", name, settings)
         if len(self.higher) != len(self.lower):
-            raise InvalidInput("claims.lower", self.lower, f"{len(self.higher)} columns, as 'higher' has")
+            accepted = f"{amount(len(self.higher), 'column')}, as 'higher' has"
+            raise InvalidInput("claims.lower", self.lower, accepted)
+
+    def compared(self, settings: Collection[str], rows: Collection[str]) -> set[Place]:
+        others = rows if self.of == "margin" and not self.among else self.among
+        return set(product((*self.higher, *self.lower), (self.row, *others)))
 
     def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
         if self.of == "margin":

@@ -7,30 +7,30 @@ from typing import Any
 
 from pfl.errors import InvalidInput
 from pfl.text import gain
-from pipeline.spec.search import TRAINING
+from pipeline.spec.search import PINNED_TRIAL, TRAINING
 from pipeline.store.results import CellResult, Results
 
 
 def export(results: Results) -> str:
     """A table in YAML without a search: every cell pins what its search selected and names it as the source.
 
-    Cells whose search has not ended keep what they pin.
+    Cells that the sweep left out keep what they pin.
 
     Raises:
-        InvalidInput: no search of the table has ended.
+        InvalidInput: the sweep has not searched.
     """
     from ruamel.yaml import YAML
 
-    ended = [cell for cell in results.cells if cell.selection]
-    if not ended:
-        raise InvalidInput("table", results.table, "a table with a search that has ended")
+    searched = [cell for cell in results.cells if cell.selection]
+    if not searched:
+        raise InvalidInput("table", results.table, "a table with a search")
     table = results.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     table.pop("search", None)
     rows = {row.id: values for row, values in zip(results.config.methods, table["methods"], strict=True)}
     sources = table.setdefault("sources", {})
     for values in rows.values():
         values.pop("search", None)
-    for cell in ended:
+    for cell in searched:
         if pins := _pins(cell):
             override = rows[cell.row].setdefault("settings", {}).setdefault(cell.setting, {})
             for key, values in pins.items():
@@ -49,7 +49,7 @@ def export(results: Results) -> str:
 def _pins(cell: CellResult) -> dict[str, dict[str, Any]]:
     """What the selected trial sets; nothing where it is the pinned configuration."""
     assert cell.selection
-    if not cell.selection.trial:
+    if cell.selection.trial == PINNED_TRIAL:
         return {}
     params = next(step.params for step in cell.search if step.trial == cell.selection.trial)
     schedule = {name: value for name, value in params.items() if name in TRAINING}
@@ -62,7 +62,7 @@ def _source(cell: CellResult, results: Results) -> str:
     assert cell.selection
     trials = len({step.trial for step in cell.search})
     search = f"the search of {results.table} (commit {results.sources.commit[:12]}, {trials} trials)"
-    if not cell.selection.trial:
+    if cell.selection.trial == PINNED_TRIAL:
         return f"our choice: the pinned configuration, because {search} found none that is better"
     chosen = next(one for one in cell.selection.comparisons if one.trial == cell.selection.trial)
     better = f"better by {gain(chosen.gain, chosen.error)} points on validation data"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pfl.errors import InvalidInput, unknown_name
-from pfl.files import append_lines, read_lines, write_text
+from pfl.files import append_lines, read_lines
 from pfl.trials import Record, Sources
 from pipeline.spec.files import table_names
 from pipeline.store.workspace import SCRATCH, current_sources
@@ -73,23 +73,15 @@ class Ledger:
 
 
 def publish(table: str) -> None:
-    """Copy a table's results to the file that git keeps, except those of an edited tree.
-
-    The first new result replaces the rows of the older format, which no key matches any more.
-    """
+    """Copy a table's results to the file that git keeps, except those of an edited tree."""
     published = PUBLISHED / f"{table}.jsonl"
-    known = [record for record in _read(published) if not record.failed]
-    identities = {_identity(record) for record in known}
-    fresh = {}
-    for record in _read(LOCAL / f"{table}.jsonl"):
-        if _counts(record) and _identity(record) not in identities:
-            fresh[_identity(record)] = record
+    known = {_identity(record) for record in _read(published) if not record.failed}
+    fresh = {
+        _identity(record): record
+        for record in _read(LOCAL / f"{table}.jsonl")
+        if not record.failed and not record.sources.dirty and _identity(record) not in known
+    }
     if fresh:
-        if not all(map(_counts, known)):
-            kept = [
-                json.dumps(record.to_json(), separators=(",", ":")) for record in known if _counts(record)
-            ]
-            write_text(published, "".join(f"{line}\n" for line in kept))
         append_lines(published, [record.to_json() for record in fresh.values()])
 
 
@@ -131,18 +123,13 @@ def _checked(line: str, where: str) -> Record:
         expected = record.expected_key()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise refused from None
-    if expected is None or record.failed:
+    if record.failed:
         raise refused
     if record.key != expected:
         raise InvalidInput(f"{where}: key", record.key, f"{expected}, which follows from the row's content")
     if record.table not in table_names():
         raise unknown_name(f"{where}: table", str(record.table), table_names())
     return record
-
-
-def _counts(record: Record) -> bool:
-    """Whether git is to keep a record."""
-    return record.behaviour is not None and not record.sources.dirty and not record.failed
 
 
 def _identity(record: Record) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pfl.files import folder_lock
 from pfl.trials import Record
 from pipeline.store.mlflow_mapping import Measure
 
@@ -38,15 +39,19 @@ def quieten() -> None:
 
 
 def create(database: Path) -> None:
-    """Make an empty store, all or nothing: MLflow cannot use one whose creation was cut off."""
+    """Make an empty store unless there is one, all or nothing: MLflow cannot use one whose creation was cut
+    off, and fails where two processes create the same one."""
     from mlflow import MlflowClient
 
-    for left in database.parent.glob(f"{database.name}.partial*"):
-        left.unlink()
-    # A new name for every attempt, because MLflow caches a store's properties by its address.
-    partial = database.with_name(f"{database.name}.partial-{secrets.token_hex(4)}")
-    MlflowClient(f"sqlite:///{partial}").search_experiments()
-    partial.replace(database)
+    with folder_lock(database.parent):
+        if database.exists():
+            return
+        for left in database.parent.glob(f"{database.name}.partial*"):
+            left.unlink()
+        # A new name for every attempt, because MLflow caches a store's properties by its address.
+        partial = database.with_name(f"{database.name}.partial-{secrets.token_hex(4)}")
+        MlflowClient(f"sqlite:///{partial}").search_experiments()
+        partial.replace(database)
 
 
 def runs(client: MlflowClient, experiment: str) -> Iterator[Run]:

@@ -12,6 +12,7 @@ from datetime import datetime
 from pfl.text import csv_text
 from pfl.trials import Record, Success
 from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.search import PINNED_TRIAL
 from pipeline.store.results import CellResult
 from pipeline.store.scores import curves, score
 
@@ -74,7 +75,7 @@ def run_name(record: Record, trial_number: int | None) -> str:
     if record.phase == "search":
         until = f", round {record.until}" if record.until else ""
         return f"search {trial_number}, seed {record.seed}{until}"
-    origin = f", from search {trial_number}" if trial_number else ""
+    origin = "" if trial_number in (None, PINNED_TRIAL) else f", from search {trial_number}"
     return f"seed {record.seed}{origin}"
 
 

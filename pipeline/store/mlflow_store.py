@@ -12,6 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 from pfl.trials import Record
 from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.files import partition_file
 from pipeline.store import mlflow_client
 from pipeline.store import mlflow_mapping as mapping
 from pipeline.store.results import CellResult
@@ -116,10 +117,10 @@ class MLflowStore:
             measures = mapping.cell_measures(result, evaluation)
             mlflow_client.log(client, parent, measures, span[1], mapping.cell_parameters(result))
             mlflow_client.log_dataset(client, parent, records[0])
-        partitions = self._root / "data" / "partitions" / self._table
         for name in (f"{result.setting}.{result.row}", result.setting):  # the row's own, or the column's
-            if (partitions / f"{name}.svg").exists():
-                client.log_artifact(parent, str(partitions / f"{name}.svg"))
+            plot = self._root / partition_file(self._table, name).with_suffix(".svg")
+            if plot.exists():
+                client.log_artifact(parent, str(plot))
                 break
         status = "FAILED" if result.status in ("diverged", "failed") else "FINISHED"
         client.set_terminated(parent, status, span and span[1])

@@ -1,4 +1,4 @@
-"""A sweep's `results.json`: everything that a report needs, read and written here alone."""
+"""A sweep's `results.json`, which has everything that a report needs; its format is known here alone."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Literal
 from pfl.errors import InvalidInput, unknown_name
 from pfl.runs import Run, Runs
 from pfl.trials import Record, Sources
-from pipeline.spec.files import TABLES, names_in
+from pipeline.spec.files import TABLES, names_in, results_folder
 from pipeline.spec.table import Subset, Table
-from pipeline.store.json_io import stored
+from pipeline.store.stage_files import stored
 
 CellStatus = Literal["done", "partial", "diverged", "failed"]
 
@@ -90,7 +90,7 @@ class CellResult:
     """One cell of the table.
 
     Attributes:
-        selection: what the search decided, and why; None before its end or without a search.
+        selected, selection: what the search decided, and why; None without a search.
         errors: one line for each failure, with the cause.
     """
 
@@ -187,7 +187,7 @@ def load_results(table: str, root: Path) -> Results:
     Raises:
         InvalidInput: the table has no results, or the file is damaged or of another version.
     """
-    path = root / "results" / table / "results.json"
+    path = root / results_folder(table) / "results.json"
     if not path.exists():
         if table not in (known := names_in(root / TABLES)):
             raise unknown_name("table", table, known)
@@ -197,8 +197,13 @@ def load_results(table: str, root: Path) -> Results:
     try:
         return Results.from_json(stored(path) or {})
     except ValueError:
-        accepted = "a file that a sweep of this version wrote; run it again"
+        accepted = f"a file that a sweep of this version wrote; `{forced_sweep(table)}` writes it again"
         raise InvalidInput("results", str(path), accepted) from None
+
+
+def forced_sweep(table: str) -> str:
+    """The command that runs a table's sweep stage even if none of its dependencies has changed."""
+    return f"dvc repro --force --single-item train-sweep@{table}"
 
 
 def results(table: str) -> Runs:

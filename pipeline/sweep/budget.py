@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pfl.errors import InvalidInput
-from pipeline.spec.search import FINALISTS, Search
+from pipeline.spec.search import FINALISTS, PINNED_TRIAL, Search
 
 REDUCTION = 3
 """One in this many trials is promoted from a rung to the next."""
@@ -16,8 +16,7 @@ REDUCTION = 3
 RUNGS = 3
 """Largest number of rungs; the first is after a ninth of the rounds."""
 
-PINNED = 0
-"""The trial number of the pinned configuration, always promoted since finalists are compared with it."""
+PINNED = PINNED_TRIAL  # by the name that benchmarks/search/compare.py imports
 
 
 class Step(NamedTuple):
@@ -106,7 +105,9 @@ class Account:
 
     def rate(self, trial: int) -> float:
         """Samples of a trial per round, relative to the pinned configuration's; 1 where not known."""
-        own, pinned = (self._reached.get((one, self.plan.seeds[0]), (1, None)) for one in (trial, PINNED))
+        own, pinned = (
+            self._reached.get((one, self.plan.seeds[0]), (1, None)) for one in (trial, PINNED_TRIAL)
+        )
         if not own[1] or not pinned[1]:
             return 1.0
         return own[1] / own[0] * pinned[0] / pinned[1]
@@ -114,7 +115,7 @@ class Account:
     def comparison(self, finalists: Sequence[int]) -> float:
         """The cost of running the pinned configuration and ``finalists`` with the other seeds."""
         each = self.plan.rounds * (len(self.plan.seeds) - 1)
-        return each * sum(map(self.rate, (PINNED, *finalists)))
+        return each * sum(map(self.rate, (PINNED_TRIAL, *finalists)))
 
     @property
     def highest_rate(self) -> float:
@@ -133,8 +134,8 @@ class Account:
         Args:
             finalists: those known so far; later ones are counted at the cost of the pinned configuration.
         """
-        pinned = self.plan.rounds - self._reached.get((PINNED, self.plan.seeds[0]), (0, None))[0]
-        compared = [*finalists, *[PINNED] * (FINALISTS - len(finalists))]
+        pinned = self.plan.rounds - self._reached.get((PINNED_TRIAL, self.plan.seeds[0]), (0, None))[0]
+        compared = [*finalists, *[PINNED_TRIAL] * (FINALISTS - len(finalists))]
         return self.left - pinned - self.comparison(compared)
 
 

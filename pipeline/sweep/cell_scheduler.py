@@ -12,10 +12,11 @@ from pfl.data.partition import of_seed, parse_spec
 from pfl.methods import METHODS
 from pfl.trials import Record, Trial
 from pipeline.spec.cells import Cell
+from pipeline.spec.search import PINNED_TRIAL
 from pipeline.spec.table import Table
 from pipeline.store.results import CellResult, CellStatus, ConfigurationResult, SearchResult, Selection
 from pipeline.store.scores import reported
-from pipeline.sweep.budget import PINNED, Outcome, Step, Steps
+from pipeline.sweep.budget import Outcome, Step, Steps
 from pipeline.sweep.search import WORST, Study, on_validation, plan_of, planned, search
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class CellScheduler:
         searched: the steps of the search so far.
         selection: what the search decided; None before its end or without a search.
         selected: the configuration that it chose, which may be `pinned` itself; None in the same cases.
-        stopped: the trials that the search ended at the last rung.
+        stopped: the trials that the search ended at the last rung, without those that failed.
         seen: the keys of the records that the cell has received.
         moment: the moment that the cell reports.
         curves: the moments that the cell needs at every evaluation, and not only at the last.
@@ -109,7 +110,7 @@ class CellScheduler:
             plan = plan_of(cell.config, cell.search, table.seeds)
             self._search = search(self.study, plan)
             self._planned = planned(plan)
-        self.pinned = Candidate(self._base, PINNED if self.study else None)
+        self.pinned = Candidate(self._base, PINNED_TRIAL if self.study else None)
         self.searched: list[Candidate] = []
         self.values: list[float | None] = []
         self.selection: Selection | None = None
@@ -175,7 +176,11 @@ class CellScheduler:
             self.selected = self._selected(end.value.trial)
         self.searched += map(self._candidate, steps)
         going_on = {step.trial for step in steps if step.after}
-        self.stopped = [one.trial for one in rung if one.trial.until and one.number not in going_on]
+        self.stopped = [
+            candidate.trial
+            for candidate, outcome in zip(rung, ended, strict=True)
+            if candidate.trial.until and candidate.number not in going_on and outcome.value is not None
+        ]
         return True
 
     def _candidate(self, step: Step) -> Candidate:
@@ -186,7 +191,7 @@ class CellScheduler:
 
     def _selected(self, trial: int) -> Candidate:
         assert self.study
-        if trial == PINNED:
+        if trial == PINNED_TRIAL:
             return self.pinned
         return self._new_candidate("final", self.study.config(trial), self._table.seeds, trial)
 

@@ -18,7 +18,7 @@ from pfl.trials import cause_of
 from pfl.validation import warnings_of
 from pipeline.spec.axes import target
 from pipeline.spec.cells import Cell, cells
-from pipeline.spec.files import table_file
+from pipeline.spec.files import REPORTS, manifest_file, partitions_folder, results_folder, table_file
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.published import find, published_cells
 from pipeline.spec.search import check_space, searched
@@ -27,12 +27,11 @@ from pipeline.spec.yaml import located
 from pipeline.store.workspace import SCRATCH
 from pipeline.sweep.calibration import synthetic_simulation
 from pipeline.sweep.cluster import gpus_of, slots_of
+from pipeline.sweep.estimate import size
 from pipeline.sweep.search import plan_of
 
 if TYPE_CHECKING:
     import torch
-
-WRITTEN = ("data/manifests", "data/partitions", "reports/tables", "results")
 
 
 def check_tables(names: Sequence[str] | None = None) -> list[str]:
@@ -46,9 +45,14 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
     chosen = list(names) if names else selected_tables()
     reports = [_check(name, load_table(name), load_part(name)) for name in chosen]
     _check_writable(SCRATCH)
-    for folder in WRITTEN:
-        for name in chosen:
-            _check_writable(Path(folder) / name)
+    for name in chosen:
+        for folder in (
+            manifest_file(name).parent,
+            partitions_folder(name),
+            REPORTS / name,
+            results_folder(name),
+        ):
+            _check_writable(folder)
     return [line for lines in reports for line in lines]
 
 
@@ -90,7 +94,7 @@ def _check(name: str, whole: Table, table: Table) -> list[str]:
     warnings = check_runs(name, table, whole=whole)
     with located(str(table_file(name))):
         _check_published(table)
-    return [f"{name}: {table.size}", *(f"{name}: {text}" for text in warnings)]
+    return [f"{name}: {size(name, table)}", *(f"{name}: {text}" for text in warnings)]
 
 
 def _check_published(table: Table) -> None:

@@ -70,12 +70,8 @@ class Extent:
 
     @classmethod
     def of(cls, name: str, table: Table, calibration: Calibration) -> Extent:
-        whole = cells(name, table)
-        # Rows that read different numbers off the same simulation share it.
-        distinct = list(
-            {(c.dataset, c.partition, c.clients, str(c.config), str(c.search)): c for c in whole}.values()
-        )
-        each = [table.full_runs(cell.search) for cell in distinct]
+        distinct = _distinct(name, table)
+        each = [table.simulations(cell.search) for cell in distinct]
         sizes = [sizes_of(cell, calibration) for cell in distinct]
 
         def hours(device: str) -> Amount:
@@ -86,12 +82,27 @@ class Extent:
             )
 
         return cls(
-            len(whole),
+            len(cells(name, table)),
             round(sum(each)),
             Amount.of(each, [_client_epochs(c, n) for c, n in zip(distinct, sizes, strict=True)]),
             hours("cpu"),
             hours("cuda"),
         )
+
+
+def size(name: str, table: Table) -> str:
+    """For example "14 cells, at most 210 simulations"."""
+    simulations = sum(table.simulations(cell.search) for cell in _distinct(name, table))
+    return f"{amount(len(cells(name, table)), 'cell')}, at most {amount(round(simulations), 'simulation')}"
+
+
+def _distinct(name: str, table: Table) -> list[Cell]:
+    """The cells of a table without those that read other numbers off the simulations of another one."""
+    simulated = {
+        (cell.dataset, cell.partition, cell.clients, str(cell.config), str(cell.search)): cell
+        for cell in cells(name, table)
+    }
+    return list(simulated.values())
 
 
 def sizes_of(cell: Cell, calibration: Calibration) -> Sizes | None:

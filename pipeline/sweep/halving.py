@@ -11,15 +11,15 @@ from collections.abc import Generator, Mapping, Sequence
 from itertools import cycle
 from typing import Protocol
 
-from pipeline.spec.search import FINALISTS
-from pipeline.sweep.budget import PINNED, REDUCTION, Account, Outcomes, Step, Steps
+from pipeline.spec.search import FINALISTS, PINNED_TRIAL
+from pipeline.sweep.budget import REDUCTION, Account, Outcomes, Step, Steps
 
 
 class Proposals(Protocol):
     """The source of configurations, which also receives their results."""
 
     def ask(self, count: int) -> list[int]:
-        """The numbers of new trials; trial 0 is the pinned configuration."""
+        """The numbers of new trials; `PINNED_TRIAL` is the pinned configuration."""
 
     def warm_up(self, trial: int) -> int:
         """The first rounds of a trial, whose accuracy is not informative."""
@@ -111,11 +111,12 @@ def _going_on(
     account: Account,
     completed: Mapping[int, float],
 ) -> set[int]:
-    """The pinned configuration, and the best of the others as far as the budget allows."""
+    """The pinned configuration, with which finalists are compared, and the best of the others as far as the
+    budget allows."""
     ranked = ranking({trial: value for trial, value in values.items() if value is not None})
-    others = [trial for trial in ranked if trial != PINNED]
-    free, going_on = account.free(best(completed)), set(ranked) & {PINNED}
-    for trial in others[: promoted(len(values.keys() - {PINNED}))]:
+    others = [trial for trial in ranked if trial != PINNED_TRIAL]
+    free, going_on = account.free(best(completed)), set(ranked) & {PINNED_TRIAL}
+    for trial in others[: promoted(len(values.keys() - {PINNED_TRIAL}))]:
         free -= (following - until) * account.rate(trial)
         if free >= 0:
             going_on.add(trial)
@@ -124,7 +125,7 @@ def _going_on(
 
 def best(completed: Mapping[int, float]) -> list[int]:
     """The finalists: the best trials besides the pinned configuration, the best first."""
-    return [trial for trial in ranking(completed) if trial != PINNED][:FINALISTS]
+    return [trial for trial in ranking(completed) if trial != PINNED_TRIAL][:FINALISTS]
 
 
 def ranking(values: Mapping[int, float]) -> list[int]:

@@ -85,13 +85,16 @@ class SchedulerSearcher(Searcher):
         elif "edited" in result:
             self.edited = True
         else:
+            done = []
             for trial, end in zip(trials, json.loads(result["ends"]), strict=True):
                 if "error" in end:
                     self._scheduler.fail(trial, end["error"])
                 else:
                     self._scheduler.record(trial, [Record.from_json(row) for row in end["rows"]])
-            if not trials[0].until:  # a paused trial may continue
-                shutil.rmtree(checkpoint_folder(*trials), ignore_errors=True)
+                    done.append(trial)
+            if done and not trials[0].until:  # trials that paused or failed may continue
+                for folder in {checkpoint_folder(*trials), *map(checkpoint_folder, done)}:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def _lose(self, trials: list[Trial]) -> None:
         """The process of these trials has died. A stack stays together, as its checkpoint does."""
@@ -163,7 +166,9 @@ class Worker(tune.Trainable):
         )
         try:
             dataset = _dataset(first.dataset, self._job["source"])
-            partition = _division(first.table, first.partition_name, first.partition, first.seeds)
+            partition = _division(
+                first.table, first.partition_name, first.partition, first.clients, first.seeds
+            )
             tell = heartbeat.heartbeat_writer(trials)
             if len(trials) == 1:
                 ends = [run_trial(first, dataset, partition, execution, tell)]
@@ -184,7 +189,7 @@ def _dataset(name: str, source: str | None) -> Dataset:
 
 
 @cache
-def _division(table: str, name: str, spec: str, seeds: tuple[int, ...]) -> Division:
-    from pipeline.store.json_io import load_division
+def _division(table: str, name: str, spec: str, clients: int | None, seeds: tuple[int, ...]) -> Division:
+    from pipeline.store.stage_files import load_division
 
-    return load_division(table, name, spec, seeds)
+    return load_division(table, name, spec, clients, seeds)

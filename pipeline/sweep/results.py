@@ -8,14 +8,14 @@ from pathlib import Path
 from pfl.files import write_json, write_text
 from pfl.text import csv_text
 from pfl.trials import Sources
+from pipeline.spec.files import results_folder
 from pipeline.spec.table import Subset, Table
-from pipeline.store.json_io import load_manifest
 from pipeline.store.results import Results
 from pipeline.store.scores import score
+from pipeline.store.stage_files import load_manifest
 from pipeline.store.workspace import models_file
 from pipeline.sweep.scheduler import Scheduler
 
-FOLDER = Path("results")
 STUDIES = Path("optuna.db")
 """A copy of every search, for `optuna-dashboard sqlite:///optuna.db`; nothing reads it."""
 
@@ -44,7 +44,7 @@ def write(
         trials_from_ledger=scheduler.served,
         sources=sources,
     )
-    folder = FOLDER / name
+    folder = results_folder(name)
     write_json(folder / "results.json", results.to_json())
     scores = {
         one.cell.id: score(result.pinned.rows, one.cell.evaluation)

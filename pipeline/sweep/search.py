@@ -16,6 +16,7 @@ from pfl.config import Config
 from pfl.methods import METHODS
 from pfl.rng import integer_seed
 from pipeline.spec.search import (
+    PINNED_TRIAL,
     Search,
     distribution,
     pinned_value,
@@ -24,7 +25,7 @@ from pipeline.spec.search import (
 )
 from pipeline.store.results import Comparison, Selection
 from pipeline.store.scores import gain
-from pipeline.sweep.budget import PINNED, Account, Outcome, Outcomes, Plan, Step, Steps
+from pipeline.sweep.budget import Account, Outcome, Outcomes, Plan, Step, Steps
 from pipeline.sweep.halving import Proposals, best, brackets
 
 if TYPE_CHECKING:
@@ -45,11 +46,15 @@ def search(proposals: Proposals, plan: Plan) -> Generator[Steps, Outcomes, Selec
     finalists = best(completed)
     while finalists and account.comparison(finalists) > account.left:
         finalists.pop()
-    if PINNED not in completed or not finalists:
-        return Selection(PINNED, ())
-    steps = [Step(trial, seed, 0, plan.rounds) for trial in (PINNED, *finalists) for seed in plan.seeds[1:]]
+    if PINNED_TRIAL not in completed or not finalists:
+        return Selection(PINNED_TRIAL, ())
+    steps = [
+        Step(trial, seed, 0, plan.rounds) for trial in (PINNED_TRIAL, *finalists) for seed in plan.seeds[1:]
+    ]
     outcomes = (yield steps) if steps else ()
-    values: dict[int, list[float | None]] = {trial: [completed[trial]] for trial in (PINNED, *finalists)}
+    values: dict[int, list[float | None]] = {
+        trial: [completed[trial]] for trial in (PINNED_TRIAL, *finalists)
+    }
     for step, outcome in zip(steps, outcomes, strict=True):
         values[step.trial].append(outcome.value)
     return selected(values)
@@ -68,13 +73,13 @@ def selected(values: Mapping[int, list[float | None]]) -> Selection:
     """
     comparisons = []
     for trial, own in values.items():
-        pairs = list(zip(own, values[PINNED], strict=True))
+        pairs = list(zip(own, values[PINNED_TRIAL], strict=True))
         differences = [one - other for one, other in pairs if one is not None and other is not None]
-        if trial != PINNED and len(differences) == len(pairs):
+        if trial != PINNED_TRIAL and len(differences) == len(pairs):
             comparisons.append(Comparison(trial, *gain(differences)))
     convincing = [one for one in comparisons if one.gain > (one.error or 0.0)]
     winner = max(convincing, key=lambda one: one.gain, default=None)
-    return Selection(winner.trial if winner else PINNED, tuple(comparisons))
+    return Selection(winner.trial if winner else PINNED_TRIAL, tuple(comparisons))
 
 
 def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> Plan:
@@ -202,7 +207,7 @@ class Study:
         )
 
     def _ask_one(self, number: int) -> dict[str, Any]:
-        if number == PINNED:
+        if number == PINNED_TRIAL:
             pinned = {
                 name: pinned_value(self._pinned, name) for name in self._space if self._active(name, {})
             }

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
+from pfl.data.datasets import DATASETS
+from pfl.data.partitions import PARTITIONS
 from pfl.errors import InvalidInput
 from pfl.files import write_json, write_text
-from pfl.sources import ROOT, digest_of
+from pfl.sources import digest_of, reached
 from pipeline.spec.behaviours import named_behaviours
 from pipeline.spec.cells import cells
 from pipeline.spec.files import TABLES, manifest_file, partition_file
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.table import Table, load_table
-from pipeline.store.json_io import load_manifest, save_division
+from pipeline.store.stage_files import load_manifest, save_division
 from pipeline.sweep.check import check_tables
 
 if TYPE_CHECKING:
@@ -36,13 +38,19 @@ def check() -> None:
     print("\n".join(lines))
     for name in selected_tables():
         write_json(CHECKED / "behaviours" / f"{name}.json", named_behaviours(name, load_part(name)))
-    partition = sorted((ROOT / "data").rglob("*.py"))
     package = Path(pipeline.__file__).parent.rglob("*")
     code = (path for path in package if path.suffix in (".py", ".j2", ".css"))
     report = [*sorted(code), *sorted(filter(Path.is_file, TABLES.rglob("*")))]
-    write_text(CHECKED / "partition.txt", digest_of(partition) + "\n")
+    write_text(CHECKED / "partition.txt", digest_of(partition_code()) + "\n")
     write_text(CHECKED / "report.txt", digest_of(report) + "\n")
     write_text(CHECKED / "tables.txt", "\n".join(lines) + "\n")
+
+
+def partition_code() -> list[Path]:
+    """The files that decide what the partition stage writes, those of all rules and data sets included."""
+    registered = [registry.module(name) for registry in (DATASETS, PARTITIONS) for name in registry]
+    # The package `pfl` itself names the whole simulator, for its public API.
+    return reached(["pfl.data.partition", "pfl.data.plot", *registered], ignored=["pfl"])
 
 
 def download(name: str) -> None:

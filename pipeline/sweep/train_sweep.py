@@ -17,10 +17,12 @@ from typing import Any
 from pfl.errors import InvalidInput
 from pfl.text import amount
 from pipeline.spec.cells import cells
+from pipeline.spec.files import results_folder
 from pipeline.spec.params import selected_subset
 from pipeline.spec.table import Resources, Table, load_table
-from pipeline.store.json_io import load_division, load_manifest
 from pipeline.store.ledger import Ledger, publish
+from pipeline.store.results import forced_sweep
+from pipeline.store.stage_files import load_division, load_manifest
 from pipeline.store.tracking import Tracker
 from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
 from pipeline.sweep import results
@@ -50,7 +52,7 @@ def sweep(name: str) -> None:
         sources = current_sources(name)
         ledger = Ledger(sources)
         for place in ledger.damaged:
-            print(f"ledger: {place} is no row and is passed over; its trial is run again")
+            print(f"ledger: {place} is no row and is passed over; if its trial is needed, it runs again")
         try:
             with Tracker(Path.cwd(), name) as tracker:
                 scheduler = scheduler_of(name, table, ledger, tracker)
@@ -58,18 +60,20 @@ def sweep(name: str) -> None:
         finally:
             publish(name)
         outcome = results.write(name, whole, subset, scheduler, sources, time.monotonic() - began)
+        # A trial that diverged would do so again.
+        failed = any(record.failed for record in scheduler.outcomes.values())
+        if table == whole and not failed:  # left by trials that failed, or from before an edit
+            shutil.rmtree(checkpoints_of(name), ignore_errors=True)
     ran = f"{amount(scheduler.ran, 'trial')} run, {scheduler.served} out of the ledger"
-    print(f"{name}: {ran}; see results/{name}/")
+    folder = results_folder(name)
+    print(f"{name}: {ran}; see {folder}/")
     for cell in outcome.cells:
         if cell.errors:
             print(f"{cell.cell}: {cell.status} ({_by_cause(cell.errors)})")
     if table.keep:
-        print(f"{name}: the final models are in {MODELS}/; results/{name}/models.csv says which are whose")
-    # A trial that diverged would do so again.
-    if any(record.failed for record in scheduler.outcomes.values()):
-        print(f"To try trials again that failed: dvc repro --force --single-item train-sweep@{name}")
-    elif table == whole:  # left from before the table was edited
-        shutil.rmtree(checkpoints_of(name), ignore_errors=True)
+        print(f"{name}: the final models are in {MODELS}/; {folder}/models.csv says which are whose")
+    if failed:
+        print(f"To try trials again that failed: {forced_sweep(name)}")
 
 
 def _by_cause(errors: Sequence[str]) -> str:
@@ -89,11 +93,12 @@ def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | Non
     """The trials of a table, with the records that the ledger already has.
 
     Raises:
-        InvalidInput: the download or the partition stage has not run.
+        InvalidInput: the download or the partition stage has not run since the table was edited.
     """
-    wanted, datasets = cells(name, table), load_manifest(name)["datasets"]
+    wanted = cells(name, table)
+    datasets = load_manifest(name, {cell.dataset for cell in wanted})["datasets"]
     partitions = {
-        division: load_division(name, division, cell.partition, table.seeds)
+        division: load_division(name, division, cell.partition, cell.clients, table.seeds)
         for division, cell in {cell.partition_name: cell for cell in wanted}.items()
     }
     callbacks = (tracker.trial, tracker.cell) if tracker else ()
@@ -123,6 +128,7 @@ def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources:
     print(Estimate.of(scheduler, calibration, slots, device).text(name, slots), flush=True)
     with Progress(name, scheduler) as progress:
         cluster.run(scheduler, resources, progress.update)
+    assert scheduler.finished
 
 
 @contextmanager

@@ -80,9 +80,7 @@ def _differences(trial: Trial, record: Record) -> Iterator[str]:
         same = record.partition == trial.partition
         specs = "" if same else f"{record.partition} is now {trial.partition}, "
         yield f"another partition ({specs}{_from_to(record.partition_checksum, divided)})"
-    if record.behaviour is None:
-        yield "the key is of an older form, which did not say what the code does"
-    elif record.behaviour != trial.behaviour:
+    if record.behaviour != trial.behaviour:
         changed = "; ".join(_edited(record, trial)) or "no changed file is known here"
         yield f"the code does something else ({record.behaviour} is now {trial.behaviour}): {changed}"
 

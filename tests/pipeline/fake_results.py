@@ -99,6 +99,7 @@ def ledger_row(
         },
         "dataset": "digits",
         "partition": "dirichlet:0.1,min=10,test=0.25,seed=0",
+        "clients": clients,
         "data_checksum": "5f70bf18a0860070" * 4,
         "partition_checksum": "9b74c9897bac770f" * 4,
         "measured": {

@@ -1,8 +1,8 @@
-"""The families of figures, one per file. `DRAWINGS` maps a family's name to its `Drawing`."""
+"""The families of figures, one per file. `PLOTS` maps a family's name to its `Plot`."""
 
 from __future__ import annotations
 
 from pfl.registry import Registry
-from pipeline.figures.drawing import Drawing
+from pipeline.figures.drawing import Plot
 
-DRAWINGS: Registry[Drawing] = Registry("drawing", "pipeline.figures.plots")
+PLOTS: Registry[Plot] = Registry("plot", "pipeline.figures.plots")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.figures.config import Figure
-from pipeline.figures.drawing import Drawing, grid
+from pipeline.figures.drawing import Plot, grid
 from pipeline.figures.numbers import Numbers, Point
-from pipeline.figures.probes.attention import look
+from pipeline.figures.probes.attention import probe
 from pipeline.figures.runs import Runs
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ SPREAD = "share of the image above half of the map's largest value"
 
 def measure(runs: Runs) -> Numbers:
     """How far each network's maps spread, by image; the maps themselves are images."""
-    (per_seed,) = runs.measurements(look).values()
+    (per_seed,) = runs.measurements(probe).values()
     seen = per_seed[0][-1]
     points = [
         Point(SPREAD, name, image, value)
@@ -50,4 +50,4 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     return canvas
 
 
-activation = Drawing(measure, draw)
+activation = Plot(measure, draw)

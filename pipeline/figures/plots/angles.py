@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.figures.config import Figure
-from pipeline.figures.drawing import Drawing, averaged, grid, labels, lines
+from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
 from pipeline.figures.numbers import Numbers
-from pipeline.figures.probes.update_angles import look
+from pipeline.figures.probes.update_angles import probe
 from pipeline.figures.runs import Runs
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ PANEL = "angle"
 def measure(runs: Runs) -> Numbers:
     """One series per setting, by round."""
     points = []
-    for cell, per_seed in runs.measurements(look).items():
+    for cell, per_seed in runs.measurements(probe).items():
         setting = cell.partition("/")[0]
         for together in zip(*per_seed, strict=True):
             angles = [seen["angle"] for seen in together]
@@ -37,4 +37,4 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     return canvas
 
 
-angles = Drawing(measure, draw)
+angles = Plot(measure, draw)

@@ -8,7 +8,7 @@ import numpy as np
 
 from pfl.data.partition import of_seed
 from pipeline.figures.config import Figure
-from pipeline.figures.drawing import Drawing, grid, labels
+from pipeline.figures.drawing import Plot, grid, labels
 from pipeline.figures.numbers import Numbers, Point, matrix_points
 from pipeline.figures.runs import Runs
 from pipeline.report.plots import COLOURS
@@ -53,4 +53,4 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     return canvas
 
 
-bubbles = Drawing(measure, draw, simulates=False)
+bubbles = Plot(measure, draw, simulates=False)

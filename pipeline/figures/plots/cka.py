@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.figures.config import Figure
-from pipeline.figures.drawing import Drawing, grid, heat
+from pipeline.figures.drawing import Plot, grid, heat
 from pipeline.figures.numbers import Numbers, Point, matrix_points
-from pipeline.figures.probes.alignments import look
+from pipeline.figures.probes.alignments import probe
 from pipeline.figures.runs import Runs
 from pipeline.report.plots import COLOURS
 
@@ -22,7 +22,7 @@ MEAN = "mean over pairs of models"
 
 def measure(runs: Runs) -> Numbers:
     """One panel per layer, from 0, with a row and a column per model; and the layers' means over pairs."""
-    (per_seed,) = runs.measurements(look).values()
+    (per_seed,) = runs.measurements(probe).values()
     matrices = {
         f"layer {number} ({name})": np.mean([seen[-1][name] for seen in per_seed], axis=0)
         for number, name in enumerate(per_seed[0][-1])
@@ -54,4 +54,4 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     return canvas
 
 
-cka = Drawing(measure, draw)
+cka = Plot(measure, draw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.figures.config import Figure
-from pipeline.figures.drawing import Drawing, averaged, grid, labels, lines
+from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
 from pipeline.figures.numbers import Numbers
 from pipeline.figures.runs import Runs
 from pipeline.store.scores import curves as curves_of
@@ -38,4 +38,4 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     return canvas
 
 
-curves = Drawing(measure, draw)
+curves = Plot(measure, draw)

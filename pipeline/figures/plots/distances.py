@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.figures.config import Figure
-from pipeline.figures.drawing import Drawing, grid, heat
+from pipeline.figures.drawing import Plot, grid, heat
 from pipeline.figures.numbers import Numbers, Point, matrix_points
-from pipeline.figures.probes.head_distances import look
+from pipeline.figures.probes.head_distances import probe
 from pipeline.figures.runs import Runs
 from pipeline.report.plots import COLOURS
 
@@ -23,7 +23,7 @@ SAME, OTHERS = "same classes", "other classes"
 
 def measure(runs: Runs) -> Numbers:
     """D at the figure's rounds, one row and one column per client; the mean over pairs at every round."""
-    (per_seed,) = runs.measurements(look).values()
+    (per_seed,) = runs.measurements(probe).values()
     points, means = [], []
     for together in zip(*per_seed, strict=True):
         number = together[0]["round"]
@@ -59,4 +59,4 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     return canvas
 
 
-distances = Drawing(measure, draw)
+distances = Plot(measure, draw)

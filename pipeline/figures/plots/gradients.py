@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.figures.config import Figure
-from pipeline.figures.drawing import Drawing, grid, labels, legend
+from pipeline.figures.drawing import Plot, grid, labels, legend
 from pipeline.figures.numbers import Numbers, Point
-from pipeline.figures.probes.layer_cosines import look
+from pipeline.figures.probes.layer_cosines import probe
 from pipeline.figures.runs import Runs
 from pipeline.report.plots import COLOURS
 
@@ -22,7 +22,7 @@ def measure(runs: Runs) -> Numbers:
     layer, from 1. Also one panel per setting, with one series per client."""
     means, clients = [], []
     cells = {cell.id: cell for cell in runs.cells}
-    for name, per_seed in runs.measurements(look).items():
+    for name, per_seed in runs.measurements(probe).items():
         cell = cells[name]
         for number, layer in enumerate(per_seed[0][0], start=1):
             by_client = np.mean([[seen[layer] for seen in rounds] for rounds in per_seed], axis=(0, 1))
@@ -67,4 +67,4 @@ def _kind(setting: str) -> str:
     return setting.rpartition("-")[2]
 
 
-gradients = Drawing(measure, draw)
+gradients = Plot(measure, draw)

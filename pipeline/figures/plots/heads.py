@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.figures.config import Figure
-from pipeline.figures.drawing import Drawing, grid, heat
+from pipeline.figures.drawing import Plot, grid, heat
 from pipeline.figures.numbers import Numbers, Point
-from pipeline.figures.probes.head_cosines import look
+from pipeline.figures.probes.head_cosines import probe
 from pipeline.figures.runs import Runs
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ WHOLE, CLASSES, KINDS = "whole heads", "class by class", "classes by owners"
 def measure(runs: Runs) -> Numbers:
     """For every pair of clients, the mean cosine and the cosine of every class. Also the mean over the
     classes that both or neither of a pair has, and over the classes that only one has."""
-    (per_seed,) = runs.measurements(look).values()
+    (per_seed,) = runs.measurements(probe).values()
     cosines = np.mean([seen[-1]["cosines"] for seen in per_seed], axis=0)
     owns = np.array(per_seed[0][-1]["owns"])
     points: list[Point] = []
@@ -61,4 +61,4 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     return canvas
 
 
-heads = Drawing(measure, draw)
+heads = Plot(measure, draw)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pfl.analysis.measures import similarities
 from pipeline.figures.config import Figure
-from pipeline.figures.drawing import Drawing, grid
+from pipeline.figures.drawing import Plot, grid
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.runs import Runs
 from pipeline.report.plots import COLOURS
@@ -87,4 +87,4 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     return canvas
 
 
-metrics = Drawing(measure, draw)
+metrics = Plot(measure, draw)

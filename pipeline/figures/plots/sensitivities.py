@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.figures.config import Figure
-from pipeline.figures.drawing import Drawing, averaged, grid, heat
+from pipeline.figures.drawing import Plot, averaged, grid, heat
 from pipeline.figures.numbers import Numbers, Point, matrix_points
-from pipeline.figures.probes.head_sensitivity import look
+from pipeline.figures.probes.head_sensitivity import probe
 from pipeline.figures.runs import Runs
 from pipeline.report.plots import COLOURS, MUTED
 
@@ -24,7 +24,7 @@ def measure(runs: Runs) -> Numbers:
     """Sensitivity by feature, relative to the largest of all, for the first seed: one series per class of the
     client, the class with most samples first. Also the classes' means over all seeds, and the lowest of the
     classes with the most samples beside the highest of the others."""
-    (per_seed,) = runs.measurements(look).values()
+    (per_seed,) = runs.measurements(probe).values()
     relative = np.array([seen[-1]["sensitivity"] for seen in per_seed])
     relative /= relative.max((1, 2), keepdims=True)
     samples = np.array(per_seed[0][-1]["samples"])
@@ -69,4 +69,4 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     return canvas
 
 
-sensitivities = Drawing(measure, draw)
+sensitivities = Plot(measure, draw)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pfl.errors import InvalidInput
 from pipeline.figures.config import Figure
-from pipeline.figures.drawing import Drawing, averaged, grid, labels, lines
+from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
 from pipeline.figures.numbers import Numbers
 from pipeline.figures.runs import Runs
 from pipeline.spec.cells import Cell
@@ -54,4 +54,4 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
     return canvas
 
 
-sweep = Drawing(measure, draw)
+sweep = Plot(measure, draw)

@@ -1,1 +1,2 @@
-"""What looks at a federation while it runs, one per file; runs seen by the same file are not repeated."""
+"""What is measured of a federation while it runs, one probe per file; runs that the same
+file has measured are not repeated."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SAMPLES = 512
 
 
-def look(server: Server, net: Network) -> dict[str, Any] | None:
+def probe(server: Server, net: Network) -> dict[str, Any] | None:
     """After the last round, the CKA (n, n) of every layer of the clients' models, on the same test images."""
     import torch
 

@@ -16,7 +16,7 @@ IMAGES = 200
 SHOWN = 4
 
 
-def look(server: Server, net: Network) -> dict[str, Any] | None:
+def probe(server: Server, net: Network) -> dict[str, Any] | None:
     """After the last round, maps of test images of the class, of clients that train on it, the one that has
     most of it first; both networks on each image."""
     import torch

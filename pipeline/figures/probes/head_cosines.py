@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 
-def look(server: Server, net: Network) -> dict[str, Any] | None:
+def probe(server: Server, net: Network) -> dict[str, Any] | None:
     """After the last round, the cosines of the heads by class, and what the clients' data have in common."""
     if server.round < server.rounds:
         return None

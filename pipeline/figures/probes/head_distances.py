@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 
-def look(server: Server, net: Network) -> dict[str, Any]:
+def probe(server: Server, net: Network) -> dict[str, Any]:
     """D (n, n) of the heads after the round, and which clients have the same classes."""
     has = server.label_counts > 0
     same = (has[:, None] == has).all(2)

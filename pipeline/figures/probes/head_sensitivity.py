@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 
-def look(server: Server, net: Network) -> dict[str, Any] | None:
+def probe(server: Server, net: Network) -> dict[str, Any] | None:
     """In the last round, the sensitivity (classes, d) of the first client's head; its samples by class."""
     if server.round < server.rounds:
         return None

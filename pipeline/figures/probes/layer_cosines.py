@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 
-def look(server: Server, net: Network) -> dict[str, Any]:
+def probe(server: Server, net: Network) -> dict[str, Any]:
     """For every layer, each participant's mean cosine with the updates of the others in this round."""
     cosines = {}
     for layer in layers(net):

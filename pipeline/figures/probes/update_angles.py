@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
 
 
-def look(server: Server, net: Network) -> dict[str, Any]:
+def probe(server: Server, net: Network) -> dict[str, Any]:
     """The mean angle in degrees between the participants' updates of this round, over all parameters."""
     updates = {name: server.uploads[name] - server.received[name] for name in server.groups.trainable}
     angles = similarity.angles(updates).cpu()

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import pfl.behaviour
 from pfl.cli import app
+from pfl.errors import InvalidInput
 from pfl.files import cache_root
 from pipeline.cli import add_commands
 from pipeline.figures import make
@@ -43,14 +44,31 @@ def test_a_figure_is_made_with_the_changes_that_its_options_say(monkeypatch):
 
 
 @pytest.mark.usefixtures("project")
-def test_a_table_that_cannot_be_read_does_not_hide_the_others():
+def test_a_table_that_cannot_be_used_does_not_hide_the_others():
     Path("tables/new.yaml").write_text("title: half\n")
-    Path("tables/a name.yaml").write_bytes(Path("tables/small.yaml").read_bytes())
+    for name in ("a name", "method", "value"):
+        Path(f"tables/{name}.yaml").write_bytes(Path("tables/small.yaml").read_bytes())
+    for name, old, new in (("method", "fedprox", "fedporx"), ("value", "mu: 0.1", "nu: 0.1")):
+        file = Path(f"tables/{name}.yaml")
+        file.write_text(file.read_text().replace(old, new))
     done = CliRunner().invoke(app, "tables", catch_exceptions=False)
-    assert "small" in done.stdout
-    first, second = done.stderr.splitlines()
-    assert "table: 'a name' is not accepted; expected a file name of letters" in first
-    assert "tables/new.yaml" in second
+    assert done.stdout.splitlines()[1].startswith("small ")
+    said = (
+        "table: 'a name' is not accepted; expected a file name of letters",
+        "tables/method.yaml: cell dir/fedporx: method: fedporx",
+        "tables/new.yaml",
+        "tables/value.yaml: cell dir/fedprox: hyperparameter of FedProx: nu",
+    )
+    assert all(text in line for text, line in zip(said, done.stderr.splitlines(), strict=True))
+
+
+@pytest.mark.usefixtures("project")
+def test_a_project_without_a_valid_table_is_one_line(edit):
+    edit("title: A table for tests\n", "")
+    with pytest.raises(
+        InvalidInput, match=r"tables: small is not accepted; expected at least one valid table"
+    ):
+        run("tables")
 
 
 def test_a_search_is_exported_as_a_table(project):

@@ -33,17 +33,17 @@ def answer(shown: dict[str, dict[str, list[float]]] | None = None, /, **claim) -
 @pytest.mark.parametrize(
     ("claim", "expected"),
     [
-        ({"kind": "highest", "series": ["b"]}, "holds"),
-        ({"kind": "highest", "series": ["a"]}, "does not hold"),
-        ({"kind": "highest", "series": ["b"], "everywhere": True}, "does not hold"),
-        ({"kind": "order", "series": ["b", "a"]}, "holds"),
-        ({"kind": "order", "series": ["a", "b"]}, "does not hold"),
-        ({"kind": "rises"}, "holds"),
-        ({"kind": "falls", "series": ["a"]}, "does not hold"),
-        ({"kind": "peak", "series": ["a"], "between": [1.5, 2.5]}, "holds"),
-        ({"kind": "peak", "between": [1.5, 2.5]}, "does not hold"),
-        ({"kind": "above", "series": ["b"], "least": 4.0}, "holds"),
-        ({"kind": "above", "least": 4.0}, "does not hold"),
+        ({"kind": "highest", "series": ["b"]}, "confirmed"),
+        ({"kind": "highest", "series": ["a"]}, "refuted"),
+        ({"kind": "highest", "series": ["b"], "everywhere": True}, "refuted"),
+        ({"kind": "order", "series": ["b", "a"]}, "confirmed"),
+        ({"kind": "order", "series": ["a", "b"]}, "refuted"),
+        ({"kind": "rises"}, "confirmed"),
+        ({"kind": "falls", "series": ["a"]}, "refuted"),
+        ({"kind": "peak", "series": ["a"], "between": [1.5, 2.5]}, "confirmed"),
+        ({"kind": "peak", "between": [1.5, 2.5]}, "refuted"),
+        ({"kind": "above", "series": ["b"], "least": 4.0}, "confirmed"),
+        ({"kind": "above", "least": 4.0}, "refuted"),
     ],
 )
 def test_each_kind(claim, expected):
@@ -53,15 +53,15 @@ def test_each_kind(claim, expected):
 def test_a_claim_about_several_panels_holds_if_it_holds_in_each():
     panels = {"one": CURVES, "two": {"a": [9.0, 9.0, 9.0], "b": [1.0, 1.0, 1.0]}}
     ahead = finding(panels, kind="highest", series=["b"])
-    assert ahead.answer == "does not hold"
+    assert ahead.answer == "refuted"
     assert ahead.shown.startswith("not in 1 of 2 panels: one: b is highest")
-    assert answer(panels, kind="highest", series=["b"], panels=["one"]) == "holds"
+    assert answer(panels, kind="highest", series=["b"], panels=["one"]) == "confirmed"
 
 
 def test_what_was_not_run_is_not_judged():
-    assert answer(kind="order", series=["a", "c"]) == "cannot be said"
-    assert answer({"one": {"a": [1.0]}}, kind="highest", series=["a"]) == "cannot be said"
-    assert answer({"one": {"a": [1.0]}}, kind="peak", between=[2, 3]) == "cannot be said"
+    assert answer(kind="order", series=["a", "c"]) == "open"
+    assert answer({"one": {"a": [1.0]}}, kind="highest", series=["a"]) == "open"
+    assert answer({"one": {"a": [1.0]}}, kind="peak", between=[2, 3]) == "open"
 
 
 def test_a_finding_has_the_names_of_the_figure():

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from pfl.errors import InvalidInput
 from pipeline.cli import add_commands
 from pipeline.figures.config import Changes, changed, figure_names, load_figure, parts_of
-from pipeline.figures.plots import DRAWINGS
+from pipeline.figures.plots import PLOTS
 from pipeline.spec.table import Subset
 from pipeline.sweep.check import check_runs
 
@@ -54,7 +54,7 @@ def test_every_figure_of_the_papers_is_there(paper, number):
 def test_every_figure_can_be_run_and_drawn_as_far_as_can_be_known_before(name):
     figure = load_figure(name)
     check_runs(name, figure)
-    assert figure.draw in DRAWINGS
+    assert figure.draw in PLOTS
     assert figure.sources
 
 
@@ -90,7 +90,7 @@ def test_what_is_as_pinned_is_no_change():
 def test_a_part_of_a_figure_is_a_change():
     subset = Subset(settings=["cifar10"], methods=["tau-0.1", "tau-0.5"])
     figure, notes = changed(load_figure("fedcac-figure5"), Changes(subset=subset, model="lenet5"))
-    assert figure.size == "2 cells, at most 2 full runs"
+    assert ([*figure.settings], [row.id for row in figure.methods]) == (["cifar10"], ["tau-0.1", "tau-0.5"])
     assert notes[0] == "settings cifar10 only"
     assert notes[2] == "model lenet5 in the place of resnet8"
 

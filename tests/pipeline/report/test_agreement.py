@@ -9,7 +9,7 @@ from html import unescape
 
 import pytest
 
-from pipeline.report.agreement import Ranking, Tally, answer, claims, rankings
+from pipeline.report.agreement import Ranking, Tally, answer, claims, coverage, rankings
 from pipeline.report.table_report import write_report
 from pipeline.spec.files import TABLES
 from pipeline.spec.published import FOLDER
@@ -27,7 +27,8 @@ def test_the_answer_comes_before_the_table(readme, page):
 
 
 @pytest.mark.parametrize(
-    ("claimed", "said"), [(1, "The claim is refuted."), (2, "All 2 claims are refuted.")]
+    ("claimed", "said"),
+    [(1, "The claim is refuted."), (2, "Both claims are refuted."), (3, "All 3 claims are refuted.")],
 )
 def test_claims_with_one_answer_are_not_counted_twice(claimed, said):
     results = fake_results(methods=3, settings=1, seeds=1)
@@ -63,6 +64,14 @@ def test_without_a_paper_the_answer_names_the_methods_with_the_highest_accuracy(
     assert "**Highest accuracy in 2 columns: pFedSim in 2.**" in readme
 
 
+def test_one_cell_was_run():
+    results = fake_results(methods=1, settings=1, seeds=1)
+    assert coverage(summary_of(results), Tally({}, 0)) == "1 cell was run, from 1 simulation."
+    assert coverage(summary_of(results), Tally({"higher": 1, "not run": 1}, 1)) == (
+        "1 of 2 published cells was run, from 1 simulation. The verdict is provisional: fewer than 3 seeds."
+    )
+
+
 def test_a_cell_that_diverged_was_run_and_is_said_to_have_diverged(tmp_path):
     results = fake_results(methods=2, settings=1, seeds=1)
     diverge(results["cells"][0])
@@ -76,7 +85,7 @@ def test_a_cell_that_diverged_was_run_and_is_said_to_have_diverged(tmp_path):
 def test_quantities_without_a_verdict_are_counted_as_ratios():
     summary = summary_of(realistic())
     counted = Tally({"ratio": 20}, provisional=0)
-    assert answer(summary, counted, [], []) == "20 numbers are shown as ratios to the published ones."
+    assert answer(summary, counted, [], []) == "Numbers shown as ratios to the published ones: 20."
 
 
 def test_the_answer_counts_cells_that_diverged_and_gives_the_range_of_the_agreements():
@@ -93,7 +102,7 @@ def test_the_answer_counts_cells_that_diverged_and_gives_the_range_of_the_agreem
     ("seeds", "said"),
     [
         (None, "standard errors are not used, as the paper does not state its number of seeds."),
-        (2, "standard errors are not used, as the paper has 2 seeds."),
+        (1, "standard errors are not used, as the paper has 1 seed."),
         (3, "The paper has 3 seeds."),
     ],
 )
@@ -124,21 +133,21 @@ def test_the_agreement_of_the_rankings_is_below_each_column(readme):
 def test_a_claim_stands_beside_what_it_is_worth_on_either_numbers(readme, folder):
     first, second = [line for line in readme.splitlines() if line.startswith("| “")]
     assert "“highest in all cases” (Section 5)" in first
-    assert "**holds**" in first
-    assert "**does not hold** (provisional): not in 1 of 1 column: in CIFAR-10, Dir(0.1), Local is" in first
-    assert second.count("cannot be said") == 3
+    assert "**confirmed**" in first
+    assert "**refuted** (provisional): not in 1 of 1 column: in CIFAR-10, Dir(0.1), Local is" in first
+    assert second.count("**open**") == 3
     with (folder / "claims.csv").open() as lines:
         answers = [(claim["published"], claim["ours"]) for claim in csv.DictReader(lines)]
-    assert answers == [("holds", "does not hold"), ("cannot be said", "cannot be said")]
+    assert answers == [("confirmed", "refuted"), ("open", "open")]
 
 
 @pytest.mark.parametrize(
     ("local", "answer", "shown"),
     [
-        ((69.0, 68.0, 69.5), "holds", "closest: Local in CIFAR-10, Dir(0.1), 1.17 away"),
-        ((69.0, 68.0, 72.0), "cannot be said", "holds on the means (closest: Local"),
-        ((69.0, 71.0, 72.0), "cannot be said", "does not hold on the means (not in 1 of 1 column"),
-        ((71.0, 71.0, 72.0), "does not hold", "Local is 1.33 above"),
+        ((69.0, 68.0, 69.5), "confirmed", "closest: Local in CIFAR-10, Dir(0.1), 1.17 away"),
+        ((69.0, 68.0, 72.0), "open", "confirmed on the means (closest: Local"),
+        ((69.0, 71.0, 72.0), "open", "refuted on the means (not in 1 of 1 column"),
+        ((71.0, 71.0, 72.0), "refuted", "Local is 1.33 above"),
     ],
 )
 def test_a_claim_is_decided_only_if_resamples_of_the_seeds_agree(local, answer, shown):
@@ -151,6 +160,28 @@ def test_a_claim_is_decided_only_if_resamples_of_the_seeds_agree(local, answer, 
     (tested,) = claims(summary_of(results))
     assert tested.ours.answer == answer
     assert shown in tested.ours.shown
+
+
+def claimed(*claims_: dict, **accuracies: tuple[float, ...]) -> list:
+    """Claims about pFedSim in one column, with the given accuracies of each row by seed."""
+    results = fake_results(methods=3, settings=1, seeds=3)
+    place = {"says": "best", "place": "here", "row": "pfedsim"}
+    results["config"]["claims"] = [{**place, **claim} for claim in claims_]
+    for cell in results["cells"]:
+        cell["pinned"]["rows"] = [
+            ledger_row(cell["cell"], seed, accuracy=value)
+            for seed, value in enumerate(accuracies[cell["row"]])
+        ]
+    return claims(summary_of(results))
+
+
+def test_the_seeds_of_the_cells_that_a_claim_compares_say_how_firm_its_answer_is():
+    best = {"kind": "best", "among": ["local"]}
+    accuracies = {"local": (69.0, 68.0, 72.0), "fedavg": (60.0,), "pfedsim": (70.0, 70.0, 70.0)}
+    among, of_all = claimed(best, {"kind": "best"}, **accuracies)
+    assert (among.ours.answer, among.ours.provisional) == ("open", False)
+    assert re.search(r", but in only \d\d\.\d % of resamples$", among.ours.shown)
+    assert (of_all.ours.answer, of_all.ours.provisional) == ("confirmed", True)
 
 
 def test_findings_written_by_hand_are_part_of_the_report(tmp_path):

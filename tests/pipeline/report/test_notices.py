@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from pfl.trials import Record
 from pipeline.report.provenance import changed_since, plugins
 from pipeline.report.table_report import write_report
+from pipeline.spec.published import FOLDER
 from tests.pipeline.fake_results import DIGITS, fake_results, ledger_row, write_results
-from tests.pipeline.report.conftest import realistic, small
+from tests.pipeline.report.conftest import PUBLISHED, realistic, small
 
 
 def test_a_network_that_started_from_scratch_for_want_of_weights_is_said_first(tmp_path):
@@ -31,6 +34,20 @@ def test_other_data_than_the_original_pixels_are_said_first(tmp_path):
     assert f"> cifar10 is {identity}." in readme.partition("| Method |")[0]
     assert f"cifar10: {identity}; content sha256 {'ef' * 32}, in this order {'cd' * 32}" in readme
     assert "DATA_SOURCE=/path/to/copy.zip dvc exp run -S 'tables=[fake]'" in readme
+
+
+def test_quantities_other_than_accuracies_are_divided_and_not_ranked(tmp_path):
+    shutil.copytree(FOLDER, tmp_path / FOLDER)
+    results = fake_results(methods=2, settings=1, seeds=1, published={"file": "pfedsim.csv", "table": "7"})
+    results["config"]["evaluation"]["metric"] = "seconds_per_sample"
+    place = {**PUBLISHED, "metric": "seconds_per_sample"}
+    results["config"]["settings"]["cifar10-0.1"]["published"] = place
+    write_results(results, tmp_path)
+    folder = write_report("fake", tmp_path)
+    for name in ("README.md", "index.html"):
+        text = (folder / name).read_text()
+        assert "the published number, and ours divided by it (×)." in text
+        assert not any(words in text for words in ("Best</b>", "**Best**", "minus it", "Reproduced: within"))
 
 
 def test_each_seed_s_own_partition_is_said(tmp_path):

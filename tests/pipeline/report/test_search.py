@@ -30,13 +30,13 @@ def test_a_cell_says_what_was_selected_and_by_how_much(summary):
     assert len(searched) == len(summary.results.cells)
     for one in searched:
         assert one.trials == 3
-        assert one.gain == ("+1.50 ± 0.50" if one.trial else "")
-        assert one.trial or one.validation[0] == one.validation[1]
+        assert one.gain == ("" if one.pins else "+1.50 ± 0.50")
+        assert not one.pins or one.validation[0] == one.validation[1]
 
 
 def test_a_gain_with_one_seed_has_no_standard_error():
     searched = search.searches(summary_of(fake_results(seeds=1, search=3)))
-    assert {one.gain for one in searched if one.trial} == {"+1.50"}
+    assert {one.gain for one in searched if not one.pins} == {"+1.50"}
 
 
 def test_every_trial_is_a_line_of_the_csv_file(summary):

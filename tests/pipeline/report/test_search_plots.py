@@ -16,6 +16,11 @@ def test_the_cost_of_a_trial_that_goes_on_is_counted_once():
     assert search_plots.progress(steps) == [(100, 50.0), (250, 60.0), (700, 60.0)]
 
 
+def test_the_cost_of_a_trial_that_diverged_is_counted_too():
+    steps = [step(0, 5, None, 100), step(1, 5, 60.0, 150), step(2, 5, None, 50), step(1, 20, 65.0, 600)]
+    assert search_plots.progress(steps) == [(250, 60.0), (300, 60.0), (750, 65.0)]
+
+
 def test_every_search_has_its_cost_its_slices_and_its_parallel_coordinates_drawn():
     summary = summary_of(fake_results(seeds=2, search=3))
     assert list(search_plots.draw(summary)) == ["search", "slices", "coordinates"]

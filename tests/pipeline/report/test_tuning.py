@@ -42,9 +42,21 @@ def test_every_method_has_its_ranks_before_and_after_and_its_gain_over_the_seeds
 
 def test_methods_without_a_selected_configuration_are_not_ranked():
     partial = results()
-    cell_of(partial, f"{SETTING}/fedavg")["selected"] = None
+    cell_of(partial, f"{SETTING}/fedavg")["selected"]["rows"] = []
+    cell_of(partial, f"{SETTING}/fedavg")["errors"] = ["final, seed 0: out of memory"] * 2
     assert [one.label for one in tuned(summary_of(partial))] == ["pFedSim", "Local"]
     assert tuned(summary_of(fake_results(seeds=2))) == []
+
+
+def test_columns_with_one_label_are_several_settings():
+    table = fake_results(settings=3, seeds=2, search=3)
+    for setting in table["config"]["settings"].values():
+        setting["label"] = "the same"
+    rows = tuned(summary_of(table))
+    assert [one.setting for one in rows] == [
+        setting for setting in table["config"]["settings"] for _ in range(3)
+    ]
+    assert overall(rows).startswith("Over the 3 settings")
 
 
 def test_a_claim_is_tested_before_and_after_tuning():
@@ -53,7 +65,7 @@ def test_a_claim_is_tested_before_and_after_tuning():
         {"says": "pFedSim is the best", "place": "Section 1", "kind": "best", "row": "pfedsim"}
     ]
     (tested,) = claims(summary_of(table))
-    assert (tested.ours.answer, tested.tuned.answer) == ("holds", "does not hold")
+    assert (tested.ours.answer, tested.tuned.answer) == ("confirmed", "refuted")
 
 
 def test_over_three_settings_or_more_the_gain_has_an_interval():

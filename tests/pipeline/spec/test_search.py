@@ -59,7 +59,10 @@ def test_what_has_no_effect_under_the_pinned_choice_is_not_searched():
     ("space", "said"),
     [
         ({"nu": [0, 1]}, "parameter: nu is not accepted; expected one of "),
-        ({"mu": ["a", "b"]}, "mu: ['a', 'b'] is not accepted; expected [lowest, highest], or pinned"),
+        (
+            {"mu": ["a", "b"]},
+            "mu of fedprox: ['a', 'b'] is not accepted; expected [lowest, highest], or pinned",
+        ),
         ({"momentum": [0.5, 1.5]}, "momentum: 1.5 is not accepted; expected a number in [0, 0.999]"),
         ({"epochs": [1, 2.5]}, "epochs: 2.5 is not accepted; expected a positive integer"),
         ({"others": [0, 1]}, "others: [0, 1] is not accepted; expected pinned"),
@@ -71,3 +74,9 @@ def test_a_range_that_no_row_can_have_is_one_line(space, said):
     with pytest.raises(InvalidInput) as caught:
         check_space(Search(trials=9, space=space), ["fedprox", "local"])
     assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize("methods", [["fedap", "fedprox"], ["fedprox", "fedap"]])
+def test_a_range_is_checked_for_every_method_that_has_the_parameter(methods):
+    with pytest.raises(InvalidInput, match=r"mu of fedap: 3 is not accepted; expected a number in \[0, 1\]"):
+        check_space(Search(trials=9, space={"mu": [0.5, 3]}), methods)

@@ -54,7 +54,7 @@ def test_numbers_in_exponent_notation_are_numbers(edit):
 @pytest.mark.parametrize("word", ["no", "on", "yes"])
 def test_words_are_words(edit, word):
     edit("params: {mu: 0.1}", f"label: {word}")
-    assert cells("small", load_table("small"))[1].label == word
+    assert load_table("small").row_labels["fedprox"] == word
 
 
 def test_a_partition_needs_no_quotes(edit):

@@ -134,20 +134,6 @@ def test_publishing_adds_what_is_missing_and_removes_nothing(ledger, row):
     assert [line["key"] for line in lines(PUBLISHED)] == ["e" * 64, row.key]
 
 
-def test_the_first_new_row_replaces_published_rows_that_no_key_finds_any_more(ledger, row):
-    older = dataclasses.replace(stamped(row), key="e" * 64, behaviour=None)
-    newer = dataclasses.replace(stamped(row), key="f" * 64)
-    PUBLISHED.parent.mkdir(parents=True)
-    PUBLISHED.write_text("".join(json.dumps(one.to_json()) + "\n" for one in (older, newer)))
-    ledger.append(older)  # where it was computed it is in both folders
-    publish("small")
-    assert [line["key"] for line in lines(PUBLISHED)] == ["e" * 64, "f" * 64]
-    ledger.append(row)
-    publish("small")
-    publish("small")
-    assert [line["key"] for line in lines(PUBLISHED)] == ["f" * 64, row.key]
-
-
 def test_a_published_file_that_a_checkout_has_shortened_loses_no_row(ledger, row):
     ledger.append(row)
     publish("small")

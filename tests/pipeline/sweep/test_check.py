@@ -27,7 +27,13 @@ def message() -> str:
 
 
 def test_a_table_in_order_is_summed_up():
-    assert check_tables() == ["small: 4 cells, at most 44 full runs"]
+    assert check_tables() == ["small: 4 cells, at most 44 simulations"]
+
+
+def test_a_simulation_that_rows_share_is_counted_once(edit):
+    edit("- {method: fedprox, params: {mu: 0.1}}", "- {method: fedavg, as: again}")
+    edit("search: {trials: 4}\n", "")
+    assert check_tables() == ["small: 4 cells, at most 4 simulations"]
 
 
 def test_the_tables_are_those_of_params_yaml_unless_named(project):
@@ -57,15 +63,15 @@ def test_all_selected_tables_are_checked(project):
             "mu: 0.1}, search: {trials: 4, space: {nu: [0, 1]}}",
             "row fedprox: search.space: parameter: nu",
         ),
-        ("trials: 4}", "trials: 4, space: {mu: [-1, 1]}}", "search.space: mu: -1 * a non-negative number"),
+        ("trials: 4}", "trials: 4, space: {mu: [-1, 1]}}", "mu of fedprox: -1 * a non-negative number"),
         (
             "trials: 4}",
             "trials: 4, space: {mu: [1, 0.5]}}",
-            "search.space: mu: [1, 0.5] * the lower end first",
+            "search.space: mu of fedprox: [1, 0.5] * the lower end first",
         ),
-        ("trials: 4}", "trials: 4, space: {mu: [0, 1]}}", "search.space: mu: 0 * above 0 * logarithmic"),
-        ("trials: 4}", "trials: 4, space: {mu: [.nan, 1]}}", "search.space: mu: nan * a non-negative number"),
-        ("trials: 4}", "trials: 4, space: {mu: [1, .inf]}}", "search.space: mu: inf * a non-negative number"),
+        ("trials: 4}", "trials: 4, space: {mu: [0, 1]}}", "mu of fedprox: 0 * above 0 * logarithmic"),
+        ("trials: 4}", "trials: 4, space: {mu: [.nan, 1]}}", "mu of fedprox: nan * a non-negative number"),
+        ("trials: 4}", "trials: 4, space: {mu: [1, .inf]}}", "mu of fedprox: inf * a non-negative number"),
         (
             "model: cnn_digits",
             "model: lenet5_bn",
@@ -133,7 +139,7 @@ def test_a_similarity_is_of_two_clients_and_of_what_the_network_has(edit, readin
 def test_a_range_of_an_integer_ends_in_integers(edit, end):
     edit("- fedavg", "- fedrep")
     edit("trials: 4}", f"trials: 4, space: {{head_epochs: [1, {end}]}}}}")
-    given = f"search.space: head_epochs: {end.lstrip('.')}"
+    given = f"search.space: head_epochs of fedrep: {end.lstrip('.')}"
     assert f"{given} is not accepted; expected a non-negative integer" in message()
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from pfl.trials import Trial, commit
 from pipeline.store.heartbeat import reached
+from pipeline.store.workspace import checkpoint_folder
 from pipeline.sweep import ray_search as tune
 from tests.conftest import CONFIG, make_trial
 from tests.pipeline.conftest import fake_run, scheduler_of
@@ -68,6 +69,33 @@ def test_the_sweep_takes_note_of_every_trial_of_a_stack(ledger, edit):
         stacks.append(len(trials))
     assert scheduler.finished
     assert max(stacks) == 2
+
+
+@pytest.mark.parametrize(
+    ("failed", "kept"),
+    [
+        ((), ()),
+        (("fedprox",), ("fedprox",)),
+        (("stronger", "fedprox"), ("both", "stronger", "fedprox")),
+    ],
+)
+def test_only_checkpoints_that_may_be_continued_are_kept(ledger, edit, failed, kept):
+    edit("search: {trials: 4}\n", "")
+    edit("- fedavg\n", "- {method: fedprox, as: stronger, params: {mu: 1.0}}\n")
+    scheduler = scheduler_of(ledger)
+    scheduler.stacks = True
+    search = tune.SchedulerSearcher(scheduler, {})
+    search.suggest("stack")
+    (trials,) = search.under_way
+    folders = {trial.row: checkpoint_folder(trial) for trial in trials} | {"both": checkpoint_folder(*trials)}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    ends = [
+        {"error": "no"} if trial.row in failed else {"rows": [row.to_json() for row in fake_run(trial)]}
+        for trial in trials
+    ]
+    search.on_trial_complete("stack", {"ends": json.dumps(ends)})
+    assert {name for name, folder in folders.items() if folder.exists()} == set(kept)
 
 
 def test_a_trial_whose_process_dies_is_suggested_again_and_fails_the_third_time(ledger):

@@ -10,6 +10,7 @@ from pfl.config import Config
 from pfl.trials import Record, Trial
 from pfl.validation import stackable
 from pipeline.store.ledger import Ledger
+from pipeline.store.workspace import checkpoint_folder
 from tests.pipeline.conftest import SOURCES, fake_run, finish, row_of, scheduler_of
 
 
@@ -268,3 +269,18 @@ def test_a_search_trial_is_evaluated_at_the_headline_too(ledger, edit):
         ("search", ("post_aggregation", "post_local")),
         ("final", ("post_local",)),
     }
+
+
+def test_a_trial_that_fails_at_a_rung_keeps_its_checkpoint_and_those_that_are_stopped_do_not(ledger, edit):
+    edit('  two: "pathological:2"\n', "")
+    edit("- {method: fedprox, params: {mu: 0.1}}\n", "")
+    scheduler = scheduler_of(ledger)
+    rung = [trial for trial in iter(scheduler.next, None) if trial.until]
+    folders = list(map(checkpoint_folder, rung))
+    for folder in folders:
+        folder.mkdir(parents=True)
+    for trial in rung[:-1]:
+        scheduler.record(trial, fake_run(trial))
+    scheduler.fail(rung[-1], "out of memory")
+    going_on = {checkpoint_folder(trial) for trial in iter(scheduler.next, None)}
+    assert {folder for folder in folders if folder.exists()} == {*going_on, folders[-1]}

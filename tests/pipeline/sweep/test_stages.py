@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from typer.testing import CliRunner
 
 from pfl.cli import app
 from pfl.data.partition import Partition
+from pfl.data.partitions import PARTITIONS
 from pfl.errors import InvalidInput
+from pfl.sources import ROOT
 from pipeline.cli import add_commands
 from pipeline.sweep import stages
 
@@ -119,6 +122,39 @@ def test_data_that_changed_after_the_download_stage_are_noticed(data):
         stages.partition("small")
 
 
+@pytest.mark.usefixtures("data")
+@pytest.mark.parametrize("command", [("trials", "small", "trials.jsonl"), ("ledger", "why", "small")])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("dirichlet:0.5", "dirichlet:0.1"),
+        ("dirichlet:0.5", "dirichlet:0.5,seed=run"),
+        ("clients: 5", "clients: 6"),
+    ],
+)
+def test_a_partition_from_before_an_edit_of_the_table_is_not_used(edit, command, old, new):
+    edit("search: {trials: 4}\n", "")
+    stages.partition("small")
+    pfl(*command)
+    edit(old, new)
+    with pytest.raises(InvalidInput, match=r"dir.*\.npz .*run `pfl stage partition small` first"):
+        pfl(*command)
+
+
+@pytest.mark.usefixtures("data")
+def test_a_data_set_from_after_the_download_stage_is_named(edit):
+    stages.partition("small")
+    edit("dataset: digits", "dataset: mnist")
+    with pytest.raises(InvalidInput, match=r"small\.json .*run `pfl stage download small` first"):
+        pfl("ledger", "why", "small")
+
+
+@pytest.mark.usefixtures("data")
+def test_a_sweep_before_the_partition_stage_is_one_line():
+    with pytest.raises(InvalidInput, match=r"dir\.npz .*run `pfl stage partition small` first"):
+        pfl("trials", "small", "trials.jsonl")
+
+
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
     ("arguments", "said"),
@@ -144,7 +180,8 @@ def test_a_stage_that_comes_too_early_is_one_line(arguments, said):
 def test_results_that_are_damaged_are_one_line(project, command, content):
     (project / "results/small").mkdir(parents=True)
     (project / "results/small/results.json").write_text(content)
-    with pytest.raises(InvalidInput, match=r"results/small/results\.json .* run it again"):
+    again = "`dvc repro --force --single-item train-sweep@small`"
+    with pytest.raises(InvalidInput, match=rf"results/small/results\.json .*; {again} writes it again"):
         pfl(*command, "small")
 
 
@@ -218,7 +255,7 @@ def test_no_command_s_summary_is_cut():
 def test_a_check_prints_what_it_found_in_a_subfolder_too(project, monkeypatch):
     (project / "notes").mkdir()
     monkeypatch.chdir(project / "notes")
-    assert pfl("check") == "small: 4 cells, at most 44 full runs\n"
+    assert pfl("check") == "small: 4 cells, at most 44 simulations\n"
 
 
 @pytest.mark.usefixtures("project")
@@ -227,3 +264,13 @@ def test_the_check_stage_writes_what_the_other_stages_depend_on():
     written = sorted(str(path.relative_to("data/check")) for path in Path("data/check").rglob("*.*"))
     assert written == ["behaviours/small.json", "partition.txt", "report.txt", "tables.txt"]
     assert len(json.loads(Path("data/check/behaviours/small.json").read_text())) == 4
+
+
+def test_a_partition_depends_on_the_code_that_divides_and_draws_and_on_no_other(tmp_path, monkeypatch):
+    (tmp_path / "my_rules.py").write_text("from pfl.data.rule import Rule\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = EntryPoint("mine", "my_rules:Mine", "pfl.data.partitions")
+    monkeypatch.setattr(PARTITIONS, "_points", {"mine": mine})
+    files = set(stages.partition_code())
+    assert files >= {ROOT / "rng.py", ROOT / "data/partitions/dirichlet.py", tmp_path / "my_rules.py"}
+    assert not any(path.is_relative_to(ROOT / "engine") for path in files)

@@ -12,10 +12,11 @@ import pytest
 from pfl.errors import InvalidInput
 from pipeline.spec.table import Resources, Subset, load_table
 from pipeline.store.ledger import Ledger
+from pipeline.store.workspace import checkpoints_of
 from pipeline.sweep.cluster import Watch
 from pipeline.sweep.results import write
 from pipeline.sweep.scheduler import Scheduler
-from pipeline.sweep.train_sweep import sweep
+from pipeline.sweep.train_sweep import sweep, table_lock
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
 
 
@@ -166,6 +167,20 @@ def test_a_second_sweep_of_a_table_is_refused_while_one_runs():
         with pytest.raises(InvalidInput, match="process 123 on somewhere"):
             sweep("small")
     sweep("small")
+
+
+@pytest.mark.usefixtures("ready")
+def test_checkpoints_are_removed_before_another_sweep_can_begin(monkeypatch):
+    removed = []
+
+    def remove(folder: Path, **_: object) -> None:
+        with pytest.raises(InvalidInput, match="a table that no other sweep is at"), table_lock("small"):
+            pass
+        removed.append(folder)
+
+    monkeypatch.setattr("shutil.rmtree", remove)
+    sweep("small")
+    assert removed[-1] == checkpoints_of("small")
 
 
 @pytest.mark.usefixtures("ready")

@@ -155,19 +155,6 @@ def test_a_plugin_whose_files_changed_is_named(monkeypatch):
     assert all(line.endswith("the files of plugin mine 1.0 have changed") for line in reasons())
 
 
-@pytest.mark.usefixtures("finished")
-def test_rows_of_the_older_form_are_passed_over_and_named():
-    rows = [json.loads(line) for line in LOCAL.read_text().splitlines()]
-    older = [
-        {name: value for name, value in row.items() if name not in ("behaviour", "plugins")}
-        | {"key": f"{number:064}"}
-        for number, row in enumerate(rows)
-    ]
-    LOCAL.write_text("".join(json.dumps(row) + "\n" for row in older))
-    said = "stale: the key is of an older form, which did not say what the code does"
-    assert reasons() == [ALL + said]
-
-
 @pytest.mark.usefixtures("small")
 def test_a_trial_that_failed_says_why(ledger):
     scheduler = scheduler_of(ledger)

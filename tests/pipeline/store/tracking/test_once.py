@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import pytest
 from mlflow import MlflowClient
 
+from pfl.files import folder_lock
 from pfl.trials import Record
 from pipeline.spec.evaluation import Evaluation
+from pipeline.store import mlflow_client
 from pipeline.store.mlflow_store import MLflowStore
 from pipeline.store.results import Results
 from tests.pipeline.fake_results import cell_of, diverge, failed_row, fake_results, ledger_row
@@ -107,3 +111,15 @@ def test_runs_of_somebody_else_s_in_the_experiment_are_left_alone(root):
     tracker = enter(fake_results(methods=2, settings=1, seeds=1), root)
     assert tracker.lost is None
     assert len(runs_of(root)) == 5
+
+
+def test_a_store_that_another_process_is_creating_is_waited_for_and_used(tmp_path):
+    database, partial = tmp_path / "mlflow.db", tmp_path / "mlflow.db.partial-1"
+    second = Thread(target=mlflow_client.create, args=[database])
+    with folder_lock(tmp_path):
+        partial.write_text("of another process")
+        second.start()
+        second.join(0.5)
+        partial.replace(database)
+    second.join(60)
+    assert database.read_text() == "of another process"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pfl.data.partition import Division, Partition, follows_run
+from pfl.data.partition import Division, Partition, follows_run, parse_spec
 from pfl.errors import InvalidInput
 from pipeline.spec.files import manifest_file, partition_file
 
@@ -21,15 +21,18 @@ def stored(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def load_manifest(table: str) -> dict[str, Any]:
+def load_manifest(table: str, datasets: Iterable[str] = ()) -> dict[str, Any]:
     """What the download stage found of a table's data sets.
 
+    Args:
+        datasets: those that the table has now.
+
     Raises:
-        InvalidInput: that stage has not run, or its file is damaged.
+        InvalidInput: that stage has not run for ``datasets``, or its file is damaged.
     """
     path = manifest_file(table)
     manifest = stored(path) or {}
-    if "datasets" not in manifest:
+    if "datasets" not in manifest or not set(datasets) <= manifest["datasets"].keys():
         accepted = f"a file of the download stage; run `pfl stage download {table}` first"
         raise InvalidInput("manifest", str(path), accepted)
     return manifest
@@ -44,12 +47,23 @@ def save_division(division: Division, table: str, name: str) -> None:
             partition.save(partition_file(table, name, seed))
 
 
-def load_division(table: str, name: str, spec: str, seeds: Iterable[int]) -> Division:
+def load_division(table: str, name: str, spec: str, clients: int | None, seeds: Iterable[int]) -> Division:
     """What `save_division` wrote, for all ``seeds`` if the specification gives each its own partition.
 
+    Args:
+        spec, clients: what the table asks for now; None accepts any number of clients.
+
     Raises:
-        InvalidInput: a file is missing or damaged.
+        InvalidInput: a file is missing or damaged, or is of another specification or number of clients.
     """
-    if follows_run(spec):
-        return {seed: Partition.load(partition_file(table, name, seed)) for seed in seeds}
-    return Partition.load(partition_file(table, name))
+
+    def load(seed: int | None = None) -> Partition:
+        file, wanted = partition_file(table, name, seed), parse_spec(spec, seed)[0]
+        partition = Partition.load(file) if file.exists() else None
+        if partition is None or partition.spec != wanted or clients not in (None, partition.clients):
+            shown = wanted if clients is None else f"{wanted} of {clients} clients"
+            accepted = f"a file with {shown}; run `pfl stage partition {table}` first"
+            raise InvalidInput("partition", str(file), accepted)
+        return partition
+
+    return {seed: load(seed) for seed in seeds} if follows_run(spec) else load()
