@@ -28,9 +28,9 @@ from pfl.methods import METHODS as KNOWN
 from pfl.rng import generator
 from pfl.text import csv_text
 from pipeline.report.plots import COLOURS, STYLE, WIDTH
-from pipeline.spec.search import with_params
+from pipeline.spec.search import PINNED_TRIAL, with_params
 from pipeline.svg import svg_text
-from pipeline.sweep.budget import PINNED, Account, Outcome, Plan, Step
+from pipeline.sweep.budget import Account, Outcome, Plan, Step
 from pipeline.sweep.halving import brackets
 from pipeline.sweep.search import Study, plan_of
 
@@ -114,7 +114,7 @@ class Replay:
         whole = self._curves[self._method, 0, self._seed].samples
         self._spent += curve.samples / whole * (step.until - step.after) / rounds
         value = curve.accuracies[step.until]
-        if step.trial != PINNED and step.until == rounds and value > self._best:
+        if step.trial != PINNED_TRIAL and step.until == rounds and value > self._best:
             self._best = value
             accuracy = final(self._workload, self._method, self.chosen[step.trial])
             self.progress.append((self._spent, accuracy))

@@ -16,8 +16,6 @@ REDUCTION = 3
 RUNGS = 3
 """Largest number of rungs; the first is after a ninth of the rounds."""
 
-PINNED = PINNED_TRIAL  # by the name that benchmarks/search/compare.py imports
-
 
 class Step(NamedTuple):
     """One simulation, or the next part of one: a trial with a seed from one round to another."""
