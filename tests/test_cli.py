@@ -280,6 +280,15 @@ def test_one_simulation_in_two_trials_is_run_once(trial, tmp_path):
     assert "trials run: 1;" in pfl("run-trials", str(file)).stdout
 
 
+def test_the_trials_after_one_that_diverges_before_a_checkpoint_are_run(tmp_path):
+    data = load("digits")
+    split = make_partition("pathological:2", data, 6)
+    trials = [make_trial(Config(rounds=2, epochs=1, lr=lr), data, split, clients=6) for lr in (1e18, 0.05)]
+    file = write_trials(tmp_path / "trials.jsonl", *trials)
+    done = pfl("run-trials", str(file), "--checkpoint", str(tmp_path / "checkpoints"))
+    assert "trials run: 2;" in done.stdout, done.stderr
+
+
 def test_trials_whose_models_are_saved_go_on_after_an_interruption(trial, tmp_path):
     file = write_trials(tmp_path / "trials.jsonl", trial)
     models = tmp_path / "models"

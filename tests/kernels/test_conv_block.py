@@ -290,9 +290,10 @@ def test_networks_whose_planes_nothing_pools_are_torchs(monkeypatch):
     assert not takes_kernels(MODELS["resnet8_cifar"]((3, 32, 32), 10).eval(), IMAGES[:12], monkeypatch)
 
 
-@pytest.fixture
-def no_compiler(monkeypatch):
-    monkeypatch.setenv("CXX", "")
+@pytest.fixture(params=["", "false"], ids=["none", "failing"])
+def no_compiler(request, monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", request.param)
+    monkeypatch.setenv("PFL_CACHE", str(tmp_path))
     cached = (kernels.compiler, kernels.compiled, module._library)
     for function in cached:
         function.cache_clear()
@@ -310,6 +311,12 @@ def test_without_a_compiler_torch_does_it(name):
     expected = net(images)
     net.extractor.single_client = True
     torch.testing.assert_close(net(images), expected)
+
+
+@pytest.mark.parametrize("no_compiler", ["false"], indirect=True)
+def test_a_compiler_that_fails_is_a_warning(no_compiler, caplog):  # noqa: ARG001
+    assert kernels.compiled("im2col") is None
+    assert "training is slower, as im2col.cpp cannot be compiled" in caplog.text
 
 
 @needs_kernels
