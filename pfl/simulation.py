@@ -101,12 +101,7 @@ def simulate_together(
     if execution.save and len(configs) > 1:
         raise InvalidInput("save", execution.save, "no file where several configurations run together")
     config = configs[0]
-    check_pause(execution.until, config)
-    headline = METHODS[config.method].headline
-    pauses = execution.until not in (None, config.rounds)
-    if pauses and execution.moments and headline not in execution.moments:
-        accepted = f"{headline} among them beside until, as the result has the clients' accuracies at it"
-        raise InvalidInput("moments", ", ".join(execution.moments), accepted)
+    check_pause(execution, config)
     if execution.save:
         check_writable(Path(execution.save), "save")
     identity = _identity(configs, execution) if execution.checkpoint_dir else ()

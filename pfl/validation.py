@@ -101,16 +101,20 @@ def check_execution(execution: Execution) -> None:
     _check("threads", threads, holds, f"an integer in [1, {MOST_THREADS}]")
 
 
-def check_pause(until: int | None, config: Config) -> None:
-    """Check that a simulation can pause after the round ``until``.
+def check_pause(execution: Execution, config: Config) -> None:
+    """Check that a simulation can pause after the round ``execution.until``.
 
     Raises:
-        InvalidInput: nothing is evaluated after that round.
+        InvalidInput: nothing is evaluated after that round, or not the moment of the clients' accuracies.
     """
-    if until is not None:
-        evaluated = until == config.rounds or (0 < until < config.rounds and until % config.eval_every == 0)
-        accepted = f"a multiple of eval_every ({config.eval_every}) up to {config.rounds}"
-        _check("until", until, evaluated, accepted)
+    until, moments = execution.until, execution.moments
+    if until is None or until == config.rounds:
+        return
+    evaluated = 0 < until < config.rounds and until % config.eval_every == 0
+    _check("until", until, evaluated, f"a multiple of eval_every ({config.eval_every}) up to {config.rounds}")
+    headline = METHODS[config.method].headline
+    accepted = f"{headline} among them beside until, as the result has the clients' accuracies at it"
+    _check("moments", ", ".join(moments), not moments or headline in moments, accepted)
 
 
 def check_seeds(seeds: Sequence[int]) -> None:

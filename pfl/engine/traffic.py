@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 class Traffic:
     """Scalars sent down to the participants and up by them in one round, all participants together.
 
-    A tensor that is used twice in a round is sent once. What a method states (`Server.count`) replaces what
-    the engine counted under the same name.
+    A tensor that is used twice in a round is sent once. What a method counts itself (`Server.count`) replaces
+    what the engine counted under the same name.
     """
 
     def __init__(self) -> None:
         self._counted: dict[str, tuple[int, int]] = {}
-        self._stated: dict[str, tuple[int, int]] = {}
+        self._overrides: dict[str, tuple[int, int]] = {}
 
     def add(self, name: str, down: int = 0, up: int = 0) -> None:
         """Count a tensor."""
@@ -42,12 +42,12 @@ class Traffic:
 
     def override(self, name: str, down: int, up: int) -> None:
         """Count traffic that the engine cannot see, or counts wrongly."""
-        self._stated[name] = down, up
+        self._overrides[name] = down, up
 
     @property
     def total(self) -> tuple[int, int]:
         """Scalars down and up."""
-        down, up = zip((0, 0), *(self._counted | self._stated).values(), strict=True)
+        down, up = zip((0, 0), *(self._counted | self._overrides).values(), strict=True)
         return sum(down), sum(up)
 
 

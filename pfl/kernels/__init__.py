@@ -1,8 +1,7 @@
 """Fused CPU kernels in C++, compiled when they are first used.
 
-They use one thread, as a sweep's trials do. Without a compiler that knows GCC's vector
-extensions (``CXX``, by default c++ or g++) torch's own operations are used, whose results agree up to
-rounding.
+They use one thread, as a sweep's trials do. Without a compiler that knows GCC's vector extensions
+(``CXX``, by default c++ or g++) torch's own operations are used, whose results agree up to rounding.
 """
 
 from __future__ import annotations

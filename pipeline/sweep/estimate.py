@@ -70,7 +70,8 @@ class Extent:
 
     @classmethod
     def of(cls, name: str, table: Table, calibration: Calibration) -> Extent:
-        distinct = _distinct(name, table)
+        whole = cells(name, table)
+        distinct = _distinct(whole)
         each = [table.simulations(cell.search) for cell in distinct]
         sizes = [sizes_of(cell, calibration) for cell in distinct]
 
@@ -82,7 +83,7 @@ class Extent:
             )
 
         return cls(
-            len(cells(name, table)),
+            len(whole),
             round(sum(each)),
             Amount.of(each, [_client_epochs(c, n) for c, n in zip(distinct, sizes, strict=True)]),
             hours("cpu"),
@@ -92,15 +93,16 @@ class Extent:
 
 def size(name: str, table: Table) -> str:
     """For example "14 cells, at most 210 simulations"."""
-    simulations = sum(table.simulations(cell.search) for cell in _distinct(name, table))
-    return f"{amount(len(cells(name, table)), 'cell')}, at most {amount(round(simulations), 'simulation')}"
+    whole = cells(name, table)
+    simulations = sum(table.simulations(cell.search) for cell in _distinct(whole))
+    return f"{amount(len(whole), 'cell')}, at most {amount(round(simulations), 'simulation')}"
 
 
-def _distinct(name: str, table: Table) -> list[Cell]:
-    """The cells of a table without those that read other numbers off the simulations of another one."""
+def _distinct(whole: Sequence[Cell]) -> list[Cell]:
+    """A table's cells, less those that read other numbers off the simulations of another cell."""
     simulated = {
         (cell.dataset, cell.partition, cell.clients, str(cell.config), str(cell.search)): cell
-        for cell in cells(name, table)
+        for cell in whole
     }
     return list(simulated.values())
 
