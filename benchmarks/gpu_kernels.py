@@ -27,6 +27,8 @@ from pfl.kernels.gpu_convolution import Tile
 LAYERS = {
     "LeNet-5, first": (3, 6, 5, 1, 0, 32),
     "LeNet-5, second": (6, 16, 5, 1, 0, 14),
+    "LeNet-5, first linear": (400, 120, 1, 1, 0, 1),
+    "LeNet-5, second linear": (120, 84, 1, 1, 0, 1),
     "ResNet-8, stem": (3, 64, 7, 2, 3, 32),
     "ResNet-8, first block": (64, 64, 3, 1, 1, 8),
     "ResNet-8, second block": (64, 128, 3, 2, 1, 8),
@@ -38,7 +40,7 @@ Way = dict[str, Any]
 """Names in `pfl.kernels.gpu_convolution` and their values."""
 
 IMAGES = 32
-REPLAYS = 5
+REPEATS = 10  # in a graph
 MOST = 32  # channels that are tried without products of matrices
 SHOWN = 4  # of the ways, the fastest
 
@@ -73,19 +75,31 @@ def measure(
     (y,) = convolve()
     to_images = partial(gpu_convolution._InputGradient.on_stacks, y, weight, x.shape[1:], stride, padding)
     to_weights = partial(gpu_convolution._WeightGradient.on_stacks, y, x, side, False, stride, padding)
-    narrow = [{"PIXELS": pixels} for pixels in (256, 512, 1024)]
-    narrow_weights = [{"LANES": lanes, "SUMS": sums} for lanes in (32, 64, 128) for sums in (20, 40, 80)]
-    forward = [
-        Tile(kind, rows, gpu_convolution._power(outputs, 128), taps)
-        for kind in products
-        for rows in (64, 128)
-        for taps in (16, 32, 64)
+    narrow = [
+        {"THREADS": 128, "GROUPS": groups, "SHARES": shares} for groups in (2, 4, 8) for shares in (1, 2, 4)
     ]
-    backward = [tile._replace(columns=gpu_convolution._power(inputs, 128)) for tile in forward]
+    narrow_weights = [{"LANES": lanes, "SUMS": sums} for lanes in (32, 64, 128) for sums in (20, 40, 80)]
+    linear = size == 1
+    forward, backward = (
+        [
+            Tile(kind, rows, gpu_convolution._power(channels, columns), taps)
+            for kind in products
+            for rows in ((16, 32) if linear else (64, 128))
+            for columns in ((16, 32, 128) if linear else (128,))
+            for taps in (16, 32, 64)
+        ]
+        for channels in (outputs, inputs)
+    )
     of_weights = [
-        Tile(kind, rows, gpu_convolution._power(outputs, 64), gpu_convolution._power(inputs * side**2, taps))
+        Tile(
+            kind,
+            rows,
+            gpu_convolution._power(outputs, columns),
+            gpu_convolution._power(inputs * side**2, taps),
+        )
         for kind in products
-        for rows in (32, 64, 128)
+        for rows in ((32,) if linear else (32, 64, 128))
+        for columns in ((16, 32, 64) if linear else (64,))
         for taps in (32, 64, 128)
     ]
     show(f"{name}, convolution", convolve, [*with_tiles("_tile", forward), *without(narrow, outputs)])
@@ -141,13 +155,9 @@ def milliseconds(work: Callable[[], object]) -> float:
     timed(work)  # kernels are compiled
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        work()
-
-    def replays() -> None:
-        for _ in range(REPLAYS):
-            graph.replay()
-
-    return 1e3 * min(timed(replays) for _ in range(4)) / REPLAYS
+        for _ in range(REPEATS):
+            work()
+    return 1e3 * min(timed(graph.replay) for _ in range(4)) / REPEATS
 
 
 if __name__ == "__main__":

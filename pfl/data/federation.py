@@ -15,6 +15,7 @@ from torch import Tensor
 from pfl.data.augmentation import Moves, augmented
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
+from pfl.kernels import gpu, gpu_layers
 from pfl.kernels.read_rows import read_rows
 
 SCALES = {"symmetric": ((0.5,), (0.5,)), "unit": ((0.0,), (1.0,)), "raw255": ((0.0,), (1 / 255,))}
@@ -87,6 +88,8 @@ class Federation:
 
     def batch(self, index: Tensor, moves: Moves | None = None) -> tuple[Tensor, Tensor]:
         """Images (..., C, H, W), augmented by ``moves``, and labels (...) of the pooled ``index`` (...)."""
+        if moves is None and gpu.usable(self._scale):
+            return gpu_layers.scaled_images(self.images, self.labels, index, self._scale, self._shift)
         chosen = self._chosen(index.flatten()).view(*index.shape, *self.shape)
         images = self._scaled(chosen) if moves is None else augmented(chosen, moves, self._scaled)
         return images, self.labels[index]

@@ -8,39 +8,49 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
+from weakref import WeakSet
 
 import torch
-from torch import Tensor
 
 from pfl import memory
 
 log = logging.getLogger(__name__)
-
-Inputs = Sequence[Sequence[Tensor | None]]
-Step = Callable[[int, Inputs], None]
-"""Runs a step of the first n clients in place; each of its inputs begins with these clients."""
 
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
 """Records the operations of its argument without running them; what it returns runs them."""
 
 
 class CudaGraphs:
-    """A `Capture` on a GPU. All steps that it records share one pool of temporary memory."""
+    """A `Capture` on a GPU. All steps that it records share one pool of temporary memory.
+
+    It does as `torch.cuda.graph`, which would also wait for the device and free cached memory each time.
+    """
 
     def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()
+        self._graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+        self._stream = torch.cuda.Stream()
 
     def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
+        free, _ = torch.cuda.mem_get_info()
+        if free < torch.cuda.memory_reserved():  # in which a step that was not recorded found room
+            torch.cuda.empty_cache()
         graph = torch.cuda.CUDAGraph()
         collects = gc.isenabled()
         gc.disable()  # it may find an earlier graph, and to free one is not allowed while recording
+        if not self._graphs:  # a pool ends with the last of its graphs
+            self._pool = torch.cuda.graph_pool_handle()
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
-                work()
+            with torch.cuda.stream(self._stream):
+                graph.capture_begin(pool=self._pool)
+                try:
+                    work()
+                finally:
+                    graph.capture_end()
         finally:
             if collects:
                 gc.enable()
+        self._graphs.add(graph)
         return graph.replay
 
 
@@ -50,38 +60,33 @@ def captures_on(device: torch.device) -> Callable[[], Capture] | None:
 
 
 class Recorder:
-    """Runs steps; a step that comes a second time is recorded, and replayed from then on.
+    """Runs steps; a step of as many clients as an earlier one is a replay of its recording.
 
     Args:
-        step: must find everything except its inputs in the same memory every time.
+        step: of the first n clients; must find everything in the same memory every time.
         capture: records a step; `None` means that nothing is recorded.
     """
 
-    def __init__(self, step: Step, capture: Capture | None):
+    def __init__(self, step: Callable[[int], None], capture: Capture | None):
         self._step = step
         self._capture = capture
-        self._seen: set[Hashable] = set()
-        self._recorded: dict[Hashable, tuple[Inputs, Callable[[], None]]] = {}
+        self._began = False
+        self._recorded: dict[int, Callable[[], None]] = {}
 
-    def __call__(self, active: int, inputs: Inputs) -> None:
-        key = (active, *(None if tensor is None else tensor.shape for own in inputs for tensor in own))
-        # The first time without recording: libraries initialise then, which is not allowed while recording.
-        if self._capture is None or key not in self._seen:
-            self._seen.add(key)
-            return self._step(active, inputs)
-        if key not in self._recorded:
-            copies = [[None if tensor is None else tensor.clone() for tensor in own] for own in inputs]
-            try:
-                self._recorded[key] = copies, self._capture(lambda: self._step(active, copies))
-            except RuntimeError as error:
-                if memory.ran_out(error):
-                    raise
-                log.warning("steps are not recorded, which is slower: %s", str(error).partition("\n")[0])
-                self._capture = None
-                return self._step(active, inputs)
-        held, replay = self._recorded[key]
-        for mine, theirs in zip(held, inputs, strict=True):
-            for place, value in zip(mine, theirs, strict=True):
-                if place is not None and value is not None:
-                    place.copy_(value)
+    def __call__(self, active: int) -> None:
+        """Do a step of the first ``active`` clients."""
+        if replay := self._recorded.get(active):
+            return replay()
+        # The first step without recording: libraries initialise then, which is not allowed while recording.
+        if self._capture is None or not self._began:
+            self._began = True
+            return self._step(active)
+        try:
+            replay = self._recorded[active] = self._capture(lambda: self._step(active))
+        except RuntimeError as error:
+            if memory.ran_out(error):
+                raise
+            log.warning("steps are not recorded, which is slower: %s", str(error).partition("\n")[0])
+            self._capture = None
+            return self._step(active)
         return replay()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MethodType
 from typing import Any
 
@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from pfl.engine.client import Batch
-from pfl.engine.graphs import Capture, Inputs, Recorder
-from pfl.engine.local import SGD, Program, StepBatches, Task, Trained
+from pfl.engine.graphs import Capture, Recorder
+from pfl.engine.local import SGD, Program, StepBatches, Task, Trained, minibatch_count
 from pfl.engine.method import Phase
+from pfl.engine.step_inputs import StepInputs, Tables
 from pfl.engine.transfer import on_device
 
 Stacks = Mapping[str, Tensor]
@@ -66,14 +67,17 @@ class Stack:
         device = task.programs[0].federation.device
         self.params, self.start, self.state = map(_room_for, (task.start, task.start, task.state))
         self.losses = torch.zeros(len(task.clients), dtype=torch.float64, device=device)
-        self.runners = [PhaseRunner(self, own, capture) for own in numbers]
+        federations = {program.federation for program in task.programs} if capture else ()
+        largest = max((len(own) for federation in federations for own in federation.train), default=0)
+        self.runners = [PhaseRunner(self, own, capture, largest) for own in numbers]
 
     def load(self, task: Task, order: np.ndarray, numbers: Sequence[PerClientHyperparameters]) -> None:
         """Put the clients of ``task`` into the stack, in the given ``order`` (K,)."""
         at = on_device(order, self.losses.device)
-        for mine, theirs in ((self.params, task.start), (self.start, task.start), (self.state, task.state)):
+        for mine, theirs in ((self.start, task.start), (self.state, task.state)):
             for name, stack in theirs.items():
-                mine[name].copy_(stack[at])
+                torch.index_select(stack, 0, at, out=mine[name])
+        torch._foreach_copy_(list(self.params.values()), list(self.start.values()))
         for runner, new in zip(self.runners, numbers, strict=True):
             for name, values in new.own.items():
                 runner.numbers.own[name].copy_(values)
@@ -104,38 +108,49 @@ class PhaseRunner:
     Args:
         numbers: hyperparameters of the clients, in the order of the stack.
         capture: records its steps; `None` means that nothing is recorded.
+        largest: samples of the largest client, which has most steps.
     """
 
-    def __init__(self, stack: Stack, numbers: PerClientHyperparameters, capture: Capture | None):
+    def __init__(
+        self, stack: Stack, numbers: PerClientHyperparameters, capture: Capture | None, largest: int
+    ):
         self.stack = stack
         self.numbers = numbers
         self.program, self.phase = numbers.program, numbers.phase
         self.lr = numbers.lr
         self.trained = self.program.groups.trained(self.phase.trains)
         self.optimiser = SGD(self.program.config, self.lr, [stack.params[name] for name in self.trained])
-        self._do = Recorder(self._step, capture)
+        self._capture = capture
+        self._most_steps = minibatch_count(self.phase, self.program.config, largest)
+        self._inputs: StepInputs | None = None
 
-    def run(self, plans: list[list[StepBatches]]) -> None:
-        """Do all steps of the phase."""
+    def run(self, plans: list[list[StepBatches]]) -> int:
+        """Do all steps of the phase; returns the number of samples that they see."""
+        tables = Tables.of(self.program, plans, self._inputs.width if self._inputs else 0)
+        if self._inputs is None or not self._inputs.fit(tables):
+            self._inputs = StepInputs(tables, max(self._most_steps, len(tables.index)), self.program)
+            self._do = Recorder(self._step, self._capture)
+        self._inputs.put(tables)
         self.program.prepare(self.phase)
         self.optimiser.rest()
-        for active, inputs in _steps(self.program, plans):
-            self._do(active, inputs)
+        for active in tables.active:
+            self._do(active)
         for norm in self.program.norms:
             norm.rows = None
+        return self.phase.repeat * tables.samples
 
-    def _step(self, active: int, inputs: Any) -> None:
-        """One step of the first ``active`` clients, in place.
-
-        ``inputs`` are the fields of `Batch`, with indices instead of images and labels.
-        """
+    def _step(self, active: int) -> None:
+        """The next step, of the first ``active`` clients, in place."""
+        assert self._inputs is not None
+        inputs = self._inputs.take(active)
         stack = self.stack
 
         def first(stacks: Stacks) -> dict[str, Tensor]:
             return {name: stack[:active] for name, stack in stacks.items()}
 
         batches = [
-            (*self.program.batch(index, rest[-1], j), *rest) for j, (index, *rest) in enumerate(inputs)
+            (*self.program.batch(index, key, j), real, noise, key)
+            for j, (index, real, noise, key) in enumerate(inputs)
         ]
         moving = first({name: stack.params[name] for name in self.trained})
         others = first({name: params for name, params in stack.params.items() if name not in moving})
@@ -212,53 +227,3 @@ def _leading(arguments: Any) -> Any:
     if isinstance(arguments, Mapping):
         return {name: _leading(value) for name, value in arguments.items()}
     return None if arguments is None else 0
-
-
-def _steps(program: Program, plans: list[list[StepBatches]]) -> Iterator[tuple[int, Inputs]]:
-    """For each step of a phase how many clients are active, which are the first of the stack, and what they
-    see: pooled indices, and the further fields of `Batch`, with a leading client axis.
-
-    All indices are copied to the device before the first step, so that no step copies or waits.
-    """
-    federation = program.federation
-    device, dtype = federation.device, federation.dtype
-    lengths = np.zeros((max(map(len, plans)), max(map(_breadth, plans)), len(plans)), dtype=np.int64)
-    for k, mine in enumerate(plans):
-        if mine:
-            lengths[: len(mine), :, k] = [list(map(len, plan.batches)) for plan in mine]
-    real = np.arange(lengths.max(initial=0)) < lengths[..., None]
-    table = np.zeros(real.shape, dtype=np.int64)
-    for k, mine in enumerate(plans):
-        if mine:
-            table[:, :, k][real[:, :, k]] = np.concatenate([batch for plan in mine for batch in plan.batches])
-    index, rows = on_device(table, device), on_device(real, device, dtype)
-    noise = _by_step([[plan.noise for plan in mine] for mine in plans], device, dtype)
-    keys = _by_step([[plan.key for plan in mine] for mine in plans], device) if program.keyed else None
-    for i, sizes in enumerate(lengths):
-        active = int((sizes[0] > 0).sum())  # a prefix: the stack is ordered by steps
-        inputs: list[tuple[Tensor | None, ...]] = []
-        for j, widths in enumerate(sizes[:, :active]):
-            part = (i, j, slice(active), slice(widths.max()))
-            ragged = widths.min() < widths.max()
-            own = [None if stream is None else stream[i, :active] for stream in (noise, keys)]
-            inputs.append((index[part], rows[part] if ragged else None, *own))
-        yield active, inputs
-
-
-def _breadth(mine: list[StepBatches]) -> int:
-    """The number of batches in one step of a client."""
-    return len(mine[0].batches) if mine else 0
-
-
-def _by_step(
-    values: list[list[Any]], device: torch.device, dtype: torch.dtype | None = None
-) -> Tensor | None:
-    """(steps, K, ...) on the device, zeros after a client's last step; None where there are no values."""
-    first = next((value for mine in values for value in mine), None)
-    if first is None:
-        return None
-    table = np.zeros((max(map(len, values)), len(values), *np.shape(first)), dtype=np.asarray(first).dtype)
-    for k, mine in enumerate(values):
-        if mine:
-            table[: len(mine), k] = mine
-    return on_device(table, device, dtype)

@@ -1,11 +1,11 @@
 """The stacked backend: all clients at once, their tensors stacked along a leading axis.
 
 This is the fast backend on a GPU. Clients are ordered by their number of steps, so that the clients still
-training are a prefix of the stack, and none is padded to the longest. Only a batch that is smaller than the
-others of its step is padded, with rows that the loss and batch norm ignore. Clients of several
-configurations share a stack, each with its own learning rate and hyperparameters. On a GPU, steps of a shape
-that came before are replayed (`pfl.engine.graphs`). If memory does not suffice for all clients at once, they
-are stacked in chunks; the results are then the same up to rounding.
+training are a prefix of the stack, and none is padded to the longest. Only batches are padded, to the largest
+of the round, with rows that the loss and batch norm ignore. Clients of several configurations share a stack,
+each with its own learning rate and hyperparameters. On a GPU, steps of as many clients as an earlier step had
+are replayed (`pfl.engine.graphs`). If memory does not suffice for all clients at once, they are stacked in
+chunks; the results are then the same up to rounding.
 """
 
 from __future__ import annotations
@@ -90,9 +90,7 @@ class StackedBackend:
         samples = 0
         for i, runner in enumerate(stack.runners):
             plans = [schedules[k][i] for k in order]
-            runner.run(plans)
-            seen = sum(len(batch) for mine in plans for plan in mine for batch in plan.batches)
-            samples += runner.phase.repeat * seen
+            samples += runner.run(plans)
         return stack.trained(order, steps, samples)
 
     def _stack(self, task: Task, numbers: Sequence[PerClientHyperparameters]) -> Stack:

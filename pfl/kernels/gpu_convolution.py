@@ -12,12 +12,15 @@ from pfl.kernels import gpu, sides_after
 
 PART = 512  # pixels, at least, whose part of a weights' gradient is one sum
 PARTS = 32  # of them at most, as each takes the memory of the weights
-# A convolution of few channels, measured on an H200 (``benchmarks.gpu_kernels``).
+FEW_PIXELS = 64  # of a result
+# A convolution of few channels, measured on an H100 (``benchmarks.gpu_kernels``).
 FEW = 8  # channels of its result
 FEW_IN_GRADIENT = 16  # where it is the weights' gradient
 WRITTEN_OUT = 512  # products of a pixel and tap at most, each an instruction
-PIXELS = 512  # at once
-LANES = 64  # pixels at once in its weights' gradient
+THREADS = 128  # of a program, in which there are four warps
+GROUPS = 4  # of pixels, of which a thread has one each
+SHARES = 4  # threads at most that share a pixel's input channels
+LANES = 32  # pixels at once in its weights' gradient
 SUMS = 40  # of that gradient at most at once, each in a register
 
 
@@ -43,8 +46,8 @@ class _Convolution(gpu.Stacked):
         tensors = (x, weight, weight if bias is None else bias, y, pixels)
         geometry = (channels, height, width, outputs, *sides, side, stride, padding, bias is not None)
         if _narrow(channels, outputs, FEW):
-            blocks = -(-pixels // PIXELS)
-            gpu.kernels().narrow_convolve[blocks, clients](*tensors, *geometry, False, PIXELS, num_warps=4)
+            blocks, sizes = _narrow_blocks(pixels, channels)
+            gpu.kernels().narrow_convolve[blocks, clients](*tensors, *geometry, False, *sizes, num_warps=4)
         else:
             tile = _tile(pixels, outputs, x.dtype)
             grid = (-(-pixels // tile.rows), clients, -(-outputs // tile.columns))
@@ -83,10 +86,11 @@ class _InputGradient(gpu.Stacked):
         of_x = gradient.new_empty((clients, *shape))
         if stride == 1 and _narrow(outputs, channels, FEW):
             pixels = images * height * width
-            gpu.kernels().narrow_convolve[-(-pixels // PIXELS), clients](
+            blocks, sizes = _narrow_blocks(pixels, outputs)
+            gpu.kernels().narrow_convolve[blocks, clients](
                 gradient, weight, weight, of_x, pixels,
                 outputs, *sides, channels, height, width, side, 1, side - 1 - padding,
-                False, True, PIXELS, num_warps=4,
+                False, True, *sizes, num_warps=4,
             )  # fmt: skip
             return (of_x,)
         pixels = images * -(-height // stride) * -(-width // stride)
@@ -122,7 +126,7 @@ class _WeightGradient(gpu.Stacked):
             grid = (channels * side * (outputs // together), clients, len(parts))
             gpu.kernels().narrow_weight_gradient[grid](*tensors, *geometry, LANES, together, num_warps=1)
         else:
-            tile = _weight_tile(outputs, channels * side**2, x.dtype)
+            tile = _weight_tile(pixels, outputs, channels * side**2, x.dtype)
             grid = (-(-channels * side**2 // tile.taps) * -(-outputs // tile.columns), clients, len(parts))
             gpu.kernels().weight_gradient[grid](*tensors, *geometry, *tile, num_warps=4)
         sums = parts[0] if len(parts) == 1 else parts.sum(0)
@@ -133,6 +137,12 @@ class _WeightGradient(gpu.Stacked):
 def _narrow(inputs: int, outputs: int, few: int) -> bool:
     """Whether so few channels are faster without matrix products, of which most would be padding."""
     return outputs <= few and inputs * outputs <= WRITTEN_OUT
+
+
+def _narrow_blocks(pixels: int, inputs: int) -> tuple[int, tuple[int, int, int]]:
+    """The programs for a result of so many pixels, and the sizes that `narrow_convolve` takes."""
+    shares = math.gcd(inputs, SHARES)
+    return -(-pixels // (THREADS // shares * GROUPS)), (THREADS // shares, GROUPS, shares)
 
 
 def _divisor(count: int, most: int) -> int:
@@ -151,15 +161,19 @@ class Tile(NamedTuple):
 
 def _tile(pixels: int, channels: int, dtype: torch.dtype) -> Tile:
     """For results of so many pixels and channels. Measured on an H100 (``benchmarks.gpu_kernels``)."""
+    products = _products(dtype, exact="tf32x3")
+    if pixels <= FEW_PIXELS:  # a linear layer's: small tiles, so that all of the device has work
+        return Tile(products, 16, _power(channels, 32), 64)
     columns = _power(channels, 128)
     if columns == 128:
         return Tile(_products(dtype, exact="ieee"), _power(pixels, 64), columns, 32)
-    products = _products(dtype, exact="tf32x3")
-    return Tile(products, _power(pixels, 128), columns, 16 if products == "tf32x3" else 32)
+    return Tile(products, _power(pixels, 128), columns, 16 if products == "tf32x3" and columns > 16 else 32)
 
 
-def _weight_tile(outputs: int, taps: int, dtype: torch.dtype) -> Tile:
-    """For gradients of weights (outputs, taps). Measured likewise."""
+def _weight_tile(pixels: int, outputs: int, taps: int, dtype: torch.dtype) -> Tile:
+    """For gradients of weights (outputs, taps) over so many pixels. Measured likewise."""
+    if pixels <= FEW_PIXELS:
+        return Tile(_products(dtype, exact="tf32x3"), 32, 16, _power(taps, 64))
     columns = _power(outputs, 64)
     if columns <= 32:
         return Tile(_products(dtype, exact="tf32x3"), 32, columns, _power(taps, 128))

@@ -1,4 +1,4 @@
-"""Batch norm, pooling and the loss of stacked clients on a GPU."""
+"""The images, batch norm, pooling and the loss of stacked clients on a GPU."""
 
 from __future__ import annotations
 
@@ -13,6 +13,27 @@ from pfl.kernels import gpu, sides_after
 BLOCK = 4096  # numbers of a channel at once in batch norm
 POOLED = 512  # numbers at once in pooling
 LOGITS = 2048  # at once in the cross-entropy
+SCALED = 1024  # pixels of an image at once
+
+
+def scaled_images(
+    images: Tensor, labels: Tensor, index: Tensor, scale: Tensor, shift: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Images (..., C, H, W) of all (n, C, H, W), uint8, times ``scale`` plus ``shift``, and labels (...).
+
+    Args:
+        index: (...), of the n.
+        scale, shift: (C, 1, 1), whose dtype the result has.
+    """
+    index = index.contiguous()
+    shape = images.shape[1:]
+    out = scale.new_empty((*index.shape, *shape))
+    own = torch.empty_like(index)
+    numbers, pixels = math.prod(shape), math.prod(shape[1:])
+    gpu.kernels().scaled_images[index.numel(), -(-numbers // SCALED)](
+        images, labels, index, scale, shift, out, own, numbers, pixels, SCALED, num_warps=4
+    )
+    return out, own
 
 
 def batch_norm(
@@ -72,7 +93,7 @@ class _BatchNorm(gpu.Stacked):
         gpu.kernels().normalise[channels, clients](
             x, x if real is None else real, *own, out, moments, images * pixels, momentum, epsilon,
             0 if real is None else real.stride(0), *(each.stride(0) for each in own),
-            channels, pixels, real is not None, BLOCK, num_warps=8,
+            channels, pixels, real is not None, BLOCK, num_warps=16,
         )  # fmt: skip
         return out, moments
 
@@ -107,7 +128,7 @@ class _BatchNormGradient(gpu.Stacked):
         gpu.kernels().normalise_gradient[channels, clients](
             gradient, x, x if real is None else real, weight, moments, of_x, of_weight, of_bias,
             images * pixels, 0 if real is None else real.stride(0), weight.stride(0),
-            channels, pixels, real is not None, BLOCK, num_warps=8,
+            channels, pixels, real is not None, BLOCK, num_warps=16,
         )  # fmt: skip
         return of_x, of_weight, of_bias
 

@@ -14,7 +14,13 @@ from triton.compiler import ASTSource
 
 from pfl.kernels import gpu, gpu_convolution, gpu_layers, triton_kernels
 
-POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int8: "*i8", torch.int64: "*i64"}
+POINTERS = {
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+    torch.uint8: "*u8",
+    torch.int8: "*i8",
+    torch.int64: "*i64",
+}
 WARP = 32
 
 
@@ -37,6 +43,8 @@ def launches(dtype: torch.dtype) -> list[Any]:
     }
     kernels = SimpleNamespace(**{name: Launched(kernel, found) for name, kernel in own.items()})
     gpu.kernels = lambda: kernels  # type: ignore[assignment]
+    images, labels = torch.zeros(3, 3, 8, 8, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64)
+    gpu_layers.scaled_images(images, labels, labels, *torch.rand(2, 3, 1, 1))
     layers = ((3, 6, 5, 1, 0), (64, 128, 3, 2, 1))
     for (channels, outputs, side, stride, padding), with_all in product(layers, (True, False)):
         x = torch.rand(2, 4, channels, 8, 8, dtype=dtype)

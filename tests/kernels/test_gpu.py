@@ -208,6 +208,18 @@ def test_a_tensor_that_clients_share_gives_each_its_own_gradient():
     torch.testing.assert_close(shared, torch.stack(alone))
 
 
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 5, 7), (3, 64, 64)], ids=str)
+def test_images_are_chosen_and_scaled_as_torch_does(shape):
+    random = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (9, *shape), generator=random, dtype=torch.uint8).to(DEVICE)
+    labels = torch.randint(10, (9,), generator=random).to(DEVICE)
+    index = torch.randint(9, (CLIENTS, 2 * IMAGES), generator=random).to(DEVICE)[:, ::2]
+    scale, shift = (torch.rand(shape[0], 1, 1, generator=random).to(DEVICE) for _ in range(2))
+    found, of = gpu_layers.scaled_images(images, labels, index, scale, shift)
+    torch.testing.assert_close(found, images[index] * scale + shift, rtol=0, atol=1e-4)
+    assert torch.equal(of, labels[index])
+
+
 @pytest.mark.slow
 def test_every_kernel_compiles_for_gpus_of_several_generations(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
@@ -225,7 +237,8 @@ def test_every_kernel_compiles_for_gpus_of_several_generations(tmp_path):
         "cross_entropy",
         "cross_entropy_gradient",
     )
-    targets = product(("75", "80", "90"), ("torch.float32", "torch.bfloat16"), twice * 2 + four_times * 4)
+    kernels = ("scaled_images", *twice * 2, *four_times * 4)
+    targets = product(("75", "80", "90"), ("torch.float32", "torch.bfloat16"), kernels)
     assert Counter(ended.stdout.splitlines()) == Counter(map(" ".join, targets))
 
 

@@ -13,6 +13,7 @@ from pfl.kernels.triton_kernels.convolution import (
     weight_gradient,
 )
 from pfl.kernels.triton_kernels.cross_entropy import cross_entropy, cross_entropy_gradient
+from pfl.kernels.triton_kernels.images import scaled_images
 from pfl.kernels.triton_kernels.pooling import pool, pool_gradient
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "normalise_gradient",
     "pool",
     "pool_gradient",
+    "scaled_images",
     "weight_gradient",
 ]

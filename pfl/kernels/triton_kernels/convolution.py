@@ -8,7 +8,7 @@ products.
 
 # Triton's compiler reads annotations and default arguments by its own rules.
 # mypy: ignore-errors
-# ruff: noqa: N803, N806, RUF005
+# ruff: noqa: N803, N806, PLR0912, RUF005
 
 import triton
 import triton.language as tl
@@ -239,49 +239,72 @@ def narrow_convolve(
     BIAS: tl.constexpr,
     BACK: tl.constexpr,
     M: tl.constexpr,
+    GROUPS: tl.constexpr,
+    SHARES: tl.constexpr,
 ):
-    """As `convolve` for few channels: M output pixels and all channels of one client, in plain products.
+    """As `convolve` for few channels: GROUPS times M output pixels and all channels of one client, in plain
+    products.
 
-    A thread keeps the sums of its pixels in registers. ``BACK`` means that the images are the gradient of a
-    result (of stride 1), and the weights those that made it, (IN, OUT, SIDE, SIDE): what comes out is the
-    gradient of the images.
+    A thread keeps the sums of a pixel of each group in registers. ``SHARES``, which divides IN, threads share
+    the input channels of a pixel. ``BACK`` means that the images are the gradient of a result (of stride 1),
+    and the weights those that made it, (IN, OUT, SIDE, SIDE): what comes out is the gradient of the images.
     """
     TAPS: tl.constexpr = SIDE * SIDE
+    OWN: tl.constexpr = IN // SHARES
     client = tl.program_id(1).to(tl.int64)
-    pixel = tl.program_id(0) * M + tl.arange(0, M)
-    image, row, column = place_of(tl.minimum(pixel, pixels - 1), OUT_ROWS, OUT_COLUMNS)
-    y = row * STRIDE - PADDING
-    x = column * STRIDE - PADDING
+    begin = tl.program_id(0) * (GROUPS * M)
+    share = tl.arange(0, SHARES)[:, None] * OWN
     images += client * (pixels // (OUT_ROWS * OUT_COLUMNS)) * (IN * ROWS * COLUMNS)
-    corner = images + image * (IN * ROWS * COLUMNS) + y * COLUMNS + x
     weights += client * (OUT * IN * TAPS)
-    totals = (tl.zeros((M,), tl.float32),) * OUT
+    factors = weights + share * ((OUT if BACK else 1) * TAPS)
+    corners = ()
+    ys = ()
+    xs = ()
+    for group in tl.static_range(GROUPS):
+        pixel = tl.minimum(begin + group * M + tl.arange(0, M), pixels - 1)
+        image, row, column = place_of(pixel[None, :], OUT_ROWS, OUT_COLUMNS)
+        ys = ys + (row * STRIDE - PADDING,)
+        xs = xs + (column * STRIDE - PADDING,)
+        corner = images + image * (IN * ROWS * COLUMNS) + ys[group] * COLUMNS + xs[group]
+        corners = corners + (corner + share * (ROWS * COLUMNS),)
+    totals = (tl.zeros((SHARES, M), tl.float32),) * (OUT * GROUPS)
     for tap in range(TAPS):
         down = tap // SIDE
         right = tap % SIDE
-        inside = (y + down >= 0) & (y + down < ROWS) & (x + right >= 0) & (x + right < COLUMNS)
-        for of in tl.static_range(IN):
-            place = corner + of * (ROWS * COLUMNS) + down * COLUMNS + right
-            if PADDING:
-                value = tl.load(place, mask=inside, other=0).to(tl.float32)
-            else:
-                value = tl.load(place).to(tl.float32)
+        for of in tl.static_range(OWN):
+            values = ()
+            for group in tl.static_range(GROUPS):
+                place = corners[group] + of * (ROWS * COLUMNS) + down * COLUMNS + right
+                if PADDING:
+                    y = ys[group] + down
+                    x = xs[group] + right
+                    inside = (y >= 0) & (y < ROWS) & (x >= 0) & (x < COLUMNS)
+                    values = values + (tl.load(place, mask=inside, other=0).to(tl.float32),)
+                else:
+                    values = values + (tl.load(place).to(tl.float32),)
             sums = ()
             for channel in tl.static_range(OUT):
                 if BACK:
-                    factor = tl.load(weights + (of * OUT + channel) * TAPS + (TAPS - 1 - tap))
+                    factor = tl.load(factors + (of * OUT + channel) * TAPS + (TAPS - 1 - tap))
                 else:
-                    factor = tl.load(weights + (channel * IN + of) * TAPS + tap)
-                sums = sums + (totals[channel] + value * factor.to(tl.float32),)
+                    factor = tl.load(factors + (channel * IN + of) * TAPS + tap)
+                for group in tl.static_range(GROUPS):
+                    sums = sums + (totals[channel * GROUPS + group] + values[group] * factor.to(tl.float32),)
             totals = sums
-    out += client * pixels * OUT + image * (OUT * OUT_ROWS * OUT_COLUMNS) + row * OUT_COLUMNS + column
-    for channel in tl.static_range(OUT):
-        total = totals[channel]
-        if BIAS:
-            total += tl.load(bias + client * OUT + channel)
-        tl.store(
-            out + channel * (OUT_ROWS * OUT_COLUMNS), total.to(out.dtype.element_ty), mask=pixel < pixels
-        )
+    out += client * pixels * OUT
+    for group in tl.static_range(GROUPS):
+        pixel = begin + group * M + tl.arange(0, M)
+        image, row, column = place_of(pixel, OUT_ROWS, OUT_COLUMNS)
+        place = out + image * (OUT * OUT_ROWS * OUT_COLUMNS) + row * OUT_COLUMNS + column
+        for channel in tl.static_range(OUT):
+            total = tl.sum(totals[channel * GROUPS + group], 0)
+            if BIAS:
+                total += tl.load(bias + client * OUT + channel)
+            tl.store(
+                place + channel * (OUT_ROWS * OUT_COLUMNS),
+                total.to(out.dtype.element_ty),
+                mask=pixel < pixels,
+            )
 
 
 @triton.jit(do_not_specialize=["pixels", "part_pixels"])

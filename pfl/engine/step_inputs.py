@@ -1,0 +1,131 @@
+"""What the steps of a phase see, in tables on the device from which each step takes the next row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pfl.engine.local import Program, StepBatches
+from pfl.engine.transfer import on_device
+
+Inputs = list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]]
+"""For each batch of a step what `pfl.engine.client.Batch` has, with pooled indices in the place of images and
+labels, and a leading client axis."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What T steps of K clients see, those with most steps first; batches are padded to the largest, B.
+
+    Attributes:
+        index: (T, batches, K, B) pooled indices, 0 for padding.
+        real: the same shape, whether a row is real.
+        noise: (T, K, ...), or None if the phase asks for none.
+        keys: (T, K), or None if nothing is drawn by them.
+    """
+
+    index: np.ndarray
+    real: np.ndarray
+    noise: np.ndarray | None
+    keys: np.ndarray | None
+
+    @staticmethod
+    def of(program: Program, plans: Sequence[Sequence[StepBatches]], width: int = 0) -> Tables:
+        """Of each client's steps; ``width`` is the least B."""
+        breadth = max(len(mine[0].batches) if mine else 0 for mine in plans)
+        lengths = np.zeros((max(map(len, plans)), breadth, len(plans)), dtype=np.int64)
+        for k, mine in enumerate(plans):
+            if mine:
+                lengths[: len(mine), :, k] = [list(map(len, plan.batches)) for plan in mine]
+        real = np.arange(max(width, lengths.max(initial=0))) < lengths[..., None]
+        index = np.zeros(real.shape, dtype=np.int64)
+        for k, mine in enumerate(plans):
+            if mine:
+                drawn = [batch for plan in mine for batch in plan.batches]
+                index[:, :, k][real[:, :, k]] = np.concatenate(drawn)
+        return Tables(
+            index,
+            real,
+            _by_step([[plan.noise for plan in mine] for mine in plans]),
+            _by_step([[plan.key for plan in mine] for mine in plans]) if program.keyed else None,
+        )
+
+    @property
+    def active(self) -> list[int]:
+        """The number of clients that take part in each step, a prefix of all."""
+        return self.real[:, 0, :, 0].sum(1).tolist() if self.real.size else []
+
+    @property
+    def samples(self) -> int:
+        """The number of samples that all steps see."""
+        return int(self.real.sum())
+
+
+def _by_step(values: list[list[Any]]) -> np.ndarray | None:
+    """(T, K, ...), zeros after a client's last step; None where there are no values."""
+    first = next((value for mine in values for value in mine), None)
+    if first is None:
+        return None
+    table = np.zeros((max(map(len, values)), len(values), *np.shape(first)), dtype=np.asarray(first).dtype)
+    for k, mine in enumerate(values):
+        if mine:
+            table[: len(mine), k] = mine
+    return table
+
+
+class StepInputs:
+    """Tables in memory that is not reallocated, so that recorded steps find them; and which row is next.
+
+    The number of the row is on the device, too. So the host has nothing to copy between two steps.
+
+    Args:
+        tables: of a first run.
+        steps: the most that a later run may have.
+    """
+
+    def __init__(self, tables: Tables, steps: int, program: Program):
+        device, dtype = program.federation.device, program.federation.dtype
+
+        def room(table: np.ndarray | None, of: torch.dtype) -> Tensor | None:
+            return None if table is None else torch.zeros((steps, *table.shape[1:]), dtype=of, device=device)
+
+        self._dtypes = (torch.int64, dtype, dtype, torch.int64)
+        self._tables = [room(table, of) for table, of in zip(_columns(tables), self._dtypes, strict=True)]
+        self._next = torch.zeros(1, dtype=torch.int64, device=device)
+
+    @property
+    def width(self) -> int:
+        """The rows of a batch."""
+        assert self._tables[0] is not None
+        return self._tables[0].shape[-1]
+
+    def fit(self, tables: Tables) -> bool:
+        """Whether there is room for ``tables``."""
+        assert self._tables[0] is not None
+        steps, *shape = tables.index.shape
+        return steps <= len(self._tables[0]) and list(self._tables[0].shape[1:]) == shape
+
+    def put(self, tables: Tables) -> None:
+        """Begin with the first row of ``tables``."""
+        for mine, new, dtype in zip(self._tables, _columns(tables), self._dtypes, strict=True):
+            if mine is not None and new is not None:
+                mine[: len(new)] = on_device(new, mine.device, dtype)
+        self._next.zero_()
+
+    def take(self, active: int) -> Inputs:
+        """The next step's, of the first ``active`` clients."""
+        rows = (None if table is None else table.index_select(0, self._next)[0] for table in self._tables)
+        index, real, noise, keys = rows
+        self._next += 1
+        assert index is not None and real is not None
+        others = [None if row is None else row[:active] for row in (noise, keys)]
+        return [(i[:active], r[:active], *others) for i, r in zip(index, real, strict=True)]
+
+
+def _columns(tables: Tables) -> tuple[np.ndarray | None, ...]:
+    return tables.index, tables.real, tables.noise, tables.keys
