@@ -104,6 +104,9 @@ def _read(file: Path) -> list[Trial]:
             trial.keys()
     except InvalidInput:
         raise
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except OSError as error:
+        accepted = f"a file that `pfl trials` wrote and that can be read ({error.strerror})"
+        raise InvalidInput("trials", str(file), accepted) from None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise InvalidInput("trials", str(file), "a file that `pfl trials` wrote") from None
     return trials

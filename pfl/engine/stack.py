@@ -128,7 +128,7 @@ class PhaseRunner:
         """Do all steps of the phase; returns the number of samples that they see."""
         tables = Tables.of(self.program, plans, self._inputs.width if self._inputs else 0)
         if self._inputs is None or not self._inputs.fit(tables):
-            self._inputs = StepInputs(tables, max(self._most_steps, len(tables.index)), self.program)
+            self._inputs = StepInputs(tables, max(self._most_steps, len(tables.indices)), self.program)
             self._do = Recorder(self._step, self._capture)
         self._inputs.put(tables)
         self.program.prepare(self.phase)

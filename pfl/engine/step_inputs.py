@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,18 +17,17 @@ Inputs = list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]]
 labels, and a leading client axis."""
 
 
-@dataclass(frozen=True)
-class Tables:
+class Tables(NamedTuple):
     """What T steps of K clients see, those with most steps first; batches are padded to the largest, B.
 
     Attributes:
-        index: (T, batches, K, B) pooled indices, 0 for padding.
+        indices: (T, batches, K, B), pooled, 0 for padding.
         real: the same shape, whether a row is real.
         noise: (T, K, ...), or None if the phase asks for none.
         keys: (T, K), or None if nothing is drawn by them.
     """
 
-    index: np.ndarray
+    indices: np.ndarray
     real: np.ndarray
     noise: np.ndarray | None
     keys: np.ndarray | None
@@ -43,13 +41,13 @@ class Tables:
             if mine:
                 lengths[: len(mine), :, k] = [list(map(len, plan.batches)) for plan in mine]
         real = np.arange(max(width, lengths.max(initial=0))) < lengths[..., None]
-        index = np.zeros(real.shape, dtype=np.int64)
+        indices = np.zeros(real.shape, dtype=np.int64)
         for k, mine in enumerate(plans):
             if mine:
                 drawn = [batch for plan in mine for batch in plan.batches]
-                index[:, :, k][real[:, :, k]] = np.concatenate(drawn)
+                indices[:, :, k][real[:, :, k]] = np.concatenate(drawn)
         return Tables(
-            index,
+            indices,
             real,
             _by_step([[plan.noise for plan in mine] for mine in plans]),
             _by_step([[plan.key for plan in mine] for mine in plans]) if program.keyed else None,
@@ -95,7 +93,7 @@ class StepInputs:
             return None if table is None else torch.zeros((steps, *table.shape[1:]), dtype=of, device=device)
 
         self._dtypes = (torch.int64, dtype, dtype, torch.int64)
-        self._tables = [room(table, of) for table, of in zip(_columns(tables), self._dtypes, strict=True)]
+        self._tables = [room(table, of) for table, of in zip(tables, self._dtypes, strict=True)]
         self._next = torch.zeros(1, dtype=torch.int64, device=device)
 
     @property
@@ -107,12 +105,12 @@ class StepInputs:
     def fit(self, tables: Tables) -> bool:
         """Whether there is room for ``tables``."""
         assert self._tables[0] is not None
-        steps, *shape = tables.index.shape
+        steps, *shape = tables.indices.shape
         return steps <= len(self._tables[0]) and list(self._tables[0].shape[1:]) == shape
 
     def put(self, tables: Tables) -> None:
         """Begin with the first row of ``tables``."""
-        for mine, new, dtype in zip(self._tables, _columns(tables), self._dtypes, strict=True):
+        for mine, new, dtype in zip(self._tables, tables, self._dtypes, strict=True):
             if mine is not None and new is not None:
                 mine[: len(new)] = on_device(new, mine.device, dtype)
         self._next.zero_()
@@ -125,7 +123,3 @@ class StepInputs:
         assert index is not None and real is not None
         others = [None if row is None else row[:active] for row in (noise, keys)]
         return [(i[:active], r[:active], *others) for i, r in zip(index, real, strict=True)]
-
-
-def _columns(tables: Tables) -> tuple[np.ndarray | None, ...]:
-    return tables.index, tables.real, tables.noise, tables.keys
