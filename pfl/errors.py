@@ -16,6 +16,8 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
     'participation: 1.5 is not accepted; expected a number in (0, 1]'
     """
 
+    _verdict = " is not accepted"
+
     def __init__(self, parameter: str, value: object, accepted: str):
         # As it was typed, unless that is no line that one can read.
         shown = value if isinstance(value, str) and value and value.isprintable() else repr(value)
@@ -30,8 +32,18 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
         self.args = (self.parameter, self.shown, self.accepted)
 
     def __str__(self) -> str:
-        line = f"{self.parameter}: {self.shown} is not accepted; expected {self.accepted}"
+        line = f"{self.parameter}: {self.shown}{self._verdict}; expected {self.accepted}"
         return " ".join(line.splitlines())  # a library's message may have several lines
+
+
+class Missing(InvalidInput):
+    """Something that a user has to provide is not there; the value says in which way.
+
+    >>> str(Missing("git", "not installed", "git, which DVC works with"))
+    'git: not installed; expected git, which DVC works with'
+    """
+
+    _verdict = ""
 
 
 def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInput:

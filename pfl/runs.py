@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from pfl.errors import InvalidInput
+from pfl.errors import InvalidInput, Missing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -120,9 +120,7 @@ def _library(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError:
         package = name.partition(".")[0]
-        raise InvalidInput(
-            "to_frame and plot", package, f"it to be installed (pip install {package})"
-        ) from None
+        raise Missing(package, "not installed", f"it for to_frame and plot (pip install {package})") from None
 
 
 def _curves(run: Run) -> Iterator[Values]:

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from pfl.errors import InvalidInput, unknown_name
+from pfl.errors import InvalidInput, Missing, unknown_name
 from pfl.files import write_text, writing
 from pipeline.spec.files import TABLES, names_in
 from pipeline.spec.params import PARAMS
@@ -66,7 +66,7 @@ def init(folder: Path, table: str) -> None:
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InvalidInput("folder", str(folder), "one that does not exist, or is empty")
     if not shutil.which("git"):
-        raise InvalidInput("git", "nothing", "git, which DVC works with, to be installed")
+        raise Missing("git", "not installed", "git, which DVC works with")
     content = load(ours / TABLES / f"{table}.yaml", Table)
     for name in (*FILES, str(TABLES / f"{table}.yaml")):
         with writing(folder / name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pfl.errors import InvalidInput
+from pfl.errors import Missing
 
 TABLES = Path("tables")
 FIGURES = Path("figures")
@@ -64,5 +64,5 @@ def names_in(folder: Path) -> list[str]:
     if not names:
         figures = "a checkout of pfl-repro, which alone has the papers' figures"
         accepted = "a project (`pfl init` makes one)" if folder.name == TABLES.name else figures
-        raise InvalidInput(f"{folder}/*.yaml", "no such file", accepted)
+        raise Missing(f"{folder}/*.yaml", "no such file", accepted)
     return names

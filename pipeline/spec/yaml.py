@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from pfl.errors import InvalidInput, unknown_name
+from pfl.errors import InvalidInput, Missing, unknown_name
 
 
 class Strict(BaseModel):
@@ -61,7 +61,7 @@ def parse(file: str | Path) -> Any:
 
     path = Path(file)
     if not path.is_file():
-        raise InvalidInput(str(path), "no such file", "a project (`pfl init` makes one)")
+        raise Missing(str(path), "no such file", "a project (`pfl init` makes one)")
     try:
         text = path.read_text(encoding="utf-8")
         # The C parser is four times as fast, but rejects valid [dirichlet:0.1] and explains errors less.
