@@ -41,11 +41,11 @@ class Federation:
         dtype: torch.dtype,
         input_scale: str = "normalised",
     ):
-        self.images = torch.from_numpy(dataset.images).to(device)
+        self.images = torch.from_numpy(dataset.images).to(device).contiguous()
         self._file = None
         if isinstance(dataset.images, np.memmap) and isinstance(dataset.images.base, mmap.mmap):
             self._file = Path(str(dataset.images.filename)).open("rb", buffering=0)  # noqa: SIM115
-        self.labels = torch.from_numpy(dataset.labels).to(device)
+        self.labels = torch.from_numpy(dataset.labels).to(device).contiguous()
         self.classes = len(dataset.classes)
         self.shape = dataset.shape
         self.partition = partition

@@ -11,6 +11,7 @@ import torch
 
 from pfl.data.federation import Federation
 from pfl.kernels import compiler
+from tests.conftest import make_dataset
 
 
 @pytest.fixture
@@ -40,6 +41,15 @@ def test_images_in_a_file_are_those_in_memory(dataset, mapped, partition, index)
     images, expected = batch(mapped, partition, index), batch(dataset, partition, index)
     assert torch.equal(images[0], expected[0])
     assert torch.equal(images[1], expected[1])
+
+
+def test_kernels_find_images_in_their_order_whatever_that_in_memory(partition):
+    dataset = make_dataset(shape=(3, 4, 5))
+    channels_last = np.ascontiguousarray(dataset.images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    turned = dataclasses.replace(dataset, images=channels_last)
+    federation = Federation(turned, partition, torch.device("cpu"), torch.float32)
+    assert federation.images.is_contiguous()
+    assert torch.equal(federation.images, torch.from_numpy(dataset.images))
 
 
 def test_a_part_of_mapped_images_is_that_part(dataset, mapped, partition):
