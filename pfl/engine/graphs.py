@@ -28,6 +28,7 @@ class CudaGraphs:
     """
 
     def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
         self._graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
         self._stream = torch.cuda.Stream()
 
@@ -72,6 +73,10 @@ class Recorder:
         self._capture = capture
         self._began = False
         self._recorded: dict[int, Callable[[], None]] = {}
+
+    def forget(self) -> None:
+        """Record all steps again, as they will find other memory."""
+        self._recorded.clear()
 
     def __call__(self, active: int) -> None:
         """Do a step of the first ``active`` clients."""

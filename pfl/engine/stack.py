@@ -120,7 +120,7 @@ class PhaseRunner:
         self.lr = numbers.lr
         self.trained = self.program.groups.trained(self.phase.trains)
         self.optimiser = SGD(self.program.config, self.lr, [stack.params[name] for name in self.trained])
-        self._capture = capture
+        self._do = Recorder(self._step, capture)
         self._most_steps = minibatch_count(self.phase, self.program.config, largest)
         self._inputs: StepInputs | None = None
 
@@ -129,7 +129,7 @@ class PhaseRunner:
         tables = Tables.of(self.program, plans, self._inputs.width if self._inputs else 0)
         if self._inputs is None or not self._inputs.fit(tables):
             self._inputs = StepInputs(tables, max(self._most_steps, len(tables.indices)), self.program)
-            self._do = Recorder(self._step, self._capture)
+            self._do.forget()
         self._inputs.put(tables)
         self.program.prepare(self.phase)
         self.optimiser.rest()
