@@ -13,7 +13,8 @@ from pfl.kernels import gpu, sides_after
 PART = 512  # pixels, at least, whose part of a weights' gradient is one sum
 PARTS = 32  # of them at most, as each takes the memory of the weights
 FEW_PIXELS = 64  # of a result
-# A convolution of few channels, measured on an H100 (``benchmarks.gpu_kernels``).
+# A convolution of few channels. Which it is was measured on an H200, the sizes of its kernels on an H100
+# (``reports/engineering/speed/kernels-*.log``).
 FEW = 8  # channels of its result
 FEW_IN_GRADIENT = 16  # where it is the weights' gradient
 WRITTEN_OUT = 512  # products of a pixel and tap at most, each an instruction
