@@ -179,14 +179,15 @@ def trials(
 
 
 def import_(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", resolve_path=True, help="Rows that `pfl run-trials` wrote.")
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", resolve_path=True, help="Rows that `pfl run-trials` wrote."),
     ],
 ) -> None:
-    """Check rows that another machine computed, and add them."""
-    from pipeline.store.ledger import import_rows
+    """Check rows that another machine computed, or that have no checksum yet, and add them."""
+    from pipeline.store.imports import import_rows
 
-    print(f"new rows: {import_rows(file)}")
+    print(f"new rows: {sum(map(import_rows, files))}")
 
 
 def why_(table: TableName) -> None:
@@ -239,7 +240,7 @@ def track(table: TableName) -> None:
     from pipeline.store.workspace import current_sources
 
     ledger = Ledger(current_sources())
-    print(f"trials entered: {rebuild(Path.cwd(), table, ledger.find, ledger.successes)}")
+    print(f"trials entered: {rebuild(Path.cwd(), table, ledger.find, ledger.successes(table))}")
     if (REPORTS / table).is_dir():
         print(attach_report(Path.cwd(), table, REPORTS / table))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from pfl.trials import Record
 from pipeline.figures.config import Figure
 from pipeline.spec.cells import Cell, cells
 from pipeline.store.ledger import Ledger, publish
-from pipeline.store.stage_files import save_division, stored
+from pipeline.store.stage_files import save_division
 from pipeline.store.workspace import SCRATCH, current_sources
 
 if TYPE_CHECKING:
@@ -135,8 +134,8 @@ class Runs:
 
         key = hashlib.sha256(f"{trial.keys()[0]} {_sources_of(measure)}".encode()).hexdigest()
         file = MEASURED / f"{key}.json"
-        with suppress(ValueError):
-            return Record.from_json(stored(file) or {})
+        with suppress(OSError, ValueError):
+            return Record.from_line(file.read_bytes().rstrip())
         checkpoints = MEASURED / key
         execution = Execution(checkpoint_dir=str(checkpoints))
         dataset, partition = self.datasets[trial.dataset], self.partitions[trial.partition_name]
@@ -144,7 +143,7 @@ class Runs:
         with progress(trial.config["rounds"], title, trial.moment) as on_round:
             (ran,) = run_trial(trial, dataset, partition, execution, on_round, measure)
         row = replace(ran, sources=self._sources)
-        write_text(file, json.dumps(row.to_json()) + "\n")
+        write_text(file, row.to_line().decode() + "\n")
         shutil.rmtree(checkpoints, ignore_errors=True)
         return row
 
