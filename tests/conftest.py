@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-
 from pfl.behaviour import behaviour_of
+
 from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-
 from pfl.behaviour import behaviour_of, known
+
 from pfl.config import Config
 from pfl.methods import METHODS
 from pfl.validation import validated
