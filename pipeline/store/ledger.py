@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pfl.files import append_lines, read_lines, replacing, writing
 from pfl.trials import Record, Sources, checksum_of
@@ -30,6 +31,21 @@ LOCAL = SCRATCH / "ledger"
 PUBLISHED = Path("results/ledger")
 
 
+class Damage(NamedTuple):
+    """A line that is no row as it was written.
+
+    Attributes:
+        key: as the line has it, where it has one.
+    """
+
+    place: Place
+    reason: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason} (key {self.key})"
+
+
 class Ledger:
     """The records of all tables, which are the rows of its files.
 
@@ -37,12 +53,12 @@ class Ledger:
         sources: the code that produces the rows to be appended.
 
     Attributes:
-        damaged: file, line, key and reason for each line that is no row as it was written; also logged.
+        damaged: the lines that are no rows as they were written; each is also logged.
         refused: the reasons why rows with numbers are not served, by key (`pipeline.store.refusals`).
     """
 
     def __init__(self, sources: Sources):
-        self.damaged: list[str] = []
+        self.damaged: list[Damage] = []
         self.refused: dict[str, str] = {}
         self._sources = sources
         self._successes: dict[str, list[Place | Record]] = {}
@@ -120,10 +136,10 @@ class Ledger:
             return None
 
     def _report(self, place: Place, reason: str) -> None:
-        text = f"{place}: {reason} (key {key_in(place.read())})"
-        if text not in self.damaged:
-            self.damaged.append(text)
-            log.warning("ledger: %s; passed over: if its trial is needed, it runs again", text)
+        damage = Damage(place, reason, key_in(place.read()))
+        if damage not in self.damaged:
+            self.damaged.append(damage)
+            log.warning("ledger: %s; passed over: if its trial is needed, it runs again", damage)
 
 
 def publish(table: str) -> None:

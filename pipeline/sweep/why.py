@@ -70,6 +70,8 @@ def _reason(
         return f"in the ledger, without {'its curve' if found.metrics.lacks(curves) else 'its models'}"
     if key in ledger.refused:
         return f"its row is refused ({ledger.refused[key]})"
+    if any(damage.key == key for damage in ledger.damaged):
+        return "its row is damaged"
     rows = former.get((trial.cell, trial.phase, trial.until, seed), ())
     nearest = min(rows, key=lambda row: _distance(trial, row), default=None)
     if nearest is None:
