@@ -370,9 +370,14 @@ def _normal(node: Any, names: Mapping[str, str], local: set[str], references: li
                 if (inside := [normal(part) for part in running if not _is_empty(part)])
                 else []
             )
-        elif value is not None and name not in _NO_MEANING:
+        elif value is not None and name not in _NO_MEANING and not _is_no_format(value):
             parts.append([name, normal(value)])
     return parts
+
+
+def _is_no_format(value: Any) -> bool:
+    """Whether it is the empty format of ``f"{x:}"``, which some versions of Python leave out."""
+    return isinstance(value, ast.JoinedStr) and not value.values
 
 
 def _joined(values: Sequence[ast.expr]) -> Iterator[ast.expr]:

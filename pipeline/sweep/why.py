@@ -120,11 +120,11 @@ def _edited(record: Record, trial: Trial) -> Iterator[str]:
             (file for file in changed if Path(file).resolve() in own),
             key=lambda file: file not in _uncommitted(),
         )
-        name = f"the {component}" if " " not in component else component
+        name = component if " " in component else f"the {component}"
         if files:
             yield f"{name} changed {since}: {_listed(files)}"
         elif component in new:
-            yield f"{name} is not what behaviours.json lists"
+            yield f"{name} changed, and behaviours.json does not list it"
     now = {plugin.name: plugin for plugin in plugins(trial.config)}
     for plugin in record.plugins:
         if plugin != now.get(plugin.name, plugin):
