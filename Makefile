@@ -19,7 +19,7 @@ test-slow: .venv
 	$(PYTEST) -m "slow and not gpu"
 
 lint: .venv
-	$(ACTIVATE) && ruff check && ruff format --check && mypy && lint-imports
+	$(ACTIVATE) && ruff check && ruff format --check && mypy && lint-imports && pfl behaviours --check
 
 .venv: requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.errors import InvalidInput
+from pfl.fingerprint import components_of, files_of, unknown_of
 from pfl.text import amount
 from pfl.trials import Record, Trial, edits, git, plugins
 from pfl.validation import non_defaults
@@ -72,7 +73,11 @@ def _reason(
         return f"its row is refused ({ledger.refused[key]})"
     if any(damage.key == key for damage in ledger.damaged):
         return "its row is damaged"
-    rows = former.get((trial.cell, trial.phase, trial.until, seed), ())
+    return _stale(trial, former.get((trial.cell, trial.phase, trial.until, seed), ()))
+
+
+def _stale(trial: Trial, rows: Sequence[Row]) -> str:
+    """How the nearest of the rows that may once have been of ``trial`` differs from it."""
     nearest = min(rows, key=lambda row: _distance(trial, row), default=None)
     if nearest is None:
         return "never run"
@@ -103,7 +108,7 @@ def _differences(trial: Trial, row: Row) -> Iterator[str]:
         yield f"another partition ({specs}{_from_to(row.partition_checksum, divided)})"
     if row.behaviour != trial.behaviour:
         changed = "; ".join(_edited(row, trial)) or "no changed file is known here"
-        yield f"the code does something else ({row.behaviour} is now {trial.behaviour}): {changed}"
+        yield f"other code ({row.behaviour} is now {trial.behaviour}): {changed}"
 
 
 def _options(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[str]:
@@ -128,21 +133,27 @@ def _from_to(before: str, now: str) -> str:
 
 
 def _edited(row: Row, trial: Trial) -> Iterator[str]:
-    """The files and plugins that have changed since ``row``."""
-    if files := _changed_since(row.commit):
-        edited = ", which was edited" if row.dirty else ""
-        since = f"since commit {row.commit[:12]}{edited}"
-        yield f"changed {since}: {_listed(_likeliest_first(files, trial))}"
+    """The components that have changed since ``row``, and their files as far as git knows them."""
+    method, model = trial.method, str(trial.config["model"])
+    edited = ", which was edited" if row.dirty else ""
+    since = f"since commit {row.commit[:12]}{edited}"
+    changed = _changed_since(row.commit)
+    new = unknown_of(method, model)
+    for component in components_of(method, model):
+        own = files_of(component)
+        files = sorted(
+            (file for file in changed if Path(file).resolve() in own),
+            key=lambda file: file not in _uncommitted(),
+        )
+        name = component if " " in component else f"the {component}"
+        if files:
+            yield f"{name} changed {since}: {_listed(files)}"
+        elif component in new:
+            yield f"{name} changed, and behaviours.json does not list it"
     now = {plugin.name: plugin for plugin in plugins(trial.config)}
     for plugin in row.plugins:
         if plugin != now.get(plugin.name, plugin):
             yield f"the files of plugin {plugin.name} {plugin.version} have changed"
-
-
-def _likeliest_first(files: Sequence[str], trial: Trial) -> list[str]:
-    """Edits that are in no commit yet, then the trial's own method and network, then all others."""
-    own = (trial.method, trial.config["model"])
-    return sorted(files, key=lambda file: (file not in _uncommitted(), Path(file).stem not in own))
 
 
 @cache
