@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from pfl.engine.metrics import AVERAGES, Moments
+from pfl.text import amount, points, signed
 from pfl.trials import Record
 
 Verdict = Literal["agrees", "undecided", "fails"]
@@ -22,9 +23,9 @@ EARLY = 20
 """Rounds in which differences of rounding stay small; training amplifies them later on."""
 
 RULE = (
-    f"On a machine of the kind that made the row (processor model, threads, GPU, versions of torch and of the "
-    f"compiler), all accuracies of all evaluations must be equal. On another, a row agrees if the reported "
-    f"accuracy differs by at most {TOLERANCE} points in every evaluation, fails if it differs by more in the "
+    "On a machine of the kind that made the row (processor model, threads, GPU, torch and compiler), all "
+    "accuracies of all evaluations must be equal. On another, a row agrees if the accuracy that its method "
+    f"reports differs by at most {TOLERANCE} points in every evaluation; it fails if it differs by more in the "
     f"first {EARLY} rounds, and is undecided otherwise."
 )
 
@@ -40,6 +41,12 @@ class Verification:
     row: Record
     checksum: str
     again: Record
+
+    @property
+    def name(self) -> str:
+        """For example "pfedsim-table3 cifar10-dir-0.1/fedavg, seed 0"."""
+        paused = f", up to round {self.row.until}" if self.row.until else ""
+        return f"{self.row.table} {self.row.cell}, seed {self.row.seed}{paused}"
 
     @property
     def same_kind(self) -> bool:
@@ -58,8 +65,8 @@ class Verification:
 
     @property
     def last(self) -> float:
-        """The difference in the last round, in points."""
-        return list(self.reported.values())[-1]
+        """The difference in the last evaluation, in points."""
+        return self.reported[max(self.reported)]
 
     @property
     def early(self) -> float | None:
@@ -85,9 +92,39 @@ class Verification:
             return "fails"
         return "agrees" if max(map(abs, self.reported.values())) <= TOLERANCE else "undecided"
 
+    @property
+    def refuted(self) -> bool:
+        """Whether the row is wrong, and not only different."""
+        return self.same_kind and self.verdict == "fails"
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        shown = f"{signed(self.last)} points in round {max(self.reported)}"
+        if self.largest > ROUNDING:
+            shown += f", at most {points(self.largest)} in any accuracy"
+        same = "" if self.same_kind else "; of another kind of machine"
+        return f"{self.verdict}: {self.name}: {shown}{same} ({self.made_on})"
+
+    @property
+    def made_on(self) -> str:
+        """The machine that made the row."""
+        return machine(self.row)
+
+    @property
+    def computed_on(self) -> str:
+        return machine(self.again)
+
     def _moments(self) -> Iterator[tuple[int, Moments, Moments]]:
         for then, now in zip(self.row.metrics.rounds, self.again.metrics.rounds, strict=True):
             yield then.round, then.moments, now.moments
+
+
+def machine(record: Record) -> str:
+    """What decides how a machine rounds, in a few words."""
+    on, versions = record.success.hardware, record.success.versions
+    processors = ", ".join(name for name in (on.gpu, on.cpu) if name)
+    return f"{processors}, {amount(on.threads, 'thread')}, torch {versions.torch}"
 
 
 def kind_of(record: Record) -> tuple[object, ...]:
