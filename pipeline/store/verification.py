@@ -25,7 +25,7 @@ EARLY = 20
 RULE = (
     "On a machine of the kind that made the row (processor model, threads, GPU, torch and compiler), all "
     "accuracies of all evaluations must be equal. On another, a row agrees if the accuracy that its method "
-    f"reports differs by at most {TOLERANCE} points in every evaluation; it fails if it differs by more in the "
+    f"reports differs by at most {TOLERANCE} points in every evaluation, fails if it differs by more in the "
     f"first {EARLY} rounds, and is undecided otherwise."
 )
 
