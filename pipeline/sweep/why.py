@@ -45,12 +45,19 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
 
 
 def _former(scheduler: Scheduler, ledger: Ledger) -> Mapping[Kind, Sequence[Row]]:
-    """The rows of the table that are not served, by the trials that they may once have been of."""
-    former: dict[Kind, list[Row]] = {}
-    for table in {cell.cell.table for cell in scheduler.cells}:
+    """The rows that pending trials may once have had: of their cell, and not served."""
+    former: dict[Kind, list[Row]] = {
+        (trial.cell, trial.phase, trial.until, seed): []
+        for cell in scheduler.cells
+        for trial, keys in ((candidate.trial, candidate.keys) for candidate in cell.candidates)
+        for seed, key in zip(trial.seeds, keys, strict=True)
+        if key not in scheduler.outcomes
+    }
+    for table in {cell.cell.table for cell in scheduler.cells if former}:
         for row in ledger.rows(table):
-            if row.key not in scheduler.outcomes:
-                former.setdefault((row.cell, row.phase, row.until, row.seed), []).append(row)
+            kind = (row.cell, row.phase, row.until, row.seed)
+            if kind in former and row.key not in scheduler.outcomes:
+                former[kind].append(row)
     return former
 
 
@@ -73,7 +80,7 @@ def _reason(
         return f"its row is refused ({ledger.refused[key]})"
     if any(damage.key == key for damage in ledger.damaged):
         return "its row is damaged"
-    return _stale(trial, former.get((trial.cell, trial.phase, trial.until, seed), ()))
+    return _stale(trial, former[trial.cell, trial.phase, trial.until, seed])
 
 
 def _stale(trial: Trial, rows: Sequence[Row]) -> str:
