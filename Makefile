@@ -23,7 +23,7 @@ test-lowest: .venv-lowest
 	. .venv-lowest/bin/activate && OMP_NUM_THREADS=1 pytest -n 2 -m "not slow and not gpu"
 
 lint: .venv
-	$(ACTIVATE) && ruff check && ruff format --check && mypy && lint-imports
+	$(ACTIVATE) && ruff check && ruff format --check && mypy && lint-imports && pfl behaviours --check
 
 .venv: requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv

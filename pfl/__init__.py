@@ -13,6 +13,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
+from pfl import began  # noqa: F401 - before all other files
+
 if TYPE_CHECKING:
     from pfl.api import simulate
     from pfl.config import Config, Execution

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from pfl.behaviour import behaviour_of
 from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
@@ -23,6 +22,7 @@ from pfl.engine import checkpoint
 from pfl.engine.local import Backend
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
+from pfl.fingerprint import name_of
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.rng import generator
@@ -163,7 +163,7 @@ def make_trial(
         clients=clients,
         data_checksum=dataset.checksum,
         partition_checksum=partition.checksum,
-        behaviour=behaviour_of(validated(config), dataset.shape, len(dataset.classes)).name,
+        behaviour=name_of(validated(config), dataset.shape, len(dataset.classes)).name,
     )
 
 
