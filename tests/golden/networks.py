@@ -14,7 +14,8 @@ from unittest.mock import patch
 from pfl.config import Config
 from pfl.kernels import conv_block
 from pfl.simulation import simulate
-from tests.conftest import CONFIG, make_clients, make_dataset
+from pfl.testing.federation import make_clients, make_dataset
+from tests.conftest import CONFIG
 
 FILE = Path(__file__).with_name("networks.json")
 SHAPES = {

@@ -13,8 +13,9 @@ from typing import Any
 from pfl.config import Config
 from pfl.methods import METHODS
 from pfl.simulation import simulate
+from pfl.testing.federation import make_clients, make_dataset
 from pfl.validation import validated
-from tests.conftest import CONFIG, make_clients, make_dataset
+from tests.conftest import CONFIG
 
 FILE = Path(__file__).with_name("trajectories.json")
 
