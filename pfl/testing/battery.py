@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from pfl.config import Config, Execution
+from pfl.methods import METHODS
 from pfl.testing.cases import Case, federation
 from pfl.validation import validated
 
@@ -76,13 +80,107 @@ def lower_tolerance(case: Case, way: Way) -> float:
 
 
 @dataclass(frozen=True)
-class Moved:
-    """A value that is not the recorded one."""
+class Difference:
+    """A value that is not the expected one.
+
+    Attributes:
+        value: its name.
+        way: how it was computed.
+        expected: the recorded one; for a further way of a case, the one that its first way gives.
+    """
 
     value: str
     way: str
-    recorded: Any
+    expected: Any
     now: Any
+
+    def __str__(self) -> str:
+        parts = [(self.expected, self.now)]
+        if isinstance(self.expected, list) and isinstance(self.now, list):
+            parts = [pair for pair in zip(self.expected, self.now, strict=False) if pair[0] != pair[1]]
+        shown = ", ".join(f"{expected} -> {now}" for expected, now in parts[:2])
+        return f"{self.value} ({self.way}): {shown}{', ...' if len(parts) > 2 else ''}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a case says now.
+
+    Attributes:
+        values: the results of its first way.
+        moved: what differs from the recorded results; None where there are none.
+        disagreeing: what further ways compute otherwise than the first, which is a mistake in the code.
+    """
+
+    case: Case
+    values: Values
+    moved: Sequence[Difference] | None
+    disagreeing: Sequence[Difference]
+
+
+def answer(case: Case, recorded: Values | None) -> Answer:
+    """Run ``case`` in all its ways. Where it raises, its only value is the error."""
+    first, *others = case.ways
+    values = _values(case, first) or {}
+    moved = None if recorded is None else differences(case, recorded, values, first)
+    disagreeing = []
+    for way in others:
+        now = _values(case, way)
+        disagreeing += [] if now is None else differences(case, values, now, way)
+    return Answer(case, values, moved, disagreeing)
+
+
+def answers(
+    chosen: Sequence[Case], recorded: Mapping[str, Values], processes: int | None = None
+) -> Iterator[Answer]:
+    """The answers to ``chosen`` as they come, from so many processes; by default one per core."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes, which share the cores
+    if processes == 1:
+        yield from (answer(case, recorded.get(case.key)) for case in chosen)
+        return
+    with ProcessPoolExecutor(processes or os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        pending = [pool.submit(answer, case, recorded.get(case.key)) for case in chosen]
+        try:
+            for done in as_completed(pending):
+                yield done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def concerned(unknown: Collection[str], everything: Sequence[Case]) -> list[Case]:
+    """The cases that an edit of the components ``unknown`` may move."""
+    if {"engine", "kernels"} & set(unknown):
+        return list(everything)
+    return [case for case in everything if case.subject in unknown or f"method {case.method}" in unknown]
+
+
+def subjects(case: Case, unknown: Collection[str]) -> list[str]:
+    """The methods and networks whose numbers have moved where ``case`` has.
+
+    A method or network that was edited itself; otherwise what the case asks about, and for a case of the
+    engine every method.
+    """
+    edited = [name for name in (f"method {case.method}", f"network {case.model}") if name in unknown]
+    if edited:
+        return edited
+    return [case.subject] if case.subject else [f"method {method}" for method in METHODS]
+
+
+def kernels_are_usable() -> bool:
+    """Whether this machine compiles our kernels and prefers them."""
+    import torch
+
+    from pfl.kernels import conv_block
+
+    known = torch.backends.cpu.get_cpu_capability() in conv_block.INSTRUCTIONS
+    return known and conv_block._library(torch.float32) is not None
+
+
+def _values(case: Case, way: str) -> Values | None:
+    try:
+        return run(case, way)
+    except Exception as error:  # whatever a plugin raises, or an edit that is a mistake
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def run(case: Case, way: str) -> Values | None:
@@ -125,20 +223,24 @@ def run(case: Case, way: str) -> Values | None:
                 values |= {whose + name: value for name, value in values_of(result.metrics).items()}
         if execution.save:
             models = torch.load(execution.save, weights_only=True)
-            values["models"] = [_digest(of_seed) for of_seed in models.values()]
+            clients = len(case.data.train)
+            values["models"] = [_digest(of_seed, clients) for of_seed in models.values()]
     if case.defaults:
         values |= {f"default {name}": value for name, value in _defaults(configs[0]).items()}
     return {name: _rounded(value) for name, value in values.items()}
 
 
-def differences(case: Case, recorded: Mapping[str, Any], now: Mapping[str, Any], way: str) -> list[Moved]:
+def differences(case: Case, expected: Values, now: Values, way: str) -> list[Difference]:
     """What does not agree. In less than float64 only losses are compared, as an accuracy moves in steps."""
     precision = WAYS[way].precision
     tolerance = lower_tolerance(case, WAYS[way]) if precision else TOLERANCE
-    names = [name for name in recorded if not precision or "loss" in name]
-    moved = [name for name in names if not _close(recorded[name], now.get(name), tolerance)]
-    moved += [] if precision else [name for name in now if name not in recorded]
-    return [Moved(name, way, recorded.get(name), now.get(name)) for name in moved]
+    names = dict.fromkeys([*expected, *now])
+    compared = [name for name in names if not precision or "loss" in name or name == "error"]
+    return [
+        Difference(name, way, expected.get(name), now.get(name))
+        for name in compared
+        if not _close(expected.get(name), now.get(name), tolerance)
+    ]
 
 
 def values_of(metrics: Metrics) -> Values:
@@ -221,7 +323,7 @@ def _columns(scores: Sequence[Accuracy]) -> Values:
     return {name: [vars(score)[name] for score in scores] for name in vars(scores[0])}
 
 
-def _digest(models: Mapping[str, Any]) -> float:
+def _digest(models: Mapping[str, Any], clients: int) -> float:
     """A sum of all clients' tensors in which no two elements have the same weight."""
     import torch
 
@@ -229,8 +331,8 @@ def _digest(models: Mapping[str, Any]) -> float:
     for place, (_, stack) in enumerate(sorted(models.items())):
         rows = stack.double().flatten(1)
         weights = torch.cos(torch.arange(rows.shape[1], dtype=torch.float64) + place)
-        clients = torch.cos(0.3 * torch.arange(len(rows), dtype=torch.float64))
-        total += float(clients @ (rows @ weights))
+        each = (rows @ weights).expand(clients)  # a single row is every client's
+        total += float(torch.cos(0.3 * torch.arange(clients, dtype=torch.float64)) @ each)
     return total
 
 

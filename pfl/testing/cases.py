@@ -93,7 +93,7 @@ class Case:
 
     @property
     def model(self) -> str:
-        return str(self.options["model"])
+        return str(self.options.get("model", Config.model))
 
     @property
     def key(self) -> str:
@@ -153,14 +153,14 @@ def of_method(method: str) -> Iterator[Case]:
     yield case("batch norm", {}, WIDE_USUAL, data=WIDE)
     yield case("options", low, {**WIDE_USUAL, **OPTIONS}, data=WIDE)
     if low:
-        yield case("below", low)
-        yield case("above", high, WIDE_USUAL, data=WIDE)
+        yield case("below", low, WIDE_USUAL, data=WIDE)
+        yield case("above", high)
     for name, declared in cls.declarations().items():
         if _is_choice(declared, defaults[name]):
             for choice in declared.choices or (False, True):
                 if choice != defaults[name]:
                     shown = f"{choice:.3g}" if isinstance(choice, float) else choice
-                    yield case(f"{name}={shown}", {**high, name: choice}, WIDE_USUAL, data=WIDE)
+                    yield case(f"{name}={shown}", {**low, name: choice}, WIDE_USUAL, data=WIDE)
 
 
 OPTIONS = {
@@ -295,7 +295,7 @@ IN_A_CROWD = ("fedavg", "fedamp", "fedcac", "fedfomo", "feddyn", "pfedsim", "spf
 
 def of_engine() -> Iterator[Case]:
     """Each option of the configuration, more clients and classes, other seeds, several at once."""
-    yield Case("defaults of the configuration", None, {}, ways=("loop",), defaults=True)
+    yield Case("defaults of the configuration", None, {"dtype": "float64"}, ways=("loop",), defaults=True)
     for name, options in ON_SMALL.items():
         yield Case(name, None, {**USUAL, **options}, ways=EVERY_WAY)
     for name, options in ON_WIDE.items():
