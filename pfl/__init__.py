@@ -9,6 +9,7 @@
 Names are imported at their first use, since importing torch takes seconds.
 """
 
+import time
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from pfl.engine.method import Method
     from pfl.models._network import Network
     from pfl.runs import Runs
+
+BEGAN = time.time()
+"""When this process began to import the simulator's code (`pfl.digests`)."""
 
 __version__ = "0.1.0"
 __all__ = [

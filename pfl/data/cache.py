@@ -10,7 +10,6 @@ import errno
 import hashlib
 import json
 import logging
-import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pfl.data.resize import Resize
+from pfl.data.statistics import channel_statistics
 from pfl.errors import InvalidInput
 from pfl.files import cache_root
 from pfl.terminal import bar
@@ -186,25 +186,6 @@ def _unwritable(root: Path, error: OSError) -> InvalidInput:
 def key_of(parts: Iterable[object]) -> str:
     """Hexadecimal hash of ``parts`` as text and the version of the cache format."""
     return hashlib.sha256(json.dumps([FORMAT, *map(str, parts)]).encode()).hexdigest()
-
-
-def channel_statistics(images: np.ndarray) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel of uint8 images (N, C, H, W), scaled to [0, 1].
-
-    The sums are integers, so the order does not matter. A constant channel has standard deviation 0.
-    """
-    channels = images.shape[1]
-    total, squares = [0] * channels, [0] * channels
-    for start in range(0, len(images), _CHUNK):
-        block = images[start : start + _CHUNK]
-        square = np.square(block, dtype=np.uint16)
-        for c in range(channels):
-            total[c] += int(block[:, c].sum(dtype=np.uint64))
-            squares[c] += int(square[:, c].sum(dtype=np.uint64))
-    count = images[:, 0].size
-    mean = [t / count / 255 for t in total]
-    std = [math.sqrt(count * s - t * t) / count / 255 for t, s in zip(total, squares, strict=True)]
-    return mean, std
 
 
 def ordered_checksum(images: np.ndarray, labels: np.ndarray, classes: Iterable[str], n_train: int) -> str:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from pfl.data.cache import channel_statistics, content_checksum
+from pfl.data.cache import content_checksum
 from pfl.data.dataset import Dataset
 from pfl.data.datasets._image_folder import has_wide_channels, is_grey
 from pfl.data.definition import MOST_UNNAMED
 from pfl.data.resize import Resize
+from pfl.data.statistics import channel_statistics
 from pfl.errors import InvalidInput
 
 IMAGE, LABEL = ("image", "img"), ("label", "labels")

@@ -1,0 +1,32 @@
+"""Mean and standard deviation of images, by which they are normalised.
+
+They are in no checksum of the data, so that this file counts as a part of the engine (`pfl.fingerprint`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+_CHUNK = 4096
+"""Number of images in memory at once."""
+
+
+def channel_statistics(images: np.ndarray) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel of uint8 images (N, C, H, W), scaled to [0, 1].
+
+    The sums are integers, so the order does not matter. A constant channel has standard deviation 0.
+    """
+    channels = images.shape[1]
+    total, squares = [0] * channels, [0] * channels
+    for start in range(0, len(images), _CHUNK):
+        block = images[start : start + _CHUNK]
+        square = np.square(block, dtype=np.uint16)
+        for c in range(channels):
+            total[c] += int(block[:, c].sum(dtype=np.uint64))
+            squares[c] += int(square[:, c].sum(dtype=np.uint64))
+    count = images[:, 0].size
+    mean = [t / count / 255 for t in total]
+    std = [math.sqrt(count * s - t * t) / count / 255 for t, s in zip(total, squares, strict=True)]
+    return mean, std
