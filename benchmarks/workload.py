@@ -135,12 +135,12 @@ def write(
     print(f"written to {json_file}")
 
 
-def write_page(folder: Path, template: str, **context: Any) -> None:
-    """Write ``README.md`` to ``folder`` from a template beside this file."""
+def write_page(folder: Path, template: str, name: str = "README.md", **context: Any) -> None:
+    """Write the page ``name`` to ``folder`` from a template beside this file."""
     from jinja2 import Environment, FileSystemLoader
 
     templates = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=False)
-    page = folder / "README.md"
+    page = folder / name
     page.write_text(templates.get_template(template).render(context).rstrip() + "\n", encoding="utf-8")
     print(f"written to {page}")
 

@@ -43,7 +43,7 @@ def behaviours(
         unknown = accepted.unknown(digests)
         with tqdm(desc="battery", unit="case", disable=None) as bar:
 
-            def advance(answer: object, cases: int, bar: tqdm = bar) -> None:
+            def advance(cases: int, bar: tqdm[None] = bar) -> None:
                 bar.total = cases
                 bar.update()
 

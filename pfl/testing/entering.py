@@ -49,27 +49,22 @@ def examine(
     accepted: Accepted,
     everything: Sequence[Case],
     unknown: Collection[str],
-    progress: Callable[[Answer, int], None] = lambda *_: None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
     """Run the cases that an edit of the components ``unknown`` concerns, and those that are not recorded.
 
     Args:
         everything: all cases of the file.
-        progress: called with each answer, and the number of cases.
+        progress: called after each case with the number of all.
 
     Raises:
-        InvalidInput: they cannot be compared, as there are no kernels or no recorded results.
+        InvalidInput: edited kernels do not run on this machine.
     """
     if "kernels" in unknown and not kernels_are_usable():
         accepted_here = "a machine with a C++ compiler and AVX2, as the edited kernels do not run on this one"
         raise InvalidInput("kernels", "no kernels", accepted_here)
     chosen = concerned(unknown, everything)
     chosen += [case for case in everything if case.key not in accepted.battery and case not in chosen]
-    for component in unknown:
-        own = [case for case in chosen if component in _named(case)]
-        if component in accepted.components and own and not any(case.key in accepted.battery for case in own):
-            wanted = "recorded results of its cases; enter the edit of the battery before that of the code"
-            raise InvalidInput("behaviours", component, wanted)
     outcome = Outcome()
     _run(chosen, accepted, unknown, outcome, progress)
     moved = [case for case in everything if f"network {case.model}" in outcome.moved and case not in chosen]
@@ -90,13 +85,16 @@ def _run(
     accepted: Accepted,
     unknown: Collection[str],
     outcome: Outcome,
-    progress: Callable[[Answer, int], None],
+    progress: Callable[[int], None],
 ) -> None:
+    names = {key.rpartition(" #")[0] for key in accepted.battery}
     for answer in answers(chosen, accepted.battery):
         outcome.answers.append(answer)
-        progress(answer, len(chosen))
-        if answer.moved or (answer.moved is None and "error" in answer.values):
-            for subject in subjects(answer.case, unknown):
+        progress(len(chosen))
+        # Edited code that changes what a case asks moves numbers, whatever the answer would be.
+        asks_otherwise = answer.moved is None and answer.case.name in names
+        if answer.moved or asks_otherwise or (answer.moved is None and "error" in answer.values):
+            for subject in subjects(answer.case, unknown) if unknown else ():
                 outcome.moved.setdefault(subject, []).append(answer)
 
 

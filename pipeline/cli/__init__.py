@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def add_commands(app: typer.Typer) -> None:
     """Called by ``pfl`` with its application, through the entry-point group ``pfl.commands``."""
     app.command()(init)
-    for command in (check, tables, trials, track, overview, figures, figure, behaviours):
+    for command in (check, tables, trials, track, overview, figures, figure):
         app.command()(in_project(command))
     ledger = typer.Typer(help="The ledger of finished simulations.", no_args_is_help=True)
     ledger.command("import")(in_project(import_))
@@ -210,22 +210,6 @@ def export_(table: TableName) -> None:
     from pipeline.store.results import load_results
 
     print(export(load_results(table, Path())), end="")
-
-
-def behaviours(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all tables and figures.")
-    ] = None,
-) -> None:
-    """Record the names of the code's current behaviours."""
-    from pipeline.figures.config import figure_names, load_figure
-    from pipeline.spec.behaviours import record
-    from pipeline.spec.files import table_names
-    from pipeline.spec.table import load_table
-
-    tables = {name: load_table(name) for name in names or table_names()}
-    shown = {} if names else {name: load_figure(name) for name in figure_names()}
-    print(f"new behaviours in pfl/behaviours.json: {record({**tables, **shown})}")
 
 
 def track(table: TableName) -> None:
