@@ -158,12 +158,14 @@ def subjects(case: Case, unknown: Collection[str]) -> list[str]:
     """The methods and networks whose numbers have moved where ``case`` has.
 
     A method or network that was edited itself; otherwise what the case asks about, and for a case of the
-    engine every method.
+    engine every method but those of plugins, which have their own cases.
     """
     edited = [name for name in (f"method {case.method}", f"network {case.model}") if name in unknown]
     if edited:
         return edited
-    return [case.subject] if case.subject else [f"method {method}" for method in METHODS]
+    return (
+        [case.subject] if case.subject else [f"method {name}" for name in METHODS if not METHODS.plugin(name)]
+    )
 
 
 def kernels_are_usable() -> bool:
