@@ -9,10 +9,11 @@
 Names are imported at their first use, since importing torch takes seconds.
 """
 
-import time
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
+
+from pfl import began  # noqa: F401 - before all other files
 
 if TYPE_CHECKING:
     from pfl.api import simulate
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from pfl.engine.method import Method
     from pfl.models._network import Network
     from pfl.runs import Runs
-
-BEGAN = time.time()
-"""When this process began to import the simulator's code (`pfl.digests`)."""
 
 __version__ = "0.1.0"
 __all__ = [

@@ -172,7 +172,7 @@ class Execution:
     checkpoint_dir: str | None = None
     """Folder for the checkpoint; a simulation that finds its own there continues from it."""
     code: str | None = None
-    """Names the code that checkpoints are of (`pfl.behaviour`); by default a digest of its text does. A
+    """Names the code that checkpoints are of (`pfl.fingerprint`); by default a digest of it does. A
     checkpoint of other code is refused."""
     until: int | None = None
     """Pause after this round, which must be one with an evaluation, and write the checkpoint; None means run

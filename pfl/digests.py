@@ -1,13 +1,13 @@
 """Digests of code: what modules and all that they import say, with the data files beside them.
 
-Two texts of one meaning have one digest: comments, docstrings, formatting, import statements, the names and places
-of files, the order of definitions, and declarations that are no numerics (search ranges) do not count. A digest is
-the same on every supported Python, and whatever is installed: modules are looked for on the disk, not imported.
+Comments, docstrings, formatting, import statements, the names and places of files, the order of definitions,
+and declarations that are no numerics (search ranges) do not count. A digest is the same on every supported
+Python, and whatever is installed: modules are looked for on the disk, not imported.
 
-A module is the list of its top-level statements, and it is known by its *contents*: the names that it defines. In
-a statement, a name that was imported is replaced by what it refers to: of a library by the full dotted name
-("numpy.random.default_rng"), of our own code by the contents of its module and the name there. So a swap of two
-imports counts, and the move of a file does not.
+A module is the list of its top-level statements, and it is known by its *contents*: the names that it
+defines. In a statement, a name that was imported is replaced by what it refers to: of a library by the full
+dotted name ("numpy.random.default_rng"), of our own code by the contents of its module and the name there. So a
+swap of two imports counts, and the move of a file does not.
 """
 
 from __future__ import annotations
@@ -30,14 +30,20 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from pfl import BEGAN
+from pfl.began import BEGAN
 from pfl.errors import InvalidInput
 from pfl.files import cache_root, folder_lock, write_text
+
+NO_NUMBERS = (
+    *("pfl.began", "pfl.digests", "pfl.errors", "pfl.files", "pfl.fingerprint", "pfl.progress"),
+    *("pfl.sources", "pfl.terminal", "pfl.text", "pfl.trials.provenance"),
+)
+"""Modules of which no number comes."""
 
 IGNORED_FILES = ("behaviours.json", "py.typed")
 C_SUFFIXES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp")
 DECLARED = ("default", "choices")
-"""What counts of a hyperparameter's declaration: a default is in no trial's key, other domains are checked."""
+"""Options of a hyperparameter's declaration that count. A default is in no trial's key."""
 
 _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 _LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
@@ -91,6 +97,7 @@ class Code:
         self._roots = roots
         self._modules: dict[Path, Module] = {}
         self._files: dict[str, Path | None] = {}
+        self._listed: dict[tuple[Path, str], dict[Path, str]] = {}
         self._origins: dict[str, str] = {}
         self._cached = _stored()
         self._fresh: dict[str, list[Any]] = {}
@@ -139,19 +146,21 @@ class Code:
                 for digest, *references in module.statements
             ]
         folders = {path.parent for name, path in files.items() if "." in name or path.name == "__init__.py"}
-        data = {path: name for folder in folders for path, name in _data(folder, "*")}
+        data: dict[Path, str] = {}
+        for folder in folders:
+            data |= self._data(folder, "*")
         for folder in (folder for name in whole for folder in self._folders(name)):
-            data |= dict(_data(folder, "**/*"))
+            data |= self._data(folder, "**/*")
         for path in files.values():
             if path.parent not in folders:  # in no package: the data files beside it are those that it names
                 text = path.read_text(encoding="utf-8")
-                data |= {file: name for file, name in _data(path.parent, "*") if name in text}
+                data |= {file: name for file, name in self._data(path.parent, "*").items() if name in text}
         lines += [f"{name} {self._content(path)}" for path, name in data.items()]
         self._store()
         return _hash("\n".join(sorted(lines)))
 
     def is_own(self, name: str) -> bool:
-        """Whether a module counts: it is there, and neither of the standard library nor an installed library."""
+        """Whether a module counts: it is there, and no part of an installed library or of Python's own."""
         top = _top(name)
         if top in self._own:
             return True
@@ -219,11 +228,23 @@ class Code:
             entry = [stamps, package, hashlib.sha256(content).hexdigest(), result]
             if time.time() - path.stat().st_ctime > 1:  # otherwise another edit may have the same stamp
                 self._fresh[str(path)] = entry
-        if not self._roots and path.stat().st_ctime > BEGAN and entry[2] != _first.get(path):
-            if compiled is None or _is_loaded(path):
-                raise Edited(str(path))
+        edited = not self._roots and path.stat().st_ctime > BEGAN and entry[2] != _first.get(path)
+        if edited and (compiled is None or _is_loaded(path)):
+            raise Edited(str(path))
         _first.setdefault(path, entry[2])
         return entry[3]
+
+    def _data(self, folder: Path, pattern: str) -> dict[Path, str]:
+        """The files of a folder that a module may read, and their names in it."""
+        if (folder, pattern) not in self._listed:
+            named = {path: path.relative_to(folder) for path in folder.glob(pattern) if _is_data(path)}
+            hidden = (".", "__pycache__")
+            self._listed[folder, pattern] = {
+                path: str(name)
+                for path, name in named.items()
+                if not any(part.startswith(hidden) for part in name.parts)
+            }
+        return self._listed[folder, pattern]
 
     def _origin(self, dotted: str) -> str:
         """What a dotted name stands for."""
@@ -260,9 +281,9 @@ _first: dict[Path, str] = {}
 
 
 def digest_of_modules(modules: Sequence[str]) -> str:
-    """The digest of ``modules`` and of all that they import, without installed libraries."""
+    """The digest of ``modules`` and of all that they import, without installed libraries and `NO_NUMBERS`."""
     code = Code(map(_top, modules))
-    return code.digest(code.reached(modules))
+    return code.digest(code.reached(modules, lambda name: name in NO_NUMBERS))
 
 
 # ---- one source file -----------------------------------------------------------------------------------
@@ -328,10 +349,10 @@ def _normal(node: Any, names: Mapping[str, str], local: set[str], references: li
     parts: list[Any] = [type(node).__name__]
     for name, value in ast.iter_fields(node):
         if isinstance(value, list):
-            kept = _that_run(value) if name in ("body", "orelse", "finalbody") else value
+            running = _that_run(value) if name in ("body", "orelse", "finalbody") else value
             parts += (
                 [[name, *inside]]
-                if (inside := [normal(part) for part in kept if not _is_empty(part)])
+                if (inside := [normal(part) for part in running if not _is_empty(part)])
                 else []
             )
         elif value is not None and name not in _NO_MEANING:
@@ -408,7 +429,7 @@ def _walked(statements: Iterable[ast.AST], inside: bool) -> Iterator[ast.AST]:
 
 
 def _bound(statement: ast.stmt, inside: bool = False) -> set[str]:
-    """The names that a statement binds, other than by imports; with ``inside``, those that it binds within."""
+    """The names that a statement binds, other than by imports; with ``inside``, also those within."""
     names = set()
     for node in _walked([statement], inside):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -448,14 +469,10 @@ def _imported(statements: Iterable[ast.stmt], package: str, inside: bool) -> dic
 # ---- files ---------------------------------------------------------------------------------------------
 
 
-def _data(folder: Path, pattern: str) -> Iterator[tuple[Path, str]]:
-    """The files of a folder that a module may read, and their names in it."""
-    for path in folder.glob(pattern):
-        name = path.relative_to(folder)
-        hidden = any(part.startswith((".", "__pycache__")) for part in name.parts)
-        if not hidden and path.suffix not in (".py", ".pyc") and path.name not in IGNORED_FILES:
-            if path.is_file() and not path.name.endswith("~"):
-                yield path, str(name)
+def _is_data(path: Path) -> bool:
+    """Whether a module may read this file beside it."""
+    ignored = path.suffix in (".py", ".pyc") or path.name in IGNORED_FILES or path.name.endswith("~")
+    return not ignored and path.is_file()
 
 
 def _without_comments(text: str) -> str:

@@ -1,14 +1,14 @@
 """The name of the code's behaviour that a trial's key holds, out of digests of the code (`pfl.digests`).
 
 The code of a trial has four *components*: the engine, the kernels, its method and its network. A component's
-digest is accepted if `behaviours.json` lists it. A *question* is a method with its choices on a network. It keeps
-its name while the digests of its components are accepted; any other digest gives it another name. So an edit
-makes results stale, unless it is proved to be harmless: ``pfl behaviours`` compares results of the code before
-and after (`pfl.testing.battery`), and enters the new digest.
+digest is accepted if `behaviours.json` lists it. A *question* is a method with its choices on a network. It
+keeps its name while the digests of its components are accepted; any other digest gives it another name. So an
+edit makes results stale, unless it is proved to be harmless: ``pfl behaviours`` compares results of the code
+before and after (`pfl.testing.battery`), and enters the new digest.
 
-Two files list what is accepted: `pfl/behaviours.json` for what comes with the simulator, and `behaviours.json` in
-the user's own project, in the working directory or beside the plugin's package, for the methods and networks of
-plugins. These list the digests of all components that they were tried with.
+Two files list what is accepted: `pfl/behaviours.json` for what comes with the simulator, and, for the methods
+and networks of plugins, `behaviours.json` in the user's own project: in the working directory, or beside the
+plugin's package. The latter lists the digests of all components that these were tried with.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl.config import Config
-from pfl.digests import Code, Edited, digest_of_modules, is_library
+from pfl.digests import NO_NUMBERS, Code, Edited, digest_of_modules, is_library
 from pfl.errors import InvalidInput
 from pfl.files import write_text
 from pfl.methods import METHODS
@@ -39,9 +39,11 @@ __all__ = [
     "Behaviour",
     "Values",
     "check_unchanged",
+    "code_digest",
     "components",
     "components_of",
     "digest_of_modules",
+    "digest_of_plugin",
     "enter",
     "name_of",
     "question_of",
@@ -57,12 +59,6 @@ ROOTS = ("pfl.simulation", "pfl.trials.running", "pfl.data.statistics")
 
 READERS = ("pfl.data.dataset", "pfl.data.datasets", "pfl.data.partitions")
 """Modules whose results have checksums in a trial's key: images, labels and partitions."""
-
-NO_NUMBERS = (
-    *("pfl.digests", "pfl.errors", "pfl.files", "pfl.fingerprint", "pfl.progress", "pfl.sources"),
-    *("pfl.terminal", "pfl.text", "pfl.trials.provenance"),
-)
-"""Modules of which no number comes."""
 
 KERNELS = "pfl.kernels"
 
@@ -95,7 +91,7 @@ class Accepted:
 
     Attributes:
         components: the accepted digests of each component, the latest last.
-        revisions: of methods and networks ("method fedavg") whose numbers have moved: the code that moved them.
+        revisions: the code that last moved the numbers of a method or a network ("method fedavg").
         names: of questions, from before names followed from revisions.
         battery: the results of each case.
     """
@@ -131,7 +127,7 @@ class Accepted:
         write_text(path, "{\n" + ",\n".join(parts) + "\n}\n")
 
     def unknown(self, digests: Mapping[str, str]) -> dict[str, str]:
-        """Those of the components' digests that are not accepted."""
+        """The components whose digests are not accepted."""
         return {
             name: digest for name, digest in digests.items() if digest not in self.components.get(name, ())
         }
@@ -219,8 +215,8 @@ def enter(moved: Collection[str], results: Mapping[str, Values], file: Path) -> 
     """Accept the components' digests of today in ``file``, and write it.
 
     Args:
-        moved: the methods and networks ("method fedavg") whose numbers are no longer those of the battery. They
-            get new names; all others keep theirs.
+        moved: the methods and networks ("method fedavg") whose numbers are no longer those of the battery.
+            They get new names; all others keep theirs.
         results: all results of the battery, by case.
     """
     accepted = Accepted.load(file)
@@ -292,6 +288,13 @@ def is_choice(declared: Hyperparameter, default: Any) -> bool:
 def code_digest(method: str, model: str) -> str:
     """One digest of all code that decides the numbers of a method with a network."""
     return _hash([_components().digest(name) for name in components_of(method, model)])
+
+
+def digest_of_plugin(package: str) -> str:
+    """The digest of a plugin's package with its data files, and of what it imports beside the simulator."""
+    code = _components().code
+    files = code.package(package)
+    return code.digest(files | code.reached(files, lambda module: _is_in(module, ["pfl"])), [package])
 
 
 def check_unchanged(method: str, model: str) -> None:

@@ -21,9 +21,9 @@ from pfl.engine.method import Moment
 from pfl.engine.simulation import Measure, OnRound, Result, Simulation
 from pfl.errors import InvalidInput, unknown_name
 from pfl.files import check_writable
+from pfl.fingerprint import code_digest
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
-from pfl.sources import code_of
 from pfl.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
 
 
@@ -154,5 +154,5 @@ def _identity(configs: Sequence[Config], execution: Execution) -> list[Any]:
     if execution.code is None and (METHODS.was_added(method) or MODELS.was_added(model)):
         accepted = f"execution.code beside it, a name for the code of {method} on {model}, given as an object"
         raise InvalidInput("checkpoint_dir", execution.checkpoint_dir, accepted)
-    code = execution.code or code_of(method, model).digest
+    code = execution.code or code_digest(method, model)
     return [code, [non_defaults(config.to_dict()) for config in configs]]

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from pfl.behaviour import behaviour_of
 from pfl.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
@@ -21,6 +20,7 @@ from pfl.engine import checkpoint
 from pfl.engine.local import Backend
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
+from pfl.fingerprint import name_of
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.simulation import make_simulation, simulate
@@ -126,7 +126,7 @@ def make_trial(
         clients=clients,
         data_checksum=dataset.checksum,
         partition_checksum=partition.checksum,
-        behaviour=behaviour_of(validated(config), dataset.shape, len(dataset.classes)).name,
+        behaviour=name_of(validated(config), dataset.shape, len(dataset.classes)).name,
     )
 
 

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 import pfl.behaviour
+import pytest
 from pfl.behaviour import Behaviour, agree, behaviour_of, name_of, probe, question_of
+
 from pfl.config import Config
 from pfl.engine.method import Method
 from pfl.methods import METHODS

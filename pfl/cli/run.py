@@ -157,15 +157,15 @@ def run(
     if not model:
         config = validated(dataclasses.replace(config, model=fitting(data.shape)))
 
-    from pfl.behaviour import behaviour_of
     from pfl.data.partition import make_division, of_seed, parse_spec
+    from pfl.fingerprint import name_of
     from pfl.methods import METHODS
     from pfl.simulation import simulate
     from pfl.trials import json_ready, versions
 
     split = make_division(spec, data, clients, chosen)
     if checkpoint:
-        code = behaviour_of(config, data.shape, len(data.classes)).name
+        code = name_of(config, data.shape, len(data.classes)).name
         execution = dataclasses.replace(execution, code=code)
     for line in warnings_of(config):
         print(f"pfl: warning: {line}", file=sys.stderr)

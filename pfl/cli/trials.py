@@ -13,6 +13,7 @@ import typer
 
 from pfl.cli.execution import check_files, execution_of
 from pfl.config import CHECKPOINT, Execution
+from pfl.digests import Edited
 from pfl.errors import InvalidInput
 from pfl.files import append_lines, read_lines
 from pfl.progress import progress
@@ -77,6 +78,8 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
             title = f"{number}/{len(pending)} {trial.cell}"
             with progress(trial.config["rounds"], title, trial.moment) as on_round:
                 finished = run_trial(trial, data, split, own, on_round)
+        except Edited:
+            raise
         except Exception as error:
             failed += 1
             print(f"pfl: {trial.cell}, seeds {trial.seeds}: {cause_of(error)}", file=sys.stderr)

@@ -29,7 +29,7 @@ from pfl.terminal import bar
 log = logging.getLogger(__name__)
 
 FORMAT = 2
-"""Part of every key; increase it if decoding the same files gives different values."""
+"""Part of every key; increase it if the files of an entry change their form."""
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from pfl.data.datasets import DATASETS
 from pfl.data.definition import Definition
 from pfl.data.locate import Located, download, locate
 from pfl.data.resize import Resize, resized
+from pfl.digests import digest_of_modules
 from pfl.errors import InvalidInput
 
 
@@ -98,7 +100,7 @@ def load(
         stamps += [size] if size else []
         return cache.entry(
             located.name,
-            cache.key_of([located.name, located.kind, *stamps]),
+            cache.key_of([located.name, located.kind, *stamps, _decoder(located)]),
             write=lambda folder: _decode(located, size, folder, progress),
             read=lambda folder: _opened(located, size, folder),
         )
@@ -140,6 +142,12 @@ def _reading(name_or_path: str) -> Iterator[None]:
         raise InvalidInput(
             "dataset", unreadable, f"files that can be read ({error.strerror or error})"
         ) from error
+
+
+def _decoder(located: Located) -> str:
+    """The code that decodes the images, Pillow's included: another one may give other values."""
+    reader = [DATASETS.module(located.name)] if located.definition else []
+    return f"{digest_of_modules([__name__, *reader])}, Pillow {version('pillow')}"
 
 
 def _decode(located: Located, size: Resize | None, folder: Path, progress: bool) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pfl import memory
-from pfl.behaviour import behaviour_of
 from pfl.config import Config, Execution
 from pfl.errors import InvalidInput
+from pfl.fingerprint import check_unchanged, name_of
 from pfl.trials.provenance import hardware, versions
 from pfl.trials.record import Record, Success
 from pfl.trials.trial import Trial
@@ -41,6 +41,7 @@ def run_trial(
 
     Raises:
         ValueError: data, partition or code are not those that the trial names.
+        Edited: the source has changed since this process began.
     """
     (records,) = _run([trial], dataset, partition, execution, on_round, measure)
     return records
@@ -86,9 +87,9 @@ def _run(
             if actual != wanted:
                 made_for = f"the trial was made for {wanted[:12]}"
                 raise ValueError(f"the {name} has checksum {actual[:12]}, {made_for}")
-        does = behaviour_of(Config.from_dict(trial.config), dataset.shape, len(dataset.classes)).name
-        if does != trial.behaviour:
-            raise ValueError(f"the code has behaviour {does}, the trial was made for {trial.behaviour}")
+        name = name_of(Config.from_dict(trial.config), dataset.shape, len(dataset.classes)).name
+        if name != trial.behaviour:
+            raise ValueError(f"the code has the name {name}, the trial was made for {trial.behaviour}")
     code = " ".join(trial.behaviour for trial in trials)
     first = trials[0]
     execution = dataclasses.replace(execution, moments=first.moments, until=first.until, code=code)
@@ -103,6 +104,7 @@ def _run(
         log.warning("%s: of other sources; starting from the beginning", execution.checkpoint_dir)
         shutil.rmtree(execution.checkpoint_dir)
         results = _simulate(trials, dataset, partition, execution, on_round, measure)
+    check_unchanged(first.method, str(first.config["model"]))
     runs_on = hardware(execution, device)
 
     def record(trial: Trial, result: Result) -> Record:

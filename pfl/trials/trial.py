@@ -27,7 +27,7 @@ class Trial:
         dataset, partition, clients: what `pfl.data` makes the data and the partition from.
         data_checksum, partition_checksum: what they must turn out to be; the partition's by seed where each
             seed has one of its own.
-        behaviour: the name of what the code must turn out to do (`pfl.behaviour`).
+        behaviour: the name that the code must have (`pfl.fingerprint`).
         moment: the one that its cell reads, which is shown while it runs; no part of the key.
         moments: those that every evaluation has, as in `pfl.config.Execution`; no part of the key, since a
             row shows which it has.
@@ -107,7 +107,7 @@ def trial_key(
 ) -> str:
     """The identity of a result: everything that decides its numbers, and nothing else.
 
-    Its ``behaviour`` (`pfl.behaviour`) stands for the code, so that an edit that moves no number makes no
+    Its ``behaviour`` (`pfl.fingerprint`) stands for the code, so that an edit that moves no number makes no
     result stale. What is at its default is left out, so that a new option makes none stale either.
     """
     content = {

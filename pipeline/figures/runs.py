@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pfl
 from pfl.config import Execution
 from pfl.errors import InvalidInput
 from pfl.files import write_text
+from pfl.fingerprint import digest_of_modules
 from pfl.progress import progress
 from pfl.trials import Record
 from pipeline.figures.config import Figure
@@ -107,7 +105,7 @@ class Runs:
     def measurements(self, measure: Measure) -> dict[str, list[list[Any]]]:
         """By cell, for each seed that gave a result, what ``measure`` returned after each round.
 
-        A finished run is looked up by its trial's key and the sources of ``measure``. An interrupted run
+        A finished run is looked up by its trial's key and the code of ``measure``. An interrupted run
         continues from its checkpoint.
 
         Raises:
@@ -133,7 +131,9 @@ class Runs:
     def _measured(self, trial: Trial, measure: Measure) -> Record:
         from pfl.trials import run_trial
 
-        key = hashlib.sha256(f"{trial.keys()[0]} {_sources_of(measure)}".encode()).hexdigest()
+        key = hashlib.sha256(
+            f"{trial.keys()[0]} {digest_of_modules([measure.__module__])}".encode()
+        ).hexdigest()
         file = MEASURED / f"{key}.json"
         with suppress(ValueError):
             return Record.from_json(stored(file) or {})
@@ -147,9 +147,3 @@ class Runs:
         write_text(file, json.dumps(row.to_json()) + "\n")
         shutil.rmtree(checkpoints, ignore_errors=True)
         return row
-
-
-def _sources_of(measure: Measure) -> str:
-    """The sha256 of what a measurement depends on besides the run: its own file and `pfl.analysis`."""
-    files = [Path(inspect.getfile(measure)), *sorted((Path(pfl.__file__).parent / "analysis").glob("*.py"))]
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()

@@ -1,4 +1,4 @@
-"""What the code does for the configurations of a table, each probed once (`pfl.behaviour`)."""
+"""The names of the code for the configurations of a table (`pfl.fingerprint`)."""
 
 from __future__ import annotations
 
@@ -7,45 +7,24 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
-from tqdm import tqdm
-
-from pfl.behaviour import Behaviour, add_known, behaviour_of, question_of
 from pfl.config import Config
 from pfl.data.dataset import check_dataset
-from pfl.methods import METHODS
+from pfl.fingerprint import ON, name_of
 from pfl.models import Shape
-from pfl.probe import ON
 from pfl.validation import validated
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import searched, with_params
 from pipeline.spec.table import Table
 
 
-def behaviours_of(name: str, table: Table) -> list[Behaviour]:
-    """Each behaviour of a table or a figure once, in the order of their questions."""
-    asked = {
-        question_of(config, *images(cell.dataset)): (config, images(cell.dataset))
+def named_behaviours(name: str, table: Table) -> dict[str, str]:
+    """The names of the code for a table or a figure, by question."""
+    behaviours = [
+        name_of(config, *images(cell.dataset))
         for cell in cells(name, table)
         for config in _configurations(cell)
-    }
-    bar = tqdm(sorted(asked.items()), desc=f"{name}: probing", delay=2, leave=False, disable=None)
-    return [behaviour_of(config, *shown) for _, (config, shown) in bar]
-
-
-def named_behaviours(name: str, table: Table) -> dict[str, str]:
-    """The names of a table's behaviours, by question."""
-    return {behaviour.question: behaviour.name for behaviour in behaviours_of(name, table)}
-
-
-def record(tables: dict[str, Table]) -> int:
-    """Add the behaviours for these tables and figures, and for every method, to those that pfl knows.
-
-    Returns:
-        How many behaviours are new.
-    """
-    behaviours = [one for name, table in tables.items() for one in behaviours_of(name, table)]
-    usual = [validated(Config(method=method)) for method in METHODS]
-    return add_known([*behaviours, *(behaviour_of(config, *images("digits")) for config in usual)])
+    ]
+    return {behaviour.question: behaviour.name for behaviour in sorted(behaviours, key=lambda b: b.question)}
 
 
 @cache

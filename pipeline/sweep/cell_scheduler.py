@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal
 
-from pfl.behaviour import behaviour_of
 from pfl.config import Config
 from pfl.data.partition import of_seed, parse_spec
+from pfl.fingerprint import name_of
 from pfl.methods import METHODS
 from pfl.trials import Record, Trial
 from pipeline.spec.cells import Cell
@@ -253,7 +253,7 @@ class CellScheduler:
         return Candidate(trial, number, after)
 
     def _behaviour(self, config: Config) -> str:
-        return behaviour_of(config, tuple(self._images["shape"]), self._images["classes"]).name
+        return name_of(config, tuple(self._images["shape"]), self._images["classes"]).name
 
     def _objective(self, record: Record) -> float | None:
         if record.failed:

@@ -17,6 +17,7 @@ from ray import tune
 from ray.tune.search import Searcher
 
 from pfl.config import Execution
+from pfl.digests import Edited
 from pfl.trials import Record, Trial, cause_of, commit, run_together, run_trial
 from pipeline.store import heartbeat
 from pipeline.store.workspace import MODELS, checkpoint_folder
@@ -154,7 +155,10 @@ class Worker(tune.Trainable):
         if commit().sources != self._job["sources"]:  # this process started after an edit
             return {"edited": True}
         trials = [Trial.from_dict(trial) for trial in self._job["trials"]]
-        return {"ends": json.dumps(self._ends(trials))}
+        try:
+            return {"ends": json.dumps(self._ends(trials))}
+        except Edited:
+            return {"edited": True}
 
     def _ends(self, trials: list[Trial]) -> list[dict[str, Any]]:
         first = trials[0]
@@ -175,6 +179,8 @@ class Worker(tune.Trainable):
             else:
                 ends = run_together(trials, dataset, partition, execution, tell)
             return [{"rows": [record.to_json() for record in records]} for records in ends]
+        except Edited:
+            raise
         except Exception as error:
             if len(trials) == 1:
                 return [{"error": cause_of(error)}]

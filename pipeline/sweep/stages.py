@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ from pfl.data.datasets import DATASETS
 from pfl.data.partitions import PARTITIONS
 from pfl.errors import InvalidInput
 from pfl.files import write_json, write_text
-from pfl.sources import digest_of, reached
+from pfl.fingerprint import digest_of_modules
+from pfl.sources import digest_of
 from pipeline.spec.behaviours import named_behaviours
 from pipeline.spec.cells import cells
 from pipeline.spec.files import TABLES, manifest_file, partition_file
@@ -29,10 +31,10 @@ CHECKED = Path("data/check")
 
 
 def check() -> None:
-    """Check the selected tables, and write the code's behaviours and checksums to `data/check/`.
+    """Check the selected tables, and write the code's names and digests to `data/check/`.
 
-    The train-sweep stage depends on the behaviours of its table. The partition and report stages depend on
-    checksums of the files that implement them; the report stage also depends on all of `tables/`.
+    The train-sweep stage depends on the names of its table. The partition and report stages depend on
+    digests of the code that implements them; the report stage also depends on all of `tables/`.
     """
     lines = check_tables()
     print("\n".join(lines))
@@ -41,16 +43,16 @@ def check() -> None:
     package = Path(pipeline.__file__).parent.rglob("*")
     code = (path for path in package if path.suffix in (".py", ".j2", ".css"))
     report = [*sorted(code), *sorted(filter(Path.is_file, TABLES.rglob("*")))]
-    write_text(CHECKED / "partition.txt", digest_of(partition_code()) + "\n")
+    write_text(CHECKED / "partition.txt", partition_code() + "\n")
     write_text(CHECKED / "report.txt", digest_of(report) + "\n")
     write_text(CHECKED / "tables.txt", "\n".join(lines) + "\n")
 
 
-def partition_code() -> list[Path]:
-    """The files that decide what the partition stage writes, those of all rules and data sets included."""
+def partition_code() -> str:
+    """The code that decides what the partition stage writes, that of all rules and data sets included."""
     registered = [registry.module(name) for registry in (DATASETS, PARTITIONS) for name in registry]
-    # The package `pfl` itself names the whole simulator, for its public API.
-    return reached(["pfl.data.partition", "pfl.data.plot", *registered], ignored=["pfl"])
+    code = digest_of_modules(["pfl.data.partition", "pfl.data.plot", *registered])
+    return f"{code}, Pillow {version('pillow')}"
 
 
 def download(name: str) -> None:

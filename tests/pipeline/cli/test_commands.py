@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pfl.behaviour
 import pytest
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
-import pfl.behaviour
 from pfl.cli import app
 from pfl.errors import InvalidInput
 from pfl.files import cache_root
