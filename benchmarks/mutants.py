@@ -188,7 +188,7 @@ def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "hyper":
                 yield from [argument for argument in node.args[:1] if isinstance(argument, ast.Constant)]
                 continue
-            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("log."):
+            if isinstance(node, ast.Expr) and ast.unparse(node).startswith("log."):
                 continue
             yield node
             yield from _nodes(node)

@@ -160,8 +160,13 @@ def of_method(method: str) -> Iterator[Case]:
             for choice in declared.choices or (False, True):
                 if choice != defaults[name]:
                     shown = f"{choice:.3g}" if isinstance(choice, float) else choice
-                    yield case(f"{name}={shown}", {**low, name: choice}, WIDE_USUAL, data=WIDE)
+                    on_wide = {"usual": WIDE_USUAL, "data": WIDE} if (method, name) in OF_BATCH_NORM else {}
+                    yield case(f"{name}={shown}", {**low, name: choice}, **on_wide)
 
+
+OF_BATCH_NORM = {("fedcac", "statistics")}
+"""Choices that concern batch norm. Others are run on a network without it, as the gradient of a bias before batch
+norm is rounding alone, by which a method that compares elements may choose."""
 
 OPTIONS = {
     "momentum": 0.5,
