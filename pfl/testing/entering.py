@@ -37,8 +37,9 @@ class Outcome:
 
 def files() -> dict[Path, list[Case]]:
     """The files that list what is accepted, and the cases of each: ours, and the user's for plugins."""
-    theirs = [case for case in cases() if any(map(fingerprint.is_plugin, _named(case)))]
-    ours = [case for case in cases() if case not in theirs]
+    everything = cases()
+    theirs = [case for case in everything if any(map(fingerprint.is_plugin, _named(case)))]
+    ours = [case for case in everything if case not in theirs]
     if not theirs:
         return {fingerprint.BUILTIN: ours}
     known = fingerprint.project_files()

@@ -166,6 +166,16 @@ def test_edited_kernels_that_do_not_run_here_are_refused(monkeypatch):
         examine(accepted(), CASES, ["kernels"])
 
 
+def test_cases_of_plugins_are_recorded_in_the_users_own_file(monkeypatch, tmp_path):
+    project, package = tmp_path / "project.json", tmp_path / "package.json"
+    monkeypatch.setattr(entering, "cases", lambda: [PROX, STEP])
+    monkeypatch.setattr(fingerprint, "is_plugin", lambda component: component == "method fedprox")
+    monkeypatch.setattr(fingerprint, "project_files", lambda: [project, package])
+    assert entering.files() == {fingerprint.BUILTIN: [STEP], package: [PROX]}
+    project.touch()
+    assert entering.files() == {fingerprint.BUILTIN: [STEP], project: [PROX]}
+
+
 # ---- the command ---------------------------------------------------------------------------------------
 
 
