@@ -6,8 +6,8 @@ Python, and whatever is installed: modules are looked for on the disk, not impor
 
 A module is the list of its top-level statements, and it is known by its *contents*: the names that it
 defines. In a statement, a name that was imported is replaced by what it refers to: of a library by the full
-dotted name ("numpy.random.default_rng"), of our own code by the contents of its module and the name there. So a
-swap of two imports counts, and the move of a file does not.
+dotted name ("numpy.random.default_rng"), of our own code by the contents of its module and the name there. So
+a swap of two imports counts, and the move of a file does not.
 """
 
 from __future__ import annotations
@@ -86,14 +86,18 @@ class Code:
 
     Args:
         own: packages that count although they may be installed as libraries.
+        outside: modules and packages that do not count: a name that is imported from there is a mere name.
         roots: folders in which packages are looked for first; then it is not the code that this process runs.
 
     Raises:
         Edited: by all that reads files, if this process may run other code than they say.
     """
 
-    def __init__(self, own: Iterable[str] = (), roots: Sequence[Path] = ()):
+    def __init__(
+        self, own: Iterable[str] = (), outside: Sequence[str] = NO_NUMBERS, roots: Sequence[Path] = ()
+    ):
         self._own = {"pfl", *own}
+        self._outside = outside
         self._roots = roots
         self._modules: dict[Path, Module] = {}
         self._files: dict[str, Path | None] = {}
@@ -103,18 +107,18 @@ class Code:
         self._fresh: dict[str, list[Any]] = {}
 
     def reached(
-        self, modules: Iterable[str], outside: Callable[[str], bool] = lambda _: False
+        self, modules: Iterable[str], excluded: Callable[[str], bool] = lambda _: False
     ) -> dict[str, Path]:
         """The files of ``modules`` and of what they import, by module, without installed libraries.
 
         Args:
-            outside: whether a module is left out, with what only it imports.
+            excluded: whether a module is left out besides, with what only it imports.
         """
         files: dict[str, Path] = {}
         pending = list(modules)
         while pending:
             name = pending.pop()
-            if name in files or name == "pfl" or outside(name):  # `pfl` itself names the whole public API
+            if name in files or self._is_outside(name) or excluded(name):
                 continue
             if self.is_own(name) and (path := self.file(name)):
                 files[name] = path
@@ -138,26 +142,32 @@ class Code:
         Args:
             whole: packages of which all data files count.
         """
-        lines = []
+        lines = [f"{name} {self._content(path)}" for path, name in self.data(files, whole).items()]
         for name, path in files.items():
             module = self.module(path, name)
             lines += [
                 " ".join([module.contents, digest, *map(self._origin, references)])
                 for digest, *references in module.statements
             ]
+        self._store()
+        return _hash("\n".join(sorted(lines)))
+
+    def data(self, files: Mapping[str, Path], whole: Iterable[str] = ()) -> dict[Path, str]:
+        """The data files of modules, and their names; see `digest`."""
         folders = {path.parent for name, path in files.items() if "." in name or path.name == "__init__.py"}
         data: dict[Path, str] = {}
         for folder in folders:
-            data |= self._data(folder, "*")
+            data |= self._beside(folder, "*")
         for folder in (folder for name in whole for folder in self._folders(name)):
-            data |= self._data(folder, "**/*")
+            data |= self._beside(folder, "**/*")
         for path in files.values():
             if path.parent not in folders:  # in no package: the data files beside it are those that it names
                 text = path.read_text(encoding="utf-8")
-                data |= {file: name for file, name in self._data(path.parent, "*").items() if name in text}
-        lines += [f"{name} {self._content(path)}" for path, name in data.items()]
-        self._store()
-        return _hash("\n".join(sorted(lines)))
+                data |= {file: name for file, name in self._beside(path.parent, "*").items() if name in text}
+        return data
+
+    def _is_outside(self, name: str) -> bool:
+        return is_in(name, self._outside) or name == "pfl"  # which names the whole public API
 
     def is_own(self, name: str) -> bool:
         """Whether a module counts: it is there, and no part of an installed library or of Python's own."""
@@ -234,7 +244,7 @@ class Code:
         _first.setdefault(path, entry[2])
         return entry[3]
 
-    def _data(self, folder: Path, pattern: str) -> dict[Path, str]:
+    def _beside(self, folder: Path, pattern: str) -> dict[Path, str]:
         """The files of a folder that a module may read, and their names in it."""
         if (folder, pattern) not in self._listed:
             named = {path: path.relative_to(folder) for path in folder.glob(pattern) if _is_data(path)}
@@ -262,7 +272,7 @@ class Code:
                 module, rest = self.module(path, name), parts[cut:]
                 if rest and rest[0] in module.names:
                     return self._origin(".".join([module.names[rest[0]], *rest[1:]]))
-                return ".".join([module.contents, *rest])
+                return ".".join(["" if self._is_outside(name) else module.contents, *rest])
         return dotted
 
     def _store(self) -> None:
@@ -283,7 +293,12 @@ _first: dict[Path, str] = {}
 def digest_of_modules(modules: Sequence[str]) -> str:
     """The digest of ``modules`` and of all that they import, without installed libraries and `NO_NUMBERS`."""
     code = Code(map(_top, modules))
-    return code.digest(code.reached(modules, lambda name: name in NO_NUMBERS))
+    return code.digest(code.reached(modules))
+
+
+def is_in(module: str, packages: Iterable[str]) -> bool:
+    """Whether a module is one of ``packages``, or in one of them."""
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
 # ---- one source file -----------------------------------------------------------------------------------
@@ -355,9 +370,14 @@ def _normal(node: Any, names: Mapping[str, str], local: set[str], references: li
                 if (inside := [normal(part) for part in running if not _is_empty(part)])
                 else []
             )
-        elif value is not None and name not in _NO_MEANING:
+        elif value is not None and name not in _NO_MEANING and not _is_no_format(value):
             parts.append([name, normal(value)])
     return parts
+
+
+def _is_no_format(value: Any) -> bool:
+    """Whether it is the empty format of ``f"{x:}"``, which some versions of Python leave out."""
+    return isinstance(value, ast.JoinedStr) and not value.values
 
 
 def _joined(values: Sequence[ast.expr]) -> Iterator[ast.expr]:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl.config import Config
-from pfl.digests import NO_NUMBERS, Code, Edited, digest_of_modules, is_library
+from pfl.digests import NO_NUMBERS, Code, Edited, digest_of_modules, is_in, is_library
 from pfl.errors import InvalidInput
 from pfl.files import write_text
 from pfl.methods import METHODS
@@ -45,9 +45,12 @@ __all__ = [
     "digest_of_modules",
     "digest_of_plugin",
     "enter",
+    "files_of",
+    "forget",
     "name_of",
     "question_of",
     "unknown",
+    "unknown_of",
 ]
 
 BUILTIN = Path(__file__).with_name("behaviours.json")
@@ -140,11 +143,12 @@ class Components:
     """The components of a tree and their digests.
 
     Args:
-        code: by default that of this process.
+        roots: as of `pfl.digests.Code`; by default the tree is that of this process.
     """
 
-    def __init__(self, code: Code | None = None):
-        self.code = code or Code(_top(point.module) for point in _points())
+    def __init__(self, roots: Sequence[Path] = ()):
+        plugins = [_top(point.module) for point in _points()]
+        self.code = Code(plugins, (*READERS, *NO_NUMBERS), roots)
         self._kernels = self.code.package(KERNELS)
         self._engine = self.code.reached(ROOTS, self._is_no_engine)
         self._known: dict[str, str] = {}
@@ -152,33 +156,32 @@ class Components:
     def digest(self, component: str) -> str:
         """The digest of a component: "engine", "kernels", "method NAME" or "network NAME"."""
         if component not in self._known:
-            self._known[component] = self._digest(component)
+            self._known[component] = self.code.digest(*self._parts(component))
         return self._known[component]
 
-    def _digest(self, component: str) -> str:
+    def files(self, component: str) -> set[Path]:
+        """The files of a component."""
+        files, whole = self._parts(component)
+        return {*files.values(), *self.code.data(files, whole)}
+
+    def _parts(self, component: str) -> tuple[dict[str, Path], list[str]]:
+        """The modules of a component by name, and the packages that belong to it with all data files."""
         if component == "engine":
-            return self.code.digest(self._engine)
+            return self._engine, []
         if component == "kernels":
-            return self.code.digest(self._kernels, [KERNELS])
+            return self._kernels, [KERNELS]
         kind, _, name = component.partition(" ")
         registry = METHODS if kind == "method" else MODELS
-        module, whole = registry.module(name), []
-        files: dict[str, Path] = {}
-        if registry.plugin(name):
-            whole = [_top(module)]
-            files = self.code.package(whole[0])
-        files |= self.code.reached([module, *files], self._is_no_method)
-        return self.code.digest(files, whole)
+        module = registry.module(name)
+        whole = [_top(module)] if registry.plugin(name) else []
+        files = {name: file for package in whole for name, file in self.code.package(package).items()}
+        return files | self.code.reached([module, *files], self._is_no_method), whole
 
     def _is_no_engine(self, module: str) -> bool:
-        return _is_in(module, (KERNELS, *READERS, *NO_NUMBERS))
+        return is_in(module, [KERNELS])
 
     def _is_no_method(self, module: str) -> bool:
         return module in self._engine or self._is_no_engine(module)
-
-
-def _is_in(module: str, packages: Iterable[str]) -> bool:
-    return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
 def components_of(method: str, model: str) -> tuple[str, str, str, str]:
@@ -203,6 +206,17 @@ def unknown() -> dict[str, str]:
     own = {name: digest for name, digest in digests.items() if is_plugin(name)}
     ours = {name: digest for name, digest in digests.items() if name not in own}
     return _accepted(BUILTIN).unknown(ours) | (_project().unknown(own) if own else {})
+
+
+def files_of(component: str) -> set[Path]:
+    """The files that a component's digest is of."""
+    return _components().files(component)
+
+
+def unknown_of(method: str, model: str) -> dict[str, str]:
+    """The components of a method with a network whose digests are not accepted."""
+    names = components_of(method, model)
+    return _accepting(names).unknown({name: _components().digest(name) for name in names})
 
 
 def is_plugin(component: str) -> bool:
@@ -236,7 +250,7 @@ def enter(moved: Collection[str], results: Mapping[str, Values], file: Path) -> 
         accepted.components[name] = [*([] if moves else accepted.components.get(name, [])), digest]
     accepted.battery = dict(results)
     accepted.save(file)
-    _forget()
+    forget()
 
 
 # ---- names ---------------------------------------------------------------------------------------------
@@ -294,7 +308,7 @@ def digest_of_plugin(package: str) -> str:
     """The digest of a plugin's package with its data files, and of what it imports beside the simulator."""
     code = _components().code
     files = code.package(package)
-    return code.digest(files | code.reached(files, lambda module: _is_in(module, ["pfl"])), [package])
+    return code.digest(files | code.reached(files, lambda module: is_in(module, ["pfl"])), [package])
 
 
 def check_unchanged(method: str, model: str) -> None:
@@ -310,13 +324,16 @@ def check_unchanged(method: str, model: str) -> None:
 
 
 def _name(question: str, method: str, model: str) -> str:
-    own = components_of(method, model)
-    plugin = any(map(is_plugin, own))
-    accepted = _project() if plugin else _accepted(BUILTIN)
-    revisions = [accepted.revisions.get(name, "") for name in own]
+    names = components_of(method, model)
+    accepted, new = _accepting(names), unknown_of(method, model)
+    revisions = [accepted.revisions.get(name, "") for name in names]
     name = accepted.names.get(question) or f"{method}-{_hash([question, revisions])}"
-    new = accepted.unknown({component: _components().digest(component) for component in own})
     return f"{method}-{_hash([name, new])}" if new else name
+
+
+def _accepting(names: Iterable[str]) -> Accepted:
+    """What is accepted for a method with a network, given their components."""
+    return _project() if any(map(is_plugin, names)) else _accepted(BUILTIN)
 
 
 @cache
@@ -360,7 +377,8 @@ def _points() -> list[Any]:
     return [point for registry, name in named if (point := registry.plugin(name))]
 
 
-def _forget() -> None:
+def forget() -> None:
+    """Read the files of accepted digests again."""
     for known in (_accepted, _project):
         known.cache_clear()
     _names.clear()

@@ -128,7 +128,7 @@ def test_whatever_decides_a_number_is_in_the_key(changed):
 
 def test_code_that_does_something_else_is_refused_before_it_runs(trial, dataset, partition):
     stale = dataclasses.replace(trial, behaviour="fedprox-000000000000")
-    with pytest.raises(ValueError, match="the code has behaviour fedprox-"):
+    with pytest.raises(ValueError, match="the code has the name fedprox-"):
         run_trial(stale, dataset, partition)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.errors import InvalidInput
+from pfl.fingerprint import components_of, files_of, unknown_of
 from pfl.text import amount
 from pfl.trials import Record, Trial, edits, git, plugins
 from pfl.validation import non_defaults
@@ -82,7 +83,7 @@ def _differences(trial: Trial, record: Record) -> Iterator[str]:
         yield f"another partition ({specs}{_from_to(record.partition_checksum, divided)})"
     if record.behaviour != trial.behaviour:
         changed = "; ".join(_edited(record, trial)) or "no changed file is known here"
-        yield f"the code does something else ({record.behaviour} is now {trial.behaviour}): {changed}"
+        yield f"other code ({record.behaviour} is now {trial.behaviour}): {changed}"
 
 
 def _options(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[str]:
@@ -107,21 +108,27 @@ def _from_to(before: str, now: str) -> str:
 
 
 def _edited(record: Record, trial: Trial) -> Iterator[str]:
-    """The files and plugins that have changed since ``record``."""
-    if files := _changed_since(record.sources.commit):
-        edited = ", which was edited" if record.sources.dirty else ""
-        since = f"since commit {record.sources.commit[:12]}{edited}"
-        yield f"changed {since}: {_listed(_likeliest_first(files, trial))}"
+    """The components that have changed since ``record``, and their files as far as git knows them."""
+    method, model = trial.method, str(trial.config["model"])
+    edited = ", which was edited" if record.sources.dirty else ""
+    since = f"since commit {record.sources.commit[:12]}{edited}"
+    changed = _changed_since(record.sources.commit)
+    new = unknown_of(method, model)
+    for component in components_of(method, model):
+        own = files_of(component)
+        files = sorted(
+            (file for file in changed if Path(file).resolve() in own),
+            key=lambda file: file not in _uncommitted(),
+        )
+        name = component if " " in component else f"the {component}"
+        if files:
+            yield f"{name} changed {since}: {_listed(files)}"
+        elif component in new:
+            yield f"{name} changed, and behaviours.json does not list it"
     now = {plugin.name: plugin for plugin in plugins(trial.config)}
     for plugin in record.plugins:
         if plugin != now.get(plugin.name, plugin):
             yield f"the files of plugin {plugin.name} {plugin.version} have changed"
-
-
-def _likeliest_first(files: Sequence[str], trial: Trial) -> list[str]:
-    """Edits that are in no commit yet, then the trial's own method and network, then all others."""
-    own = (trial.method, trial.config["model"])
-    return sorted(files, key=lambda file: (file not in _uncommitted(), Path(file).stem not in own))
 
 
 @cache

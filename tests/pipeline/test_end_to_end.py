@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_behaviour import METHOD, NETWORK, replace
+from tests.test_fingerprint import METHOD, NETWORK, replace
 from tests.test_registry import install
 
 pytestmark = pytest.mark.slow

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pfl.behaviour
 import pytest
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
@@ -95,18 +93,6 @@ def test_a_calibration_fills_in_the_hours_of_the_list(project, edit, monkeypatch
     assert heading.split()[4] == "core-hours"
     assert "measuring digits, dirichlet:0.5" in measured
     assert float(line.split()[4]) > 0
-
-
-def test_behaviours_of_tables_and_of_methods_are_recorded(project, monkeypatch):
-    monkeypatch.setattr("pipeline.spec.behaviours.METHODS", ["local"])  # in place of all
-    monkeypatch.setattr(pfl.behaviour, "KNOWN", project / "behaviours.json")
-    pfl.behaviour.known.cache_clear()
-    count = int(run("behaviours", "small").removeprefix("new behaviours in pfl/behaviours.json: "))
-    recorded = json.loads((project / "behaviours.json").read_text())
-    assert {question.partition(",")[0] for question in recorded} == {"fedavg", "fedprox", "local"}
-    assert count == sum(map(len, recorded.values()))
-    assert run("behaviours", "small").endswith(": 0\n")
-    pfl.behaviour.known.cache_clear()
 
 
 def test_the_overview_says_where_it_is(project):

@@ -94,7 +94,7 @@ def test_what_looked_on_decides_whether_it_has_to_look_again(monkeypatch):
         return {path.stem for path in Path(".sweeps/figures").glob("*.json")}
 
     made("pfedcs-figure1", **SMALL)
-    monkeypatch.setattr(runs, "_sources_of", lambda _: "other sources")
+    monkeypatch.setattr(runs, "digest_of_modules", lambda _: "other code")
     before = keys()
     made("pfedcs-figure1", **SMALL)
     assert len(keys()) == len(before) + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, version
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,6 @@ from pfl.cli import app
 from pfl.data.partition import Partition
 from pfl.data.partitions import PARTITIONS
 from pfl.errors import InvalidInput
-from pfl.sources import ROOT
 from pipeline.cli import add_commands
 from pipeline.sweep import stages
 
@@ -266,11 +265,14 @@ def test_the_check_stage_writes_what_the_other_stages_depend_on():
     assert len(json.loads(Path("data/check/behaviours/small.json").read_text())) == 4
 
 
-def test_a_partition_depends_on_the_code_that_divides_and_draws_and_on_no_other(tmp_path, monkeypatch):
-    (tmp_path / "my_rules.py").write_text("from pfl.data.rule import Rule\n")
+def test_a_partition_depends_on_the_code_that_divides_and_on_pillow(tmp_path, monkeypatch):
+    (tmp_path / "my_rules.py").write_text("from pfl.data.rule import Rule\n\nSHARE = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
+    before = stages.partition_code()
     mine = EntryPoint("mine", "my_rules:Mine", "pfl.data.partitions")
     monkeypatch.setattr(PARTITIONS, "_points", {"mine": mine})
-    files = set(stages.partition_code())
-    assert files >= {ROOT / "rng.py", ROOT / "data/partitions/dirichlet.py", tmp_path / "my_rules.py"}
-    assert not any(path.is_relative_to(ROOT / "engine") for path in files)
+    with_mine = stages.partition_code()
+    assert with_mine != before
+    (tmp_path / "my_rules.py").write_text("from pfl.data.rule import Rule\n\nSHARE = 2\n")
+    assert stages.partition_code() not in (before, with_mine)
+    assert before.endswith(f", Pillow {version('pillow')}")

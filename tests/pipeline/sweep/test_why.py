@@ -122,29 +122,40 @@ def test_an_option_that_is_gone_is_told():
 
 
 @pytest.mark.usefixtures("finished")
-def test_code_that_does_something_else_is_named_with_the_files_that_changed(monkeypatch):
+def test_other_code_is_named_by_its_component_with_the_files_that_changed(monkeypatch):
     rewrite(behaviour="fedavg-0", commit="a" * 40)
+    changed = ("pfl/api.py", "pfl/methods/fedavg.py", "pfl/methods/fedprox.py", "pfl/config.py", "pfl/rng.py")
+    monkeypatch.setattr("pipeline.sweep.why._changed_since", lambda _: changed)
+    monkeypatch.setattr("pipeline.sweep.why._uncommitted", lambda: {"pfl/rng.py"})
     monkeypatch.setattr(
-        "pipeline.sweep.why._changed_since", lambda commit: (f"pfl/models/of_{commit[:3]}.py",)
+        "pipeline.sweep.why.files_of", lambda component: {Path(f).resolve() for f in OF[component]}
     )
+    engine = "the engine changed since commit aaaaaaaaaaaa: pfl/rng.py, pfl/config.py"
     stale = reasons()
-    assert len(stale) == 2  # as fedavg and fedprox do different things
+    assert len(stale) == 2  # as fedavg and fedprox are different methods
     for line in stale:
-        assert "stale: the code does something else (fedavg-0 is now fed" in line
-        assert line.endswith("changed since commit aaaaaaaaaaaa: pfl/models/of_aaa.py")
+        assert "stale: other code (fedavg-0 is now fed" in line
+        method = "fedavg" if "is now fedavg" in line else "fedprox"
+        changed_too = f"method {method} changed since commit aaaaaaaaaaaa: pfl/methods/{method}.py"
+        assert line.endswith(f"): {engine}; {changed_too}")
+
+
+OF = {
+    "engine": ["pfl/config.py", "pfl/rng.py"],
+    "kernels": [],
+    "method fedavg": ["pfl/methods/fedavg.py"],
+    "method fedprox": ["pfl/methods/fedprox.py"],
+    "network cnn_digits": [],
+}
 
 
 @pytest.mark.usefixtures("finished")
-def test_of_many_files_the_likeliest_are_named_first(monkeypatch):
-    rewrite(behaviour="fedavg-0", commit="a" * 40)
-    changed = ("pfl/api.py", "pfl/methods/fedavg.py", "pfl/methods/fedprox.py", "pfl/rng.py")
-    monkeypatch.setattr("pipeline.sweep.why._changed_since", lambda _: changed)
-    monkeypatch.setattr("pipeline.sweep.why._uncommitted", lambda: {"pfl/rng.py"})
-    named = {line.rpartition(": ")[2] for line in reasons()}
-    assert named == {
-        "pfl/rng.py, pfl/methods/fedavg.py, pfl/api.py, pfl/methods/fedprox.py",
-        "pfl/rng.py, pfl/methods/fedprox.py, pfl/api.py, pfl/methods/fedavg.py",
-    }
+def test_code_that_is_not_accepted_is_named_where_git_knows_no_edit(monkeypatch):
+    rewrite(behaviour="fedavg-0", commit="unknown")
+    monkeypatch.setattr("pipeline.sweep.why.unknown_of", lambda *_: {"kernels": "0"})
+    assert all(
+        line.endswith("the kernels changed, and behaviours.json does not list it") for line in reasons()
+    )
 
 
 @pytest.mark.usefixtures("finished")

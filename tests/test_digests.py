@@ -1,0 +1,209 @@
+"""A digest of code follows from what the code does, and from nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pfl.digests import Code, digest_of_modules
+
+SAMPLE = '''
+"""A module with what versions of Python parse or print in different ways."""
+
+from __future__ import annotations
+
+import numpy as np
+from helping import group, other
+
+LARGE, SMALL, TEXT = 10**40, -1.5e-300, "a \\u00e9 \\N{SNOWMAN} \\\\"
+BYTES = b"\\x00a", ..., None, True, 2j
+
+
+@property
+def described(value, /, *values, width: int = 8, **names):
+    """A docstring."""
+    match value:
+        case [first, *rest] if (count := len(rest)) > 1:
+            return f"{first!r:>{width}}" f" of {count=} " "and" f"{rest[0]:.{width}f}{{}}"
+        case {"a": int(), **more} | more:
+            return f"{np.random.default_rng(0)}{group(more)}"
+        case _:
+            pass
+
+
+class Kept(dict, metaclass=type):
+    """A docstring."""
+
+    field: int = other(1)
+    """A docstring."""
+
+    async def run(self):
+        async with self as inside, inside:
+            return [x async for x in inside if x] or {**self}
+        try:
+            return lambda *a, b=1: (yield a @ b)
+        except* ValueError as error:
+            raise error from None
+'''
+HELPING = "def group(x):\n    return x\n\n\ndef other(x):\n    return -x\n"
+RECORDED = "155f0068dbd04fbe"
+"""As every version of Python has it that is supported."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sample.py").write_text(SAMPLE, encoding="utf-8")
+    (tmp_path / "helping.py").write_text(HELPING)
+    return tmp_path
+
+
+def digest(folder: Path, module: str = "sample") -> str:
+    code = Code(roots=[folder])
+    return code.digest(code.reached([module]))
+
+
+def edited(folder: Path, old: str, new: str, file: str = "sample.py") -> str:
+    text = (folder / file).read_text(encoding="utf-8")
+    assert old in text
+    (folder / file).write_text(text.replace(old, new), encoding="utf-8")
+    return digest(folder)
+
+
+def test_a_digest_is_the_same_on_every_version_of_python(folder):
+    assert digest(folder) == RECORDED
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("A docstring.", "Another docstring."),
+        ("10**40", "10 ** 40"),
+        ("\\u00e9", "\u00e9"),
+        ("-1.5e-300", "-15e-301"),
+        ('" "and" f"', "and"),
+        ("import group, other", "import other as other, group"),
+        ("        case _:\n            pass\n", "        case _:\n            pass\n            ...\n"),
+    ],
+)
+def test_an_edit_without_a_meaning_changes_no_digest(old, new, folder):
+    before = digest(folder)
+    assert edited(folder, old, new) == before
+
+
+def test_how_a_name_is_imported_does_not_count(folder):
+    before = digest(folder)
+    edited(folder, "import numpy as np", "from numpy import random")
+    assert edited(folder, "np.random.", "random.") == before
+    edited(folder, "import group, other", "import group as g, other")
+    assert edited(folder, "{group(", "{g(") == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("10**40", "10**41"),
+        ("True", "1"),
+        ("2j", "2.0"),
+        ("None, True", "True, None"),
+        ("width: int = 8", "width: int = 9"),
+        ("@property\n", ""),
+        ("count := len", "count := sum"),
+        ("{first!r", "{first!s"),
+        ("{{}}", "{{}}."),
+        ("case {", "case 1 | {"),
+        ("import group, other", "import other as group, group as other"),
+        ("import group, other", "import *  # which may hide any other name"),
+        ("np.random.default_rng", "np.random.seed"),
+        ("import numpy as np", "import scipy as np"),
+        ("except* ", "except "),
+        ("field: int", "field: float"),
+    ],
+)
+def test_an_edit_with_a_meaning_changes_the_digest(old, new, folder):
+    before = digest(folder)
+    assert edited(folder, old, new) != before
+
+
+def test_an_edit_of_what_is_imported_changes_the_digest(folder):
+    before = digest(folder)
+    assert edited(folder, "return -x", "return +x", "helping.py") != before
+
+
+def test_the_order_of_definitions_does_not_count_and_that_of_other_statements_does(folder):
+    functions = "def f():\n    return 1\n\n\ndef g():\n    return 2\n"
+    (folder / "sample.py").write_text(functions)
+    before = digest(folder)
+    (folder / "sample.py").write_text("def g():\n    return 2\n\n\ndef f():\n    return 1\n")
+    assert digest(folder) == before
+    (folder / "sample.py").write_text("x = 1\nx = 2\n")
+    before = digest(folder)
+    (folder / "sample.py").write_text("x = 2\nx = 1\n")
+    assert digest(folder) != before
+
+
+def test_functions_of_the_same_name_in_two_modules_are_told_apart(folder):
+    for name, body in (("first", "1"), ("second", "2")):
+        (folder / f"{name}.py").write_text(
+            f"def f():\n    return {body}\n\n\ndef {name}():\n    return f()\n"
+        )
+    (folder / "sample.py").write_text(
+        "from first import f\nfrom second import second\n\ny = f() + second()\n"
+    )
+    before = digest(folder)
+    (folder / "sample.py").write_text("from first import first\nfrom second import f\n\ny = f() + first()\n")
+    assert digest(folder) != before
+
+
+def test_a_name_that_a_package_passes_on_is_followed(folder):
+    (folder / "mine").mkdir()
+    (folder / "mine/__init__.py").write_text("from mine.one import f\n")
+    for name in ("one", "two"):
+        (folder / f"mine/{name}.py").write_text(f"def f():\n    return 0\n\n\ndef {name}():\n    return 1\n")
+    (folder / "mine/all.py").write_text("from mine import one, two\n")
+    (folder / "sample.py").write_text("import mine\nimport mine.all\n\ny = mine.f()\n")
+    before = digest(folder)
+    assert edited(folder, "mine.one", "mine.two", "mine/__init__.py") != before
+
+
+def test_data_files_beside_a_module_count(folder):
+    (folder / "mine").mkdir()
+    for name in ("__init__.py", "sizes.json", ".hidden", "notes~"):
+        (folder / "mine" / name).touch()
+    before = digest(folder, "mine")
+    (folder / "mine/.hidden").write_text("1")
+    (folder / "mine/notes~").write_text("1")
+    assert digest(folder, "mine") == before
+    (folder / "mine/sizes.json").write_text("1")
+    assert digest(folder, "mine") != before
+
+
+def test_of_the_files_beside_a_module_in_no_package_those_count_that_it_names(folder):
+    (folder / "sample.py").write_text('from pathlib import Path\n\nx = Path("sizes.json").read_text()\n')
+    before = digest(folder)
+    (folder / "README.md").write_text("1")
+    assert digest(folder) == before
+    (folder / "sizes.json").write_text("1")
+    assert digest(folder) != before
+
+
+def test_installed_libraries_do_not_count():
+    code = Code()
+    assert not code.is_own("numpy.random")
+    assert not code.is_own("json")
+    assert not code.is_own("a_library_that_is_not_there")
+    assert {name.partition(".")[0] for name in code.reached(["pfl.data.dataset"])} == {"pfl"}
+
+
+def test_the_code_of_a_reader_is_that_of_all_that_it_imports():
+    assert digest_of_modules(["pfl.data.datasets.cifar10"]) != digest_of_modules(["pfl.data.datasets.mnist"])
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"x": 1}'])
+def test_a_damaged_cache_is_written_again(content, folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
+    before = digest(folder)
+    files = list((tmp_path / "cache/digests").glob("*.json"))
+    for file in files:
+        file.write_text(content)
+    assert digest(folder) == before

@@ -1,0 +1,505 @@
+"""What names the code in a key: an edit that can move a number gives another name, and no other edit does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pfl.fingerprint
+from pfl.config import Config
+from pfl.errors import InvalidInput
+from pfl.fingerprint import Accepted, Components, components, enter, name_of, question_of, unknown
+from pfl.methods import METHODS
+from pfl.models import MODELS
+from pfl.validation import validated
+from tests.test_registry import install
+
+ROOT = Path(__file__).parents[1]
+DIGITS = (1, 8, 8), 10
+NAMES = ["engine", "kernels", *(f"method {m}" for m in METHODS), *(f"network {m}" for m in MODELS)]
+
+
+def config(method: str = "fedavg", **changes: object) -> Config:
+    return validated(Config(method=method, **changes))  # type: ignore[arg-type]
+
+
+def replace(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+# ---- what an edit changes ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "pfl", folder / "pfl", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def before(copied: Path) -> dict[str, str]:
+    return digests(copied)
+
+
+@pytest.fixture
+def tree(copied: Path, before: dict[str, str]) -> Iterator[Path]:
+    """A copy of the package that a test may edit."""
+    assert before
+    kept = {path: path.read_bytes() for path in copied.rglob("*.*") if path.is_file()}
+    yield copied / "pfl"
+    for path in [path for path in copied.rglob("*.*") if path.is_file() and path not in kept]:
+        path.unlink()
+    for path, content in kept.items():
+        if not path.exists() or path.read_bytes() != content:
+            path.write_bytes(content)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The digest of every component of the package in ``folder``."""
+    tree = Components([folder])
+    return {name: tree.digest(name) for name in NAMES}
+
+
+def changed(before: dict[str, str], folder: Path) -> set[str]:
+    after = digests(folder)
+    return {name for name in NAMES if before[name] != after[name]}
+
+
+EDITS = {
+    "pooled accuracy as a mean over clients": (
+        *("engine/evaluation.py", "float(100 * correct.sum() / tests.sum())", "float(accuracy.mean())"),
+        "engine",
+    ),
+    "only the first 128 test images scored": (
+        *("engine/evaluation.py", "[samples[k] for k in chosen]", "[samples[k][:128] for k in chosen]"),
+        "engine",
+    ),
+    "steps of the learning rate with ceil for floor": (
+        *("config.py", "(past // self.lr_step)", "(-(-past // self.lr_step))"),
+        "engine",
+    ),
+    "the warm-up's denominator": ("config.py", "(self.lr_warmup + 1)", "self.lr_warmup", "engine"),
+    "participants with round for floor": (
+        *("config.py", "whole_part(self.participation, clients)", "round(self.participation * clients)"),
+        "engine",
+    ),
+    "pFedSim's rho with round for floor": (
+        *("methods/pfedsim.py", "whole_part(self.rho, rounds)", "round(self.rho * rounds)"),
+        "method pfedsim",
+    ),
+    "the seed left out of the random streams' key": (
+        *("rng.py", "SeedSequence([seed, ", "SeedSequence(["),
+        "engine",
+    ),
+    "FedProx's mu clamped at 1": (
+        *("methods/fedprox.py", "self.mu / 2", "min(self.mu, 1) / 2"),
+        "method fedprox",
+    ),
+    "mixing of more than six participants": (
+        *("engine/mixing.py", "    new = (weights", "    weights = weights[:, :6]\n    new = (weights"),
+        "engine",
+    ),
+    "conv_block.cpp": ("kernels/conv_block.cpp", "value - vec{}", "value - vec{} + 1", "kernels"),
+    "compiler flags": ("kernels/__init__.py", '"-O2"', '"-Ofast"', "kernels"),
+    "a Triton kernel": (
+        *("kernels/triton_kernels/pooling.py", 'float("-inf")', 'float("-1")'),
+        "kernels",
+    ),
+    "stacked.py": ("engine/stacked.py", "IMAGES = 8192", "IMAGES = 4096", "engine"),
+    "the statistics that normalise images": ("data/statistics.py", "/ 255", "/ 256", "engine"),
+    "a split for validation": ("data/rule.py", "rng.permutation(", "np.arange(", "engine"),
+    "a default, which is in no key": ("methods/fedprox.py", "hyper(1.0", "hyper(0.5", "method fedprox"),
+    "a network": ("models/cnn_digits.py", "hidden=(32,)", "hidden=(48,)", "network cnn_digits"),
+    "a helper of methods": (
+        *("methods/_clusters.py", "* weights\n", "* weights**2\n"),
+        "method clusterfl, method fesem",
+    ),
+    "another import of the same name": (
+        *("methods/fedprox.py", "from pfl.hyper import hyper", "from pfl.registry import Registry as hyper"),
+        "method fedprox",
+    ),
+    "an import inside a function": (
+        *("models/cnn_digits.py", "_convnet import ConvNet", "_adapted import ConvNet"),
+        "network cnn_digits",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_that_can_move_numbers_changes_the_digest_of_its_component_alone(edit, tree, before):
+    name, old, new, component = EDITS[edit]
+    replace(tree / name, old, new)
+    assert changed(before, tree.parent) == set(component.split(", "))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("methods/fedprox.py", "class FedProx", "# a comment\n\n\nclass FedProx"),
+        ("methods/fedprox.py", "with a proximal term", "with a term"),
+        ("methods/fedprox.py", "self.mu / 2 * client", "(\n            self.mu / 2\n        ) * client"),
+        ("methods/fedprox.py", "search=(1e-4, 3.0), log=True", "search=(1e-3, 2.0), high=5.0"),
+        ("methods/fedprox.py", "weight of the proximal term", "weight"),
+        ("methods/fedprox.py", 'family = "local objective"', 'family = "mixing"'),
+        ("methods/fedprox.py", "import Mixing\n", "import Mixing as Mixing\nfrom pfl.rng import generator\n"),
+        ("methods/fedprox.py", "    from torch import Tensor\n", "    from torch import Tensor, device\n"),
+        ("engine/groups.py", '"""Parameter groups', '"""Groups of parameters'),
+        ("kernels/conv_block.cpp", "// A block of a convolutional network", "//  A  block"),
+        ("kernels/conv_block.cpp", "using real = REAL;", "using   real = REAL;  // the type"),
+        ("data/datasets/digits.py", "np.rint", "np.floor"),
+        ("data/partitions/shards.py", '"""', '"""Other. '),
+        ("trials/provenance.py", "import os\n", "import os\n\nNEW = 1\n"),
+        ("cli/run.py", "def ", "\n\ndef other():\n    return 1\n\n\ndef "),
+    ],
+)
+def test_an_edit_that_moves_no_number_changes_no_digest(name, old, new, tree, before):
+    file = tree / name
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    assert changed(before, tree.parent) == set()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("engine/mixing.py", "engine/weaving.py"),
+        ("methods/_clusters.py", "methods/_groups.py"),
+        ("models/_convnet.py", "models/_plans.py"),
+        ("rng.py", "engine/streams.py"),
+        ("kernels/read_rows.py", "kernels/rows.py"),
+    ],
+)
+def test_a_file_that_moves_changes_no_digest(old, new, tree, before):
+    (tree / old).rename(tree / new)
+    module, other = (f"pfl.{name.removesuffix('.py').replace('/', '.')}" for name in (old, new))
+    for path in tree.rglob("*.py"):
+        text = path.read_text()
+        if module in text:
+            path.write_text(text.replace(module, other))
+    assert changed(before, tree.parent) == set()
+
+
+def test_digests_are_the_same_without_triton_and_without_a_compiler(tmp_path):
+    code = (
+        "import json, sys\n"
+        "sys.modules['triton'] = None\n"
+        "from pfl.fingerprint import components\n"
+        "print(json.dumps(components()))"
+    )
+    environment = {**os.environ, "CXX": "", "PFL_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+    assert json.loads(done.stdout) == components()
+
+
+def test_the_engine_is_all_that_a_simulation_runs_and_no_component_of_its_own():
+    engine = pfl.fingerprint.files_of("engine")
+    reached = {str(path.relative_to(ROOT / "pfl")) for path in engine}
+    assert reached >= {str(path.relative_to(ROOT / "pfl")) for path in (ROOT / "pfl/engine").glob("*.py")}
+    assert reached >= {
+        "config.py",
+        "rng.py",
+        "data/augmentation.py",
+        "data/federation.py",
+        "models/_network.py",
+    }
+    assert not any(f"methods/{name}.py" in reached for name in METHODS)
+    assert not any(f"models/{name}.py" in reached for name in MODELS)
+    kernels = {path.name for path in pfl.fingerprint.files_of("kernels")}
+    assert kernels >= {"conv_block.cpp", "conv_block.py", "convolution.py"}
+
+
+# ---- names ---------------------------------------------------------------------------------------------
+
+
+def test_the_tree_s_digests_are_accepted():
+    assert unknown() == {}, "run `pfl behaviours`, and commit pfl/behaviours.json"
+
+
+@pytest.fixture
+def accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file that accepts the tree as it is, in place of the simulator's own."""
+    file = tmp_path / "behaviours.json"
+    monkeypatch.setattr(pfl.fingerprint, "BUILTIN", file)
+    question = question_of(config("fedprox"), *DIGITS)
+    tree = {name: [digest] for name, digest in components().items()}
+    Accepted(components=tree, names={question: "fedprox-of-old"}).save(file)
+    pfl.fingerprint.forget()
+    yield file
+    pfl.fingerprint.forget()
+
+
+def names(*methods: str) -> list[str]:
+    return [name_of(config(method), *DIGITS).name for method in methods]
+
+
+def edit(monkeypatch: pytest.MonkeyPatch, **digests: str) -> None:
+    """Let components have other digests."""
+    known = pfl.fingerprint.components()
+    edited = known | {name.replace("_", " "): digest for name, digest in digests.items()}
+    monkeypatch.setattr(Components, "digest", lambda _, name: edited[name])
+    pfl.fingerprint.forget()
+
+
+@pytest.mark.usefixtures("accepted")
+def test_a_question_keeps_its_name_while_the_digests_of_its_components_are_accepted(monkeypatch):
+    fedavg, fedprox = names("fedavg", "fedprox")
+    assert fedprox == "fedprox-of-old"
+    edit(monkeypatch, method_fedprox="other")
+    assert names("fedavg")[0] == fedavg
+    assert names("fedprox")[0] not in (fedprox, "")
+    edit(monkeypatch, kernels="other")
+    assert names("fedavg")[0].startswith("fedavg-")
+    assert names("fedavg")[0] != fedavg
+
+
+def test_a_digest_that_is_entered_gives_the_old_names_back(accepted, monkeypatch):
+    old = names("fedavg", "fedprox")
+    edit(monkeypatch, engine="other", method_fedprox="another")
+    assert set(unknown()) == {"engine", "method fedprox"}
+    enter([], {"a case": {"accuracy": 1.0}}, accepted)
+    assert unknown() == {}
+    assert names("fedavg", "fedprox") == old
+    assert Accepted.load(accepted).battery == {"a case": {"accuracy": 1.0}}
+
+
+def test_only_those_whose_numbers_moved_get_new_names(accepted, monkeypatch):
+    fedavg, fedprox = names("fedavg", "fedprox")
+    edit(monkeypatch, engine="other")
+    enter(["method fedprox"], {}, accepted)
+    assert names("fedavg")[0] == fedavg
+    assert names("fedprox")[0] != fedprox
+    assert Accepted.load(accepted).components["engine"] == ["other"]
+    assert Accepted.load(accepted).names == {}
+
+
+def test_an_edit_that_moves_numbers_and_is_undone_is_unknown_again(accepted, monkeypatch):
+    old = Accepted.load(accepted).components["engine"]
+    edit(monkeypatch, engine="other")
+    enter(["method fedprox"], {}, accepted)
+    edit(monkeypatch, engine=old[0])
+    assert set(unknown()) == {"engine"}
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"components": 1}', '{"fedavg, lenet5": {}}'])
+def test_a_file_of_another_form_is_one_clear_line(content, tmp_path):
+    (tmp_path / "behaviours.json").write_text(content)
+    with pytest.raises(InvalidInput, match=r"behaviours: .*behaviours.json is not accepted; expected a file"):
+        Accepted.load(tmp_path / "behaviours.json")
+
+
+def test_trials_that_differ_in_numbers_alone_share_one_name():
+    searched = config("fedprox", hyperparameters={"mu": 0.3}, lr=0.2, rounds=500, batch_size=64)
+    assert question_of(searched, *DIGITS) == question_of(config("fedprox"), *DIGITS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"method": "fedcac", "hyperparameters": {"collab": "none"}}, "collab=none"),
+        ({"method": "fedcac", "hyperparameters": {"fling_zero_rule": True}}, "fling_zero_rule=True"),
+        ({"method": "feddyn", "hyperparameters": {"clip": 0.0}}, "clip=0"),
+        ({"method": "fesem", "hyperparameters": {"mu": 0.1}}, "mu=some"),
+        ({"momentum": 0.9}, "momentum=some"),
+        ({"validation": 0.2}, "validation=some"),
+        ({"lr_schedule": "cosine"}, "lr_schedule=cosine"),
+        ({"lr_schedule": "step", "lr_step": 50}, "lr_schedule=step"),
+        ({"lr_warmup": 20}, "lr_warmup=some"),
+        ({"bn_stats": "local"}, "bn_stats=local"),
+        ({"observe": "similarities"}, "observe=similarities"),
+    ],
+)
+def test_choices_and_what_is_switched_off_are_questions_of_their_own(changes, said):
+    images = (1, 16, 16), 4
+    usual = config(changes.get("method", "fedavg"), model="lenet5_bn")
+    asked = config(model="lenet5_bn", **changes)
+    assert question_of(asked, *images) == f"{question_of(usual, *images)}, {said}"
+
+
+# ---- plugins -------------------------------------------------------------------------------------------
+
+METHOD = '''
+    """Halfway: averages the head only."""
+
+    from dataclasses import dataclass
+
+    from pfl.engine.method import Method
+
+
+    @dataclass(frozen=True)
+    class Halfway(Method):
+        def aggregate(self, server):
+            from helping import group
+
+            return {group(): server.average()}
+'''
+NETWORK = '''
+    """Shallow: one hidden layer."""
+
+
+    def shallow(shape, classes):
+        from torch import nn
+
+        from pfl.models._network import Network
+
+        channels, height, width = shape
+        extractor = nn.Sequential(nn.Flatten(), nn.Linear(channels * height * width, 16), nn.ReLU())
+        return Network(extractor, nn.Linear(16, classes))
+'''
+ASK = """
+import json, sys
+from pathlib import Path
+from pfl import fingerprint
+from pfl.config import Config
+from pfl.validation import validated
+if sys.argv[1] == "enter":
+    fingerprint.enter([], {}, Path("behaviours.json"))
+pairs = [pair.split("/") for pair in sys.argv[2:]]
+configs = [validated(Config(method=method, model=model)) for method, model in pairs]
+print(json.dumps([fingerprint.name_of(config, (1, 8, 8), 10).name for config in configs]))
+"""
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> Path:
+    """A folder with a method and a network of two packages, and a module that the method imports."""
+    method = install(tmp_path / "method", "pfl.methods", "halfway", METHOD)
+    network = install(tmp_path / "network", "pfl.models", "shallow", NETWORK)
+    (network / "mine").rename(network / "other")
+    for file in network.glob("*/entry_points.txt"):
+        replace(file, "mine.", "other.")
+    replace(network / "mine-1.0.dist-info/METADATA", "Name: mine", "Name: other")
+    (network / "mine-1.0.dist-info").rename(network / "other-1.0.dist-info")
+    (tmp_path / "helping.py").write_text('def group():\n    return "head"\n')
+    (method / "mine/numbers.json").write_text("[1]")
+    (tmp_path / "project").mkdir()
+    return tmp_path
+
+
+PAIRS = ["halfway/cnn_digits", "halfway/shallow", "fedavg/shallow", "fedavg/cnn_digits"]
+
+
+def ask(plugins: Path, what: str = "ask") -> dict[str, str]:
+    path = [ROOT, plugins / "method/site", plugins / "network/site", plugins]
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, what, *PAIRS],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, path)),
+            "PFL_CACHE": str(plugins / "cache"),
+        },
+        cwd=plugins / "project",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(zip(PAIRS, json.loads(done.stdout), strict=True))
+
+
+def test_an_edit_of_a_plugin_or_of_what_it_imports_or_reads_renames_what_uses_it(plugins):
+    last = ask(plugins)
+
+    def moved() -> set[str]:
+        now = ask(plugins)
+        different = {pair for pair in PAIRS if now[pair] != last[pair]}
+        last.update(now)
+        return different
+
+    assert moved() == set()
+    (plugins / "helping.py").write_text('def group():\n    return "extractor"\n')
+    assert moved() == {"halfway/cnn_digits", "halfway/shallow"}
+    (plugins / "method/site/mine/numbers.json").write_text("[2]")
+    assert moved() == {"halfway/cnn_digits", "halfway/shallow"}
+    replace(plugins / "network/site/other/shallow.py", "16", "24")
+    replace(
+        plugins / "method/site/mine/halfway.py", "averages the head only", "averages what its helper says"
+    )
+    assert moved() == {"halfway/shallow", "fedavg/shallow"}
+
+
+def test_the_author_of_a_plugin_accepts_its_digests_in_the_project(plugins):
+    new = ask(plugins)
+    entered = ask(plugins, "enter")
+    assert entered["fedavg/cnn_digits"] == new["fedavg/cnn_digits"]
+    assert set(entered.values()).isdisjoint({new[pair] for pair in PAIRS[:3]})
+    replace(plugins / "network/site/other/shallow.py", "16", "24")
+    assert ask(plugins)["fedavg/shallow"] != entered["fedavg/shallow"]
+    assert ask(plugins, "enter") == entered
+
+
+# ---- the code that was imported ------------------------------------------------------------------------
+
+RUN = """
+import os, sys
+from pathlib import Path
+from pfl import fingerprint
+from pfl.config import Config
+from pfl.methods import METHODS
+from pfl.validation import validated
+METHODS["fedprox"]
+print(fingerprint.name_of(validated(Config(method="fedprox")), (1, 8, 8), 10).name)
+exec(sys.argv[1])
+fingerprint.check_unchanged("fedprox", "cnn_digits")
+"""
+SAME_SIZE = "self.mu / 2", "self.mu / 3"
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "pfl", tmp_path / "pfl", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "pfl/methods/fedprox.py"
+
+
+def run(file: Path, meanwhile: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(file.parents[2]),
+        "PFL_CACHE": str(file.parents[2] / "cache"),
+    }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    code = [sys.executable, "-c", RUN, meanwhile]
+    return subprocess.run(
+        code, env=environment, cwd=file.parents[2], capture_output=True, text=True, check=False
+    )
+
+
+def keeping_times(file: Path) -> str:
+    """A program that edits ``file`` as ``cp -p`` does: of the same size, with the old times."""
+    return (
+        f"p = Path({str(file)!r}); s = p.stat(); p.write_text(p.read_text().replace(*{SAME_SIZE!r})); "
+        "os.utime(p, ns=(s.st_atime_ns, s.st_mtime_ns))"
+    )
+
+
+def test_code_that_was_edited_after_it_was_imported_gets_no_record(running):
+    assert run(running).returncode == 0
+    done = run(running, keeping_times(running))
+    assert done.returncode == 1
+    assert f"source changed: {running}; expected the code" in done.stderr.splitlines()[-1]
+
+
+def test_a_file_that_is_touched_or_linked_is_no_edit(running):
+    file, other = str(running), str(running.parents[2] / "linked")
+    done = run(running, f"os.link({file!r}, {other!r}); Path({file!r}).touch()")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_compiled_file_of_other_code_with_the_same_times_is_found_and_removed(running):
+    old = run(running).stdout
+    exec(keeping_times(running), {"Path": Path, "os": os})
+    refused = run(running)
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1].endswith("the code that this process began with; run it again")
+    done = run(running)
+    assert (done.returncode, done.stdout != old) == (0, True)
