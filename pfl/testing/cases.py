@@ -165,8 +165,8 @@ def of_method(method: str) -> Iterator[Case]:
 
 
 OF_BATCH_NORM = {("fedcac", "statistics")}
-"""Choices that concern batch norm. Others are run on a network without it, as the gradient of a bias before batch
-norm is rounding alone, by which a method that compares elements may choose."""
+"""Choices that concern batch norm. Others are run on a network without it, as the gradient of a bias before
+batch norm is rounding alone, by which a method that compares elements may choose."""
 
 OPTIONS = {
     "momentum": 0.5,
