@@ -9,9 +9,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import signal
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from pfl.config import Config, Execution
+from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.testing.cases import Case, federation
 from pfl.validation import validated
@@ -133,16 +136,27 @@ def answer(case: Case, recorded: Values | None) -> Answer:
 def answers(
     chosen: Sequence[Case], recorded: Mapping[str, Values], processes: int | None = None
 ) -> Iterator[Answer]:
-    """The answers to ``chosen`` as they come, from so many processes; by default one per core."""
+    """The answers to ``chosen`` as they come, from so many processes; by default one per core.
+
+    Raises:
+        InvalidInput: a process ended, for example in a kernel.
+    """
     os.environ["OMP_NUM_THREADS"] = "1"  # of the processes, which share the cores
     if processes == 1:
         yield from (answer(case, recorded.get(case.key)) for case in chosen)
         return
-    with ProcessPoolExecutor(processes or os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    interrupted = {
+        "initializer": signal.signal,
+        "initargs": (signal.SIGINT, signal.SIG_IGN),
+    }  # by this process
+    with ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn"), **interrupted) as pool:
         pending = [pool.submit(answer, case, recorded.get(case.key)) for case in chosen]
         try:
             for done in as_completed(pending):
                 yield done.result()
+        except BrokenProcessPool:
+            accepted = "code that does not end its process (or more memory)"
+            raise InvalidInput("battery", "a process that ended", accepted) from None
         finally:
             pool.shutdown(cancel_futures=True)
 
