@@ -26,11 +26,12 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import cycle
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -147,31 +148,33 @@ def _python(text: str) -> Iterator[tuple[str, int, int, str]]:
         return kind, first, last, after
 
     for node in _nodes(ast.parse(text)):
+        twin: Any = copy.deepcopy(node)
         if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
-            twin = copy.deepcopy(node)
             twin.ops[0] = COMPARISONS[type(node.ops[0])]()
             yield edit("comparison", node, f"({ast.unparse(twin)})")
+        elif isinstance(node, ast.IfExp):
+            twin.body, twin.orelse = node.orelse, node.body
+            yield edit("comparison", node, f"({ast.unparse(twin)})")
         elif isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in OPERATORS:
-            twin = copy.deepcopy(node)
             twin.op = OPERATORS[type(node.op)]()
             yield edit("operator", node, f"({ast.unparse(twin)})")
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Not):
             yield edit("operator", node, f"({ast.unparse(node.operand)})")
-        elif isinstance(node, ast.IfExp):
-            twin = copy.deepcopy(node)
-            twin.body, twin.orelse = node.orelse, node.body
-            yield edit("comparison", node, f"({ast.unparse(twin)})")
-        elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
-            value = not node.value if isinstance(node.value, bool) else node.value + 1
-            if isinstance(node.value, float):
-                value = 2 * node.value or 1.0
-            yield edit("constant", node, repr(value))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+            yield edit("constant", node, repr(_other(node.value)))
         elif (
             isinstance(node, ast.AugAssign | ast.If)
             or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call))
             or (isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name | ast.Tuple))
         ):
             yield edit("statement left out", node, "pass")
+
+
+def _other(value: float) -> float:
+    """Another constant."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if isinstance(value, int) else 2 * value or 1.0
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
@@ -216,52 +219,57 @@ SHORT = {"rounds": 6, "participation": 0.4, "eval_every": 3, "dtype": "float64"}
 WITH_NORM = {**SHORT, "model": "lenet5_bn", "rounds": 3, "batch_size": 32, "epochs": 1}
 DIGITS, LARGER = "digits", "digits,resize=16x16"
 
-GENERAL: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
-    (DIGITS, "loop", {"method": method}, {})
-    for method in (
-        "fedavg",
-        "fedprox",
-        "fedper",
-        "fedamp",
-        "fedcac",
-        "fedfomo",
-        "scaffold",
-        "spfl",
-        "fedasync",
-    )
-] + [
-    (DIGITS, "stacked", {"method": method}, {})
-    for method in ("fedavg", "pfedsim", "perfedavg", "feddyn", "clusterfl", "knnper", "fedgen")
-]
-GENERAL += [
-    (DIGITS, "loop", {"lr_schedule": "cosine", "lr_warmup": 2, "momentum": 0.9, "weight_decay": 1e-3}, {}),
-    (DIGITS, "stacked", {"lr_schedule": "step", "lr_step": 3, "momentum": 0.5}, {}),
-    (DIGITS, "loop", {"batch_order": "class_stream"}, {}),
-    (DIGITS, "stacked", {"batch_order": "fixed", "last_batch": "dropped"}, {}),
-    (DIGITS, "loop", {"validation": 0.2, "observe": "similarities"}, {}),
-    (DIGITS, "loop", {"input_scale": "unit", "eval_every": 1}, {"seeds": (3, 8)}),
-    (DIGITS, "loop", {"method": "fedrep"}, {"resumed": True}),
-    (DIGITS, "stacked", {"method": "fedprox"}, {"variants": [{"lr": 0.02}]}),
-    (LARGER, "loop", WITH_NORM, {}),
-    (LARGER, "stacked", {**WITH_NORM, "bn_stats": "local", "augmentation": "crop_flip_rotate"}, {}),
-    (LARGER, "loop", {**WITH_NORM, "dtype": "float32"}, {}),
-    (LARGER, "loop", {**WITH_NORM, "model": "cnn4", "rounds": 2}, {}),
-    (
-        LARGER,
+
+@dataclass(frozen=True)
+class Real:
+    """A simulation that a trial of a table could be.
+
+    Attributes:
+        variants: options of further configurations in lockstep.
+        resumed: it pauses and goes on from a checkpoint.
+    """
+
+    data: str
+    backend: Literal["loop", "stacked"]
+    options: Mapping[str, Any]
+    seeds: tuple[int, ...] = (1,)
+    variants: Sequence[Mapping[str, Any]] = ()
+    resumed: bool = False
+
+
+LOOPED = ("fedavg", "fedprox", "fedper", "fedamp", "fedcac", "fedfomo", "scaffold", "spfl", "fedasync")
+STACKED = ("fedavg", "pfedsim", "perfedavg", "feddyn", "clusterfl", "knnper", "fedgen")
+DEEPER = {**WITH_NORM, "model": "cnn4", "rounds": 2}
+GENERAL = [
+    *(Real(DIGITS, "loop", {"method": method}) for method in LOOPED),
+    *(Real(DIGITS, "stacked", {"method": method}) for method in STACKED),
+    Real(
+        DIGITS,
         "loop",
-        {**WITH_NORM, "model": "cnn4", "dtype": "float32", "precision": "bf16", "rounds": 2},
-        {},
+        {"lr_schedule": "cosine", "lr_warmup": 2, "momentum": 0.9, "weight_decay": 1e-3},
     ),
+    Real(DIGITS, "stacked", {"lr_schedule": "step", "lr_step": 3, "momentum": 0.5}),
+    Real(DIGITS, "loop", {"batch_order": "class_stream"}),
+    Real(DIGITS, "stacked", {"batch_order": "fixed", "last_batch": "dropped"}),
+    Real(DIGITS, "loop", {"validation": 0.2, "observe": "similarities"}),
+    Real(DIGITS, "loop", {"input_scale": "unit", "eval_every": 1}, seeds=(3, 8)),
+    Real(DIGITS, "loop", {"method": "fedrep"}, resumed=True),
+    Real(DIGITS, "stacked", {"method": "fedprox"}, variants=[{"lr": 0.02}]),
+    Real(LARGER, "loop", WITH_NORM),
+    Real(LARGER, "stacked", {**WITH_NORM, "bn_stats": "local", "augmentation": "crop_flip_rotate"}),
+    Real(LARGER, "loop", {**WITH_NORM, "dtype": "float32"}),
+    Real(LARGER, "loop", DEEPER),
+    Real(LARGER, "loop", {**DEEPER, "dtype": "float32", "precision": "bf16"}),
 ]
-"""Data, backend, options and more of simulations that trials of a table could be."""
+"""For an edit of the engine or of the kernels."""
 
 
-def of_methods(file: str) -> list[tuple[str, str, dict[str, Any], dict[str, Any]]]:
+def of_methods(file: str) -> list[Real]:
     """Of the methods that use a file: their defaults, each choice, and draws from the search ranges."""
     from pfl.methods import METHODS
 
     module = Path(file).stem
-    runs: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = []
+    runs = []
     for method in METHODS:
         if module != method and not _uses(ROOT / f"pfl/methods/{method}.py", module):
             continue
@@ -277,10 +285,9 @@ def of_methods(file: str) -> list[tuple[str, str, dict[str, Any], dict[str, Any]
         for name, declaration in declared.items():
             choices = declaration.choices or ((False, True) if isinstance(defaults[name], bool) else ())
             own += [{name: choice} for choice in choices if choice != defaults[name]]
-        for number, values in enumerate(own):
-            backend = ("loop", "stacked")[number % 2]
-            runs.append((DIGITS, backend, {"method": method, "hyperparameters": values}, {}))
-        runs.append((LARGER, "loop", {**WITH_NORM, "method": method}, {}))
+        for values, backend in zip(own, cycle(get_args(Literal["loop", "stacked"])), strict=False):
+            runs.append(Real(DIGITS, backend, {"method": method, "hyperparameters": values}))
+        runs.append(Real(LARGER, "loop", {**WITH_NORM, "method": method}))
     return runs
 
 
@@ -305,31 +312,24 @@ def _drawn(declared: Mapping[str, Any], defaults: Mapping[str, Any], stream: ran
     return values
 
 
-def simulated(
-    runs: list[tuple[str, str, dict[str, Any], dict[str, Any]]], differs: Callable[[int, Any], bool]
-) -> bool:
-    """Run them in turn; whether ``differs`` says so of a result. An error is no number."""
+def results_of(real: Real) -> Any:
+    """What a simulation computes, as a row of the ledger has it."""
     import pfl
     from pfl.config import Config, Execution
     from pfl.data.partition import make_partition
     from pfl.simulation import simulate_together
 
-    for number, (data, backend, options, more) in enumerate(runs):
-        dataset = pfl.load(data)
-        partition = make_partition("dirichlet:0.3,min=8", dataset, 12)
-        execution = Execution(device="cpu", backend=backend)  # type: ignore[arg-type]
-        configs = [Config(**{**SHORT, **options, **variant}) for variant in ({}, *more.get("variants", ()))]
-        with tempfile.TemporaryDirectory() as folder:
-            arguments = (configs, dataset, partition, more.get("seeds", (1,)))
-            if more.get("resumed"):
-                stored = {"device": "cpu", "backend": backend, "checkpoint_dir": folder, "code": "mutants"}
-                simulate_together(*arguments, Execution(**stored, until=3))
-                execution = Execution(**stored)
-            results = simulate_together(*arguments, execution)
-        metrics = [result.metrics.to_json() for of_config in results for result in of_config]
-        if differs(number, json.loads(json.dumps(metrics))):
-            return True
-    return False
+    dataset = pfl.load(real.data)
+    partition = make_partition("dirichlet:0.3,min=8", dataset, 12)
+    configs = [Config(**{**SHORT, **real.options, **variant}) for variant in ({}, *real.variants)]
+    execution = Execution(device="cpu", backend=real.backend)
+    with tempfile.TemporaryDirectory() as folder:
+        if real.resumed:
+            execution = replace(execution, checkpoint_dir=folder, code="mutants")
+            simulate_together(configs, dataset, partition, real.seeds, replace(execution, until=3))
+        results = simulate_together(configs, dataset, partition, real.seeds, execution)
+    metrics = [result.metrics.to_json() for of_config in results for result in of_config]
+    return json.loads(json.dumps(metrics))
 
 
 def close(first: Any, second: Any, tolerance: float) -> bool:
@@ -446,27 +446,22 @@ def _ended(status: int) -> str:
 
 def _results(runs: str) -> dict[str, Any]:
     """What the code as it is computes."""
-    import torch
+    return {"results": [results_of(real) for real in _chosen(runs)]}
 
-    torch.set_num_threads(1)
-    results: list[Any] = []
-    chosen = GENERAL if runs == "general" else of_methods(runs)
-    simulated(chosen, lambda _, metrics: bool(results.append(metrics)))
-    return {"results": results}
+
+def _chosen(runs: str) -> list[Real]:
+    """The simulations for an edit of a method's file, or "general"."""
+    return GENERAL if runs == "general" else of_methods(runs)
 
 
 def _verdict(mutant: Mutant, runs: str, expected: list[Any]) -> dict[str, Any]:
     """Whether a mutant changes a number of a real simulation, and then whether the battery sees it."""
-    import torch
-
-    torch.set_num_threads(1)
-    chosen = GENERAL if runs == "general" else of_methods(runs)
-
-    def differs(number: int, metrics: Any) -> bool:
-        lower = chosen[number][2].get("dtype") == "float32"
-        return not close(expected[number], metrics, 1e-2 if lower else 1e-6)
-
-    if not simulated(chosen, differs):
+    chosen = _chosen(runs)
+    for real, results in zip(chosen, expected, strict=True):
+        tolerance = 1e-2 if real.options.get("dtype") == "float32" else 1e-6
+        if not close(results, results_of(real), tolerance):
+            break
+    else:
         return {"outcome": "moves no number"}
     from pfl.fingerprint import BUILTIN, Accepted
     from pfl.testing.battery import answer, concerned
@@ -478,9 +473,7 @@ def _verdict(mutant: Mutant, runs: str, expected: list[Any]) -> dict[str, Any]:
         return case.name not in SHARP, not (case.subject or "").startswith(subject), case.subject or ""
 
     recorded = Accepted.load(ROOT / "pfl" / BUILTIN.name).battery
-    component = (
-        [f"method {options['method']}" for _, _, options, _ in chosen] if runs != "general" else ["engine"]
-    )
+    component = ["engine"] if runs == "general" else [f"method {real.options['method']}" for real in chosen]
     for case in sorted(concerned(component, cases()), key=place):
         result = answer(case, recorded.get(case.key))
         if result.moved != [] or result.disagreeing:

@@ -107,7 +107,12 @@ def _data(name: str) -> Dataset:
 def _made_up(images: int = 60_000) -> Dataset:
     file = Path(tempfile.mkstemp(prefix="pfl-benchmark-")[1])
     atexit.register(file.unlink)
-    fields = {"checksum": MADE_UP, "mean": (0.5,) * 3, "std": (0.25,) * 3, "n_train": images * 5 // 6}
+    fields: dict[str, Any] = {
+        "checksum": MADE_UP,
+        "mean": (0.5,) * 3,
+        "std": (0.25,) * 3,
+        "n_train": images * 5 // 6,
+    }
     return make_dataset((3, 32, 32), 10, images, file=file, name=MADE_UP, **fields)
 
 

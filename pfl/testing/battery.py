@@ -18,10 +18,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from unittest.mock import patch
 
-from pfl.config import Config, Execution
+from pfl.config import Config, Execution, Precision
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.testing.cases import Case, federation
@@ -53,11 +53,11 @@ class Way:
         precision: of float32; None is float64.
     """
 
-    backend: str = "loop"
+    backend: Literal["loop", "stacked"] = "loop"
     kernels: bool = True
     device: bool = False
     resumed: bool = False
-    precision: str | None = None
+    precision: Precision | None = None
 
 
 WAYS = {

@@ -140,7 +140,7 @@ def of_method(method: str) -> Iterator[Case]:
     """Its defaults, its numbers below and above them, each other choice, and the options of training."""
     subject = f"method {method}"
     cls = METHODS[method]
-    defaults = {name: cls.__dataclass_fields__[name].default for name in cls.declarations()}
+    defaults: dict[str, Any] = {name: cls.__dataclass_fields__[name].default for name in cls.declarations()}
     low, high = {}, {}
     for name, declared in cls.declarations().items():
         if not _is_choice(declared, defaults[name]):
@@ -160,8 +160,8 @@ def of_method(method: str) -> Iterator[Case]:
             for choice in declared.choices or (False, True):
                 if choice != defaults[name]:
                     shown = f"{choice:.3g}" if isinstance(choice, float) else choice
-                    on_wide = {"usual": WIDE_USUAL, "data": WIDE} if (method, name) in OF_BATCH_NORM else {}
-                    yield case(f"{name}={shown}", {**low, name: choice}, **on_wide)
+                    usual, data = (WIDE_USUAL, WIDE) if (method, name) in OF_BATCH_NORM else (USUAL, SMALL)
+                    yield case(f"{name}={shown}", {**low, name: choice}, usual, data=data)
 
 
 OF_BATCH_NORM = {("fedcac", "statistics")}
@@ -311,7 +311,7 @@ def of_engine() -> Iterator[Case]:
     yield Case("another seed", None, USUAL, seeds=(7,), ways=EVERY_WAY)
     yield Case("seeds", None, USUAL, seeds=(5, 0, 2**40), ways=EVERY_WAY)
     yield Case("a partition for each seed", None, USUAL, seeds=(1, 2), divided=True, ways=EVERY_WAY)
-    variants = [{"lr": 0.05}, {"hyperparameters": {"mu": 0.3}}]
+    variants: list[dict[str, Any]] = [{"lr": 0.05}, {"hyperparameters": {"mu": 0.3}}]
     options = {**USUAL, "method": "fedprox"}
     yield Case("trials in lockstep", None, options, variants=variants, seeds=(0, 3), ways=EVERY_WAY)
     yield Case("images in a file", None, USUAL, Data(mapped=True), EVERY_WAY)

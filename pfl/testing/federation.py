@@ -54,7 +54,7 @@ def make_dataset(
         scaled = images / 255
         fields["mean"] = tuple(scaled.mean((0, 2, 3)).tolist())
         fields["std"] = tuple(scaled.std((0, 2, 3)).tolist())
-    usual = {
+    usual: dict[str, Any] = {
         "name": "synthetic",
         "classes": tuple(f"class {c}" for c in range(classes)),
         "n_train": len(labels),
