@@ -145,11 +145,8 @@ def answers(
     if processes == 1:
         yield from (answer(case, recorded.get(case.key)) for case in chosen)
         return
-    interrupted = {
-        "initializer": signal.signal,
-        "initargs": (signal.SIGINT, signal.SIG_IGN),
-    }  # by this process
-    with ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn"), **interrupted) as pool:
+    ignoring: Any = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
+    with ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn"), **ignoring) as pool:
         pending = [pool.submit(answer, case, recorded.get(case.key)) for case in chosen]
         try:
             for done in as_completed(pending):
