@@ -43,6 +43,8 @@ class Data:
 SMALL = Data()
 WIDE = Data((1, 16, 16), 4, test=(3, 1, 5, 12, 2, 6, 4, 9, 1, 7))
 COLOUR = Data((3, 16, 16), 11, (9, 4, 7, 5), (3, 6, 5, 1))
+TINY = Data(classes=4, train=(5, 3, 4, 2), test=(3, 1, 2, 2))
+NORMED = Data((1, 16, 16), 4, (5, 3, 4, 2), (3, 1, 2, 2))
 CROWD = Data(train=(3, 5, 4, 6, 7) * 5, test=(2, 5, 1, 4, 3) * 5, classes=23)
 
 USUAL = {
@@ -59,7 +61,7 @@ USUAL = {
 
 WIDE_USUAL = {**USUAL, "model": "lenet5_bn", "eval_every": 3, "lr": 0.05}
 
-EVERY_WAY = ("loop", "torch", "stacked", "device", "resumed")
+EVERY_WAY = ("loop", "torch", "stacked", "resumed")
 FLOAT32 = ("float32", "float32 torch", "float32 stacked")
 
 
@@ -294,27 +296,55 @@ ON_WIDE: dict[str, dict[str, Any]] = {
     "similarities with batch norm": {"observe": "similarities"},
 }
 
+ON_TINY: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "steps, momentum and weight decay": {
+        "lr_schedule": "step",
+        "lr_step": 1,
+        "momentum": 0.5,
+        "weight_decay": 0.01,
+    },
+    "class stream": {"batch_order": "class_stream"},
+    "augmentation": {"augmentation": "crop_flip_rotate", "last_batch": "dropped"},
+    "validation": {"validation": 0.3},
+    "similarities": {"observe": "similarities"},
+    "fedamp": {"method": "fedamp"},
+    "fedcac": {"method": "fedcac"},
+    "feddyn": {"method": "feddyn"},
+    "fedfomo": {"method": "fedfomo"},
+    "scaffold": {"method": "scaffold"},
+    "spfl": {"method": "spfl"},
+    "rounds ahead of the host": {"rounds": 22, "eval_every": 21},
+}
+"""On the emulated device, which is slow."""
+
 IN_A_CROWD = ("fedavg", "fedamp", "fedcac", "fedfomo", "feddyn", "pfedsim", "spfl")
 """Methods that mix in different ways: averages, weights of each client's own, by element, changes."""
 
 
 def of_engine() -> Iterator[Case]:
-    """Each option of the configuration, more clients and classes, other seeds, several at once."""
+    """Each option of the configuration, on a device, more clients and classes, other seeds, several at once."""
     yield Case("defaults of the configuration", None, {"dtype": "float64"}, ways=("loop",), defaults=True)
     for name, options in ON_SMALL.items():
         yield Case(name, None, {**USUAL, **options}, ways=EVERY_WAY)
     for name, options in ON_WIDE.items():
         yield Case(name, None, {**WIDE_USUAL, **options}, WIDE, EVERY_WAY)
+    tiny = {**USUAL, "rounds": 3, "epochs": 1, "batch_size": 2}
+    device = ("loop", "device")
+    for name, options in ON_TINY.items():
+        yield Case(f"{name}, on a device", None, {**tiny, **options}, TINY, device)
+    yield Case(
+        "batch norm, on a device", None, {**tiny, "model": "lenet5_bn", "bn_stats": "local"}, NORMED, device
+    )
     for method in IN_A_CROWD:
         options = {**USUAL, "method": method, "participation": 0.58, "rounds": 3}
         yield Case(f"{method} in a crowd", None, options, CROWD, EVERY_WAY)
     yield Case("another seed", None, USUAL, seeds=(7,), ways=EVERY_WAY)
     yield Case("seeds", None, USUAL, seeds=(5, 0, 2**40), ways=EVERY_WAY)
     yield Case("a partition for each seed", None, USUAL, seeds=(1, 2), divided=True, ways=EVERY_WAY)
-    variants: list[dict[str, Any]] = [{"lr": 0.05}, {"hyperparameters": {"mu": 0.3}}]
-    options = {**USUAL, "method": "fedprox"}
-    yield Case("trials in lockstep", None, options, variants=variants, seeds=(0, 3), ways=EVERY_WAY)
+    lockstep: dict[str, Any] = {"variants": [{"lr": 0.05}, {"hyperparameters": {"mu": 0.3}}], "seeds": (0, 3)}
+    yield Case("trials in lockstep", None, {**USUAL, "method": "fedprox"}, ways=EVERY_WAY, **lockstep)
+    options = {**tiny, "method": "fedprox"}
+    yield Case("trials in lockstep, on a device", None, options, TINY, device, **lockstep)
     yield Case("images in a file", None, USUAL, Data(mapped=True), EVERY_WAY)
     yield Case("batch norm in colour", None, {**WIDE_USUAL, "method": "fedbn"}, COLOUR, EVERY_WAY)
-    long = {**USUAL, "rounds": 24, "eval_every": 23, "epochs": 1}
-    yield Case("rounds ahead of the host", None, long, ways=EVERY_WAY)
