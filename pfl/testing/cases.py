@@ -323,7 +323,7 @@ IN_A_CROWD = ("fedavg", "fedamp", "fedcac", "fedfomo", "feddyn", "pfedsim", "spf
 
 
 def of_engine() -> Iterator[Case]:
-    """Each option of the configuration, on a device, more clients and classes, other seeds, several at once."""
+    """Each option of the configuration, a device, more clients and classes, other seeds, several at once."""
     yield Case("defaults of the configuration", None, {"dtype": "float64"}, ways=("loop",), defaults=True)
     for name, options in ON_SMALL.items():
         yield Case(name, None, {**USUAL, **options}, ways=EVERY_WAY)
