@@ -16,8 +16,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
 from unittest.mock import patch
 
@@ -145,8 +146,7 @@ def answers(
     if processes == 1:
         yield from (answer(case, recorded.get(case.key)) for case in chosen)
         return
-    ignoring: Any = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
-    with ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn"), **ignoring) as pool:
+    with ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn"), _begin_worker) as pool:
         pending = [pool.submit(answer, case, recorded.get(case.key)) for case in chosen]
         try:
             for done in as_completed(pending):
@@ -156,6 +156,19 @@ def answers(
             raise InvalidInput("battery", "a process that ended", accepted) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the command, and end with it even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    command = parent_process()
+    assert command is not None
+
+    def follow() -> None:
+        command.join()
+        os._exit(1)
+
+    Thread(target=follow, daemon=True).start()
 
 
 def concerned(unknown: Collection[str], everything: Sequence[Case]) -> list[Case]:
