@@ -220,7 +220,7 @@ class Code:
 
         def digest(content: bytes) -> str:
             if path.suffix in C_SUFFIXES:
-                content = _without_comments(content.decode()).encode()
+                content = _without_comments(content.decode("latin-1")).encode()
             return hashlib.sha256(content).hexdigest()
 
         return str(self._read(path, digest))
@@ -305,8 +305,11 @@ def is_in(module: str, packages: Iterable[str]) -> bool:
 
 
 def _analysed(source: bytes, package: str) -> Module:
-    """What matters of a source file in ``package``."""
-    statements = list(_that_run(ast.parse(source).body))
+    """What matters of a source file in ``package``; of a template, which is no Python, its content."""
+    try:
+        statements = list(_that_run(ast.parse(source).body))
+    except (SyntaxError, ValueError):
+        return Module("", [], {}, [[hashlib.sha256(source).hexdigest()]])
     names = _imported(statements, package, inside=False)
     bound = [_bound(statement) for statement in statements]
     count = Counter(name for names_of in bound for name in names_of)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 
-FEW = 200  # training samples of all clients together; a probe and a calibration have fewer
+FEW = 200  # training samples of all clients together; a calibration has fewer
 
 
 @dataclass(frozen=True)
