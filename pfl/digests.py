@@ -269,10 +269,12 @@ class Code:
         parts = dotted.split(".")
         for cut in range(len(parts), 0, -1):
             if path := self.file(name := ".".join(parts[:cut])):
+                if self._is_outside(name):
+                    return ".".join(["", *parts[cut:]])
                 module, rest = self.module(path, name), parts[cut:]
                 if rest and rest[0] in module.names:
                     return self._origin(".".join([module.names[rest[0]], *rest[1:]]))
-                return ".".join(["" if self._is_outside(name) else module.contents, *rest])
+                return ".".join([module.contents, *rest])
         return dotted
 
     def _store(self) -> None:
