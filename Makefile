@@ -4,7 +4,7 @@ ACTIVATE = . .venv/bin/activate
 # One thread per test process, because the processes share the cores.
 PYTEST = $(ACTIVATE) && OMP_NUM_THREADS=1 pytest -n 2
 
-.PHONY: repro test test-slow test-lowest lint lock golden behaviours docs
+.PHONY: repro test test-slow test-lowest lint lock behaviours docs
 
 repro: .venv
 	@$(ACTIVATE) && pfl check && dvc repro
@@ -59,10 +59,6 @@ docs: .venv
 	$(ACTIVATE) && NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 	@echo 'docs: site/index.html'
 
-# New golden trajectories, after an edit that was to move them.
-golden: .venv
-	$(ACTIVATE) && export OMP_NUM_THREADS=1 && python -m tests.golden.trajectory && python -m tests.golden.networks
-
-# Names for what the code does now, in pfl/behaviours.json; to be committed with an edit that moves numbers.
+# Enter the digests of edited code, under the old names where the battery agrees; to be committed with the edit.
 behaviours: .venv
-	$(ACTIVATE) && OMP_NUM_THREADS=1 pfl behaviours
+	$(ACTIVATE) && pfl behaviours

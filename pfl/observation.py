@@ -21,6 +21,7 @@ from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked
 from pfl.engine.server import Server
 from pfl.rng import generator
 from pfl.simulation import make_simulation
+from pfl.testing.federation import make_dataset
 from pfl.validation import validated
 
 CLIENTS, ROUNDS, SAMPLES = 6, 4, 24
@@ -106,21 +107,9 @@ def _families(tensors: Mapping[str, torch.Tensor]) -> list[str]:
 
 
 def _data() -> tuple[Dataset, Partition]:
-    stream = generator(0, "observation")
+    """Clients alike, with all classes."""
     total = CLIENTS * SAMPLES
-    labels = np.arange(total, dtype=np.int64) % 4
-    images = stream.integers(0, 256, (total, 1, 16, 16)).astype(np.uint8)
-    dataset = Dataset(
-        name="noise",
-        images=images,
-        labels=labels,
-        classes=("a", "b", "c", "d"),
-        n_train=total,
-        checksum="",
-        mean=(0.5,),
-        std=(0.3,),
-        source={},
-    )
-    parts = np.split(stream.permutation(total), CLIENTS)
+    dataset = make_dataset(samples=total)
+    parts = np.split(generator(0, "observation").permutation(total), CLIENTS)
     train, test = ([part[s] for part in parts] for s in (slice(0, 16), slice(16, None)))
     return dataset, Partition("file:noise", tuple(train), tuple(test), "")

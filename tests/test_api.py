@@ -16,7 +16,7 @@ from pfl.config import Execution
 from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.methods.fedprox import FedProx
-from tests.conftest import make_clients, make_dataset
+from pfl.testing.federation import make_clients, make_dataset
 
 SHORT = {"rounds": 2, "epochs": 1, "eval_every": 1, "progress": False}
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from pfl import __version__, memory
-from pfl.cli import lists, partition, run, trials
+from pfl.cli import behaviours, lists, partition, run, trials
 from pfl.errors import InvalidInput
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command()(trials.run_trials)
 for lister in (lists.methods, lists.datasets, lists.models, lists.partitions):
     app.command()(lister)
 app.command()(partition.partition)
+app.command()(behaviours.behaviours)
 
 OTHER_NAMES = {
     "--algorithm": "--method",

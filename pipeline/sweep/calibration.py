@@ -26,7 +26,6 @@ from pfl.files import write_json
 if TYPE_CHECKING:
     import torch
 
-    from pfl.data.dataset import Dataset
     from pfl.data.definition import Definition
     from pfl.engine.simulation import Simulation
     from pfl.models import Shape
@@ -207,6 +206,7 @@ def synthetic_simulation(
     from pfl.data.partition import Partition
     from pfl.engine.device import backend_for
     from pfl.simulation import make_simulation
+    from pfl.testing.federation import make_dataset
 
     each = min(config.batch_size, LARGEST_BATCH) + TEST_SAMPLES
     parts = np.arange(clients * each).reshape(clients, each)
@@ -214,41 +214,24 @@ def synthetic_simulation(
         "made-up", tuple(parts[:, :-TEST_SAMPLES]), tuple(parts[:, -TEST_SAMPLES:]), data_checksum=""
     )
     device = torch.device(place)
-    data = _made_up(shape, classes, clients * each, True)
+    data = make_dataset(shape, classes, clients * each)
     federation = Federation(data, partition, device, getattr(torch, config.dtype))
     everybody = dataclasses.replace(config, participation=1.0, eval_every=10**9)
     return make_simulation([everybody], federation, [0], backend_for("auto", device))
 
 
-def _made_up(shape: tuple[int, int, int], classes: int, samples: int, images: bool) -> Dataset:
-    """Synthetic data of the given shape, with all classes equally frequent."""
-    import numpy as np
-
-    from pfl.data.dataset import Dataset
-
-    rng = np.random.default_rng(0)
-    whole = (samples, *shape)
-    return Dataset(
-        name="made-up",
-        images=rng.integers(0, 256, whole, np.uint8) if images else np.broadcast_to(np.uint8(0), whole),
-        labels=np.arange(samples) % classes,
-        classes=tuple(map(str, range(classes))),
-        n_train=samples * 5 // 6,
-        checksum="",
-        mean=(0.5,) * shape[0],
-        std=(0.25,) * shape[0],
-        source={},
-    )
-
-
 def _divide(cell: Cell, definition: Definition) -> Sizes | None:
     """The sizes of a cell's partition of synthetic labels; None if the partition needs more than labels."""
     from pfl.data.partition import make_partition
+    from pfl.testing.federation import make_dataset
 
     if definition.samples is None:
         return None
     try:
-        labels = _made_up(definition.shape, definition.classes, definition.samples, False)
+        samples = definition.samples
+        labels = make_dataset(
+            definition.shape, definition.classes, samples, blank=True, n_train=samples * 5 // 6
+        )
         made = make_partition(cell.partition, labels, cell.clients, run_seed=0)
     except InvalidInput:
         return None
