@@ -92,22 +92,22 @@ def main() -> None:
 
 def _explained(error: BaseException) -> str | None:
     """The line that says what the user can do about an error; None where the mistake is in the code."""
+    text = None
     if isinstance(error, InvalidInput):
-        return str(error)
-    if isinstance(error, ModuleNotFoundError):
-        if (error.name or "").partition(".")[0] in ("pfl", "pipeline"):
-            return None
-        needed = "pip install 'pfl-repro[pipeline]' (from its wheel; in a checkout: make .venv)"
-        return f"{error.name} is not installed; this command needs {needed}"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-        return f"{error.filename or 'a file'} cannot be written ({error.strerror})"
-    if isinstance(error, SystemExit):  # click raises none here
-        return f"a plugin or a library has called sys.exit({'' if error.code is None else repr(error.code)})"
-    if isinstance(error, MemoryError | RuntimeError):
+        text = str(error)
+    elif isinstance(error, ModuleNotFoundError):
+        if (error.name or "").partition(".")[0] not in ("pfl", "pipeline"):
+            needed = "pip install 'pfl-repro[pipeline]' (from its wheel; in a checkout: make .venv)"
+            text = f"{error.name} is not installed; this command needs {needed}"
+    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        text = f"{error.filename or 'a file'} cannot be written ({error.strerror})"
+    elif isinstance(error, SystemExit):  # click raises none here
+        text = f"a plugin or a library has called sys.exit({'' if error.code is None else repr(error.code)})"
+    elif isinstance(error, MemoryError | RuntimeError):
         from pfl.trials import cause_of
 
-        return cause_of(error) if memory.ran_out(error) else None
-    return None
+        text = cause_of(error) if memory.ran_out(error) else None
+    return text
 
 
 def _usage(error: Any) -> int:

@@ -29,8 +29,8 @@ SCRATCH_PREFIX = "pfl-sweep-"
 """Prefix of the folders for Ray's files in the system's temporary folder."""
 
 LONGEST_TEMPORARY = 43 - len(f"/{SCRATCH_PREFIX}xxxxxxxx/ray")
-"""Most bytes in the path of a temporary folder for Ray: the path of a socket (`AF_UNIX`) has at most 107, and Ray
-appends "/session_<time>_<process>/sockets/plasma_store"."""
+"""Most bytes in the path of a temporary folder for Ray: the path of a socket (`AF_UNIX`) has at most 107, and
+Ray appends "/session_<time>_<process>/sockets/plasma_store"."""
 
 STORES = ("databricks", "http", "https", "mssql", "mysql", "postgresql", "sqlite", "uc")
 """Schemes of MLflow's stores, besides those of its plugins. It writes to files only if it is told to."""

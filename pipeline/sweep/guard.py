@@ -12,12 +12,12 @@ from types import TracebackType
 from pfl.errors import InvalidInput, Missing
 
 PERIOD = 2.0  # seconds between two questions to the head node
-SILENCE = 45.0
+SILENCE = 40.0
 """Seconds without an answer after which the head node is gone. After 60, Ray ends the process itself, with a
 page of its log."""
-GRACE = 20.0
-"""Seconds that the main thread has to end the sweep before the process is ended without it: it may be inside a
-call that waits for Ray."""
+GRACE = 10.0
+"""Seconds that the main thread has to end the sweep before the process is ended without it: a call of Ray's
+may be waiting there."""
 
 
 class Guard:
@@ -50,7 +50,9 @@ class Guard:
         """What to raise if Ray has died; None while it lives."""
         if self._lost is None:
             return None
-        again = "one that runs to the end; the same command continues, and finished trials are not run again"
+        again = (
+            "a Ray that runs to the end; the same command continues, and finished trials are not run again"
+        )
         return Missing("Ray", self._lost, again)
 
     def check(self) -> None:

@@ -10,7 +10,8 @@ import pytest
 import ray
 
 from pfl.errors import InvalidInput
-from pipeline.sweep.cluster import connected, memory_not_monitored
+from pipeline.sweep.cluster import connected, in_a_line
+from pipeline.sweep.guard import Guard
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +106,6 @@ def test_a_cluster_s_memory_monitor_is_named_where_it_has_ended_trials(monkeypat
 
     with (
         pytest.raises(InvalidInput, match=r"head:6379 is not accepted; .*RAY_memory_monitor_refresh_ms=0"),
-        memory_not_monitored(),
+        in_a_line(Guard()),
     ):
         fit()
