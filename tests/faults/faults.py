@@ -135,7 +135,7 @@ def _stop(process: Process, sent: signal.Signals) -> None:
 
 @contextmanager
 def kill_services(checkout: Checkout) -> Iterator[Process]:
-    """Of Ray on this machine, without which Tune waits for ever: the one through which the others are started."""
+    """Ray's own process on this machine, without which Tune waits for ever; its agents end with it."""
     process = started(checkout)
     _service(checkout, "raylet/raylet").kill()
     yield process
