@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from pfl.errors import InvalidInput
+from pfl.text import first_line
 from pfl.trials import Trial, commit
 from pipeline.spec.table import Resources
 from pipeline.sweep.environment import LONGEST_TEMPORARY, SCRATCH_PREFIX, check_nodes, temporary_folder
-from pipeline.sweep.guard import Guard
+from pipeline.sweep.guard import Guard, has_died
 from pipeline.sweep.scheduler import Scheduler
 
 GPU_SHARE = 0.25
@@ -213,20 +214,25 @@ def in_a_line(guard: Guard) -> Iterator[None]:
     Raises:
         InvalidInput: one of these.
     """
-    from ray.exceptions import OutOfMemoryError
+    from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
     try:
         yield
     except Exception as error:
+        cause = error if isinstance(error, RayError) else error.__cause__
+        if isinstance(cause, OutOfMemoryError):
+            other = (
+                "one whose memory monitor ends no trials (RAY_memory_monitor_refresh_ms=0 at every "
+                "`ray start`); finished trials are kept, and the same command continues from here"
+            )
+            raise InvalidInput("RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), other) from None
+        if isinstance(cause, RayError) and not isinstance(
+            cause, RayTaskError
+        ):  # a task's is a mistake of ours
+            raise has_died(f"{type(cause).__name__}: {first_line(cause)}") from None
         if lost := guard.error:
             raise lost from None
-        if not isinstance(error.__cause__, OutOfMemoryError):
-            raise
-        other = (
-            "one whose memory monitor ends no trials (RAY_memory_monitor_refresh_ms=0 at every `ray start`); "
-            "finished trials are kept, and the same command continues from here"
-        )
-        raise InvalidInput("RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), other) from None
+        raise
 
 
 def gpus_of(resources: Resources, there: float) -> float:

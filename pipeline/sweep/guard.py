@@ -20,6 +20,12 @@ GRACE = 10.0
 may be waiting there."""
 
 
+def has_died(how: str) -> InvalidInput:
+    """The error for a Ray that has died, which says how to go on."""
+    again = "a Ray that runs to the end; the same command continues, and finished trials are not run again"
+    return Missing("Ray", how, again)
+
+
 class Guard:
     """Inside, asks Ray's head node from time to time whether this machine's services still run.
 
@@ -48,12 +54,7 @@ class Guard:
     @property
     def error(self) -> InvalidInput | None:
         """What to raise if Ray has died; None while it lives."""
-        if self._lost is None:
-            return None
-        again = (
-            "a Ray that runs to the end; the same command continues, and finished trials are not run again"
-        )
-        return Missing("Ray", self._lost, again)
+        return None if self._lost is None else has_died(self._lost)
 
     def check(self) -> None:
         """Called on the main thread.

@@ -97,6 +97,13 @@ def test_a_machine_on_which_ray_never_starts_is_told_in_a_line(monkeypatch, tmp_
         pass
 
 
+def test_what_ray_raises_when_it_dies_is_one_line_that_says_how_to_go_on():
+    died = ray.exceptions.NodeDiedError("the node died\nlong ago")
+    expected = r"Ray: NodeDiedError: .*the node died; expected .*; the same command continues"
+    with pytest.raises(InvalidInput, match=expected), in_a_line(Guard()):
+        raise RuntimeError("Caught unexpected exception") from died
+
+
 def test_a_cluster_s_memory_monitor_is_named_where_it_has_ended_trials(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
 
