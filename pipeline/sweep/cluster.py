@@ -226,9 +226,8 @@ def in_a_line(guard: Guard) -> Iterator[None]:
                 "`ray start`); finished trials are kept, and the same command continues from here"
             )
             raise InvalidInput("RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), other) from None
-        if isinstance(cause, RayError) and not isinstance(
-            cause, RayTaskError
-        ):  # a task's is a mistake of ours
+        # A task's own error is a mistake of ours, with its traceback.
+        if isinstance(cause, RayError) and not isinstance(cause, RayTaskError):
             raise has_died(f"{type(cause).__name__}: {first_line(cause)}") from None
         if lost := guard.error:
             raise lost from None

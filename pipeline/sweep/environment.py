@@ -95,7 +95,10 @@ def _check_tracking() -> None:
     if not address:
         check_folder("folder", Path())
         return
-    url = urlsplit(address)
+    try:
+        url = urlsplit(address)
+    except ValueError as error:
+        raise InvalidInput("MLFLOW_TRACKING_URI", address, f"an address that can be read ({error})") from None
     kind = url.scheme.partition("+")[0]
     shown = address.replace(url.netloc, url.netloc.rpartition("@")[2]) if url.netloc else address
     plugins = {point.name for point in entry_points(group="mlflow.tracking_store")} - {"file", ""}
@@ -167,7 +170,7 @@ def _ask(address: str, mode: str) -> subprocess.Popen[bytes]:
 
 
 def check_nodes(nodes: Iterable[Mapping[str, Any]]) -> None:
-    """Check that every node sees this folder under the same path and runs the same sources.
+    """Check that every node sees this folder under the same path, runs the same sources and has a cache.
 
     Args:
         nodes: as `ray.nodes` has them.

@@ -50,6 +50,11 @@ def test_databases_and_servers_are_accepted(address, monkeypatch):
     assert check_environment() == []
 
 
+def test_an_address_that_nobody_can_read_is_one_line(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://[::1")
+    assert message().startswith("MLFLOW_TRACKING_URI: http://[::1 is not accepted")
+
+
 def test_files_are_a_store_where_mlflow_is_told_to_write_to_them(monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "./mlruns")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
