@@ -19,7 +19,7 @@ from pfl.methods import METHODS
 from pfl.models import MODELS, fitting
 from pfl.progress import progress as shown
 from pfl.runs import Run, Runs
-from pfl.validation import check_execution, check_seeds, validated, warnings_of
+from pfl.validation import check_execution, check_seeds, execution_warnings, validated, warnings_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -101,7 +101,7 @@ def simulate(
         raise InvalidInput(
             "measure", "a function", f"None beside observe {config.observe}, which measures, too"
         )
-    for line in warnings_of(config):
+    for line in (*warnings_of(config), *execution_warnings(execution)):
         warnings.warn(line, stacklevel=2)
     data, split = _divided(dataset, partition, clients, chosen)
     if named is None:

@@ -67,8 +67,17 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 def cache_root() -> Path:
-    """The folder PFL_CACHE, by default ~/.cache/pfl-repro."""
-    return Path(os.environ.get("PFL_CACHE") or "~/.cache/pfl-repro").expanduser()
+    """The folder PFL_CACHE, by default ~/.cache/pfl-repro.
+
+    Raises:
+        InvalidInput: the user has no home, as in some containers.
+    """
+    folder = os.environ.get("PFL_CACHE") or "~/.cache/pfl-repro"
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:
+        accepted = "a folder that exists; set HOME or PFL_CACHE, as this user has no home folder"
+        raise InvalidInput("PFL_CACHE", folder, accepted) from None
 
 
 def write_text(path: Path, text: str) -> None:

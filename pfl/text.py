@@ -70,6 +70,15 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, which is never cut within the line.
+
+    >>> first_line(ValueError("no such table: runs\\n[SQL: SELECT 1]"))
+    'no such table: runs'
+    """
+    return str(error).strip().partition("\n")[0]
+
+
 def csv_text(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
     r"""The text of a CSV file.
 

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from pfl import __version__
-from pfl.config import Config
+from pfl.config import Config, Execution
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
 from pfl.trials import Trial
+from pfl.validation import execution_warnings
 from tests.command import pfl
 from tests.conftest import make_trial
 
@@ -121,6 +122,16 @@ def test_a_mistake_is_one_line_that_names_parameter_value_and_what_is_accepted(a
     (line,) = done.stderr.splitlines()
     for part in named:
         assert part in line
+
+
+def test_more_threads_than_cores_are_warned_of_with_the_number_of_cores(monkeypatch):
+    monkeypatch.setattr("joblib.cpu_count", lambda: 2)
+    several = execution_warnings(Execution(threads=3))
+    assert several == ("threads is 3, more than the 2 cores here: training is slower",)
+    assert execution_warnings(Execution(threads=2)) == ()
+    done = pfl("run", "--rounds", "1", "--clients", "4", "--threads", "3")
+    assert done.returncode == 0
+    assert f"pfl: warning: {several[0]}\n" in done.stderr
 
 
 def test_the_result_and_the_models_are_two_files(tmp_path):

@@ -75,32 +75,40 @@ def main() -> None:
         point.load()(app)
     try:
         status = app(standalone_mode=False)
-    except InvalidInput as error:
-        status = _fail(str(error))
     except UsageError as error:
         status = _usage(error)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("pfl", "pipeline"):
-            raise
-        needed = "pip install 'pfl-repro[pipeline]' (from its wheel; in a checkout: make .venv)"
-        status = _fail(f"{error.name} is not installed; this command needs {needed}")
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            raise
-        status = _fail(f"{error.filename or 'a file'} cannot be written ({error.strerror})")
-    except (MemoryError, RuntimeError) as error:
-        from pfl.trials import cause_of
-
-        if not memory.ran_out(error):
-            raise
-        status = _fail(cause_of(error))
     except (KeyboardInterrupt, typer.Abort):
         status = 130
+    except BaseException as error:
+        message = _explained(error)
+        if message is None:
+            raise
+        status = _fail(message)
     if status == 130:
         print("pfl: interrupted", file=sys.stderr)
     if "triton" not in sys.modules:  # its bindings report objects that live until the process ends as leaks
         gc.freeze()
     sys.exit(status)
+
+
+def _explained(error: BaseException) -> str | None:
+    """The line that says what the user can do about an error; None where the mistake is in the code."""
+    text = None
+    if isinstance(error, InvalidInput):
+        text = str(error)
+    elif isinstance(error, ModuleNotFoundError):
+        if (error.name or "").partition(".")[0] not in ("pfl", "pipeline"):
+            needed = "pip install 'pfl-repro[pipeline]' (from its wheel; in a checkout: make .venv)"
+            text = f"{error.name} is not installed; this command needs {needed}"
+    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        text = f"{error.filename or 'a file'} cannot be written ({error.strerror})"
+    elif isinstance(error, SystemExit):  # click raises none here
+        text = f"a plugin or a library has called sys.exit({'' if error.code is None else repr(error.code)})"
+    elif isinstance(error, MemoryError | RuntimeError):
+        from pfl.trials import cause_of
+
+        text = cause_of(error) if memory.ran_out(error) else None
+    return text
 
 
 def _usage(error: Any) -> int:

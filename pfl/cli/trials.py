@@ -80,7 +80,7 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
                 finished = run_trial(trial, data, split, own, on_round)
         except Edited:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a plugin may call sys.exit
             failed += 1
             print(f"pfl: {trial.cell}, seeds {trial.seeds}: {cause_of(error)}", file=sys.stderr)
             continue

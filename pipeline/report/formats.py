@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -29,6 +30,24 @@ def markdown(entry: Entry) -> str:
         return text
     symbol = f"{entry.verdict.symbol} " if entry.verdict and entry.verdict.symbol else ""
     return f"{text}<br><sub>{symbol}{_published(entry, '±', signed)}</sub>"
+
+
+def cell(text: Any) -> str:
+    r"""A text as one cell of a table in Markdown.
+
+    >>> cell("P(A|B)")
+    'P(A\\|B)'
+    """
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def without_tags(text: str) -> str:
+    """Markdown in which HTML is text.
+
+    >>> without_tags("α < 1, <b>bold</b>")
+    'α < 1, &lt;b>bold&lt;/b>'
+    """
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
 
 
 def plain(entry: Entry) -> str:

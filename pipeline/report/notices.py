@@ -9,6 +9,7 @@ from pipeline.report.summary import Summary
 from pipeline.report.verdicts import Status, rule
 from pipeline.spec.axes import AVERAGE
 from pipeline.spec.evaluation import Evaluation
+from pipeline.store.results import failures
 
 ORIGINALS = ("original pixels", "read from the official files", "own data")
 """Values of `pfl.data.dataset.Dataset.identity` that mean that the data are not a copy of others."""
@@ -110,6 +111,8 @@ def notices(summary: Summary) -> list[str]:
     if missing:
         entries = "1 entry" if len(summary.entries) == 1 else f"{len(summary.entries)} entries"
         said.append(f"Of {entries}: {', '.join(missing)}.")
+    if failed := failures(summary.results):
+        said.append(f"{failed}.")
     return said
 
 

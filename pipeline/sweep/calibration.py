@@ -149,7 +149,7 @@ class Calibration:
                 if key not in self._speeds and computes_in(cell.config.precision, resolve_device(place)):
                     tell(f"{cell.config.method} with {cell.config.model} on {place}")
                     network = (cell.config.model, cell.dataset, cell.config.batch_size, place)
-                    with suppress(Exception):  # for example in a third-party method
+                    with suppress(Exception, SystemExit):  # for example in a third-party method
                         self._speeds[key] = _run(cell, images, place, network not in warm)
                     warm.add(network)
         if (len(self._speeds), len(self._sizes)) != before:
