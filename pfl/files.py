@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from pfl.errors import InvalidInput
 
@@ -123,8 +123,8 @@ def check_writable(path: Path, parameter: str) -> None:
                 file.unlink()
 
 
-def append_lines(path: Path, rows: Iterable[Any], wait: bool = False) -> None:
-    """Add a line of JSON for each of ``rows``, on the disk before this returns.
+def append_lines(path: Path, lines: Iterable[bytes], wait: bool = False) -> None:
+    """Add ``lines``, each without its end, on the disk before this returns.
 
     A line that was cut off is ended first.
 
@@ -134,12 +134,12 @@ def append_lines(path: Path, rows: Iterable[Any], wait: bool = False) -> None:
     Raises:
         InvalidInput: the file cannot be written; it is what it was.
     """
-    lines = b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
+    text = b"".join(line + b"\n" for line in lines)
     told = False
     with writing(path):
         while True:
             try:
-                return _append(path, lines)
+                return _append(path, text)
             except OSError as error:
                 if not wait or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
@@ -165,20 +165,26 @@ def _append(path: Path, lines: bytes) -> None:
             raise
 
 
-def read_lines(path: Path, damaged: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The lines of a file that hold a JSON object with a "key"; none where there is no file.
+class Line(NamedTuple):
+    """A line of a file, without its end.
 
-    Args:
-        damaged: receives "path:line" of every other line that is not empty.
+    Attributes:
+        number: 1 for the first line of the file.
+        offset: of its first byte.
     """
+
+    number: int
+    offset: int
+    content: bytes
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """The lines of a file that are not blank, one after another; none where there is no file."""
     if not path.exists():
         return
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        try:
-            row = json.loads(line)
-            row["key"]
-        except (ValueError, KeyError, TypeError):
-            if line.strip() and damaged is not None:
-                damaged.append(f"{path}:{number}")
-        else:
-            yield row
+    offset = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield Line(number, offset, line.rstrip(b"\r\n"))
+            offset += len(line)

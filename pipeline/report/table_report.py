@@ -20,7 +20,7 @@ from pipeline.report.summary import Summary, summarise
 from pipeline.report.verdicts import RANKING_RULE
 from pipeline.spec.files import REPORTS, TABLES, partition_file, results_folder
 from pipeline.spec.published import FOLDER
-from pipeline.store.results import load_results
+from pipeline.store.results import check_metrics, load_results
 
 CAPTIONS = {
     "partial": "The mean is over the seeds with a result and is not ranked.",
@@ -56,9 +56,12 @@ def write_report(table: str, root: Path) -> Path:
         root: the project's root folder.
 
     Raises:
-        InvalidInput: the table has no results, or none that can be read, or the folder cannot be written.
+        InvalidInput: the table has no results, or none that can be read, or other code wrote its metrics, or
+            the folder cannot be written.
     """
-    whole = summarise(load_results(table, root), root / FOLDER)
+    results = load_results(table, root)
+    check_metrics(results, root)
+    whole = summarise(results, root / FOLDER)
     summary = whole.without(whole.empty)
     drawn = plots.draw(summary) | search_plots.draw(summary)
     if summary.compared:

@@ -12,8 +12,10 @@ from pfl.errors import InvalidInput, unknown_name
 from pfl.runs import Run, Runs
 from pfl.text import amount
 from pfl.trials import Record, Sources
+from pipeline.spec.cells import cells
 from pipeline.spec.files import TABLES, names_in, results_folder
 from pipeline.spec.table import Subset, Table
+from pipeline.store.scores import score
 from pipeline.store.stage_files import stored
 
 CellStatus = Literal["done", "partial", "diverged", "failed"]
@@ -194,6 +196,27 @@ class Results:
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no results ({error!r})") from None
+
+
+def metrics_of(results: Results) -> dict[str, Any]:
+    """The content of `metrics.json`: the reported number of each cell's pinned configuration."""
+    evaluations = {cell.id: cell.evaluation for cell in cells(results.table, results.config)}
+    scores = {cell.cell: score(cell.pinned.rows, evaluations[cell.cell]) for cell in results.cells}
+    means = {cell: round(reached.mean, 2) for cell, reached in scores.items() if reached}
+    return {"table": results.table, **means}
+
+
+def check_metrics(results: Results, root: Path) -> None:
+    """Check that `metrics.json` has the numbers of ``results``, so that a report shows no others.
+
+    Raises:
+        InvalidInput: it has others, as it was written by other code.
+    """
+    path = root / results_folder(results.table) / "metrics.json"
+    written = stored(path)
+    if written is not None and written != metrics_of(results):
+        accepted = f"the numbers of results.json; `{forced_sweep(results.table)}` writes both again"
+        raise InvalidInput("metrics", str(path), accepted)
 
 
 def load_results(table: str, root: Path) -> Results:

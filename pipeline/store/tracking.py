@@ -122,7 +122,7 @@ def rebuild(root: Path, table: str, find: Callable[[str], Record | None], succes
 
     Args:
         find: the ledger's record with a key, failures included.
-        successes: all of the ledger's; results of the table's earlier sweeps are written, too.
+        successes: the table's in the ledger; results of its earlier sweeps are written, too.
 
     Raises:
         InvalidInput: the table has no results yet, or none that can be read, or the store cannot be written.
@@ -138,7 +138,7 @@ def rebuild(root: Path, table: str, find: Callable[[str], Record | None], succes
                 entered.add((result.cell, record.key))
             store.cell(result, evaluations[result.cell])
         for record in successes:
-            if record.table == table and (record.cell, record.key) not in entered:
+            if (record.cell, record.key) not in entered:
                 store.trial(record.cell, record, from_ledger=True)
                 entered.add((record.cell, record.key))
     except Exception as error:

@@ -55,8 +55,6 @@ def sweep(name: str) -> str:
     with table_lock(name), stoppable(name):
         sources = current_sources(name)
         ledger = Ledger(sources)
-        for place in ledger.damaged:
-            print(f"ledger: {place} is no row and is passed over; if its trial is needed, it runs again")
         try:
             with Tracker(Path.cwd(), name) as tracker:
                 scheduler = scheduler_of(name, table, ledger, tracker)
