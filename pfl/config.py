@@ -166,6 +166,11 @@ class Execution:
     backend: Literal["auto", "loop", "stacked"] = "auto"
     """loop on a CPU and stacked on a GPU, unless said otherwise."""
     threads: int = 1
+    """Of torch, on a CPU. The fused kernels serve one thread only; `workers` use several cores faster."""
+    workers: int | None = None
+    """Processes that share the clients of a round in the loop backend on a CPU; results are bit-identical for
+    any number. None means one per ``threads`` cores; 1 where a GPU is visible, and on other systems than
+    Linux."""
     moments: tuple[str, ...] = ()
     """Moments (`pfl.engine.method.Moment`) that the evaluations before the last one have; () means all. The
     last evaluation has all moments."""

@@ -98,8 +98,11 @@ def check_execution(execution: Execution) -> None:
     backend, device, threads = execution.backend, execution.device, execution.threads
     _check("backend", backend, backend in ("auto", "loop", "stacked"), "loop, stacked or auto")
     _check("device", device, re.fullmatch(DEVICES, str(device)) is not None, "cpu, cuda, cuda:N or auto")
-    holds = type(threads) is int and 1 <= threads <= MOST_THREADS
-    _check("threads", threads, holds, f"an integer in [1, {MOST_THREADS}]")
+    accepted = f"an integer in [1, {MOST_THREADS}]"
+    _check("threads", threads, type(threads) is int and 1 <= threads <= MOST_THREADS, accepted)
+    workers = execution.workers
+    holds = workers is None or (type(workers) is int and 1 <= workers <= MOST_THREADS)
+    _check("workers", workers, holds, accepted)
 
 
 def execution_warnings(execution: Execution) -> tuple[str, ...]:

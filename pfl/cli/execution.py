@@ -13,7 +13,7 @@ from pfl.validation import check_execution, execution_warnings
 
 
 def execution_of(
-    device: str, backend: str, threads: int, checkpoint: Path | None, save: Path | None
+    device: str, backend: str, threads: int, workers: int | None, checkpoint: Path | None, save: Path | None
 ) -> Execution:
     """The execution that a command's options describe; what is hardly meant in it is told.
 
@@ -24,6 +24,7 @@ def execution_of(
         device=device,
         backend=backend,  # type: ignore[arg-type]
         threads=threads,
+        workers=workers,
         checkpoint_dir=str(checkpoint) if checkpoint else None,
         save=str(save) if save else None,
     )

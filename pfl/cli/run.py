@@ -85,6 +85,10 @@ def run(
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
     backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
     threads: Annotated[int, typer.Option(help="Threads on a CPU.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes that share the clients of a round on a CPU; by default one per core."),
+    ] = None,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = DEFAULT.dtype,
     precision: Annotated[
         str, typer.Option(help="Of the networks: fp32, or tf32 or bf16 on hardware that supports it.")
@@ -114,7 +118,7 @@ def run(
     For example: pfl run --method pfedsim --set rho=0.3 --partition dirichlet:0.1 --rounds 50 --seeds 0,1,2
     """
     _check_combinations(context)
-    execution = execution_of(device, backend, threads, checkpoint, save)
+    execution = execution_of(device, backend, threads, workers, checkpoint, save)
     check_files({"json": json_file, "save": save, "checkpoint": checkpoint and checkpoint / CHECKPOINT})
     config = Config(
         method=method,

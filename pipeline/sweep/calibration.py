@@ -202,6 +202,7 @@ def synthetic_simulation(
     import numpy as np
     import torch
 
+    from pfl.config import Execution
     from pfl.data.federation import Federation
     from pfl.data.partition import Partition
     from pfl.engine.device import backend_for
@@ -217,7 +218,7 @@ def synthetic_simulation(
     data = make_dataset(shape, classes, clients * each)
     federation = Federation(data, partition, device, getattr(torch, config.dtype))
     everybody = dataclasses.replace(config, participation=1.0, eval_every=10**9)
-    return make_simulation([everybody], federation, [0], backend_for("auto", device))
+    return make_simulation([everybody], federation, [0], backend_for(Execution(workers=1), device))
 
 
 def _divide(cell: Cell, definition: Definition) -> Sizes | None:

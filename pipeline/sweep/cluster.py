@@ -78,7 +78,7 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
             "source": os.environ.get("DATA_SOURCE"),
             "sources": commit().sources,
             "keep_models": scheduler.keeps_models,
-            "execution": {"device": "cuda" if gpus else "cpu", "threads": resources.cpus},
+            "execution": {"device": "cuda" if gpus else "cpu", "workers": resources.cpus},
         }
         search = SchedulerSearcher(scheduler, job)
 
