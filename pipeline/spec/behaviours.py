@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import product
+from typing import Any
 
 from tqdm import tqdm
 
 from pfl.behaviour import Behaviour, add_known, behaviour_of, question_of
 from pfl.config import Config
 from pfl.data.dataset import check_dataset
+from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import Shape
 from pfl.probe import ON
@@ -46,6 +48,18 @@ def record(tables: dict[str, Table]) -> int:
     behaviours = [one for name, table in tables.items() for one in behaviours_of(name, table)]
     usual = [validated(Config(method=method)) for method in METHODS]
     return add_known([*behaviours, *(behaviour_of(config, *images("digits")) for config in usual)])
+
+
+def is_current(config: Mapping[str, Any], dataset: str, name: str) -> bool:
+    """Whether today's code does for a recorded configuration what the record's ``name`` stands for."""
+    try:
+        known = validated(Config.from_dict(config))
+    except InvalidInput:  # an option, a method or a network that no longer exists
+        return False
+    try:
+        return behaviour_of(known, *images(dataset)).name == name
+    except InvalidInput:  # the images are not here, so it cannot be told
+        return True
 
 
 @cache

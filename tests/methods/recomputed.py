@@ -23,9 +23,7 @@ def begun(
 ) -> tuple[Simulation, Server]:
     """A simulation before its first round, with one local epoch of minibatches in a fixed order."""
     usual: dict[str, Any] = {"rounds": 9, "epochs": 1, "batch_size": BATCH_SIZE, "lr": LR, "eval_every": 9}
-    config = Config(
-        method=method, model=model, dtype="float64", batch_order="fixed", **{**usual, **changes}
-    )
+    config = Config(method=method, model=model, dtype="float64", batch_order="fixed", **{**usual, **changes})
     simulation = simulation_of(config, dataset, partition)
     return simulation, simulation.runs[0].server
 

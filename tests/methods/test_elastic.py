@@ -76,9 +76,7 @@ def after_a_round(server, clients):
 
 @pytest.mark.parametrize("participation", [0.5, 1.0])
 def test_a_round_agrees_with_the_authors_rule_computed_in_plain_torch(participation, dataset, partition):
-    simulation, server = begun(
-        "elastic", dataset, partition, model="lenet5_bn", participation=participation
-    )
+    simulation, server = begun("elastic", dataset, partition, model="lenet5_bn", participation=participation)
     clients = first_participants(server)
     expected, _ = after_a_round(server, clients)
     simulation.advance()

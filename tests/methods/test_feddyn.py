@@ -72,7 +72,9 @@ def test_gradients_are_clipped_to_a_norm(clip, length):
         loss = staticmethod(quadratic.loss)
 
     data = (quadratic.batch([[10.0, 0.0], [0.0, 10.0]], [0.0, 0.0]),)  # gradient 10 w, of length 30
-    gradient, _ = OnQuadratics(clip=clip)._clipped(quadratic.client([3.0, 0.0]), data)
+    client = quadratic.client([3.0, 0.0], drift=[0.0, 0.0])
+    client = dataclasses.replace(client, state={**client.state, "alpha": torch.tensor(0.3).double()})
+    gradient, _ = OnQuadratics(clip=clip)._clipped(client, data)
     assert gradient[quadratic.NAME][0].tolist() == pytest.approx([length, 0.0])
 
 

@@ -131,8 +131,8 @@ def test_rounds_agree_with_the_authors_rule_computed_in_plain_torch(dataset, par
                     own[name] = own[name] - LR * (gradient + decay * own[name])
             heads[client] = {name: own[name] for name in heads[client]}
             held[client] = own["embedding.weight"]
-            for name, tensor in mean.items():
-                tensor += len(server.samples[client]) / total * own[name]
+            share = len(server.samples[client]) / total
+            mean = {name: tensor + share * own[name] for name, tensor in mean.items()}
         # All clients receive the mean; their contexts come from what they had before.
         contexts = [(own.mean(0), shares[client] @ own) for client, own in enumerate(held)]
         common.update(mean)
@@ -157,6 +157,7 @@ def test_the_defaults_are_the_authors_for_a_cnn_and_a_resnet_is_told_its_own():
 
 
 def test_a_search_reaches_every_setting_of_the_authors_that_a_logarithm_has():
-    lam, mu = (GPFL.declarations()[name].search for name in ("lam", "mu"))
-    assert lam[0] <= 0.0001 < 0.01 <= lam[1]
-    assert mu[0] <= 0.1 < 1.0 <= mu[1]
+    authors = {"lam": (0.0001, 0.01), "mu": (0.1, 1.0)}
+    for name, values in authors.items():
+        low, high = GPFL.declarations()[name].search
+        assert all(low <= value <= high for value in values), name

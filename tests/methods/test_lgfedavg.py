@@ -30,6 +30,4 @@ def test_more_of_the_last_layers_may_be_global(dataset, partition):
 
 
 def test_with_all_layers_global_it_is_fedavg(dataset, partition):
-    assert_same(
-        curve(dataset, partition, "lgfedavg", {"layers": 99}), curve(dataset, partition, "fedavg")
-    )
+    assert_same(curve(dataset, partition, "lgfedavg", {"layers": 99}), curve(dataset, partition, "fedavg"))
