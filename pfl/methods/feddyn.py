@@ -65,8 +65,9 @@ class FedDyn(Method):
         """The gradient and the value of the local objective."""
         drift, alpha = client.stored("drift"), client.state["alpha"]
         gradient, value = client.pulled(*client.gradient(self.loss, batches[0]), alpha)
-        linear = client.flat(drift) @ client.flat(client.params)
-        return {name: part + alpha * drift[name] for name, part in gradient.items()}, value + alpha * linear
+        linear = [drift[name].flatten() @ client.params[name].flatten() for name in gradient]
+        moved = {name: part + alpha * drift[name] for name, part in gradient.items()}
+        return moved, value + alpha * torch.stack(linear).sum()
 
     def _clipped(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
         gradient, loss = self._corrected(client, batches)

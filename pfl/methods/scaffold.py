@@ -83,5 +83,6 @@ class Scaffold(Method):
         gradient, value = client.gradient(self.loss, batches[0])
         common, own = client.stored("server_variate"), client.stored("variate")
         correction = {name: common[name] - own[name] for name in gradient}
-        linear = client.flat(correction) @ client.flat(client.params)
-        return {name: part + correction[name] for name, part in gradient.items()}, value + linear
+        linear = [part.flatten() @ client.params[name].flatten() for name, part in correction.items()]
+        moved = {name: part + correction[name] for name, part in gradient.items()}
+        return moved, value + torch.stack(linear).sum()
