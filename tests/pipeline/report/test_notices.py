@@ -176,10 +176,11 @@ def test_plugins_are_named_with_version_and_hash():
 
 
 def test_rows_of_an_earlier_rule_are_named_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.report.notices.is_current", lambda config, *_: config["method"] != "fedavg")
-    label = "FedAvg"
+    monkeypatch.setattr(
+        "pipeline.report.notices.is_current", lambda config, *_: config["method"] != "pfedsim"
+    )
     readme = small(tmp_path).partition("| Method |")[0]
-    assert f"> Computed by an earlier rule of the method, and to be run again: {label}." in readme
+    assert "> Computed by an earlier rule of the method, and to be run again: pFedSim." in readme
 
 
 def test_current_rows_need_no_such_line(tmp_path):
