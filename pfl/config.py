@@ -156,6 +156,9 @@ class Config:
 CHECKPOINT = "checkpoint.pt"
 """The file in `Execution.checkpoint_dir`."""
 
+CHECKPOINT_EVERY = 10
+"""Rounds between two checkpoints; the last round has one, too."""
+
 
 @dataclass(frozen=True)
 class Execution:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from pfl.config import CHECKPOINT
+from pfl.config import CHECKPOINT, CHECKPOINT_EVERY
 from pfl.engine.server import Server
 from pfl.errors import InvalidInput
 from pfl.files import replacing
@@ -19,7 +19,7 @@ from pfl.text import first_line
 
 log = logging.getLogger(__name__)
 
-EVERY = 10  # rounds
+EVERY = CHECKPOINT_EVERY
 DIGEST_BYTES = 32  # after torch's own
 BLOCK_BYTES = 2**20
 

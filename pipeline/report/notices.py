@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pipeline.report.summary import Summary
 from pipeline.report.verdicts import Status, rule
 from pipeline.spec.axes import AVERAGE
+from pipeline.spec.behaviours import is_current
 from pipeline.spec.evaluation import Evaluation
 from pipeline.store.results import failures
 
@@ -90,11 +91,25 @@ def precisions(summary: Summary) -> list[str]:
     ]
 
 
+def outdated(summary: Summary) -> list[str]:
+    """A line that names the rows whose numbers today's code would not compute."""
+    rows = {
+        summary.labels[entry.row]: None
+        for entry in summary.entries
+        for record in entry.simulated
+        if not is_current(record.config, record.dataset, record.behaviour)
+    }
+    if not rows:
+        return []
+    return [f"Computed by an earlier rule of the method, and to be run again: {', '.join(rows)}."]
+
+
 def notices(summary: Summary) -> list[str]:
     """What a reader must know before the first number."""
     said = [summary.table.note] if summary.table.note else []
     said += reported_otherwise(summary)
     said += precisions(summary)
+    said += outdated(summary)
     datasets = summary.results.manifest["datasets"]
     said += copies({name: dataset["identity"] for name, dataset in datasets.items()})
     scratch = {record.config["model"] for record in summary.rows if record.metrics.pretrained is False}

@@ -173,3 +173,15 @@ def test_plugins_are_named_with_version_and_hash():
     plugin = {"name": "mine", "version": "1.0", "digest": "a" * 64}
     rows = [Record.from_json({**ledger_row(), "plugins": used}) for used in ([plugin], [plugin], [])]
     assert plugins(rows) == ["plugin mine 1.0, SHA-256 aaaaaaaaaaaa…"]
+
+
+def test_rows_of_an_earlier_rule_are_named_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "pipeline.report.notices.is_current", lambda config, *_: config["method"] != "pfedsim"
+    )
+    readme = small(tmp_path).partition("| Method |")[0]
+    assert "> Computed by an earlier rule of the method, and to be run again: pFedSim." in readme
+
+
+def test_current_rows_need_no_such_line(tmp_path):
+    assert "earlier rule" not in small(tmp_path)
