@@ -135,10 +135,8 @@ class ArrayWriter:
     def _check_room(self, needed: int) -> None:
         free = shutil.disk_usage(self._folder).free
         if needed > free:
-            accepted = (
-                f"a folder with room for {needed / 1e9:.1f} GB of decoded images; {free / 1e9:.1f} GB are"
-            )
-            raise InvalidInput("PFL_CACHE", str(self._folder.parent), f"{accepted} free")
+            accepted = f"a folder with {needed / 1e9:.1f} GB for the decoded images, not {free / 1e9:.1f} GB"
+            raise InvalidInput("PFL_CACHE", str(self._folder.parent), accepted)
 
     def column(self, name: str) -> np.ndarray | None:
         """All values appended as ``name`` (labels, writer or domain)."""

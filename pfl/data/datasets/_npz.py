@@ -76,9 +76,9 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     Raises:
         InvalidInput: the file is damaged, or an array is missing, has an unknown name or is pickled.
     """
-    check_archive(path)
     try:
         with np.load(path, allow_pickle=False) as stored:
+            check_archive(path)
             unknown = [name for name in stored.files if name not in KEYS]
             missing = [name for name in KEYS[:2] if name not in stored.files]
             if unknown or missing:

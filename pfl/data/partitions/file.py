@@ -158,10 +158,8 @@ class File(Rule):
         if divided and len(divided) < len(indices):
             name = next(name for name in indices if name not in divided)
             raise self._wrong(f"client {name}", '{"train": [...], "test": [...]}, as other clients have')
-        note = (
-            "" if divided else f"NIID-Bench's file: {TEST:.0%} of each client's samples are its test samples"
-        )
-        return Content(indices, {}, note)
+        note = f"a list per client, as in NIID-Bench: {TEST:.0%} of its samples are for testing"
+        return Content(indices, {}, "" if divided else note)
 
     def _fl_bench(self, document: dict[str, Any]) -> Content:
         """FL-bench's partition: data_indices, a list of {"train": [...], "val": [], "test": [...]}."""
