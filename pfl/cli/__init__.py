@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import gc
+import io
 import sys
+import warnings
 from importlib.metadata import entry_points
 from typing import Annotated, Any
 
@@ -12,7 +14,7 @@ import typer
 
 from pfl import __version__, memory
 from pfl.cli import behaviours, lists, partition, run, trials
-from pfl.errors import InvalidInput
+from pfl.errors import DataWarning, InvalidInput
 
 app = typer.Typer(
     help="Personalised federated learning: simulate, compare, reproduce.",
@@ -71,6 +73,8 @@ def main() -> None:
     """Run ``pfl``. A user's mistake is one line on standard error and exit status 2."""
     # What torch, Ray and MLflow load is not garbage; searching it costs a second at start and end.
     gc.set_threshold(100_000)
+    _show_every_name()
+    warnings.formatwarning = _format
     for point in entry_points(group="pfl.commands"):
         point.load()(app)
     try:
@@ -109,6 +113,25 @@ def _explained(error: BaseException) -> str | None:
 
         text = cause_of(error) if memory.ran_out(error) else None
     return text
+
+
+def _show_every_name() -> None:
+    """Escape what the terminal's encoding lacks, as in the names of classes, instead of raising an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _format(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning about data as one line, others as usual."""
+    if issubclass(category, DataWarning):
+        return f"pfl: warning: {message}\n"
+    return _usual_format(message, category, filename, lineno, line)
+
+
+_usual_format = warnings.formatwarning
 
 
 def _usage(error: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pfl.behaviour import behaviour_of
+from pfl.fingerprint import name_of
 from pfl.config import Config
 from pfl.validation import validated
 from pipeline.spec.behaviours import images, is_current
@@ -10,7 +10,7 @@ from pipeline.spec.behaviours import images, is_current
 
 def test_a_record_is_current_if_the_code_does_for_it_what_its_name_stands_for():
     config = validated(Config(method="fedavg"))
-    name = behaviour_of(config, *images("digits")).name
+    name = name_of(config, *images("digits")).name
     assert is_current(config.to_dict(), "digits", name)
     assert not is_current(config.to_dict(), "digits", "fedavg-0123456789ab")
 
