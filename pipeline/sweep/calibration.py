@@ -215,7 +215,7 @@ def synthetic_simulation(
     )
     device = torch.device(place)
     data = _made_up(shape, classes, clients * each, True)
-    federation = Federation(data, partition, device, getattr(torch, config.dtype))
+    federation = Federation(data, partition, device, getattr(torch, config.dtype), config.input_scale)
     everybody = dataclasses.replace(config, participation=1.0, eval_every=10**9)
     return make_simulation([everybody], federation, [0], backend_for("auto", device))
 

@@ -13,9 +13,6 @@ from pfl.errors import InvalidInput
 from pfl.hyper import hyper
 from pfl.rounding import whole_part
 
-_SEEDS = 2**32
-"""Seeds of numpy's legacy generator are below this number."""
-
 
 @dataclass(frozen=True)
 class ClassParts(ClassesRule):
@@ -37,8 +34,6 @@ class ClassParts(ClassesRule):
         super().__post_init__()
         if self.released and self.unstratified:
             raise InvalidInput("unstratified", self.unstratified, "no `released`, which cuts class by class")
-        if self.released and self.seed >= _SEEDS:
-            raise InvalidInput("seed", self.seed, f"an integer in [0, {_SEEDS - 1}] with `released`")
 
     @abstractmethod
     def draws(self, draw: Draw) -> np.ndarray:
