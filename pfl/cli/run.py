@@ -73,7 +73,11 @@ def run(
         str, typer.Option(help="Augmentation: none, crop_flip, crop_flip_rotate or flip_rotate.")
     ] = DEFAULT.augmentation,
     input_scale: Annotated[
-        str, typer.Option(help="Scale of images: normalised, symmetric (-1 to 1), unit (0 to 1) or raw255.")
+        str,
+        typer.Option(
+            help="Scale of images: normalised, symmetric (-1 to 1), unit (0 to 1), raw255, or by the "
+            "constants of mnist, cifar10 or cifar100."
+        ),
     ] = DEFAULT.input_scale,
     bn_stats: Annotated[
         str, typer.Option(help="Batch norm's statistics: mixed or local.")

@@ -12,6 +12,9 @@ from pipeline.report.agreement import Ranking, Tested
 from pipeline.report.plots import megabytes, seconds
 from pipeline.report.summary import Entry, Line, Summary
 
+DAGGER = "†"
+"""Marks a doubtful published number."""
+
 COLUMNS = (
     *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
     *("published_mean", "published_std", "metric", "difference", "verdict", "provisional"),
@@ -149,7 +152,8 @@ def _published(entry: Entry, sign: str, difference: Any) -> str:
     gap = "" if entry.difference is None else f" ({difference(entry.difference)})"
     if entry.ratio is not None and not entry.published.is_accuracy:
         gap = f" (×{points(entry.ratio)})"
-    return f"{points(entry.published.mean)}{std}{gap}"
+    doubt = DAGGER if entry.published.doubt else ""
+    return f"{points(entry.published.mean)}{std}{doubt}{gap}"
 
 
 def _tex_line(line: Line) -> list[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from pfl.text import amount
+from pipeline.report.formats import DAGGER
 from pipeline.report.summary import Summary
-from pipeline.report.verdicts import Status, rule
+from pipeline.report.verdicts import Status, judge, rule
 from pipeline.spec.axes import AVERAGE
 from pipeline.spec.behaviours import is_current
 from pipeline.spec.evaluation import Evaluation
@@ -54,10 +56,37 @@ def small_print(summary: Summary) -> str:
     below = "Below a number of a pinned configuration"
     if published == {False}:
         return f"{below}: the published number, and ours divided by it (×)."
-    return (
+    explained = (
         f"{below}: the verdict (● reproduced, ▲ higher, ▼ lower; ○ △ ▽ the same, provisional), the published "
         f"number, and ours minus it. {rule(summary.table.published.seeds)}"
     )
+    return " ".join(filter(None, (explained, assumption(summary), doubts(summary))))
+
+
+def assumption(summary: Summary) -> str:
+    """That the paper's number of seeds is an assumption, and which verdicts hang on it; empty otherwise."""
+    if not (summary.table.published and summary.table.published.assumed):
+        return ""
+    hanging = [
+        f"{summary.labels[entry.row]} in {summary.columns[entry.setting]}"
+        for entry in summary.compared
+        if entry.published
+        and entry.verdict
+        and judge(entry.score, entry.status, entry.published, None).name != entry.verdict.name
+    ]
+    rest = "; ".join(hanging)
+    without = f"without it, {amount(len(hanging), 'verdict')} would be another: {rest}"
+    return f"That number of seeds is our assumption; {without if hanging else 'no verdict hangs on it'}."
+
+
+def doubts(summary: Summary) -> str:
+    """Which published numbers are marked as doubtful, and why; empty if none is."""
+    rows: dict[str, dict[str, None]] = {}
+    for entry in summary.compared:
+        if entry.published and entry.published.doubt:
+            rows.setdefault(entry.published.doubt, {})[summary.labels[entry.row]] = None
+    listed = "; ".join(f"{why} ({', '.join(labels)})" for why, labels in rows.items())
+    return f"{DAGGER} Doubtful published numbers: {listed}." if rows else ""
 
 
 def reported_otherwise(summary: Summary) -> list[str]:

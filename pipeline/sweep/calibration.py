@@ -216,7 +216,7 @@ def synthetic_simulation(
     )
     device = torch.device(place)
     data = make_dataset(shape, classes, clients * each)
-    federation = Federation(data, partition, device, getattr(torch, config.dtype))
+    federation = Federation(data, partition, device, getattr(torch, config.dtype), config.input_scale)
     everybody = dataclasses.replace(config, participation=1.0, eval_every=10**9)
     return make_simulation([everybody], federation, [0], backend_for(Execution(workers=1), device))
 
