@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.memory import imported
-from benchmarks.workload import Workload, in_subprocess, noisy_images, run, write, write_page
+from benchmarks.workload import Workload, in_subprocess, run, write, write_page
 from pfl import memory
 from pfl.config import CHECKPOINT, Config, Execution
 from pfl.data.dataset import Dataset
@@ -26,6 +26,7 @@ from pfl.data.partition import make_partition
 from pfl.models import MODELS
 from pfl.rng import generator
 from pfl.simulation import simulate
+from pfl.testing.federation import make_dataset
 from pipeline.report.plots import COLOURS, STYLE, WIDTH
 from pipeline.svg import svg_text
 
@@ -71,16 +72,14 @@ class Scale:
         sizes = stream.normal(self.samples, SPREAD * self.samples, self.clients)
         writer = np.repeat(np.arange(self.clients), np.maximum(8, np.rint(sizes)).astype(np.int64))
         labels = stream.integers(0, self.classes, len(writer))
-        return Dataset(
-            name="synthetic",
-            images=noisy_images(folder / "images.bin", labels, self.classes, self.shape, stream),
+        return make_dataset(
+            self.shape,
+            self.classes,
             labels=labels,
-            classes=tuple(map(str, range(self.classes))),
-            n_train=len(labels),
+            file=folder / "images.bin",
             checksum=str(self),
             mean=(0.5,),
             std=(0.25,),
-            source={"kind": "embedded", "files": []},
             writer=writer,
         )
 

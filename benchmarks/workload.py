@@ -17,7 +17,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 import typer
 
@@ -29,6 +28,7 @@ from pfl.engine.device import backend_for, resolve_device
 from pfl.engine.simulation import Simulation
 from pfl.errors import InvalidInput
 from pfl.simulation import make_simulation
+from pfl.testing.federation import make_dataset
 from pfl.trials import commit, hardware, versions
 from pfl.validation import validated
 
@@ -38,7 +38,6 @@ Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Repeats = Annotated[int, typer.Option(help="Measured repeats, interleaved; one more before them warms up.")]
 
 
-BLOCK = 50_000  # images that are made at once
 MADE_UP = "made-up"
 """60,000 noisy images of the size of CIFAR-10's: for what does not depend on what they show."""
 
@@ -97,7 +96,8 @@ class Workload:
         place = resolve_device(device)
         federation = Federation(self.data, self.split, place, torch.float32)
         configs = [replace(self.config, lr=self.lr / 2**number) for number in range(trials)]
-        return make_simulation(configs, federation, seeds, backend_for(backend, place), moments=moments)
+        execution = Execution(backend=backend, workers=1)  # type: ignore[arg-type]
+        return make_simulation(configs, federation, seeds, backend_for(execution, place), moments=moments)
 
 
 @cache
@@ -105,33 +105,16 @@ def _data(name: str) -> Dataset:
     return _made_up() if name == MADE_UP else load(name)
 
 
-def _made_up(images: int = 60_000, shape: tuple[int, int, int] = (3, 32, 32), classes: int = 10) -> Dataset:
-    stream = np.random.default_rng(0)
-    labels = stream.integers(0, classes, images)
+def _made_up(images: int = 60_000) -> Dataset:
     file = Path(tempfile.mkstemp(prefix="pfl-benchmark-")[1])
     atexit.register(file.unlink)
-    return Dataset(
-        name=MADE_UP,
-        images=noisy_images(file, labels, classes, shape, stream),
-        labels=labels,
-        classes=tuple(map(str, range(classes))),
-        n_train=images * 5 // 6,
-        checksum=MADE_UP,
-        mean=(0.5,) * shape[0],
-        std=(0.25,) * shape[0],
-        source={},
-    )
-
-
-def noisy_images(
-    file: Path, labels: np.ndarray, classes: int, shape: tuple[int, int, int], stream: np.random.Generator
-) -> np.ndarray:
-    """A noisy image of its class's pattern for each label, mapped from ``file`` as real ones are."""
-    patterns = stream.integers(0, 120, (classes, *shape), np.uint8)
-    with file.open("wb") as out:
-        for block in np.array_split(labels, len(labels) // BLOCK + 1):
-            (patterns[block] + stream.integers(0, 136, (len(block), *shape), np.uint8)).tofile(out)
-    return np.memmap(file, np.uint8, "c", shape=(len(labels), *shape))
+    fields: dict[str, Any] = {
+        "checksum": MADE_UP,
+        "mean": (0.5,) * 3,
+        "std": (0.25,) * 3,
+        "n_train": images * 5 // 6,
+    }
+    return make_dataset((3, 32, 32), 10, images, file=file, name=MADE_UP, **fields)
 
 
 @cache
@@ -148,7 +131,7 @@ def write(
     document = {
         "workload": asdict(workload),
         **figures,
-        "hardware": asdict(hardware(Execution(threads=threads), resolve_device(device))),
+        "hardware": asdict(hardware(Execution(threads=threads, workers=1), resolve_device(device))),
         "load": os.getloadavg()[2],
         "versions": asdict(versions()),
         **asdict(commit()),
@@ -158,12 +141,12 @@ def write(
     print(f"written to {json_file}")
 
 
-def write_page(folder: Path, template: str, **context: Any) -> None:
-    """Write ``README.md`` to ``folder`` from a template beside this file."""
+def write_page(folder: Path, template: str, name: str = "README.md", **context: Any) -> None:
+    """Write the page ``name`` to ``folder`` from a template beside this file."""
     from jinja2 import Environment, FileSystemLoader
 
     templates = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=False)
-    page = folder / "README.md"
+    page = folder / name
     page.write_text(templates.get_template(template).render(context).rstrip() + "\n", encoding="utf-8")
     print(f"written to {page}")
 

@@ -220,7 +220,7 @@ class Code:
 
         def digest(content: bytes) -> str:
             if path.suffix in C_SUFFIXES:
-                content = _without_comments(content.decode()).encode()
+                content = _without_comments(content.decode("latin-1")).encode()
             return hashlib.sha256(content).hexdigest()
 
         return str(self._read(path, digest))
@@ -269,10 +269,12 @@ class Code:
         parts = dotted.split(".")
         for cut in range(len(parts), 0, -1):
             if path := self.file(name := ".".join(parts[:cut])):
+                if self._is_outside(name):
+                    return ".".join(["", *parts[cut:]])
                 module, rest = self.module(path, name), parts[cut:]
                 if rest and rest[0] in module.names:
                     return self._origin(".".join([module.names[rest[0]], *rest[1:]]))
-                return ".".join(["" if self._is_outside(name) else module.contents, *rest])
+                return ".".join([module.contents, *rest])
         return dotted
 
     def _store(self) -> None:
@@ -305,8 +307,11 @@ def is_in(module: str, packages: Iterable[str]) -> bool:
 
 
 def _analysed(source: bytes, package: str) -> Module:
-    """What matters of a source file in ``package``."""
-    statements = list(_that_run(ast.parse(source).body))
+    """What matters of a source file in ``package``; of a template, which is no Python, its content."""
+    try:
+        statements = list(_that_run(ast.parse(source).body))
+    except (SyntaxError, ValueError):
+        return Module("", [], {}, [[hashlib.sha256(source).hexdigest()]])
     names = _imported(statements, package, inside=False)
     bound = [_bound(statement) for statement in statements]
     count = Counter(name for names_of in bound for name in names_of)

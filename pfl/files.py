@@ -7,6 +7,8 @@ import fcntl
 import json
 import logging
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +20,7 @@ from pfl.errors import InvalidInput
 log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_TRIES = 5.0  # at a disk that is full
+LOCK = ".lock"  # file in a scratch folder, locked by the process that uses the folder
 
 
 @contextmanager
@@ -66,9 +69,54 @@ def folder_lock(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+@contextmanager
+def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder in ``parent`` that is removed at the end, unless `publish` has renamed it.
+
+    If the process is killed, the folder stays until `remove_abandoned` finds it.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        lock = (folder / LOCK).open("wb")
+        with suppress(OSError):  # on a file system without locks, no folder is regarded as abandoned
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if (folder / LOCK).exists():
+            break
+        lock.close()  # another process has removed the folder before it was locked
+    try:
+        yield folder
+    finally:
+        lock.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(scratch: Path, target: Path) -> None:
+    """Rename a scratch folder to ``target``, which must not exist or be empty."""
+    (scratch / LOCK).unlink()
+    scratch.replace(target)
+
+
+def remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove the scratch folders of that prefix whose process was killed."""
+    for lock in parent.glob(f"{prefix}*/{LOCK}"):
+        with suppress(OSError), lock.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the folder is in use
+            shutil.rmtree(lock.parent)
+
+
 def cache_root() -> Path:
-    """The folder PFL_CACHE, by default ~/.cache/pfl-repro."""
-    return Path(os.environ.get("PFL_CACHE") or "~/.cache/pfl-repro").expanduser()
+    """The folder PFL_CACHE, by default ~/.cache/pfl-repro.
+
+    Raises:
+        InvalidInput: the user has no home, as in some containers.
+    """
+    folder = os.environ.get("PFL_CACHE") or "~/.cache/pfl-repro"
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:
+        accepted = "a folder that exists; set HOME or PFL_CACHE, as this user has no home folder"
+        raise InvalidInput("PFL_CACHE", folder, accepted) from None
 
 
 def write_text(path: Path, text: str) -> None:
@@ -112,6 +160,24 @@ def check_writable(path: Path, parameter: str) -> None:
             file.open("ab").close()
             if not there:
                 file.unlink()
+
+
+def parse_json(content: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is no JSON, or an object has a key twice; `json.loads` would keep the last value.
+    """
+    return json.loads(content, object_pairs_hook=_distinct)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} occurs twice")
+    return values
 
 
 def append_lines(path: Path, lines: Iterable[bytes], wait: bool = False) -> None:

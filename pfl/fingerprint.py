@@ -231,7 +231,7 @@ def enter(moved: Collection[str], results: Mapping[str, Values], file: Path) -> 
     Args:
         moved: the methods and networks ("method fedavg") whose numbers are no longer those of the battery.
             They get new names; all others keep theirs.
-        results: the new results of the battery, by case.
+        results: all results of the battery, by case.
     """
     accepted = Accepted.load(file)
     today = {name: digest for name, digest in components().items() if file != BUILTIN or not is_plugin(name)}
@@ -248,7 +248,7 @@ def enter(moved: Collection[str], results: Mapping[str, Values], file: Path) -> 
     for name, digest in new.items():
         moves = bool(moved) if name in ("engine", "kernels") else name in moved
         accepted.components[name] = [*([] if moves else accepted.components.get(name, [])), digest]
-    accepted.battery |= results
+    accepted.battery = dict(results)
     accepted.save(file)
     forget()
 

@@ -26,7 +26,7 @@ class Hyperparameter:
         when: another hyperparameter and some of its choices, as in ("form", "raw", "heur"). A search asks for
             this one only where the other has one of these choices. Elsewhere it has no effect, or its search
             range does not suit. Trial keys do not depend on it.
-        probe: its value in the four rounds and among the six clients of `pfl.probe`, where the
+        probe: its value in the few rounds and among the ten clients of `pfl.testing.cases`, where the
             default would outlast them or keep some of the method's code from mattering.
     """
 

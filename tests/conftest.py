@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 from collections.abc import Iterable, Sequence
@@ -10,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pytest
 import torch
 
@@ -25,8 +23,8 @@ from pfl.engine.simulation import Simulation
 from pfl.fingerprint import name_of
 from pfl.methods import METHODS
 from pfl.models import MODELS
-from pfl.rng import generator
 from pfl.simulation import make_simulation, simulate
+from pfl.testing.federation import make_clients, make_dataset
 from pfl.trials import Trial
 from pfl.validation import validated
 
@@ -73,41 +71,6 @@ def _registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Methods and networks that a test hands over as objects are unknown to the next test."""
     for registry in (METHODS, MODELS):
         monkeypatch.setattr(registry, "_added", dict(registry._added))
-
-
-def make_dataset(shape: tuple[int, int, int] = (1, 16, 16), classes: int = 4, samples: int = 240) -> Dataset:
-    """Noisy images of a pattern for each class: learnable, and the same on every machine."""
-    stream = generator(0, "tests")
-    labels = np.arange(samples, dtype=np.int64) % classes
-    patterns = stream.integers(0, 120, (classes, *shape))
-    images = (patterns[labels] + stream.integers(0, 136, (samples, *shape))).astype(np.uint8)
-    scaled = images / 255
-    return Dataset(
-        name="tiny",
-        images=images,
-        labels=labels,
-        classes=tuple(f"class {c}" for c in range(classes)),
-        n_train=samples,
-        checksum=hashlib.sha256(images.tobytes()).hexdigest(),
-        mean=tuple(scaled.mean((0, 2, 3)).tolist()),
-        std=tuple(scaled.std((0, 2, 3)).tolist()),
-        source={"kind": "embedded", "files": []},
-    )
-
-
-def make_clients(dataset: Dataset, sizes: list[int], tests: int = 8) -> Partition:
-    """Clients of unequal sizes, each with two of the classes in turn."""
-    classes = len(dataset.classes)
-    pools = [list(np.flatnonzero(dataset.labels == c)) for c in range(classes)]
-    train, test = [], []
-    for client, size in enumerate(sizes):
-        own = [client % classes, (client + 1) % classes]
-        drawn = [pools[own[i % 2]].pop() for i in range(size + tests)]
-        train.append(np.array(drawn[:size], dtype=np.int64))
-        test.append(np.array(drawn[size:], dtype=np.int64))
-    return Partition(
-        spec="file:tests.json", train=tuple(train), test=tuple(test), data_checksum=dataset.checksum
-    )
 
 
 def sampled(methods: Iterable[str]) -> list[Any]:

@@ -187,6 +187,12 @@ def test_of_the_files_beside_a_module_in_no_package_those_count_that_it_names(fo
     assert digest(folder) != before
 
 
+def test_a_template_that_is_no_python_counts_as_it_is(folder):
+    (folder / "sample.py").write_text("import {{ name }}\n")
+    before = digest(folder)
+    assert edited(folder, "{{ name }}", "{{ other }}") != before
+
+
 def test_installed_libraries_do_not_count():
     code = Code()
     assert not code.is_own("numpy.random")

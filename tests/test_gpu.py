@@ -16,7 +16,8 @@ from pfl.engine.stacked import StackedBackend
 from pfl.kernels import gpu, gpu_convolution
 from pfl.methods import METHODS
 from pfl.simulation import simulate
-from tests.conftest import CONFIG, interrupt, make_clients, make_dataset, simulation_of
+from pfl.testing.federation import make_clients, make_dataset
+from tests.conftest import CONFIG, interrupt, simulation_of
 
 pytestmark = pytest.mark.gpu
 

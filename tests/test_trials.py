@@ -15,7 +15,9 @@ import torch
 from pfl import sources
 from pfl.config import Config, Execution
 from pfl.data.cache import ordered_checksum
+from pfl.digests import Edited
 from pfl.engine import checkpoint
+from pfl.fingerprint import Components
 from pfl.models.mobilenet_v2 import weights_file
 from pfl.simulation import simulate
 from pfl.trials import Record, Trial, commit, edits, folder_of, git, knows, run_together, run_trial, trial_key
@@ -130,6 +132,18 @@ def test_code_that_does_something_else_is_refused_before_it_runs(trial, dataset,
     stale = dataclasses.replace(trial, behaviour="fedprox-000000000000")
     with pytest.raises(ValueError, match="the code has the name fedprox-"):
         run_trial(stale, dataset, partition)
+
+
+def test_code_that_was_edited_while_it_ran_gives_no_record(trial, dataset, partition, monkeypatch):
+    class Other(Components):
+        def digest(self, component: str) -> str:
+            return "other"
+
+    def edit(*_: object) -> None:
+        monkeypatch.setattr("pfl.fingerprint.Components", Other)
+
+    with pytest.raises(Edited, match=r"source changed: .* run it again"):
+        run_trial(trial, dataset, partition, Execution(device="cpu"), edit)
 
 
 def test_a_row_names_the_backend_that_ran(trial, dataset, partition):

@@ -39,12 +39,16 @@ def run_trials(
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
     backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
     threads: Annotated[int, typer.Option(help="Threads on a CPU.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes that share the clients of a round on a CPU; by default one per core."),
+    ] = None,
 ) -> None:
     """Run the trials of a file, on a machine without the pipeline.
 
     Trials whose rows are already in the file are skipped. A failed trial is reported; the others run.
     """
-    execution = execution_of(device, backend, threads, checkpoint, save)
+    execution = execution_of(device, backend, threads, workers, checkpoint, save)
     rows = rows or file.with_suffix(".rows.jsonl")
     models, state = save and save / "models.pt", checkpoint and checkpoint / CHECKPOINT
     check_files({"rows": rows, "save": models, "checkpoint": state})
@@ -80,7 +84,7 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
                 finished = run_trial(trial, data, split, own, on_round)
         except Edited:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a plugin may call sys.exit
             failed += 1
             print(f"pfl: {trial.cell}, seeds {trial.seeds}: {cause_of(error)}", file=sys.stderr)
             continue

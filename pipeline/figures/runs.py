@@ -37,6 +37,7 @@ class Runs:
     Attributes:
         used: the rows that were asked for, for the figure's provenance.
         failed: one short line for each run without a result, with the cause.
+        retried: how many of them the next call tries again, as they did not diverge.
     """
 
     def __init__(self, name: str, figure: Figure):
@@ -45,6 +46,7 @@ class Runs:
         self.cells = cells(name, figure)
         self.used: list[Record] = []
         self.failed: list[str] = []
+        self.retried = 0
         self._sources = current_sources(name)
 
     @cached_property
@@ -97,6 +99,7 @@ class Runs:
         """Those of a cell's rows that hold a result."""
         causes = {row.seed: row.failure for row in rows}
         self.failed += [f"{cell.id}, seed {seed}: {cause}" for seed, cause in causes.items() if cause]
+        self.retried += sum(row.failed for row in rows)
         successful = [row for row in rows if not row.failure]
         self.used += successful
         return successful

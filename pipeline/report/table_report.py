@@ -135,10 +135,12 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 def environment() -> Any:
     """The templates and their filters."""
     import jinja2
+    import markupsafe
 
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("pipeline.report", "templates"),
         autoescape=jinja2.select_autoescape(["html.j2"], default=False),
+        finalize=jinja2.pass_eval_context(_without_tags),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -151,13 +153,23 @@ def environment() -> Any:
         "count": count,
         "parameters": parameters,
         "plain": formats.plain,
-        "markdown": formats.markdown,
+        "cell": formats.cell,
+        "markdown": lambda entry: markupsafe.Markup(formats.markdown(entry)),  # its tags are ours
         "inline": plots.inline,
         "html": _html,
         "html_line": _html_line,
         "ranking": formats.ranking,
     }
     return templates
+
+
+def _without_tags(context: Any, value: Any) -> Any:
+    """What a template prints, with HTML in it as text, unless the template marks it as safe.
+
+    In a page of HTML, Jinja does that by itself.
+    """
+    raw = isinstance(value, str) and not hasattr(value, "__html__") and not context.autoescape
+    return formats.without_tags(value) if raw else value
 
 
 def findings_of(table: str, root: Path) -> str:

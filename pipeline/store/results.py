@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pfl.errors import InvalidInput, unknown_name
 from pfl.runs import Run, Runs
+from pfl.text import amount
 from pfl.trials import Record, Sources
 from pipeline.spec.cells import cells
 from pipeline.spec.files import TABLES, names_in, results_folder
@@ -134,6 +135,23 @@ class Results:
     trials_from_ledger: int
     sources: Sources
 
+    @property
+    def keys(self) -> set[str]:
+        """The keys of all simulations, failed ones included."""
+        searched = {one.key for cell in self.cells for one in cell.search}
+        found = {row.key for one in self._configurations for row in one.simulated}
+        return searched | found | self.failed
+
+    @property
+    def failed(self) -> set[str]:
+        """The keys of the simulations without numbers."""
+        searched = {one.key for cell in self.cells for one in cell.search if one.samples is None}
+        return searched | {key for one in self._configurations for key in one.failed}
+
+    @property
+    def _configurations(self) -> list[ConfigurationResult]:
+        return [one for cell in self.cells for one in cell.configurations]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "table": self.table,
@@ -222,6 +240,17 @@ def load_results(table: str, root: Path) -> Results:
     except ValueError:
         accepted = f"a file that a sweep of this version wrote; `{forced_sweep(table)}` writes it again"
         raise InvalidInput("results", str(path), accepted) from None
+
+
+def failures(results: Results) -> str:
+    """How many trials failed, and what tries them again; empty if none did.
+
+    One that diverged has not failed, and would diverge again.
+    """
+    if not results.failed:
+        return ""
+    told = f"{len(results.failed)} of {amount(len(results.keys), 'trial')} failed"
+    return f"{told}; the next `dvc repro` tries them again"
 
 
 def forced_sweep(table: str) -> str:

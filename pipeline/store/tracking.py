@@ -95,14 +95,15 @@ class Tracker:
             self._store.disconnect()
             if not known:
                 log.warning(
-                    "MLflow: %s; results are safe in the ledger; they are entered when it answers, or by "
-                    "`pfl track %s`",
+                    "MLflow: %s; results are safe in the ledger, and the sweep tries again every %.0f s; "
+                    "`pfl track %s` enters what is missing once the store works",
                     self.lost,
+                    SECONDS_BETWEEN_TRIES,
                     self._table,
                 )
             return False
         if self.lost:
-            log.warning("MLflow: the store answers again")
+            log.warning("MLflow: the store works again")
         self.lost = None
         return True
 

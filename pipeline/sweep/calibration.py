@@ -26,7 +26,6 @@ from pfl.files import write_json
 if TYPE_CHECKING:
     import torch
 
-    from pfl.data.dataset import Dataset
     from pfl.data.definition import Definition
     from pfl.engine.simulation import Simulation
     from pfl.models import Shape
@@ -150,7 +149,7 @@ class Calibration:
                 if key not in self._speeds and computes_in(cell.config.precision, resolve_device(place)):
                     tell(f"{cell.config.method} with {cell.config.model} on {place}")
                     network = (cell.config.model, cell.dataset, cell.config.batch_size, place)
-                    with suppress(Exception):  # for example in a third-party method
+                    with suppress(Exception, SystemExit):  # for example in a third-party method
                         self._speeds[key] = _run(cell, images, place, network not in warm)
                     warm.add(network)
         if (len(self._speeds), len(self._sizes)) != before:
@@ -203,10 +202,12 @@ def synthetic_simulation(
     import numpy as np
     import torch
 
+    from pfl.config import Execution
     from pfl.data.federation import Federation
     from pfl.data.partition import Partition
     from pfl.engine.device import backend_for
     from pfl.simulation import make_simulation
+    from pfl.testing.federation import make_dataset
 
     each = min(config.batch_size, LARGEST_BATCH) + TEST_SAMPLES
     parts = np.arange(clients * each).reshape(clients, each)
@@ -214,41 +215,24 @@ def synthetic_simulation(
         "made-up", tuple(parts[:, :-TEST_SAMPLES]), tuple(parts[:, -TEST_SAMPLES:]), data_checksum=""
     )
     device = torch.device(place)
-    data = _made_up(shape, classes, clients * each, True)
-    federation = Federation(data, partition, device, getattr(torch, config.dtype))
+    data = make_dataset(shape, classes, clients * each)
+    federation = Federation(data, partition, device, getattr(torch, config.dtype), config.input_scale)
     everybody = dataclasses.replace(config, participation=1.0, eval_every=10**9)
-    return make_simulation([everybody], federation, [0], backend_for("auto", device))
-
-
-def _made_up(shape: tuple[int, int, int], classes: int, samples: int, images: bool) -> Dataset:
-    """Synthetic data of the given shape, with all classes equally frequent."""
-    import numpy as np
-
-    from pfl.data.dataset import Dataset
-
-    rng = np.random.default_rng(0)
-    whole = (samples, *shape)
-    return Dataset(
-        name="made-up",
-        images=rng.integers(0, 256, whole, np.uint8) if images else np.broadcast_to(np.uint8(0), whole),
-        labels=np.arange(samples) % classes,
-        classes=tuple(map(str, range(classes))),
-        n_train=samples * 5 // 6,
-        checksum="",
-        mean=(0.5,) * shape[0],
-        std=(0.25,) * shape[0],
-        source={},
-    )
+    return make_simulation([everybody], federation, [0], backend_for(Execution(workers=1), device))
 
 
 def _divide(cell: Cell, definition: Definition) -> Sizes | None:
     """The sizes of a cell's partition of synthetic labels; None if the partition needs more than labels."""
     from pfl.data.partition import make_partition
+    from pfl.testing.federation import make_dataset
 
     if definition.samples is None:
         return None
     try:
-        labels = _made_up(definition.shape, definition.classes, definition.samples, False)
+        samples = definition.samples
+        labels = make_dataset(
+            definition.shape, definition.classes, samples, blank=True, n_train=samples * 5 // 6
+        )
         made = make_partition(cell.partition, labels, cell.clients, run_seed=0)
     except InvalidInput:
         return None

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from pfl.files import write_json, write_text
-from pfl.text import csv_text
+from pfl.text import csv_text, first_line
 from pfl.trials import Sources
 from pipeline.spec.files import results_folder
 from pipeline.spec.table import Subset, Table
@@ -60,7 +60,7 @@ def _save_studies(name: str, scheduler: Scheduler) -> None:
             if one.study:
                 one.study.save(f"sqlite:///{STUDIES}", f"{name}: {one.cell.id}")
     except Exception as error:  # the database is damaged, locked, full, or of another version of Optuna
-        cause = f"{type(error).__name__}: {error}".splitlines()[0]
+        cause = f"{type(error).__name__}: {first_line(error)}"
         print(f"pfl: warning: {STUDIES} could not be written ({cause})", file=sys.stderr)
 
 

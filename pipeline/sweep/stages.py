@@ -95,7 +95,7 @@ def partition(name: str) -> None:
         divided = make_division(cell.partition, dataset, cell.clients, seeds)
         save_division(divided, name, division)
         made, spec = of_seed(divided, seeds[0]), parse_spec(cell.partition)[0]
-        notes = list(made.notes)
+        notes = [*dataset.notes, *made.notes]
         if follows_run(spec):
             notes.insert(0, f"each seed has its own partition; this is that of seed {seeds[0]}")
         file = partition_file(name, division)

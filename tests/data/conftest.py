@@ -11,6 +11,7 @@ from PIL import Image
 
 from pfl.data.dataset import Dataset
 from pfl.files import cache_root
+from pfl.testing.federation import make_dataset
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -48,17 +49,13 @@ def labelled() -> Callable[..., Dataset]:
 
     def make(labels: Sequence[int] | np.ndarray, n_train: int | None = None, **columns: object) -> Dataset:
         values = np.asarray(labels, np.int64)
-        return Dataset(
-            name="labels",
-            images=np.broadcast_to(np.uint8(0), (len(values), 1, 1, 1)),
+        return make_dataset(
+            (1, 1, 1),
+            int(values.max()) + 1,
             labels=values,
-            classes=tuple(str(c) for c in range(int(values.max()) + 1)),
+            blank=True,
             n_train=len(values) if n_train is None else n_train,
-            checksum="0" * 64,
-            mean=(0.0,),
-            std=(1.0,),
-            source={"kind": "embedded", "files": []},
-            **columns,  # type: ignore[arg-type]
+            **columns,
         )
 
     return make

@@ -12,7 +12,8 @@ from torchvision.transforms import functional as theirs
 from pfl.config import Config, Execution
 from pfl.data.augmentation import Moves, augmented, draw
 from pfl.simulation import simulate
-from tests.conftest import CONFIG, interrupt, make_clients, make_dataset
+from pfl.testing.federation import make_clients, make_dataset
+from tests.conftest import CONFIG, interrupt
 
 ALL = "crop_flip_rotate"
 AUGMENTED = dataclasses.replace(CONFIG, augmentation=ALL)

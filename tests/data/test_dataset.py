@@ -10,6 +10,7 @@ import sys
 import warnings
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pfl.data.dataset import check_dataset, load
+from pfl.data.dataset import _decoder, _located, check_dataset, load
 from pfl.errors import InvalidInput
 
 
@@ -116,12 +117,28 @@ def test_the_second_load_decodes_nothing_and_a_changed_file_is_decoded_again(ima
     assert load(str(image_folder), progress=False).checksum != first.checksum
 
 
+@pytest.mark.parametrize("name", ["digest_of_modules", "version"])
+def test_other_code_or_another_pillow_decodes_again(name, image_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
+    load(str(image_folder), progress=False)
+    before = len(list((tmp_path / "cache").glob("photos-*")))
+    monkeypatch.setattr(f"pfl.data.dataset.{name}", lambda _: "another")
+    load(str(image_folder), progress=False)
+    assert len(list((tmp_path / "cache").glob("photos-*"))) == before + 1
+
+
+def test_the_reader_of_a_registered_data_set_is_part_of_its_key():
+    located = _located("digits", None, Path("data/raw"))
+    assert located and located.definition
+    assert _decoder(located) != _decoder(replace(located, definition=None))
+
+
 def test_loads_at_once_agree_and_leave_one_cache_entry(image_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
     with ThreadPoolExecutor(4) as pool:
         loads = list(pool.map(lambda _: load(str(image_folder), progress=False), range(4)))
     assert len({photos.checksum for photos in loads}) == 1
-    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert len(list((tmp_path / "cache").glob("*photos-*"))) == 1
 
 
 @pytest.mark.parametrize("file", ["images.bin", "labels.npy", "meta.json"])
@@ -129,14 +146,14 @@ def test_loads_at_once_agree_and_leave_one_cache_entry(image_folder, tmp_path, m
 def test_a_damaged_cache_entry_is_made_again(file, left, image_folder, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
     images = load(str(image_folder), progress=False).images.tolist()
-    (entry,) = (tmp_path / "cache").iterdir()
+    (entry,) = (tmp_path / "cache").glob("*photos-*")
     content = (entry / file).read_bytes()
     (entry / file).unlink()
     if left is not None:
         (entry / file).write_bytes(content[:left])
     assert load(str(image_folder), progress=False).images.tolist() == images
     assert f"{entry} is damaged" in caplog.text
-    assert [*(tmp_path / "cache").iterdir()] == [entry]
+    assert [*(tmp_path / "cache").glob("*photos-*")] == [entry]
 
 
 def test_the_source_names_what_was_read(image_folder):
@@ -257,14 +274,14 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(image_folder, tmp_path, monk
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "PFL_CACHE" in message
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert list((tmp_path / "cache").glob("*photos-*")) == []
 
 
 def test_a_failed_decode_leaves_nothing_in_the_cache(image_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PFL_CACHE", str(tmp_path / "cache"))
     (image_folder / "test/dog/0.png").write_bytes(b"broken")
     complaint(image_folder)
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert list((tmp_path / "cache").glob("*photos-*")) == []
 
 
 def test_names_are_known_without_importing_what_reads_them():

@@ -12,8 +12,8 @@ from pfl.config import Execution
 from pfl.engine import checkpoint
 from pfl.methods import METHODS
 from pfl.simulation import simulate_together
+from pfl.testing.emulated import DEVICE, emulated
 from tests.conftest import CONFIG, sampled
-from tests.device import DEVICE, emulated
 
 SIX_ROUNDS = dataclasses.replace(CONFIG, method="pfedsim", rounds=6, epochs=1, eval_every=6)
 ON_DEVICE = Execution(device=str(DEVICE), backend="stacked")

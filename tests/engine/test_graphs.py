@@ -14,9 +14,9 @@ from pfl.engine.graphs import Capture
 from pfl.engine.simulation import Simulation
 from pfl.engine.stacked import MOST_RECORDED, StackedBackend
 from pfl.simulation import make_simulation
+from pfl.testing.emulated import DEVICE, emulated
 from pfl.validation import validated
 from tests.conftest import CONFIG, simulation_of
-from tests.device import DEVICE, emulated
 
 
 def simulation(configs, dataset, partition, capture: Capture | None, place=DEVICE) -> Simulation:

@@ -7,7 +7,7 @@ import torch
 
 from pfl.engine.client_store import ClientStore
 from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, check_rows, mix, mixed
-from tests.device import DEVICE, emulated
+from pfl.testing.emulated import DEVICE, emulated
 
 
 def test_a_shared_tensor_is_stored_once_until_a_row_is_written():

@@ -18,10 +18,10 @@ from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.simulation import simulate
+from pfl.testing.emulated import DEVICE, emulated
 from pfl.trials import trial_key
 from pfl.validation import validated
 from tests.conftest import CONFIG, interrupt, sampled, simulation_of
-from tests.device import DEVICE, emulated
 
 BF16 = dataclasses.replace(CONFIG, dtype="float32", precision="bf16", rounds=2, epochs=1)
 BACKENDS = ("loop", "stacked")

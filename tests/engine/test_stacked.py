@@ -10,8 +10,9 @@ from pfl.engine.round import begin_round
 from pfl.engine.stacked import StackedBackend
 from pfl.engine.transfer import on_device
 from pfl.simulation import simulate
-from tests.conftest import make_clients, make_dataset, sampled, simulation_of
-from tests.device import DEVICE, emulated
+from pfl.testing.emulated import DEVICE, emulated
+from pfl.testing.federation import make_clients, make_dataset
+from tests.conftest import sampled, simulation_of
 
 
 def forward_calls(clients: int, monkeypatch) -> int:

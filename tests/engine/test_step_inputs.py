@@ -11,8 +11,9 @@ import torch
 
 from pfl.engine.local import StepBatches
 from pfl.engine.step_inputs import StepInputs, Tables
-from tests.conftest import CONFIG, make_clients, make_dataset
-from tests.device import emulated
+from pfl.testing.emulated import emulated
+from pfl.testing.federation import make_clients, make_dataset
+from tests.conftest import CONFIG
 from tests.engine.test_graphs import losses
 
 PROGRAM = SimpleNamespace(

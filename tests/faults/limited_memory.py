@@ -13,7 +13,8 @@ import torch
 
 from pfl.config import Execution
 from pfl.simulation import simulate
-from tests.conftest import CONFIG, make_clients, make_dataset
+from pfl.testing.federation import make_clients, make_dataset
+from tests.conftest import CONFIG
 
 EXECUTION = Execution(backend="stacked")
 

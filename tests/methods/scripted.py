@@ -13,7 +13,8 @@ from pfl.config import Config
 from pfl.engine.local import Task, Trained
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
-from tests.conftest import make_clients, make_dataset, simulation_of
+from pfl.testing.federation import make_clients, make_dataset
+from tests.conftest import simulation_of
 
 Script = Callable[[str, int, int], float]
 """What training adds to every parameter, for (purpose, round, client)."""

@@ -10,8 +10,8 @@ import torch
 from pfl.config import Config
 from pfl.engine.round import aggregate, dispatch
 from pfl.methods.clusterfl import ClusterFL
+from pfl.testing.federation import make_clients
 from pfl.validation import validated, warnings_of
-from tests.conftest import make_clients
 from tests.methods.toy import after_rounds
 
 LONG = 2.0

@@ -18,9 +18,10 @@ from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.methods._families import FAMILIES
 from pfl.simulation import simulate, simulate_together
+from pfl.testing.emulated import DEVICE, emulated
+from pfl.testing.federation import make_clients
 from pfl.validation import validated
-from tests.conftest import CONFIG, SAMPLE, interrupt, make_clients, sampled
-from tests.device import DEVICE, emulated
+from tests.conftest import CONFIG, SAMPLE, interrupt, sampled
 from tests.methods.toy import after_rounds
 
 every_method = pytest.mark.parametrize("method", list(METHODS))

@@ -13,7 +13,8 @@ from pfl.engine.groups import bind
 from pfl.engine.round import begin_round
 from pfl.methods.local import Local
 from pfl.simulation import simulate
-from tests.conftest import CONFIG, make_clients, simulation_of
+from pfl.testing.federation import make_clients
+from tests.conftest import CONFIG, simulation_of
 
 
 def losses(dataset, partition, method, hyperparameters=None, **changes):

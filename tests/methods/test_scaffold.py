@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pfl.methods.scaffold import Scaffold
-from tests.conftest import make_clients
+from pfl.testing.federation import make_clients
 from tests.methods import toy
 from tests.methods.curves import assert_apart, assert_same, curve
 from tests.methods.scripted import models, scripted
@@ -58,7 +58,7 @@ def test_the_local_gradient_holds_both_variates():
     state = {"variate.head.weight": own, "server_variate.head.weight": common}
     client = dataclasses.replace(toy.client([[2.0, 0.0], [0.0, 1.0]], state), trained=("head.weight",))
     # No pixel is on, so cross-entropy has no gradient in the weights.
-    gradient, _ = client.gradient(Scaffold().loss, toy.batch([[0.0, 0.0]], [0]))
+    gradient, _ = Scaffold()._corrected(client, (toy.batch([[0.0, 0.0]], [0]),))
     torch.testing.assert_close(gradient["head.weight"], common - own)
 
 

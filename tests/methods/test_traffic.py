@@ -8,7 +8,8 @@ import pytest
 
 from pfl.engine.simulation import BYTES_PER_SCALAR
 from pfl.simulation import simulate
-from tests.conftest import CONFIG, make_clients, make_dataset
+from pfl.testing.federation import make_clients, make_dataset
+from tests.conftest import CONFIG
 
 CLIENTS = 6
 WHOLE = (

@@ -14,10 +14,10 @@ from pfl.data.dataset import Dataset
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import Partition, make_partition
 from pfl.simulation import simulate
+from pfl.testing.federation import make_dataset
 from pipeline.spec.cells import cells
 from pipeline.spec.files import table_names
 from pipeline.spec.table import load_table
-from tests.conftest import make_dataset
 
 WRITERS = 3597
 DOMAINS = 6
@@ -32,16 +32,12 @@ def labels_of(dataset: str) -> Dataset:
     known = DATASETS[dataset]
     samples = known.samples or 20 * WRITERS
     number = np.arange(samples)
-    return Dataset(
-        name=dataset,
-        images=np.broadcast_to(np.uint8(0), (samples, *known.shape)),
-        labels=number % known.classes,
-        classes=tuple(map(str, range(known.classes))),
+    return make_dataset(
+        known.shape,
+        known.classes,
+        samples,
+        blank=True,
         n_train=samples * 5 // 6,
-        checksum="0" * 64,
-        mean=(0.5,) * known.shape[0],
-        std=(0.25,) * known.shape[0],
-        source={"kind": "embedded", "files": []},
         writer=number % WRITERS,
         domain=number // known.classes % DOMAINS,
         domains=tuple(map(str, range(DOMAINS))),

@@ -63,7 +63,8 @@ class Device:
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """A `pfl.engine.graphs.Capture`: the same operations, on the same memory, as often as is asked."""
-        self.recording = recorded = []
+        recorded: list[tuple[Any, Any, Any, Any]] = []
+        self.recording = recorded
         try:
             work()
         finally:
@@ -101,7 +102,7 @@ class OnDevice(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor) -> OnDevice:
-        made = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        tensor: Any = Tensor._make_wrapper_subclass(
             cls,
             held.size(),
             strides=held.stride(),
@@ -109,11 +110,11 @@ class OnDevice(Tensor):
             dtype=held.dtype,
             device=DEVICE,
         )
-        made.held = held
-        return made
+        tensor.held = held
+        return tensor  # type: ignore[no-any-return]
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         raise AssertionError(f"{func}: outside of the emulation")
@@ -131,7 +132,7 @@ class _Operations(TorchDispatchMode):
     """Runs every operation on what the tensors hold, and minds where they are."""
 
     def __init__(self, device: Device):
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.device = device
 
     def __torch_dispatch__(

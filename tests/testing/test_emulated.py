@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.device import DEVICE, emulated
+from pfl.testing.emulated import DEVICE, emulated
 
 
 def test_it_computes_what_the_host_does():

@@ -1,0 +1,81 @@
+"""The command that enters the digests of edited code, under the old names where the battery agrees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pfl.testing.entering import Outcome
+
+SHOWN = 3  # cases, and values of each
+
+
+def behaviours(
+    check: Annotated[bool, typer.Option("--check", help="Only list the components with new code.")] = False,
+) -> None:
+    """Prove that edited code computes what it did, or record what it computes now.
+
+    Runs short simulations for the components whose code is not in behaviours.json, and enters their digests
+    there: under the old names where all numbers agree, under new names where they do not. Commit the file
+    with the edit.
+    """
+    from pfl import fingerprint
+
+    new = fingerprint.unknown()
+    if check:
+        for component in new:
+            print(f"{component}: its code is not in behaviours.json; run `pfl behaviours`")
+        raise typer.Exit(bool(new))
+
+    from tqdm import tqdm
+
+    from pfl.fingerprint import Accepted
+    from pfl.testing.entering import enter, examine, files
+
+    status = 0
+    for file, everything in files().items():
+        accepted = Accepted.load(file)
+        digests = fingerprint.components()
+        if file == fingerprint.BUILTIN:
+            digests = {name: digest for name, digest in digests.items() if not fingerprint.is_plugin(name)}
+        unknown = accepted.unknown(digests)
+        with tqdm(desc="battery", unit="case", disable=None) as bar:
+
+            def advance(cases: int, bar: tqdm[None] = bar) -> None:
+                bar.total = cases
+                bar.update()
+
+            outcome = examine(accepted, everything, unknown, advance)
+        _report(outcome, unknown)
+        if outcome.mistakes:
+            print(f"nothing is entered in {file}")
+            status = 1
+        elif outcome.answers or unknown:
+            enter(accepted, everything, outcome, file)
+            print(f"written to {file}; commit it with the edit")
+    raise typer.Exit(status)
+
+
+def _report(outcome: Outcome, unknown: dict[str, str]) -> None:
+    for answer in outcome.mistakes:
+        print(f"{answer.case.name}: a mistake in the code")
+        for difference in [*(answer.moved or []), *answer.disagreeing][:SHOWN]:
+            print(f"  {difference}")
+    for component in unknown:
+        moved = [component] if component in outcome.moved else list(outcome.moved)
+        if component not in ("engine", "kernels") and component not in outcome.moved:
+            moved = []
+        if not moved:
+            print(f"{component}: agrees; its digest keeps the old names")
+        for subject in moved:
+            print(f"{component}: moves {subject}, which has new names")
+            for answer in outcome.moved[subject][:SHOWN]:
+                differences = [str(difference) for difference in (answer.moved or [])[:SHOWN]]
+                print(f"  {answer.case.name}: {'; '.join(differences) or answer.values}")
+    fresh = sum(answer.moved is None for answer in outcome.answers)
+    if fresh:
+        print(f"new cases of the battery: {fresh}")
+    if not unknown and not outcome.answers:
+        print("all code is in behaviours.json")

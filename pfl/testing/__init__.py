@@ -1,0 +1,1 @@
+"""What proves that the code does what it did: synthetic federations, an emulated device, the battery."""

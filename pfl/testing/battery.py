@@ -1,0 +1,395 @@
+"""The battery: short simulations whose numbers show whether an edit moved any.
+
+`pfl behaviours` runs it for the components whose code has changed (`pfl.fingerprint`). What agrees with the
+recorded numbers keeps its name; what does not gets a new one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import signal
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Literal
+from unittest.mock import patch
+
+from pfl.config import Config, Execution, Precision
+from pfl.errors import InvalidInput
+from pfl.methods import METHODS
+from pfl.testing.cases import Case, federation
+from pfl.validation import validated
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+    from pfl.data.partition import Division
+    from pfl.engine.metrics import Accuracy, Metrics
+
+Values = dict[str, Any]
+"""The results of a case by name: numbers, lists of numbers over the evaluations or clients, and names."""
+
+TOLERANCE = 1e-7
+"""Relative and absolute, in float64. Rounding is far below it, an edit that matters far above."""
+
+UNTIL = 2
+"""The round after which a simulation pauses that is resumed."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a case is computed.
+
+    Attributes:
+        kernels: with our compiled kernels, where the machine has a compiler.
+        device: on the emulated device.
+        resumed: pauses and goes on from a checkpoint.
+        precision: of float32; None is float64.
+    """
+
+    backend: Literal["loop", "stacked"] = "loop"
+    kernels: bool = True
+    device: bool = False
+    resumed: bool = False
+    precision: Precision | None = None
+
+
+WAYS = {
+    "loop": Way(),
+    "torch": Way(kernels=False),
+    "stacked": Way("stacked"),
+    "device": Way("stacked", device=True),
+    "resumed": Way(resumed=True),
+    "float32": Way(precision="fp32"),
+    "float32 torch": Way(kernels=False, precision="fp32"),
+    "float32 stacked": Way("stacked", precision="fp32"),
+    "bfloat16": Way(precision="bf16"),
+}
+
+
+def lower_tolerance(case: Case, way: Way) -> float:
+    """Of losses in less than float64, absolute.
+
+    Batch norm over few pixels makes residual networks sensitive: a rounding error that decides one ReLU
+    otherwise moves a gradient by up to a per cent, in torch's operations as in the kernels.
+    """
+    return 2e-2 if way.precision == "bf16" or case.model.startswith(("resnet", "mobilenet")) else 1e-5
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A value that is not the expected one.
+
+    Attributes:
+        value: its name.
+        way: how it was computed.
+        expected: the recorded one; for a further way of a case, the one that its first way gives.
+    """
+
+    value: str
+    way: str
+    expected: Any
+    now: Any
+
+    def __str__(self) -> str:
+        parts = [(self.expected, self.now)]
+        if isinstance(self.expected, list) and isinstance(self.now, list):
+            parts = [pair for pair in zip(self.expected, self.now, strict=False) if pair[0] != pair[1]]
+        shown = ", ".join(f"{expected} -> {now}" for expected, now in parts[:2])
+        return f"{self.value} ({self.way}): {shown}{', ...' if len(parts) > 2 else ''}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a case says now.
+
+    Attributes:
+        values: the results of its first way.
+        moved: what differs from the recorded results; None where there are none.
+        disagreeing: what further ways compute otherwise than the first, which is a mistake in the code.
+    """
+
+    case: Case
+    values: Values
+    moved: Sequence[Difference] | None
+    disagreeing: Sequence[Difference]
+
+
+def answer(case: Case, recorded: Values | None) -> Answer:
+    """Run ``case`` in all its ways. Where it raises, its only value is the error."""
+    first, *others = case.ways
+    values = _values(case, first) or {}
+    moved = None if recorded is None else differences(case, recorded, values, first)
+    disagreeing = []
+    for way in others:
+        now = _values(case, way)
+        disagreeing += [] if now is None else differences(case, values, now, way)
+    return Answer(case, values, moved, disagreeing)
+
+
+def answers(
+    chosen: Sequence[Case], recorded: Mapping[str, Values], processes: int | None = None
+) -> Iterator[Answer]:
+    """The answers to ``chosen`` as they come, from so many processes; by default one per core.
+
+    Raises:
+        InvalidInput: a process ended, for example in a kernel.
+    """
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes, which share the cores
+    if processes == 1:
+        yield from (answer(case, recorded.get(case.key)) for case in chosen)
+        return
+    with ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn"), _begin_worker) as pool:
+        pending = [pool.submit(answer, case, recorded.get(case.key)) for case in chosen]
+        try:
+            for done in as_completed(pending):
+                yield done.result()
+        except BrokenProcessPool:
+            accepted = "code that does not end its process (or more memory)"
+            raise InvalidInput("battery", "a process that ended", accepted) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the command, and end with it even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    command = parent_process()
+    assert command is not None
+
+    def follow() -> None:
+        command.join()
+        os._exit(1)
+
+    Thread(target=follow, daemon=True).start()
+
+
+def concerned(unknown: Collection[str], everything: Sequence[Case]) -> list[Case]:
+    """The cases that an edit of the components ``unknown`` may move."""
+    if {"engine", "kernels"} & set(unknown):
+        return list(everything)
+    return [case for case in everything if case.subject in unknown or f"method {case.method}" in unknown]
+
+
+def subjects(case: Case, unknown: Collection[str]) -> list[str]:
+    """The methods and networks whose numbers have moved where ``case`` has.
+
+    A method or network that was edited itself; otherwise what the case asks about, and for a case of the
+    engine every method but those of plugins, which have their own cases.
+    """
+    edited = [name for name in (f"method {case.method}", f"network {case.model}") if name in unknown]
+    if edited:
+        return edited
+    return (
+        [case.subject] if case.subject else [f"method {name}" for name in METHODS if not METHODS.plugin(name)]
+    )
+
+
+def kernels_are_usable() -> bool:
+    """Whether this machine compiles our kernels and prefers them."""
+    import torch
+
+    from pfl.kernels import conv_block
+
+    known = torch.backends.cpu.get_cpu_capability() in conv_block.INSTRUCTIONS
+    return known and conv_block._library(torch.float32) is not None
+
+
+def _values(case: Case, way: str) -> Values | None:
+    try:
+        return run(case, way)
+    except Exception as error:  # whatever a plugin raises, or an edit that is a mistake
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def run(case: Case, way: str) -> Values | None:
+    """The results of ``case`` computed in a way; None where this machine cannot."""
+    import torch
+
+    from pfl.engine.device import computes_in
+    from pfl.simulation import simulate_together
+
+    how = WAYS[way]
+    if how.precision and not computes_in(how.precision, torch.device("cpu")):
+        return None
+    configs = case.configs()
+    if how.precision:
+        configs = [
+            dataclasses.replace(config, dtype="float32", precision=how.precision) for config in configs
+        ]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        dataset, division = _data(case, folder)
+        execution = Execution(device="cpu", backend=how.backend)
+        if how.device:
+            stack.enter_context(_emulated())
+            execution = dataclasses.replace(execution, device="meta")
+        if not how.kernels:
+            stack.enter_context(without_kernels())
+        if how.resumed:
+            execution = dataclasses.replace(execution, checkpoint_dir=str(folder), code="battery")
+            until = configs[0].eval_every * (UNTIL // configs[0].eval_every or 1)
+            if until < configs[0].rounds:
+                pause = dataclasses.replace(execution, until=until)
+                simulate_together(configs, dataset, division, case.seeds, pause)
+        if len(configs) == 1:
+            execution = dataclasses.replace(execution, save=str(folder / "models.pt"))
+        results = simulate_together(configs, dataset, division, case.seeds, execution)
+        values: Values = {}
+        for number, of_config in enumerate(results):
+            for result in of_config:
+                whose = f"{number}, seed {result.seed}: " if len(results) * len(of_config) > 1 else ""
+                values |= {whose + name: value for name, value in values_of(result.metrics).items()}
+        if execution.save:
+            models = torch.load(execution.save, weights_only=True)
+            clients = len(case.data.train)
+            values["models"] = [_digest(of_seed, clients) for of_seed in models.values()]
+    if case.defaults:
+        values |= {f"default {name}": value for name, value in _defaults(configs[0]).items()}
+    return {name: _rounded(value) for name, value in values.items()}
+
+
+def differences(case: Case, expected: Values, now: Values, way: str) -> list[Difference]:
+    """What does not agree. In less than float64 only losses are compared, as an accuracy moves in steps."""
+    precision = WAYS[way].precision
+    tolerance = lower_tolerance(case, WAYS[way]) if precision else TOLERANCE
+    names = dict.fromkeys([*expected, *now])
+    compared = [name for name in names if not precision or "loss" in name or name == "error"]
+    return [
+        Difference(name, way, expected.get(name), now.get(name))
+        for name in compared
+        if not _close(expected.get(name), now.get(name), tolerance)
+    ]
+
+
+def values_of(metrics: Metrics) -> Values:
+    """All numbers of a result."""
+    best = metrics.reached()
+    values: Values = {
+        "headline": metrics.headline,
+        "rounds": [entry.round for entry in metrics.rounds],
+        "train loss": [entry.train_loss for entry in metrics.rounds],
+        "bytes down": [entry.bytes_down for entry in metrics.rounds] + [metrics.bytes_down],
+        "bytes up": [entry.bytes_up for entry in metrics.rounds] + [metrics.bytes_up],
+        "best": [best.best, best.best_round],
+        "clients": [client.accuracy for client in metrics.per_client],
+        "samples": [
+            _weighted([client.train for client in metrics.per_client]),
+            _weighted([client.test for client in metrics.per_client]),
+        ],
+    }
+    if metrics.diverged_at is not None:
+        values["diverged"] = metrics.diverged_at
+    for moment in metrics.moments:
+        scores = [entry.moments[moment] for entry in metrics.rounds if moment in entry.moments]
+        values |= {f"{moment} {name}": value for name, value in _columns(scores).items()}
+        for group in metrics.groups:
+            scores = [entry.groups[group][moment] for entry in metrics.rounds if group in entry.groups]
+            values |= {f"{moment} {name} of {group}": value for name, value in _columns(scores).items()}
+    for measure, matrix in (metrics.similarities or {}).items():
+        values[f"similarity {measure}"] = [_weighted(row) for row in matrix]
+    return values
+
+
+@contextmanager
+def without_kernels() -> Iterator[None]:
+    """A context without our compiled kernels, as on a machine without a compiler."""
+    from pfl.kernels import conv_block, im2col, read_rows
+
+    with (
+        patch.object(conv_block, "INSTRUCTIONS", ()),
+        patch.object(im2col, "_library", lambda: None),
+        patch.object(read_rows, "compiled", lambda _: None),
+    ):
+        yield
+
+
+@contextmanager
+def _emulated() -> Iterator[None]:
+    """A context with the device "meta", on which steps are recorded as on a GPU."""
+    from pfl.testing.emulated import emulated
+
+    with emulated() as device, patch("pfl.engine.device.captures_on", lambda _: lambda: device.capture):
+        yield
+
+
+def _data(case: Case, folder: Path) -> tuple[Dataset, Division]:
+    dataset, partition = federation(case.data)
+    if case.data.mapped:
+        dataset = dataclasses.replace(dataset, images=_mapped(dataset, folder / "images.bin"))
+    if not case.divided:
+        return dataset, partition
+    # Other seeds have the clients' samples in another order, and other sizes with them.
+    turned = {
+        seed: dataclasses.replace(
+            partition,
+            train=tuple(partition.train[(k + turn) % partition.clients] for k in range(partition.clients)),
+        )
+        for turn, seed in enumerate(case.seeds)
+    }
+    return dataset, turned
+
+
+def _mapped(dataset: Dataset, file: Path) -> Any:
+    import numpy as np
+
+    dataset.images.tofile(file)
+    return np.memmap(file, np.uint8, "c", shape=dataset.images.shape)
+
+
+def _columns(scores: Sequence[Accuracy]) -> Values:
+    """Each average over the evaluations."""
+    return {name: [vars(score)[name] for score in scores] for name in vars(scores[0])}
+
+
+def _digest(models: Mapping[str, Any], clients: int) -> float:
+    """A sum of all clients' tensors in which no two elements have the same weight."""
+    import torch
+
+    total = 0.0
+    for place, (_, stack) in enumerate(sorted(models.items())):
+        rows = stack.double().flatten(1)
+        weights = torch.cos(torch.arange(rows.shape[1], dtype=torch.float64) + place)
+        each = (rows @ weights).expand(clients)  # a single row is every client's
+        total += float(torch.cos(0.3 * torch.arange(clients, dtype=torch.float64)) @ each)
+    return total
+
+
+def _weighted(row: Sequence[float]) -> float:
+    return sum((place + 1) * value for place, value in enumerate(row))
+
+
+def _defaults(config: Config) -> Values:
+    """The defaults of a method's hyperparameters, or of the configuration, which a trial's key leaves out."""
+    usual = validated(Config(method=config.method))
+    own = dict(usual.hyperparameters)
+    return (
+        own
+        if own or config.method != Config.method
+        else {name: value for name, value in vars(usual).items() if name not in ("method", "hyperparameters")}
+    )
+
+
+def _rounded(value: Any) -> Any:
+    """``value`` with ten digits of each number, as it is recorded; one that is not finite as a word."""
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.10g}") if math.isfinite(value) else str(value)
+    return value
+
+
+def _close(recorded: Any, now: Any, tolerance: float) -> bool:
+    if isinstance(recorded, list) and isinstance(now, list):
+        return len(recorded) == len(now) and all(map(lambda a, b: _close(a, b, tolerance), recorded, now))
+    numbers = (int, float)
+    if isinstance(recorded, numbers) and isinstance(now, numbers) and not isinstance(recorded, bool):
+        return math.isclose(recorded, now, rel_tol=tolerance, abs_tol=tolerance)
+    return bool(recorded == now)

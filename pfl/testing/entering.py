@@ -1,0 +1,103 @@
+"""Entering the digests of edited code: under the old names where the battery agrees (`pfl behaviours`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pfl import fingerprint
+from pfl.errors import InvalidInput
+from pfl.fingerprint import Accepted, Values
+from pfl.testing.battery import Answer, answers, concerned, kernels_are_usable, subjects
+from pfl.testing.cases import Case, cases
+
+
+@dataclass
+class Outcome:
+    """What the battery says about edited components.
+
+    Attributes:
+        answers: of the cases that were run.
+        moved: methods and networks whose numbers are no longer the recorded ones, and why.
+    """
+
+    answers: list[Answer] = field(default_factory=list)
+    moved: dict[str, list[Answer]] = field(default_factory=dict)
+
+    @property
+    def mistakes(self) -> list[Answer]:
+        """Cases whose ways disagree, and those that raise now and did not before."""
+        return [
+            answer
+            for answer in self.answers
+            if answer.disagreeing or (answer.moved and "error" in answer.values)
+        ]
+
+
+def files() -> dict[Path, list[Case]]:
+    """The files that list what is accepted, and the cases of each: ours, and the user's for plugins."""
+    everything = cases()
+    theirs = [case for case in everything if any(map(fingerprint.is_plugin, _named(case)))]
+    ours = [case for case in everything if case not in theirs]
+    if not theirs:
+        return {fingerprint.BUILTIN: ours}
+    known = fingerprint.project_files()
+    return {fingerprint.BUILTIN: ours, next(filter(Path.exists, known), known[-1]): theirs}
+
+
+def examine(
+    accepted: Accepted,
+    everything: Sequence[Case],
+    unknown: Collection[str],
+    progress: Callable[[int], None] = lambda _: None,
+) -> Outcome:
+    """Run the cases that an edit of the components ``unknown`` concerns, and those that are not recorded.
+
+    Args:
+        everything: all cases of the file.
+        progress: called after each case with the number of all.
+
+    Raises:
+        InvalidInput: edited kernels do not run on this machine.
+    """
+    if "kernels" in unknown and not kernels_are_usable():
+        accepted_here = "a machine with a C++ compiler and AVX2, as the edited kernels do not run on this one"
+        raise InvalidInput("kernels", "no kernels", accepted_here)
+    chosen = concerned(unknown, everything)
+    chosen += [case for case in everything if case.key not in accepted.battery and case not in chosen]
+    outcome = Outcome()
+    _run(chosen, accepted, unknown, outcome, progress)
+    moved = [case for case in everything if f"network {case.model}" in outcome.moved and case not in chosen]
+    _run(moved, accepted, unknown, outcome, progress)  # whose recorded results are of the network before
+    return outcome
+
+
+def enter(accepted: Accepted, everything: Sequence[Case], outcome: Outcome, file: Path) -> None:
+    """Write the new digests and results; results of cases that are no more are left out."""
+    keys = {case.key for case in everything}
+    results: dict[str, Values] = {key: values for key, values in accepted.battery.items() if key in keys}
+    results |= {answer.case.key: answer.values for answer in outcome.answers if answer.moved != []}
+    fingerprint.enter(list(outcome.moved), results, file)
+
+
+def _run(
+    chosen: Sequence[Case],
+    accepted: Accepted,
+    unknown: Collection[str],
+    outcome: Outcome,
+    progress: Callable[[int], None],
+) -> None:
+    names = {key.rpartition(" #")[0] for key in accepted.battery}
+    for answer in answers(chosen, accepted.battery):
+        outcome.answers.append(answer)
+        progress(len(chosen))
+        # Edited code that changes what a case asks moves numbers, whatever the answer would be.
+        asks_otherwise = answer.moved is None and answer.case.name in names
+        if answer.moved or asks_otherwise or (answer.moved is None and "error" in answer.values):
+            for subject in subjects(answer.case, unknown) if unknown else ():
+                outcome.moved.setdefault(subject, []).append(answer)
+
+
+def _named(case: Case) -> tuple[str, str]:
+    return f"method {case.method}", f"network {case.model}"

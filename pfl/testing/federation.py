@@ -1,0 +1,97 @@
+"""Synthetic federations: noisy images of a pattern for each class, divided among clients of given sizes.
+
+Learnable, and the same on every machine. Tests, benchmarks, the battery, calibrations and `pfl.observation`
+use them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pfl.data.dataset import Dataset
+from pfl.data.partition import Partition
+from pfl.rng import generator
+
+if TYPE_CHECKING:
+    from pfl.models import Shape
+
+BLOCK = 4096  # images that are drawn at once
+
+
+def make_dataset(
+    shape: Shape = (1, 16, 16),
+    classes: int = 4,
+    samples: int = 240,
+    *,
+    labels: np.ndarray | None = None,
+    blank: bool = False,
+    file: Path | None = None,
+    **fields: Any,
+) -> Dataset:
+    """A synthetic data set.
+
+    Args:
+        samples: number of images, of each class in turn.
+        labels: int (samples,), instead of that.
+        blank: all pixels are 0, and the images take no memory.
+        file: the images are mapped from there, as real ones are.
+        fields: of `Dataset`, instead of those that follow from the images.
+    """
+    labels = np.asarray(np.arange(samples) % classes if labels is None else labels, np.int64)
+    if blank:
+        images = np.broadcast_to(np.uint8(0), (len(labels), *shape))
+        fields = {"checksum": "0" * 64, "mean": (0.5,) * shape[0], "std": (0.25,) * shape[0], **fields}
+    else:
+        images = _noisy(labels, classes, shape, file)
+    if "checksum" not in fields:
+        fields["checksum"] = hashlib.sha256(images.tobytes()).hexdigest()
+    if "mean" not in fields:
+        scaled = images / 255
+        fields["mean"] = tuple(scaled.mean((0, 2, 3)).tolist())
+        fields["std"] = tuple(scaled.std((0, 2, 3)).tolist())
+    usual: dict[str, Any] = {
+        "name": "synthetic",
+        "classes": tuple(f"class {c}" for c in range(classes)),
+        "n_train": len(labels),
+        "source": {"kind": "embedded", "files": []},
+    }
+    return Dataset(images=images, labels=labels, **(usual | fields))
+
+
+def make_clients(dataset: Dataset, sizes: Sequence[int], tests: int | Sequence[int] = 8) -> Partition:
+    """Clients with two of the classes in turn.
+
+    Args:
+        sizes: training samples of each client.
+        tests: test samples of all clients alike, or of each.
+    """
+    classes = len(dataset.classes)
+    each = [tests] * len(sizes) if isinstance(tests, int) else tests
+    pools = [list(np.flatnonzero(dataset.labels == c)) for c in range(classes)]
+    train, test = [], []
+    for client, (size, tested) in enumerate(zip(sizes, each, strict=True)):
+        own = [client % classes, (client + 1) % classes]
+        drawn = [pools[own[i % 2]].pop() for i in range(size + tested)]
+        train.append(np.array(drawn[:size], dtype=np.int64))
+        test.append(np.array(drawn[size:], dtype=np.int64))
+    return Partition("file:synthetic.json", tuple(train), tuple(test), data_checksum=dataset.checksum)
+
+
+def _noisy(labels: np.ndarray, classes: int, shape: Shape, file: Path | None) -> np.ndarray:
+    """A noisy image of its class's pattern for each label, in memory or mapped from ``file``."""
+    stream = generator(0, "tests")
+    patterns = stream.integers(0, 120, (classes, *shape))
+    whole = (len(labels), *shape)
+    images = np.memmap(file, np.uint8, "w+", shape=whole) if file else np.empty(whole, np.uint8)
+    for first in range(0, len(labels), BLOCK):
+        part = labels[first : first + BLOCK]
+        images[first : first + BLOCK] = patterns[part] + stream.integers(0, 136, (len(part), *shape))
+    if file is None:
+        return images
+    del images
+    return np.memmap(file, np.uint8, "c", shape=whole)

@@ -1,0 +1,318 @@
+"""The battery agrees with what is recorded, and an edit that moves a number is seen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from pfl.config import Config
+from pfl.data.federation import Federation
+from pfl.engine import evaluation
+from pfl.engine.method import Method
+from pfl.engine.metrics import Accuracy
+from pfl.engine.mixing import Average
+from pfl.engine.server import Server
+from pfl.engine.stacked import StackedBackend
+from pfl.hyper import Hyperparameter
+from pfl.kernels import conv_block
+from pfl.methods import METHODS
+from pfl.models import MODELS
+from pfl.testing.battery import WAYS, answer, concerned, differences, run, subjects
+from pfl.testing.cases import Case, away, cases, of_method
+from tests.conftest import SAMPLE
+
+CASES = {case.name: case for case in cases()}
+NO_NUMBERS = {"warnings"}  # hooks that no number comes from
+
+
+def sampled() -> list[Any]:
+    """Every case: two of each method in `SAMPLE` and those of small networks at once, all others in the slow
+    suite."""
+    fast = {f"{method}, {name}" for method in SAMPLE for name in ("defaults", "options")}
+    fast |= {"cnn_digits", "lenet5", "step", "validation", "seeds"}
+    return [
+        pytest.param(case, id=name, marks=[] if name in fast else pytest.mark.slow)
+        for name, case in CASES.items()
+    ]
+
+
+# ---- the recorded results ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", sampled())
+def test_the_code_computes_what_is_recorded(case, recorded):
+    ours = answer(case, recorded[case.key])
+    assert not ours.moved, "\n".join(map(str, ours.moved))
+    assert not ours.disagreeing, "\n".join(map(str, ours.disagreeing))
+
+
+def test_every_case_is_recorded_and_nothing_else(recorded):
+    assert {case.key for case in CASES.values()} == set(recorded)
+
+
+def test_no_two_cases_have_one_name():
+    assert len(CASES) == len(cases())
+
+
+# ---- what it covers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_hook_of_a_method_is_called(method, monkeypatch):
+    cls = METHODS[method]
+    hooks = {
+        name
+        for base in cls.__mro__[: cls.__mro__.index(Method)]
+        for name, member in vars(base).items()
+        if callable(member) and name in vars(Method) and not name.startswith("__")
+    } - NO_NUMBERS
+    called = set()
+    for name in hooks:
+        original = getattr(cls, name)
+
+        def recorded(*args, _name=name, _original=original, **kwargs):
+            called.add(_name)
+            return _original(*args, **kwargs)
+
+        monkeypatch.setattr(cls, name, recorded)
+    for case in of_method(method):
+        if called == hooks:
+            break
+        run(case, "loop")
+    assert called == hooks
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_hyperparameter_is_run_away_from_its_default(method):
+    defaults = {
+        name: METHODS[method].__dataclass_fields__[name].default for name in METHODS[method].declarations()
+    }
+    moved = {
+        name
+        for case in of_method(method)
+        for name, value in case.options["hyperparameters"].items()
+        if value != defaults[name]
+    }
+    assert moved == set(defaults)
+
+
+def test_every_option_of_the_configuration_has_another_value_than_its_default():
+    usual = Config()
+    ways = {
+        option
+        for case in CASES.values()
+        for option, value in case.options.items()
+        if value != getattr(usual, option)
+    }
+    assert ways | {"precision"} == set(vars(usual))  # a way of its own
+    assert {way for case in CASES.values() for way in case.ways} == set(WAYS)
+
+
+def test_every_method_and_every_network_has_cases():
+    asked = {case.subject for case in CASES.values()} - {None}
+    assert asked == {f"method {name}" for name in METHODS} | {f"network {name}" for name in MODELS}
+
+
+@pytest.mark.parametrize(
+    ("declared", "default", "values"),
+    [
+        (Hyperparameter("", low=0.0), 1.0, (0.6, 1.7)),
+        (Hyperparameter("", low=0.0, high=1.0), 0.9, (0.54, 0.54)),
+        (Hyperparameter("", low=0.0), 0.0, (0.1, 0.3)),
+        (Hyperparameter("", low=1), 1, (2, 2)),
+        (Hyperparameter("", low=1), 20, (10, 21)),
+        (Hyperparameter("", low=1, probe=2), 20, (2, 3)),
+    ],
+)
+def test_a_number_away_from_its_default_is_accepted(declared, default, values):
+    assert away(declared, default) == pytest.approx(values)
+    for value in values:
+        declared.check("number", value, default)
+
+
+# ---- what it sees --------------------------------------------------------------------------------------
+
+
+def mean_over_clients(patch: pytest.MonkeyPatch) -> None:
+    original = evaluation._averages
+
+    def averages(**sums: Any) -> Accuracy:
+        score = original(**sums)
+        return replace(score, pooled=score.client_mean)
+
+    patch.setattr(evaluation, "_averages", averages)
+
+
+def first_128_images(patch: pytest.MonkeyPatch) -> None:
+    original = Server.collect
+
+    def collect(self: Server, statistic: Any, clients: Any, rows: Any, samples: Any, *more: Any) -> Any:
+        return original(self, statistic, clients, rows, [index[:128] for index in samples], *more)
+
+    patch.setattr(Server, "collect", collect)
+
+
+def ceil_of_steps(patch: pytest.MonkeyPatch) -> None:
+    def lr_in(self: Config, round: int) -> float:
+        return self.lr * self.lr_gamma ** math.ceil((round - 1) / self.lr_step)
+
+    patch.setattr(Config, "lr_in", lr_in)
+
+
+def other_warm_up(patch: pytest.MonkeyPatch) -> None:
+    original = Config.lr_in
+
+    def lr_in(self: Config, round: int) -> float:
+        return self.lr * round / self.lr_warmup if round <= self.lr_warmup else original(self, round)
+
+    patch.setattr(Config, "lr_in", lr_in)
+
+
+def rounded_participants(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        Config, "participants", lambda self, clients: max(1, math.floor(self.participation * clients + 0.5))
+    )
+
+
+def rounded_rho(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("pfl.methods.pfedsim.whole_part", lambda share, total: math.floor(share * total + 0.5))
+
+
+def no_seed(patch: pytest.MonkeyPatch) -> None:
+    from pfl import rng
+
+    original = rng._key
+    patch.setattr(rng, "_key", lambda _, *words: original(0, *words))
+
+
+def clamped_mu(patch: pytest.MonkeyPatch) -> None:
+    cls = METHODS["fedprox"]
+    original = cls.loss
+
+    def loss(self: Any, *batch: Any) -> torch.Tensor:
+        return original(self.with_values({"mu": min(self.mu, 1.0)}), *batch)
+
+    patch.setattr(cls, "loss", loss)
+
+
+def six_in_a_mixing(patch: pytest.MonkeyPatch) -> None:
+    original = Server.average
+
+    def average(self: Server, *args: Any, **kwargs: Any) -> Average:
+        whole = original(self, *args, **kwargs)
+        weights = torch.where(torch.arange(len(whole.weights)) < 6, whole.weights, 0)
+        return replace(whole, weights=weights / weights.sum())
+
+    patch.setattr(Server, "average", average)
+
+
+def float32_kernels(patch: pytest.MonkeyPatch) -> None:
+    original = conv_block._ConvBlock.apply
+
+    def apply(x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        return original(x, *rest) * (1.001 if x.dtype == torch.float32 else 1.0)
+
+    patch.setattr(conv_block._ConvBlock, "apply", apply)
+
+
+def stacked_alone(patch: pytest.MonkeyPatch) -> None:
+    original = StackedBackend.train
+
+    def train(self: StackedBackend, task: Any) -> Any:
+        trained = original(self, task)
+        return replace(trained, losses=trained.losses * (1 + 1e-6))
+
+    patch.setattr(StackedBackend, "train", train)
+
+
+def scaled_images(patch: pytest.MonkeyPatch) -> None:
+    original = Federation._scaled
+    patch.setattr(Federation, "_scaled", lambda self, images: original(self, images) * (1 + 1e-5))
+
+
+EDITS = {
+    mean_over_clients: "fedavg, defaults",
+    first_128_images: "fedavg, defaults",
+    ceil_of_steps: "step",
+    other_warm_up: "warm-up",
+    rounded_participants: "fedavg, defaults",
+    rounded_rho: "pfedsim, above",
+    no_seed: "another seed",
+    clamped_mu: "fedprox, above",
+    six_in_a_mixing: "fedavg, defaults",
+    float32_kernels: "lenet5",
+    stacked_alone: "fedavg, defaults",
+    scaled_images: "fedavg, defaults",
+}
+"""Edits that move a number, and a case that sees it."""
+
+
+@pytest.mark.parametrize(
+    ("edit", "name"), [pytest.param(*pair, id=pair[0].__name__) for pair in EDITS.items()]
+)
+def test_an_edit_that_moves_a_number_is_seen(edit, name, monkeypatch):
+    before = answer(CASES[name], None)
+    assert not before.disagreeing
+    with monkeypatch.context() as patch:
+        edit(patch)
+        after = answer(CASES[name], before.values)
+    assert after.moved or after.disagreeing
+
+
+def test_rounding_is_not_seen_and_a_changed_digit_is():
+    case, values = CASES["step"], {"train loss": [1.0, 2.0], "headline": "post_local", "best": [50.0, 3]}
+    assert not differences(case, values, {**values, "train loss": [1.0, 2.0 + 1e-8]}, "loop")
+    (moved,) = differences(case, values, {**values, "train loss": [1.0, 2.000001]}, "loop")
+    assert str(moved) == "train loss (loop): 2.0 -> 2.000001"
+    for other in ({"headline": "adapted"}, {"best": [50.0, 4]}, {"train loss": [1.0]}, {"bytes": 3}):
+        assert differences(case, values, {**values, **other}, "loop")
+    assert differences(case, values, {name: values[name] for name in ("headline", "best")}, "loop")
+
+
+def test_in_lower_precision_losses_are_compared_more_coarsely():
+    case, values = CASES["lenet5"], {"train loss": [1.0], "post_local pooled": [50.0]}
+    near = {"train loss": [1.000004], "post_local pooled": [75.0]}
+    assert not differences(case, values, near, "float32")
+    assert differences(case, values, {**near, "train loss": [1.0001]}, "float32")
+
+
+def test_a_case_that_raises_says_so():
+    case = Case("broken", None, {"model": "cnn_digits", "batch_size": 0})
+    assert answer(case, None).values["error"].startswith("InvalidInput: ")
+
+
+# ---- which cases an edit concerns ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("component", ["engine", "kernels"])
+def test_an_edit_of_the_engine_concerns_all(component):
+    assert concerned([component], list(CASES.values())) == list(CASES.values())
+
+
+def test_an_edit_of_a_method_concerns_its_own_cases():
+    chosen = concerned(["method fedprox"], list(CASES.values()))
+    assert {case.method for case in chosen} == {"fedprox"}
+    assert CASES["trials in lockstep"] in chosen
+
+
+def test_an_edit_of_a_network_concerns_its_own_cases():
+    assert concerned(["network lenet5"], list(CASES.values())) == [CASES["lenet5"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "unknown", "moved"),
+    [
+        ("fedprox, above", ["method fedprox"], ["method fedprox"]),
+        ("fedprox, above", ["engine"], ["method fedprox"]),
+        ("step", ["method fedavg"], ["method fedavg"]),
+        ("lenet5", ["kernels"], ["network lenet5"]),
+        ("lenet5", ["network lenet5"], ["network lenet5"]),
+        ("step", ["engine"], [f"method {name}" for name in METHODS]),
+    ],
+)
+def test_what_has_moved_where_a_case_has(name, unknown, moved):
+    assert subjects(CASES[name], unknown) == moved
