@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import logging
+import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress

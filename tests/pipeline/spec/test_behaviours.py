@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pfl.fingerprint import name_of
 from pfl.config import Config
+from pfl.fingerprint import name_of
 from pfl.validation import validated
 from pipeline.spec.behaviours import images, is_current
 
