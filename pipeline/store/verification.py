@@ -26,9 +26,9 @@ RULE = (
     "On a machine of the kind that made the row (processor model, threads, GPU, torch and compiler), all "
     "accuracies of all evaluations must be equal. On another, a row agrees if the accuracy that its method "
     f"reports differs by at most {TOLERANCE} points in every evaluation. If it differs by more in the first "
-    f"{EARLY} rounds, it is computed once more with one more thread, which changes only how sums are rounded: "
-    f"the row fails if that moves the accuracy by at most {TOLERANCE} points in these rounds. Otherwise it is "
-    "undecided."
+    f"{EARLY} rounds, it is computed once more with one more thread, which changes only how sums are "
+    f"rounded: the row fails if that moves the accuracy by at most {TOLERANCE} points in these rounds. "
+    "Otherwise it is undecided."
 )
 
 
