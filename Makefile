@@ -4,10 +4,10 @@ ACTIVATE = . .venv/bin/activate
 # One thread per test process, because the processes share the cores.
 PYTEST = $(ACTIVATE) && OMP_NUM_THREADS=1 pytest -n 2
 
-.PHONY: repro test test-slow lint lock behaviours docs
+.PHONY: repro test test-slow test-lowest lint lock behaviours docs
 
 repro: .venv
-	@$(ACTIVATE) && pfl check && dvc repro
+	@$(ACTIVATE) && pfl check && dvc repro --keep-going
 	@printf '\nNext:\n  source .venv/bin/activate\n'
 	@printf '  the report:   reports/tables/<table>/index.html (or README.md), at the paths printed above\n'
 	@printf '  every trial:  mlflow ui, then the page printed above, or http://127.0.0.1:5000/#/experiments\n'
@@ -17,6 +17,10 @@ test: .venv
 
 test-slow: .venv
 	$(PYTEST) -m "slow and not gpu"
+
+# The fast tests with the lowest versions that pyproject.toml declares, in an environment of its own.
+test-lowest: .venv-lowest
+	. .venv-lowest/bin/activate && OMP_NUM_THREADS=1 pytest -n 2 -m "not slow and not gpu"
 
 lint: .venv
 	$(ACTIVATE) && ruff check && ruff format --check && mypy && lint-imports && pfl behaviours --check
@@ -28,6 +32,18 @@ lint: .venv
 	.venv/bin/uv pip sync --quiet --compile-bytecode --python .venv/bin/python requirements.lock
 	.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable .
 	@touch .venv
+
+.venv-lowest: pyproject.toml
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check uv
+	.venv-lowest/bin/uv pip compile --quiet pyproject.toml --extra pipeline --resolution lowest-direct \
+	    --output-file .venv-lowest/lowest.txt
+	.venv-lowest/bin/uv pip sync --quiet --python .venv-lowest/bin/python .venv-lowest/lowest.txt
+	# The tests' own tools have no lowest version.
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python hatchling psutil pytest \
+	    pytest-timeout pytest-xdist
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --no-deps --editable .
+	@touch .venv-lowest
 
 # New versions of everything.
 lock: .venv

@@ -96,7 +96,8 @@ class Workload:
         place = resolve_device(device)
         federation = Federation(self.data, self.split, place, torch.float32)
         configs = [replace(self.config, lr=self.lr / 2**number) for number in range(trials)]
-        return make_simulation(configs, federation, seeds, backend_for(backend, place), moments=moments)
+        execution = Execution(backend=backend, workers=1)  # type: ignore[arg-type]
+        return make_simulation(configs, federation, seeds, backend_for(execution, place), moments=moments)
 
 
 @cache
@@ -130,7 +131,7 @@ def write(
     document = {
         "workload": asdict(workload),
         **figures,
-        "hardware": asdict(hardware(Execution(threads=threads), resolve_device(device))),
+        "hardware": asdict(hardware(Execution(threads=threads, workers=1), resolve_device(device))),
         "load": os.getloadavg()[2],
         "versions": asdict(versions()),
         **asdict(commit()),

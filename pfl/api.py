@@ -19,7 +19,7 @@ from pfl.methods import METHODS
 from pfl.models import MODELS, fitting
 from pfl.progress import progress as shown
 from pfl.runs import Run, Runs
-from pfl.validation import check_execution, check_seeds, validated, warnings_of
+from pfl.validation import check_execution, check_seeds, execution_warnings, validated, warnings_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -74,7 +74,10 @@ def simulate(
         execution: device, backend, threads, checkpoints.
         measure: called after every round with the server and the network; must change nothing in them.
         label: what the runs are called in frames and plots; by default the method's name.
-        **options: fields of `Config`, for example ``rounds``, ``lr`` or ``hyperparameters``.
+        **options: fields of `Config`, for example ``rounds``, ``lr`` or ``hyperparameters``. An option is the
+            training's, like a key of a table's ``schedule``; ``hyperparameters`` are the method's, like a
+            row's ``params``. So ``momentum=0.9`` is that of local SGD, and for pFedHN
+            ``hyperparameters={"momentum": 0.9}`` is that of its server.
 
     Returns:
         A `Run` per seed.
@@ -101,7 +104,7 @@ def simulate(
         raise InvalidInput(
             "measure", "a function", f"None beside observe {config.observe}, which measures, too"
         )
-    for line in warnings_of(config):
+    for line in (*warnings_of(config), *execution_warnings(execution)):
         warnings.warn(line, stacklevel=2)
     data, split = _divided(dataset, partition, clients, chosen)
     if named is None:
@@ -145,7 +148,7 @@ def _plain(value: Any) -> Any:
 def _check_options(method: str | Method | type[Method], options: Mapping[str, Any]) -> None:
     fields = [field.name for field in dataclasses.fields(Config) if field.name not in NAMED]
     for name, value in options.items():
-        if isinstance(method, str) and name in METHODS[method].declarations():
+        if isinstance(method, str) and name not in fields and name in METHODS[method].declarations():
             raise InvalidInput(
                 "option", name, f"hyperparameters={{'{name}': {value!r}}}, as it is the method's"
             )

@@ -15,7 +15,7 @@ from pfl.rounding import whole_part
 BatchOrder = Literal["shuffled", "fixed", "class_stream"]
 LastBatch = Literal["kept", "dropped"]
 Augmentation = Literal["none", "crop_flip", "crop_flip_rotate", "flip_rotate"]
-InputScale = Literal["normalised", "symmetric", "unit", "raw255"]
+InputScale = Literal["normalised", "symmetric", "unit", "raw255", "mnist", "cifar10", "cifar100"]
 LRSchedule = Literal["constant", "step", "cosine"]
 BNStats = Literal["mixed", "local"]
 DType = Literal["float32", "float64"]
@@ -98,7 +98,9 @@ class Config:
     by up to 15 degrees (FedCAC's code)."""
     input_scale: InputScale = "normalised"
     """`normalised`: by the data set's mean and standard deviation. `symmetric`: -1 to 1. `unit`: 0 to 1, as
-    torchvision reads images. `raw255`: 0 to 255 (the code of LGA and PLGA)."""
+    torchvision reads images. `raw255`: 0 to 255 (the code of LGA and PLGA). `mnist`, `cifar10`,
+    `cifar100`: by the constants of that data set in released code, also where the images are of another one
+    (SPFL's code; Fling for Tiny-ImageNet)."""
     bn_stats: BNStats = "mixed"
     """Running statistics of batch norm: `mixed` like the weights beside them, or `local` to each client."""
     validation: Fraction = 0.0
@@ -156,6 +158,9 @@ class Config:
 CHECKPOINT = "checkpoint.pt"
 """The file in `Execution.checkpoint_dir`."""
 
+CHECKPOINT_EVERY = 10
+"""Rounds between two checkpoints; the last round has one, too."""
+
 
 @dataclass(frozen=True)
 class Execution:
@@ -166,6 +171,11 @@ class Execution:
     backend: Literal["auto", "loop", "stacked"] = "auto"
     """loop on a CPU and stacked on a GPU, unless said otherwise."""
     threads: int = 1
+    """Of torch, on a CPU. The fused kernels serve one thread only; `workers` use several cores faster."""
+    workers: int | None = None
+    """Processes that share the clients of a round in the loop backend on a CPU; results are bit-identical for
+    any number. None means one per ``threads`` cores; 1 where a GPU is visible, and on other systems than
+    Linux."""
     moments: tuple[str, ...] = ()
     """Moments (`pfl.engine.method.Moment`) that the evaluations before the last one have; () means all. The
     last evaluation has all moments."""

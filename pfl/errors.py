@@ -36,6 +36,10 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
         return " ".join(line.splitlines())  # a library's message may have several lines
 
 
+class DataWarning(UserWarning):
+    """Accepted data were changed, are incomplete or are probably unintended; the message is one line."""
+
+
 class Missing(InvalidInput):
     """Something that a user has to provide is not there; the value says in which way.
 

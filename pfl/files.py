@@ -7,17 +7,20 @@ import fcntl
 import json
 import logging
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from pfl.errors import InvalidInput
 
 log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_TRIES = 5.0  # at a disk that is full
+LOCK = ".lock"  # file in a scratch folder, locked by the process that uses the folder
 
 
 @contextmanager
@@ -66,9 +69,54 @@ def folder_lock(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+@contextmanager
+def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder in ``parent`` that is removed at the end, unless `publish` has renamed it.
+
+    If the process is killed, the folder stays until `remove_abandoned` finds it.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        lock = (folder / LOCK).open("wb")
+        with suppress(OSError):  # on a file system without locks, no folder is regarded as abandoned
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if (folder / LOCK).exists():
+            break
+        lock.close()  # another process has removed the folder before it was locked
+    try:
+        yield folder
+    finally:
+        lock.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(scratch: Path, target: Path) -> None:
+    """Rename a scratch folder to ``target``, which must not exist or be empty."""
+    (scratch / LOCK).unlink()
+    scratch.replace(target)
+
+
+def remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove the scratch folders of that prefix whose process was killed."""
+    for lock in parent.glob(f"{prefix}*/{LOCK}"):
+        with suppress(OSError), lock.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the folder is in use
+            shutil.rmtree(lock.parent)
+
+
 def cache_root() -> Path:
-    """The folder PFL_CACHE, by default ~/.cache/pfl-repro."""
-    return Path(os.environ.get("PFL_CACHE") or "~/.cache/pfl-repro").expanduser()
+    """The folder PFL_CACHE, by default ~/.cache/pfl-repro.
+
+    Raises:
+        InvalidInput: the user has no home, as in some containers.
+    """
+    folder = os.environ.get("PFL_CACHE") or "~/.cache/pfl-repro"
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:
+        accepted = "a folder that exists; set HOME or PFL_CACHE, as this user has no home folder"
+        raise InvalidInput("PFL_CACHE", folder, accepted) from None
 
 
 def write_text(path: Path, text: str) -> None:
@@ -114,8 +162,26 @@ def check_writable(path: Path, parameter: str) -> None:
                 file.unlink()
 
 
-def append_lines(path: Path, rows: Iterable[Any], wait: bool = False) -> None:
-    """Add a line of JSON for each of ``rows``, on the disk before this returns.
+def parse_json(content: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is no JSON, or an object has a key twice; `json.loads` would keep the last value.
+    """
+    return json.loads(content, object_pairs_hook=_distinct)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} occurs twice")
+    return values
+
+
+def append_lines(path: Path, lines: Iterable[bytes], wait: bool = False) -> None:
+    """Add ``lines``, each without its end, on the disk before this returns.
 
     A line that was cut off is ended first.
 
@@ -125,12 +191,12 @@ def append_lines(path: Path, rows: Iterable[Any], wait: bool = False) -> None:
     Raises:
         InvalidInput: the file cannot be written; it is what it was.
     """
-    lines = b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
+    text = b"".join(line + b"\n" for line in lines)
     told = False
     with writing(path):
         while True:
             try:
-                return _append(path, lines)
+                return _append(path, text)
             except OSError as error:
                 if not wait or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
@@ -156,20 +222,26 @@ def _append(path: Path, lines: bytes) -> None:
             raise
 
 
-def read_lines(path: Path, damaged: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The lines of a file that hold a JSON object with a "key"; none where there is no file.
+class Line(NamedTuple):
+    """A line of a file, without its end.
 
-    Args:
-        damaged: receives "path:line" of every other line that is not empty.
+    Attributes:
+        number: 1 for the first line of the file.
+        offset: of its first byte.
     """
+
+    number: int
+    offset: int
+    content: bytes
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """The lines of a file that are not blank, one after another; none where there is no file."""
     if not path.exists():
         return
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        try:
-            row = json.loads(line)
-            row["key"]
-        except (ValueError, KeyError, TypeError):
-            if line.strip() and damaged is not None:
-                damaged.append(f"{path}:{number}")
-        else:
-            yield row
+    offset = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield Line(number, offset, line.rstrip(b"\r\n"))
+            offset += len(line)

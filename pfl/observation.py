@@ -80,12 +80,15 @@ def observe(method: str) -> Observation:
                 if not mixed[group] or mixed[group][-1] != kind:
                     mixed[group].append(kind)
     server = run.server
+    # The rest of what a dispatch returns is the clients' own work, which the method counts as no traffic.
+    received = {name: tensor for name, tensor in server.sent.items() if server.traffic.down(name)}
     model = 4 * len(server.participants) * server.scalars("model")
     return Observation(
         mixed,
         [f"{name} (server)" for name in _families(server.state)]
         + [f"{name} (client)" for name in _families(server.client_state)]
-        + [f"{name} (sent)" for name in _families(server.sent)],
+        + [f"{name} (sent)" for name in _families(received)]
+        + [f"{name} (client)" for name in _families(server.sent) if name not in _families(received)],
         (run.bytes_down - before[0]) / model,
         (run.bytes_up - before[1]) / model,
     )

@@ -28,7 +28,7 @@ def progress(rounds: int, title: str, moment: str) -> Iterator[OnRound]:
 
         def on_round(round: int, _rounds: int, newest: Evaluated | None) -> None:
             bar.update(round - bar.n)
-            if reached := _reached(newest, moment):
+            if reached := _reached(newest, moment, round):
                 bar.set_postfix(accuracy=reached, refresh=False)
 
         yield on_round
@@ -41,14 +41,17 @@ def _lines(title: str, moment: str) -> OnRound:
         nonlocal last
         if time.monotonic() - last >= SECONDS:
             last = time.monotonic()
-            reached = _reached(newest, moment)
+            reached = _reached(newest, moment, round)
             shown = f"{title}: round {round} of {rounds}{f', accuracy {reached}' if reached else ''}"
             print(shown, file=sys.stderr, flush=True)
 
     return on_round
 
 
-def _reached(newest: Evaluated | None, moment: str) -> str:
-    """The accuracy of an evaluation; empty where it was not measured at this moment."""
-    known = newest and newest.moments.get(moment)
-    return f"{known.pooled:.2f} %" if known else ""
+def _reached(newest: Evaluated | None, moment: str, round: int) -> str:
+    """The accuracy of the newest evaluation, with its round if that is an earlier one; empty where it was not
+    measured at this moment."""
+    if newest is None or moment not in newest.moments:
+        return ""
+    earlier = f" in round {newest.round}" if newest.round < round else ""
+    return f"{newest.moments[moment].pooled:.2f} %{earlier}"

@@ -98,7 +98,7 @@ class Registry(Mapping[str, T]):
             try:
                 component = self._points[name].load()
                 return self._pick(component) if isinstance(component, ModuleType) else component
-            except Exception as error:  # whatever the import of a plugin raises
+            except (Exception, SystemExit) as error:  # whatever the import of a plugin raises
                 point, why = self._points[name].value, f"{type(error).__name__}: {error}"
                 raise InvalidInput(
                     self.kind, name, f"an entry point that loads, not {point} ({why})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,8 @@ from pfl.fingerprint import code_digest
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
 from pfl.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
+
+log = logging.getLogger(__name__)
 
 
 def simulate(
@@ -107,6 +110,9 @@ def simulate_together(
     identity = _identity(configs, execution) if execution.checkpoint_dir else ()
     device = resolve_device(execution.device)
     check_precision(config.precision, device)
+    if execution.threads > 1 and device.type == "cpu":
+        slower = "the fused kernels serve one thread only"
+        log.warning("threads %d: %s; workers use several cores faster", execution.threads, slower)
 
     def seen(part: Partition) -> Partition:
         """What a simulation may see of a partition."""
@@ -120,7 +126,7 @@ def simulate_together(
             federation if (own := of_seed(partition, seed)) is first else federation.divided(seen(own))
             for seed in seeds
         ]
-        backend = backend_for(execution.backend, device)
+        backend = backend_for(execution, device)
         simulation = make_simulation(configs, federations, seeds, backend, measure, execution.moments)
         results = simulation.run(execution, on_round, identity)
     return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]

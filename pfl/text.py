@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 LEAST = 0.005  # smallest value that two decimals show
@@ -47,13 +47,22 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
-def amount(number: int, noun: str) -> str:
+def amount(number: int, noun: str, plural: str = "s") -> str:
     """A number of things, named.
 
-    >>> amount(1, "trial"), amount(2500, "trial")
-    ('1 trial', '2,500 trials')
+    >>> amount(1, "trial"), amount(2500, "trial"), amount(2, "class", plural="es")
+    ('1 trial', '2,500 trials', '2 classes')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Names in quotes, the first of them if there are many.
+
+    >>> listed(["a", "b"]), listed(list("abcdefgh"), most=2)
+    ("'a', 'b'", "'a', 'b', ...")
+    """
+    return ", ".join([*map(repr, names[:most]), *(["..."] if len(names) > most else [])])
 
 
 def duration(seconds: float) -> str:
@@ -68,6 +77,15 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, which is never cut within the line.
+
+    >>> first_line(ValueError("no such table: runs\\n[SQL: SELECT 1]"))
+    'no such table: runs'
+    """
+    return str(error).strip().partition("\n")[0]
 
 
 def csv_text(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:

@@ -14,6 +14,7 @@ from pfl.config import Config, Execution
 from pfl.errors import InvalidInput, unknown_name
 from pfl.methods import METHODS
 from pfl.models import MODELS
+from pfl.text import amount
 
 _FIELDS = get_type_hints(Config, include_extras=True)
 DEVICES = r"auto|cpu|cuda(:(0|[1-9][0-9]?))?"
@@ -97,8 +98,26 @@ def check_execution(execution: Execution) -> None:
     backend, device, threads = execution.backend, execution.device, execution.threads
     _check("backend", backend, backend in ("auto", "loop", "stacked"), "loop, stacked or auto")
     _check("device", device, re.fullmatch(DEVICES, str(device)) is not None, "cpu, cuda, cuda:N or auto")
-    holds = type(threads) is int and 1 <= threads <= MOST_THREADS
-    _check("threads", threads, holds, f"an integer in [1, {MOST_THREADS}]")
+    accepted = f"an integer in [1, {MOST_THREADS}]"
+    _check("threads", threads, type(threads) is int and 1 <= threads <= MOST_THREADS, accepted)
+    workers = execution.workers
+    holds = workers is None or (type(workers) is int and 1 <= workers <= MOST_THREADS)
+    _check("workers", workers, holds, accepted)
+
+
+def execution_warnings(execution: Execution) -> tuple[str, ...]:
+    """One line for each thing in a valid ``execution`` that is accepted but hardly meant.
+
+    More threads than cores are accepted, as only the same number of threads gives bit-identical numbers.
+    """
+    if execution.threads == 1:
+        return ()
+    from joblib import cpu_count  # counts what a container or taskset leaves of the machine
+
+    if execution.threads <= cpu_count():
+        return ()
+    cores = amount(cpu_count(), "core")
+    return (f"threads is {execution.threads}, more than the {cores} here: training is slower",)
 
 
 def check_pause(execution: Execution, config: Config) -> None:

@@ -255,3 +255,26 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_importing_the_package_and_its_command_line_imports_no_torch():
     code = "import sys, pfl, pfl.cli; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "value"), [("pfedhn", "momentum", 0.5), ("fedfomo", "validation", 0.25)]
+)
+def test_an_option_that_shares_a_name_with_a_hyperparameter_sets_the_training_s(
+    method, name, value, monkeypatch
+):
+    configs = []
+
+    def simulated(config, *_):
+        configs.append(config)
+        return []
+
+    monkeypatch.setattr("pfl.simulation.simulate", simulated)
+    usual = METHODS[method].__dataclass_fields__[name].default
+    pfl.simulate(method, clients=4, **{name: value}, **SHORT)
+    pfl.simulate(method, clients=4, hyperparameters={name: value}, **SHORT)
+    pfl.simulate(method, clients=4, hyperparameters={name: value}, **{name: value / 2}, **SHORT)
+    training = [getattr(config, name) for config in configs]
+    own = [config.hyperparameters[name] for config in configs]
+    assert training == [value, 0.0, value / 2]
+    assert own == [usual, value, value]

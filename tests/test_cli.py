@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from pfl import __version__
-from pfl.config import Config
+from pfl.config import CHECKPOINT_EVERY, Config, Execution
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
 from pfl.trials import Trial
+from pfl.validation import execution_warnings
 from tests.command import pfl
 from tests.conftest import make_trial
 
@@ -45,6 +46,31 @@ def test_a_run_prints_its_accuracy_and_writes_json(tmp_path):
     ):
         assert result[name], name
     assert {"last", "best"} <= set(result["accuracy"]["client_mean"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "measured"),
+    [
+        ([], {"post_local"}),
+        (["--moments", "post_aggregation"], {"post_local", "post_aggregation"}),
+        (["--moments", "all"], {"post_local", "post_aggregation"}),
+    ],
+)
+def test_an_evaluation_before_the_last_measures_the_reported_moment_and_those_asked_for(
+    asked, measured, tmp_path
+):
+    file = tmp_path / "result.json"
+    done = pfl("run", "--method", "ditto", *QUICK, *asked, "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    first, last = json.loads(file.read_text())["rounds"]
+    moments = {"post_local", "post_aggregation", "adapted"}
+    assert first.keys() & moments == measured
+    assert last.keys() & moments == {"post_local", "post_aggregation"}
+
+
+def test_the_help_says_how_often_a_checkpoint_is_written():
+    text = " ".join(pfl("run", "--help").stdout.split())
+    assert f"every {CHECKPOINT_EVERY} rounds" in re.sub(r"[^\w ]+", "", text).replace("  ", " ")
 
 
 def test_several_seeds_give_several_results(tmp_path):
@@ -109,6 +135,11 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--partition-file", "nowhere.json"], ["nowhere.json"]),
         (["--clients", "1000"], ["clients", "1000"]),
         (["--no-such-option"], ["--no-such-option"]),
+        (["--moments", "end"], ["moments: end", "all, or some of post_aggregation, post_local"]),
+        (
+            ["--method", "fedper", "--moments", "adapted"],
+            ["moments: adapted", "post_aggregation, post_local"],
+        ),
         (["--json", ""], ["json: . is not accepted", "a file that can be written"]),
         (["--save", "/dev/null/a.pt"], ["save: /dev/null/a.pt is not accepted"]),
         (["--learning-rate", "1"], ["--learning-rate (here it is --lr)"]),
@@ -121,6 +152,16 @@ def test_a_mistake_is_one_line_that_names_parameter_value_and_what_is_accepted(a
     (line,) = done.stderr.splitlines()
     for part in named:
         assert part in line
+
+
+def test_more_threads_than_cores_are_warned_of_with_the_number_of_cores(monkeypatch):
+    monkeypatch.setattr("joblib.cpu_count", lambda: 2)
+    several = execution_warnings(Execution(threads=3))
+    assert several == ("threads is 3, more than the 2 cores here: training is slower",)
+    assert execution_warnings(Execution(threads=2)) == ()
+    done = pfl("run", "--rounds", "1", "--clients", "4", "--threads", "3")
+    assert done.returncode == 0
+    assert f"pfl: warning: {several[0]}\n" in done.stderr
 
 
 def test_the_result_and_the_models_are_two_files(tmp_path):

@@ -54,7 +54,7 @@ def test_what_cannot_be_written_is_found_out_beforehand(tmp_path):
 
 def test_a_full_disk_is_waited_for_and_leaves_no_half_line(tmp_path, monkeypatch, caplog):
     file = tmp_path / "rows.jsonl"
-    append_lines(file, [{"key": "a"}])
+    append_lines(file, [b"a"])
     file.rename(tmp_path / "kept")
     file.symlink_to("/dev/full")
 
@@ -64,19 +64,18 @@ def test_a_full_disk_is_waited_for_and_leaves_no_half_line(tmp_path, monkeypatch
 
     monkeypatch.setattr("time.sleep", free_some)
     with pytest.raises(InvalidInput, match="No space left on device"):
-        append_lines(file, [{"key": "b"}])
-    append_lines(file, [{"key": "b"}], wait=True)
-    assert list(read_lines(file)) == [{"key": "a"}, {"key": "b"}]
+        append_lines(file, [b"b"])
+    append_lines(file, [b"b"], wait=True)
+    assert [line.content for line in read_lines(file)] == [b"a", b"b"]
     assert "rows.jsonl: no space left on the disk; waiting for space" in caplog.text
 
 
-def test_lines_that_are_none_are_told_and_cost_only_themselves(tmp_path):
+def test_a_line_that_was_cut_off_is_ended_before_the_next_is_added(tmp_path):
     file = tmp_path / "rows.jsonl"
-    file.write_bytes(b'{"key": "a"}\n\x00\x00\xff\n[1]\n{"other": 1}\n\n{"key": "b')
-    append_lines(file, [{"key": "c"}])
-    damaged: list[str] = []
-    assert [row["key"] for row in read_lines(file, damaged)] == ["a", "c"]
-    assert damaged == [f"{file}:{number}" for number in (2, 3, 4, 6)]
+    file.write_bytes(b"a\n\n\x00\r\nb")
+    append_lines(file, [b"c"])
+    assert list(read_lines(file)) == [(1, 0, b"a"), (3, 3, b"\x00"), (4, 6, b"b"), (5, 8, b"c")]
+    assert list(read_lines(tmp_path / "none.jsonl")) == []
 
 
 def test_an_empty_name_of_the_cache_is_none(monkeypatch):

@@ -31,6 +31,32 @@ def test_an_entry_point_that_does_not_load_is_one_clear_line(monkeypatch):
         METHODS["broken"]
 
 
+def test_a_plugin_that_ends_the_process_when_it_is_imported_is_one_clear_line(tmp_path):
+    done = run_with(install(tmp_path, "pfl.methods", "quits", "raise SystemExit(3)"), "--method", "quits")
+    assert done.returncode == 2
+    assert done.stderr.startswith("pfl: error: method: quits is not accepted")
+    assert "SystemExit: 3" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_plugin_that_ends_the_process_while_it_runs_is_one_clear_line(tmp_path):
+    source = '''
+        """Ends the process."""
+
+        import sys
+
+        from pfl import Method
+
+
+        class Leaves(Method):
+            def dispatch(self, server):
+                sys.exit(3)
+    '''
+    done = run_with(install(tmp_path, "pfl.methods", "leaves", source), "--method", "leaves")
+    assert done.returncode == 2
+    assert done.stderr == "pfl: error: a plugin or a library has called sys.exit(3)\n"
+
+
 def test_a_plugin_with_the_name_of_a_built_in_is_one_clear_line_when_it_is_used(tmp_path):
     source = '''
         """Another FedPer."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import gc
+import io
 import sys
+import warnings
 from importlib.metadata import entry_points
 from typing import Annotated, Any
 
@@ -12,7 +14,7 @@ import typer
 
 from pfl import __version__, memory
 from pfl.cli import behaviours, lists, partition, run, trials
-from pfl.errors import InvalidInput
+from pfl.errors import DataWarning, InvalidInput
 
 app = typer.Typer(
     help="Personalised federated learning: simulate, compare, reproduce.",
@@ -71,36 +73,65 @@ def main() -> None:
     """Run ``pfl``. A user's mistake is one line on standard error and exit status 2."""
     # What torch, Ray and MLflow load is not garbage; searching it costs a second at start and end.
     gc.set_threshold(100_000)
+    _show_every_name()
+    warnings.formatwarning = _format
     for point in entry_points(group="pfl.commands"):
         point.load()(app)
     try:
         status = app(standalone_mode=False)
-    except InvalidInput as error:
-        status = _fail(str(error))
     except UsageError as error:
         status = _usage(error)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("pfl", "pipeline"):
-            raise
-        needed = "pip install 'pfl-repro[pipeline]' (from its wheel; in a checkout: make .venv)"
-        status = _fail(f"{error.name} is not installed; this command needs {needed}")
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            raise
-        status = _fail(f"{error.filename or 'a file'} cannot be written ({error.strerror})")
-    except (MemoryError, RuntimeError) as error:
-        from pfl.trials import cause_of
-
-        if not memory.ran_out(error):
-            raise
-        status = _fail(cause_of(error))
     except (KeyboardInterrupt, typer.Abort):
         status = 130
+    except BaseException as error:
+        message = _explained(error)
+        if message is None:
+            raise
+        status = _fail(message)
     if status == 130:
         print("pfl: interrupted", file=sys.stderr)
     if "triton" not in sys.modules:  # its bindings report objects that live until the process ends as leaks
         gc.freeze()
     sys.exit(status)
+
+
+def _explained(error: BaseException) -> str | None:
+    """The line that says what the user can do about an error; None where the mistake is in the code."""
+    text = None
+    if isinstance(error, InvalidInput):
+        text = str(error)
+    elif isinstance(error, ModuleNotFoundError):
+        if (error.name or "").partition(".")[0] not in ("pfl", "pipeline"):
+            needed = "pip install 'pfl-repro[pipeline]' (from its wheel; in a checkout: make .venv)"
+            text = f"{error.name} is not installed; this command needs {needed}"
+    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        text = f"{error.filename or 'a file'} cannot be written ({error.strerror})"
+    elif isinstance(error, SystemExit):  # click raises none here
+        text = f"a plugin or a library has called sys.exit({'' if error.code is None else repr(error.code)})"
+    elif isinstance(error, MemoryError | RuntimeError):
+        from pfl.trials import cause_of
+
+        text = cause_of(error) if memory.ran_out(error) else None
+    return text
+
+
+def _show_every_name() -> None:
+    """Escape what the terminal's encoding lacks, as in the names of classes, instead of raising an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _format(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning about data as one line, others as usual."""
+    if issubclass(category, DataWarning):
+        return f"pfl: warning: {message}\n"
+    return _usual_format(message, category, filename, lineno, line)
+
+
+_usual_format = warnings.formatwarning
 
 
 def _usage(error: Any) -> int:

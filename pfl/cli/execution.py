@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from pfl.config import Execution
 from pfl.errors import InvalidInput
 from pfl.files import check_writable
-from pfl.validation import check_execution
+from pfl.validation import check_execution, execution_warnings
 
 
 def execution_of(
-    device: str, backend: str, threads: int, checkpoint: Path | None, save: Path | None
+    device: str, backend: str, threads: int, workers: int | None, checkpoint: Path | None, save: Path | None
 ) -> Execution:
-    """The execution that a command's options describe.
+    """The execution that a command's options describe; what is hardly meant in it is told.
 
     Raises:
         InvalidInput: an option is not accepted.
@@ -23,10 +24,13 @@ def execution_of(
         device=device,
         backend=backend,  # type: ignore[arg-type]
         threads=threads,
+        workers=workers,
         checkpoint_dir=str(checkpoint) if checkpoint else None,
         save=str(save) if save else None,
     )
     check_execution(execution)
+    for line in execution_warnings(execution):
+        print(f"pfl: warning: {line}", file=sys.stderr)
     return execution
 
 

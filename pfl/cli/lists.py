@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from dataclasses import Field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,7 +50,7 @@ def _hyperparameters(name: str) -> list[str]:
 
 
 def _method_tables() -> str:
-    """A Markdown table per family of methods; plugins without a family come last."""
+    """A Markdown table per family of methods and each method's rule; plugins without a family come last."""
     from pfl.methods import METHODS
     from pfl.methods._families import FAMILIES
 
@@ -56,27 +58,39 @@ def _method_tables() -> str:
     for family, about in (FAMILIES | {"other": "Methods without a family."}).items():
         names = [name for name in METHODS if METHODS[name].family == family]
         if names:
-            sections.append(f"## {family.capitalize()}\n\n{about}\n\n{_method_table(names)}")
+            rules = "\n\n".join(_rule(name) for name in names)
+            sections.append(f"## {family.capitalize()}\n\n{about}\n\n{_method_table(names)}\n\n{rules}")
     return "\n\n".join(sections)
 
 
 def _method_table(names: list[str]) -> str:
     """A Markdown table of methods. What they mix, store and send is observed in a short simulation."""
-    from pfl.methods import METHODS
     from pfl.observation import observe
 
-    head = "| method | source | mixed | own state | model sizes down, up | hyperparameters |"
-    lines = [head, "| --- | --- | --- | --- | --- | --- |"]
+    head = "| method | mixed | own state | model sizes down, up | hyperparameters |"
+    lines = [head, "| --- | --- | --- | --- | --- |"]
     for name in names:
         seen = observe(name)
         mixed = "<br>".join(f"{group}: {', then '.join(kinds)}" for group, kinds in seen.mixed.items())
         state = ", ".join(seen.state) or "none"
         parameters = "<br>".join(_hyperparameters(name)) or "none"
         lines.append(
-            f"| `{name}` | {METHODS[name].fields().get('Source', '')} | {mixed} | {state} "
-            f"| {seen.down:.3g}, {seen.up:.3g} | {parameters} |"
+            f"| [`{name}`](#{name}) | {mixed} | {state} | {seen.down:.3g}, {seen.up:.3g} | {parameters} |"
         )
     return "\n".join(lines)
+
+
+def _rule(name: str) -> str:
+    """The docstring of a method, as a section: its rule, then where it is from and what differs."""
+    from pfl.methods import METHODS
+
+    method = METHODS[name]
+    rule = inspect.cleandoc(method.__doc__ or "").partition("\nSource:")[0].strip()
+    fields = [
+        textwrap.fill(f"- *{field}.* {text}", 110, subsequent_indent="  ", break_on_hyphens=False)
+        for field, text in method.fields().items()
+    ]
+    return f"### {name}\n\n{rule}\n\n" + "\n".join(fields).replace("*shape", r"\*shape")
 
 
 def datasets() -> None:

@@ -6,13 +6,13 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from pfl.api import load_checked
 from pfl.cli.execution import check_files, execution_of
-from pfl.config import CHECKPOINT, Config
+from pfl.config import CHECKPOINT, CHECKPOINT_EVERY, Config
 from pfl.errors import InvalidInput
 from pfl.files import write_text
 from pfl.models import fitting
@@ -73,7 +73,11 @@ def run(
         str, typer.Option(help="Augmentation: none, crop_flip, crop_flip_rotate or flip_rotate.")
     ] = DEFAULT.augmentation,
     input_scale: Annotated[
-        str, typer.Option(help="Scale of images: normalised, symmetric (-1 to 1), unit (0 to 1) or raw255.")
+        str,
+        typer.Option(
+            help="Scale of images: normalised, symmetric (-1 to 1), unit (0 to 1), raw255, or by the "
+            "constants of mnist, cifar10 or cifar100."
+        ),
     ] = DEFAULT.input_scale,
     bn_stats: Annotated[
         str, typer.Option(help="Batch norm's statistics: mixed or local.")
@@ -85,6 +89,10 @@ def run(
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
     backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
     threads: Annotated[int, typer.Option(help="Threads on a CPU.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes that share the clients of a round on a CPU; by default one per core."),
+    ] = None,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = DEFAULT.dtype,
     precision: Annotated[
         str, typer.Option(help="Of the networks: fp32, or tf32 or bf16 on hardware that supports it.")
@@ -93,11 +101,24 @@ def run(
         str, typer.Option(help="What to record for --json: accuracy, or also similarities of the clients.")
     ] = DEFAULT.observe,
     eval_every: Annotated[int, typer.Option(help="Rounds between evaluations.")] = DEFAULT.eval_every,
+    moments: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MOMENT,...",
+            help="What the evaluations before the last one also measure, beside the moment that the method "
+            "reports: post_aggregation, post_local, adapted, or all.",
+        ),
+    ] = None,
     validation: Annotated[
         float, typer.Option(help="Evaluate on this share of each client's training data, not on its tests.")
     ] = DEFAULT.validation,
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write checkpoints to this folder.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help=f"Write a checkpoint to this folder every {CHECKPOINT_EVERY} rounds and after the last; an "
+            "interrupted run loses the rounds since.",
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint in DIR.")] = False,
     save: Annotated[
@@ -109,12 +130,13 @@ def run(
 ) -> None:
     """Run one simulation and print its accuracy.
 
-    Clients are evaluated at the moment that the method reports; the last evaluation covers all moments.
+    Clients are evaluated at the moment that the method reports and at --moments; the last evaluation covers
+    all moments.
 
     For example: pfl run --method pfedsim --set rho=0.3 --partition dirichlet:0.1 --rounds 50 --seeds 0,1,2
     """
     _check_combinations(context)
-    execution = execution_of(device, backend, threads, checkpoint, save)
+    execution = execution_of(device, backend, threads, workers, checkpoint, save)
     check_files({"json": json_file, "save": save, "checkpoint": checkpoint and checkpoint / CHECKPOINT})
     config = Config(
         method=method,
@@ -150,6 +172,7 @@ def run(
         check_precision(config.precision, resolve_device(device))
     chosen = (seed,) if seeds is None else _seeds(seeds)
     check_seeds(chosen)
+    execution = dataclasses.replace(execution, moments=_moments(moments, method))
     _check_checkpoint(checkpoint, resume)
     spec = f"file:{partition_file}" if partition_file else partition
 
@@ -172,7 +195,6 @@ def run(
     if resume and checkpoint and not (checkpoint / CHECKPOINT).exists():
         print(f"pfl: no checkpoint in {checkpoint}; starting from the beginning", file=sys.stderr)
     headline = METHODS[method].headline
-    execution = dataclasses.replace(execution, moments=(headline,))
     clients, rounds = of_seed(split, chosen[0]).clients, config.rounds
     print(
         f"{method} on {data.name}, {parse_spec(spec)[0]}, {amount(clients, 'client')}, "
@@ -217,6 +239,23 @@ def _seeds(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InvalidInput("seeds", text, "integers separated by commas, as in 0,1,2") from None
+
+
+def _moments(text: str | None, method: str) -> tuple[str, ...]:
+    """The moments of every evaluation, that of the method first; an empty tuple means all."""
+    from pfl.engine.method import Method, Moment
+    from pfl.methods import METHODS
+
+    if text == "all":
+        return ()
+    known: list[str] = list(get_args(Moment))
+    if METHODS[method].adaptation is Method.adaptation:
+        known.remove("adapted")
+    asked = [] if text is None else text.split(",")
+    for moment in asked:
+        if moment not in known:
+            raise InvalidInput("moments", moment, f"all, or some of {', '.join(known)}, separated by commas")
+    return tuple(dict.fromkeys((METHODS[method].headline, *asked)))
 
 
 def _check_combinations(context: typer.Context) -> None:

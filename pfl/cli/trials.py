@@ -39,12 +39,16 @@ def run_trials(
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
     backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
     threads: Annotated[int, typer.Option(help="Threads on a CPU.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes that share the clients of a round on a CPU; by default one per core."),
+    ] = None,
 ) -> None:
     """Run the trials of a file, on a machine without the pipeline.
 
     Trials whose rows are already in the file are skipped. A failed trial is reported; the others run.
     """
-    execution = execution_of(device, backend, threads, checkpoint, save)
+    execution = execution_of(device, backend, threads, workers, checkpoint, save)
     rows = rows or file.with_suffix(".rows.jsonl")
     models, state = save and save / "models.pt", checkpoint and checkpoint / CHECKPOINT
     check_files({"rows": rows, "save": models, "checkpoint": state})
@@ -62,7 +66,7 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
     from pfl.trials import cause_of, folder_of, run_trial
 
     checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
-    done = {row["key"] for row in read_lines(rows)}
+    done = _keys(rows)
     by_keys = {tuple(trial.keys()): trial for trial in trials}  # two tables can share a simulation
     pending = [trial for keys, trial in by_keys.items() if not done.issuperset(keys)]
     datasets: dict[str, Dataset] = {}
@@ -80,17 +84,30 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
                 finished = run_trial(trial, data, split, own, on_round)
         except Edited:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a plugin may call sys.exit
             failed += 1
             print(f"pfl: {trial.cell}, seeds {trial.seeds}: {cause_of(error)}", file=sys.stderr)
             continue
-        append_lines(rows, [record.to_json() for record in finished], wait=True)
+        append_lines(rows, [record.to_line() for record in finished], wait=True)
         if folder:
             shutil.rmtree(folder, ignore_errors=True)  # a trial that diverges early has none
     print(f"trials run: {len(pending) - failed}; rows in {rows}")
     if failed:
         print(f"pfl: trials failed: {failed}; run the same command to retry them", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _keys(rows: Path) -> set[str]:
+    """The keys of the rows in a file. A row that is damaged is reported; its trial runs again."""
+    from pfl.trials import Record
+
+    keys = set()
+    for line in read_lines(rows):
+        try:
+            keys.add(Record.from_line(line.content).key)
+        except ValueError as error:
+            print(f"pfl: {rows}:{line.number} is passed over: {error}", file=sys.stderr)
+    return keys
 
 
 def _read(file: Path) -> list[Trial]:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import errno
 import gzip
 import lzma
+import os
 import shutil
+import stat
 import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from pfl.data.folders import as_text, below
 from pfl.errors import InvalidInput
+from pfl.files import remove_abandoned, scratch_folder
 
 DAMAGED = (
     zipfile.BadZipFile,
@@ -28,7 +32,17 @@ DAMAGED = (
 )
 """Exceptions that the standard library raises for a truncated or damaged archive."""
 
+HARMLESS = 1 << 30
+MOST_GROWTH = 200
+"""An archive that unpacks to more than `HARMLESS` bytes may not grow by more than this factor.
+
+Images hardly shrink in an archive, and plain bitmaps by a factor of 10 to 100; a zip bomb grows by 1,000.
+"""
+
 _ZIPS = (".zip", ".npz")
+_UNPACKED = "pfl-unpacked-"
+_LINK = "a symbolic link (pack the files that links lead to, as tar --dereference does)"
+_ENCRYPTED, _UTF8 = 0x1, 0x800  # bits of a zip's flags
 
 
 class Tree:
@@ -37,16 +51,51 @@ class Tree:
     Attributes:
         path: the folder or archive given by the user.
         names: sorted names of all files.
+        folders: sorted names of all folders, empty ones included.
+        notes: remarks about the archive, a line each.
     """
 
     def __init__(self, path: Path, root: Path | zipfile.ZipFile):
         self.path = path
-        self._root = root
+        self.notes: list[str] = []
+        self._files: Mapping[str, Path | zipfile.ZipInfo]
         if isinstance(root, Path):
-            names = [p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()]
+            self._zip = None
+            files, folders = below(root)
+            self._files = {as_text(path, name): root / os.fsdecode(name) for name in files}
+            self.folders = sorted(as_text(path, name) for name in folders)
         else:
-            names = [name for name in root.namelist() if not name.endswith("/")]
-        self.names = sorted(names)
+            self._zip = root
+            members = self._members(root)
+            self._files = {name: info for name, info in members.items() if not info.is_dir()}
+            above = {str(parent) for name in self._files for parent in PurePosixPath(name).parents}
+            self.folders = sorted((above | members.keys()) - self._files.keys() - {"."})
+        self.names = sorted(self._files)
+
+    def _members(self, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+        """The members of a zip by name."""
+        members: dict[str, zipfile.ZipInfo] = {}
+        guessed = []
+        for info in archive.infolist():
+            name = info.filename
+            if not info.flag_bits & _UTF8 and not name.isascii():
+                with suppress(UnicodeError):
+                    name = name.encode("cp437").decode("utf-8")  # many programs leave the flag out
+                guessed.append(name)
+            _check_inside(self.path, name)
+            if info.flag_bits & _ENCRYPTED:
+                raise InvalidInput("dataset", str(self.path), f"a zip without a password, not with {name!r}")
+            if stat.S_ISLNK(info.external_attr >> 16):
+                raise _no_file(self.path, name, _LINK)
+            name = str(PurePosixPath(name))
+            if name in members and not (info.is_dir() and members[name].is_dir()):
+                raise _twice(self.path, name)
+            members[name] = info
+        _check_growth(self.path, sum(info.file_size for info in members.values()))
+        if guessed:
+            first = repr(guessed[0])
+            self.notes.append(f"file names of unknown encoding read as UTF-8 or code page 437, as {first}")
+        return members
 
     def open(self, name: str) -> IO[bytes]:
         """Open the file of that name for reading.
@@ -54,10 +103,15 @@ class Tree:
         Raises:
             InvalidInput: there is no such file.
         """
+        file = self._files.get(name)
         try:
-            return (self._root / name).open("rb") if isinstance(self._root, Path) else self._root.open(name)
-        except (KeyError, FileNotFoundError):
-            raise InvalidInput("dataset", str(self.path), f"a folder or archive with {name}") from None
+            if isinstance(file, Path):
+                return file.open("rb")
+            if self._zip and file:
+                return self._zip.open(file)
+        except FileNotFoundError:
+            pass
+        raise InvalidInput("dataset", str(self.path), f"a folder or archive with {name}")
 
     def read(self, name: str) -> bytes:
         with self.open(name) as file:
@@ -71,24 +125,25 @@ def open_tree(path: Path) -> Iterator[Tree]:
     Files that end in .zip or .npz are read as a zip, all others as a tar.
 
     Raises:
-        InvalidInput: the archive is truncated or damaged, or a member's path leaves the folder.
+        InvalidInput: the archive is truncated or damaged, has a member that is no file or folder, that occurs
+            twice or whose path leaves the folder, or unpacks to far more than its size.
     """
     try:
         if path.is_dir():
             yield Tree(path, path)
         elif path.suffix not in _ZIPS:
-            with tempfile.TemporaryDirectory(prefix="pfl-") as folder:
+            parent = Path(tempfile.gettempdir())
+            remove_abandoned(parent, _UNPACKED)
+            with scratch_folder(parent, _UNPACKED) as folder:
                 try:
-                    _unpack(path, Path(folder))
+                    _unpack(path, folder / "files")
                 except OSError as error:
                     if error.errno == errno.ENOSPC:
-                        raise InvalidInput("TMPDIR", folder, f"a folder with room for {path}") from error
+                        raise InvalidInput("TMPDIR", str(parent), f"a folder with room for {path}") from error
                     raise
-                yield Tree(path, Path(folder))
+                yield Tree(path, folder / "files")
         else:
             with zipfile.ZipFile(path) as archive:
-                for name in archive.namelist():
-                    _check_inside(path, name)
                 yield Tree(path, archive)
     except DAMAGED as error:
         cause = str(error).partition(":\n")[0] or "it is truncated"  # tarfile adds lines
@@ -96,23 +151,43 @@ def open_tree(path: Path) -> Iterator[Tree]:
 
 
 def check_archive(path: Path) -> None:
-    """Raise `InvalidInput` if ``path`` is a zip or npz with an unreadable directory."""
+    """Raise `InvalidInput` if ``path`` is a zip or npz that `open_tree` refuses."""
     if path.suffix in _ZIPS and path.is_file():
         with open_tree(path):
             pass
 
 
 def _unpack(path: Path, folder: Path) -> None:
-    """Write a tar's regular files below ``folder``; links and devices are left out."""
-    with tarfile.open(path) as archive:
+    """Write a tar's files and folders below ``folder``; a hard link becomes another name of its file."""
+    total = 0
+    written: set[Path] = set()
+    folder.mkdir()
+    with tarfile.open(path, encoding="utf-8", errors="surrogateescape") as archive:
         for member in archive:
-            _check_inside(path, member.name)
-            content = archive.extractfile(member) if member.isfile() else None
-            if content is not None:
-                target = folder / member.name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("wb") as file:
-                    shutil.copyfileobj(content, file)
+            name = as_text(path, member.name.encode("utf-8", "surrogateescape"))
+            _check_inside(path, name)
+            target = folder / os.fsdecode(name.encode())
+            if target in written:
+                raise _twice(path, name)
+            if member.isdir():
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            if not member.isfile() and not member.islnk():
+                raise _no_file(path, name, _LINK if member.issym() else "a device or pipe")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            written.add(target)
+            if member.islnk():
+                first = folder / os.fsdecode(member.linkname.encode("utf-8", "surrogateescape"))
+                if first not in written:
+                    raise _no_file(path, name, "a link to a file that does not precede it")
+                os.link(first, target)
+                continue
+            total += member.size
+            _check_growth(path, total)
+            content = archive.extractfile(member)
+            assert content is not None
+            with target.open("wb") as file:
+                shutil.copyfileobj(content, file)
         _check_end(archive)
 
 
@@ -134,3 +209,21 @@ def _check_inside(path: Path, member: str) -> None:
     inside = PurePosixPath(member.replace("\\", "/"))
     if inside.is_absolute() or ".." in inside.parts:
         raise InvalidInput("dataset", str(path), f"an archive whose paths stay inside it, not {member!r}")
+
+
+def _check_growth(path: Path, unpacked: int) -> None:
+    packed = path.stat().st_size
+    if unpacked > max(HARMLESS, MOST_GROWTH * packed):
+        accepted = (
+            f"an archive that unpacks to at most {MOST_GROWTH} times its {packed / 1e6:.1f} MB, "
+            f"not to {unpacked / 1e9:.1f} GB (unpack it yourself if that is meant)"
+        )
+        raise InvalidInput("dataset", str(path), accepted)
+
+
+def _no_file(path: Path, name: str, kind: str) -> InvalidInput:
+    return InvalidInput("dataset", str(path), f"an archive of files and folders; {name!r} is {kind}")
+
+
+def _twice(path: Path, name: str) -> InvalidInput:
+    return InvalidInput("dataset", str(path), f"an archive with one file of each name; {name!r} occurs twice")

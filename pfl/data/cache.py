@@ -10,10 +10,10 @@ import errno
 import hashlib
 import json
 import logging
+import math
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,8 +23,9 @@ import numpy as np
 from pfl.data.resize import Resize
 from pfl.data.statistics import channel_statistics
 from pfl.errors import InvalidInput
-from pfl.files import cache_root
+from pfl.files import cache_root, publish, remove_abandoned, scratch_folder
 from pfl.terminal import bar
+from pfl.text import amount
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ _DAMAGED = (FileNotFoundError, EOFError, ValueError, KeyError, TypeError)
 """Exceptions on reading an entry that was truncated or overwritten."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_HIDDEN = "."
+"""First letter of the names of folders under construction."""
 _CHUNK = 4096
 """Number of images in memory at once during a pass over a data set."""
 
@@ -50,12 +53,32 @@ class Content:
         n_train: the first ``n_train`` images are the official training set; None means all.
         domains: the domains' names, if the images have domains.
         formats: endings of the image files, e.g. "jpg"; empty if the images were not separate files.
+        notes: what the reader left out or regards as probably unintended, a line each.
     """
 
     classes: tuple[str, ...]
     n_train: int | None = None
     domains: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Changes:
+    """How the decoded images differ from their files or samples."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, list[str]] = {}
+
+    def add(self, change: str, name: str) -> None:
+        """Record a change of the image called ``name``."""
+        self._names.setdefault(change, []).append(name)
+
+    def notes(self) -> list[str]:
+        """A line for each change, with the number of images."""
+        return [
+            f"{change}: {amount(len(names), 'image')}, the first {names[0]!r}"
+            for change, names in self._names.items()
+        ]
 
 
 class ArrayWriter:
@@ -63,6 +86,9 @@ class ArrayWriter:
 
     Args:
         size: size to which images are resized; None keeps their size.
+
+    Attributes:
+        changes: receives how images differ from their files.
     """
 
     def __init__(self, folder: Path, progress: bool, size: Resize | None = None):
@@ -71,11 +97,14 @@ class ArrayWriter:
         self._folder = folder
         self._images = (folder / "images.bin").open("wb")
         self._columns: dict[str, list[np.ndarray]] = {"labels": [], "writer": [], "domain": []}
+        self.changes = Changes()
+        self._expected: int | None = None
         self._progress = progress
         self._bar = bar("decoding", " images", None, False)
 
     def expect(self, count: int | None) -> None:
         """Announce the number of images, if known. A progress bar appears if reading takes long."""
+        self._expected = count
         self._bar = bar("decoding", " images", count, self._progress)
 
     def append(
@@ -89,6 +118,7 @@ class ArrayWriter:
 
         Raises:
             ValueError: the number of labels, writers or domains differs from that of the images.
+            InvalidInput: the cache has no room for the expected number of such images.
         """
         for name, values in (("labels", labels), ("writer", writer), ("domain", domain)):
             if values is not None:
@@ -97,9 +127,17 @@ class ArrayWriter:
                 self._columns[name].append(np.asarray(values, np.int64))
         if self.size:
             images = self.size.array(images)
+        if not self.shape:
+            self._check_room(math.prod(images.shape[1:]) * (self._expected or len(images)))
         self.shape = images.shape[1:]
         self._images.write(np.ascontiguousarray(images).data)
         self._bar.update(len(images))
+
+    def _check_room(self, needed: int) -> None:
+        free = shutil.disk_usage(self._folder).free
+        if needed > free:
+            accepted = f"a folder with {needed / 1e9:.1f} GB for the decoded images, not {free / 1e9:.1f} GB"
+            raise InvalidInput("PFL_CACHE", str(self._folder.parent), accepted)
 
     def column(self, name: str) -> np.ndarray | None:
         """All values appended as ``name`` (labels, writer or domain)."""
@@ -127,6 +165,7 @@ class ArrayWriter:
             "mean": mean,
             "std": std,
             "source": source | ({"formats": content.formats} if content.formats else {}),
+            "notes": [*self.changes.notes(), *content.notes],
         }
         (self._folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
 
@@ -139,24 +178,25 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
     """The result of ``read`` on a cache entry's folder; ``write`` creates an absent or damaged entry.
 
     Several processes may create the same entry at once: each writes to its own folder, and the first to
-    finish renames its folder to the entry's name.
+    finish renames its folder to the entry's name. Folders that killed processes left are removed.
 
     Raises:
         InvalidInput: the cache folder is not writable or is full.
     """
     root = cache_root()
     folder = root / f"{name}-{key[:16]}"
+    remove_abandoned(root, _HIDDEN)
     if folder.is_dir():
         try:
             return read(folder)
         except _DAMAGED as error:
             log.warning("%s is damaged and is created again (%s)", folder, error)
-            with _temporary(root, name) as aside, suppress(FileNotFoundError):  # another process was first
-                folder.replace(aside)
-    with _temporary(root, name) as made:
+            with _scratch(root, name) as aside, suppress(FileNotFoundError):  # another process was first
+                folder.replace(aside / "damaged")
+    with _scratch(root, name) as made:
         try:
             write(made)
-            made.replace(folder)
+            publish(made, folder)
         except OSError as error:
             if error.errno in _FULL:
                 raise _unwritable(root, error) from error
@@ -166,17 +206,14 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
 
 
 @contextmanager
-def _temporary(root: Path, name: str) -> Iterator[Path]:
-    """A new folder beside the cache entries; it is removed at the end unless it was renamed."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=root))
-    except OSError as error:
-        raise _unwritable(root, error) from error
-    try:
+def _scratch(root: Path, name: str) -> Iterator[Path]:
+    """A scratch folder beside the cache entries."""
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(scratch_folder(root, f"{_HIDDEN}{name}-"))
+        except OSError as error:
+            raise _unwritable(root, error) from error
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _unwritable(root: Path, error: OSError) -> InvalidInput:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pfl.data.definition import RemoteFile
+from pfl.data.folders import below
 from pfl.errors import InvalidInput
 from pfl.files import write_json
 
@@ -20,11 +22,6 @@ class WrongChecksum(InvalidInput):
     """A file is not what its source or the record says."""
 
 
-def files_below(path: Path) -> list[Path]:
-    """The file itself, or all files in a folder in sorted order."""
-    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-
-
 def digest(path: Path, algorithm: str = "sha256") -> str:
     """The hexadecimal digest of a file."""
     with path.open("rb") as file:
@@ -34,19 +31,28 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
 def describe(path: Path) -> dict[str, Any]:
     """Name, bytes and SHA-256 of a file; for a folder, total bytes and a digest of its files' digests."""
     if path.is_dir():
-        files = files_below(path)
-        listing = "".join(f"{p.relative_to(path).as_posix()} {digest(p)}\n" for p in files)
-        size, sha256 = sum(p.stat().st_size for p in files), hashlib.sha256(listing.encode()).hexdigest()
+        names = sorted(below(path)[0], key=lambda name: name.split(b"/"))
+        files = [path / os.fsdecode(name) for name in names]
+        listing = b"".join(
+            b"%b %b\n" % (name, digest(file).encode()) for name, file in zip(names, files, strict=True)
+        )
+        size, sha256 = sum(file.stat().st_size for file in files), hashlib.sha256(listing).hexdigest()
     else:
         size, sha256 = path.stat().st_size, digest(path)
     return {"name": path.name, "bytes": size, "sha256": sha256}
 
 
-def stamps(path: Path) -> Iterator[tuple[str, int, int]]:
-    """Path, size and modification time of each file, to detect changes without reading the files."""
-    for file in files_below(path.resolve()):
+def stamps(path: Path) -> Iterator[tuple[str, int, int, int]]:
+    """Path, size and times of each file, to detect changes without reading the files.
+
+    The time of the last change of the inode detects a file that was replaced by another of its size and time,
+    as `cp -p` and `rsync -a` do.
+    """
+    path = path.resolve()
+    files = [path / os.fsdecode(name) for name in sorted(below(path)[0])] if path.is_dir() else [path]
+    for file in files:
         stat = file.stat()
-        yield str(file), stat.st_size, stat.st_mtime_ns
+        yield str(file), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def verify(path: Path, file: RemoteFile, folder: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +24,8 @@ from pfl.data.definition import Definition
 from pfl.data.locate import Located, download, locate
 from pfl.data.resize import Resize, resized
 from pfl.digests import digest_of_modules
-from pfl.errors import InvalidInput
+from pfl.errors import DataWarning, InvalidInput
+from pfl.text import amount, listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,7 @@ class Dataset:
         domain: int64 (N,), indices into ``domains``, if there are domains.
         content: `pfl.data.cache.content_checksum`, independent of order and container.
         identity: a phrase for reports: "original pixels", or how the data differ from them.
+        notes: what was changed or left out and what is probably unintended, such as classes without images.
     """
 
     name: str
@@ -59,6 +63,7 @@ class Dataset:
     domains: tuple[str, ...] = ()
     content: str = ""
     identity: str = "own data"
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         size = "x".join(map(str, self.shape))
@@ -80,7 +85,8 @@ def load(
     """Load a data set of the registry, or a user's image folder, zip, tar or npz.
 
     The first call decodes it into the cache (the folder PFL_CACHE, by default ~/.cache/pfl-repro). Later
-    calls map the cached files, as long as the sizes and times of the original files are unchanged.
+    calls map the cached files, as long as the sizes and times of the original files are unchanged. The data
+    set's notes are given as warnings.
 
     Args:
         name_or_path: for example ``digits``, or ``photos.zip`` with train/<class>/* and test/<class>/*; with
@@ -98,12 +104,43 @@ def load(
     with _reading(name):
         stamps: list[object] = [stamp for path in located.files for stamp in checksum.stamps(path)]
         stamps += [size] if size else []
-        return cache.entry(
+        data = cache.entry(
             located.name,
             cache.key_of([located.name, located.kind, *stamps, _decoder(located)]),
             write=lambda folder: _decode(located, size, folder, progress),
             read=lambda folder: _opened(located, size, folder),
         )
+    warn(data)
+    return data
+
+
+def warn(data: Dataset) -> None:
+    """Give the notes of a data set as warnings."""
+    for note in data.notes:
+        warnings.warn(f"{data.name}: {note}", DataWarning, stacklevel=3)
+
+
+def class_notes(labels: np.ndarray, classes: Sequence[str], n_train: int) -> list[str]:
+    """Notes on classes without images, and on those that only the training or only the test set has."""
+    train, test = (np.bincount(part, minlength=len(classes)) for part in np.split(labels, [n_train]))
+    lacking = {
+        "images": (train == 0) & (test == 0),
+        "training images": (train == 0) & (test > 0),
+        "test images": (train > 0) & (test == 0) & (n_train < len(labels)),
+    }
+    return [
+        f"{amount(int(which.sum()), 'class', 'es')} of {len(classes)} without {kind}: "
+        + listed([name for name, lacks in zip(classes, which, strict=True) if lacks])
+        for kind, which in lacking.items()
+        if which.any()
+    ]
+
+
+def check_names(kind: str, names: Sequence[str], where: str) -> None:
+    """Raise `InvalidInput` if two classes or domains of the data set ``where`` have one name."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InvalidInput("dataset", where, f"{kind} with different names; {twice[0]!r} occurs twice")
 
 
 def check_dataset(name_or_path: str, raw: Path = Path("data/raw")) -> Definition | None:
@@ -177,10 +214,14 @@ def _content(located: Located, out: cache.ArrayWriter) -> Content:
     if labels.min() < 0 or labels.max() >= classes:
         accepted = f"labels in [0, {classes - 1}], not from {labels.min()} to {labels.max()}"
         raise InvalidInput("dataset", files, accepted)
+    check_names("classes", content.classes, files)
+    check_names("domains", content.domains, files)
     if known and not out.size and (out.shape, classes) != (known.shape, known.classes):
         accepted = f"images of shape {known.shape} in {known.classes} classes for {located.name}"
         raise InvalidInput("dataset", files, f"{accepted}, not {out.shape} in {classes}")
-    return content
+    n_train = len(labels) if content.n_train is None else content.n_train
+    notes = class_notes(labels, content.classes, n_train)
+    return dataclasses.replace(content, notes=(*content.notes, *notes))
 
 
 def _opened(located: Located, size: Resize | None, folder: Path) -> Dataset:
@@ -207,6 +248,7 @@ def _opened(located: Located, size: Resize | None, folder: Path) -> Dataset:
         domains=tuple(meta["domains"]),
         content=meta["content"],
         identity=_identity(located, size, meta["content"], meta["source"].get("formats", ())),
+        notes=tuple(meta["notes"]),
     )
 
 

@@ -15,11 +15,22 @@ from torch import Tensor
 from pfl.data.augmentation import Moves, augmented
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
+from pfl.errors import InvalidInput
 from pfl.kernels import gpu, gpu_layers
 from pfl.kernels.read_rows import read_rows
 
-SCALES = {"symmetric": ((0.5,), (0.5,)), "unit": ((0.0,), (1.0,)), "raw255": ((0.0,), (1 / 255,))}
-"""Subtracted offset and divisor of each input scale; "normalised" uses the data set's mean and deviation."""
+SCALES = {
+    "symmetric": ((0.5,), (0.5,)),
+    "unit": ((0.0,), (1.0,)),
+    "raw255": ((0.0,), (1 / 255,)),
+    # SPFL/dataset/data_transform.py of https://github.com/MondayCat/PLGA
+    "mnist": ((0.1307,), (0.3081,)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)),
+    # fling/dataset/cifar100.py and tiny_imagenet.py of https://github.com/FLAIR-Community/Fling
+    "cifar100": ((0.507, 0.487, 0.441), (0.267, 0.256, 0.276)),
+}
+"""Subtracted offset and divisor of each input scale, one for all channels or one per channel; "normalised"
+uses the data set's mean and deviation."""
 
 
 class Federation:
@@ -31,6 +42,9 @@ class Federation:
         device: device of all tensors.
         dtype: dtype of the normalised images.
         input_scale: scale of the images, see `pfl.config.Config`.
+
+    Raises:
+        InvalidInput: the scale is for images of other channels.
     """
 
     def __init__(
@@ -53,10 +67,11 @@ class Federation:
         self.test = partition.test
         self.device = device
         self.dtype = dtype
-        mean, std = (
-            torch.tensor(value, dtype=dtype, device=device).view(-1, 1, 1)
-            for value in SCALES.get(input_scale, (dataset.mean, dataset.std))
-        )
+        constants = SCALES.get(input_scale, (dataset.mean, dataset.std))
+        channels = len(constants[0])
+        if channels not in (1, self.shape[0]):
+            raise InvalidInput("input_scale", input_scale, f"images with {channels} channels")
+        mean, std = (torch.tensor(value, dtype=dtype, device=device).view(-1, 1, 1) for value in constants)
         std = torch.where(std > 0, std, 1.0)  # a constant channel stays constant
         self._scale = 1 / (255 * std)
         self._shift = -mean / std

@@ -79,36 +79,45 @@ def download(name: str, raw: Path, progress: bool) -> Located:
 def _of_path(text: str) -> Located:
     path = Path(text).expanduser()
     if text and path.exists():
-        ending = next((end for end in _ARCHIVES if path.name.endswith(end)), "")
-        return _unofficial(path.resolve().name.removesuffix(ending), path)
+        return _unofficial(_without_ending(path.resolve().name), path)
     if len(path.parts) > 1 or path.name.endswith(_ARCHIVES):
         raise InvalidInput("dataset", text, "an existing folder, zip, tar or npz")
     raise unknown_name("dataset", text, DATASETS)
 
 
+def _without_ending(name: str) -> str:
+    return name.removesuffix(next((end for end in (*_ARCHIVES, ".gz") if name.endswith(end)), ""))
+
+
 def _in(place: Path, name: str, definition: Definition, folder: Path) -> Located | None:
     """Find the data set's files in ``place``, a file or a folder; None if there are none.
 
-    A folder is searched in this order: the official files, in it or in its subfolder ``name``; the folder
-    itself, if it has a subfolder train; an archive or folder whose name is ``name`` or begins with it, as in
-    ``cifar10-imagefolder.zip``.
+    A folder is searched in this order: the official files, in it or in its subfolder ``name``; these files
+    unpacked, likewise; the folder itself, if it has a subfolder train; an archive or folder whose name is
+    ``name`` or begins with it, as in ``cifar10-imagefolder.zip``, or the official archive, unpacked.
     """
     official = [file.name for file in definition.files]
+    unpacked = [_without_ending(file) for file in official]
     if place.is_file():
         if official == [place.name]:
             return Located(name, "official", definition.read, (place,), definition, folder)
         return _unofficial(name, place, definition)
-    for home in (place, place / name, place / (definition.folder or name)):
+    homes = (place, place / name, place / (definition.folder or name))
+    for home in homes:
         files = tuple(home / file for file in official)
         if all(file.is_file() for file in files):
             return Located(name, "official", definition.read, files, definition, folder)
+    for home in homes:
+        if len(unpacked) > 1 and all((home / file).exists() for file in unpacked):
+            return _unofficial(name, home, definition)
     if (place / "train").is_dir():
         return _unofficial(name, place, definition)
     called = re.compile(re.escape(name) + r"(?![A-Za-z0-9]).*")
     candidates = [
         path
         for path in (sorted(place.iterdir()) if place.is_dir() else [])
-        if called.fullmatch(path.name) and (path.is_dir() or path.name.endswith(_ARCHIVES))
+        if (called.fullmatch(path.name) and (path.is_dir() or path.name.endswith(_ARCHIVES)))
+        or ([path.name] == unpacked and path.is_dir())
     ]
     if len(candidates) > 1:
         names = ", ".join(path.name for path in candidates)

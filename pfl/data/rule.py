@@ -125,13 +125,21 @@ class PoolingRule(Rule):
         self.check(clients, len(dataset.labels), len(dataset.classes))
         clients = self.default_clients(dataset) if clients is None else clients
         assert clients is not None
-        parts = self.assign(Draw(dataset, clients, generator(self.seed, "partition"), notes))
+        parts = self.assign(Draw(dataset, clients, self.stream(), notes))
         smallest = min(len(part) for part in parts)
         if smallest < self.min:
             raise InvalidInput("min", self.min, f"at most {smallest}, the smallest client of this partition")
+        return self.cut(parts, dataset.labels)
+
+    def stream(self) -> np.random.Generator:
+        """The random stream of `assign`."""
+        return generator(self.seed, "partition")
+
+    def cut(self, parts: list[np.ndarray], labels: np.ndarray) -> Split:
+        """Divide each client's samples into training and test."""
         if self.unstratified:
             return cut(parts, self.test, self.seed)
-        train, test = split(parts, dataset.labels, self.test, self.seed, "split")
+        train, test = split(parts, labels, self.test, self.seed, "split")
         return [np.sort(own) for own in train], [np.sort(own) for own in test]
 
 

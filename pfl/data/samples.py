@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from pfl.data.cache import content_checksum
-from pfl.data.dataset import Dataset
-from pfl.data.datasets._image_folder import has_wide_channels, is_grey
+from pfl.data.cache import Changes, content_checksum
+from pfl.data.dataset import Dataset, check_names, class_notes, warn
 from pfl.data.definition import MOST_UNNAMED
+from pfl.data.pixels import ROUNDED, check, converted, is_grey
 from pfl.data.resize import Resize
 from pfl.data.statistics import channel_statistics
 from pfl.errors import InvalidInput
+
+_ROUNDING = 0.01
+"""Distance of a float from one of the 256 levels that is regarded as rounding of the float itself."""
 
 IMAGE, LABEL = ("image", "img"), ("label", "labels")
 """Accepted keys of a sample that is a mapping."""
@@ -32,8 +35,9 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     Args:
         samples: has a length; each item is ``(image, label)`` or a mapping with ``image`` and ``label``. An
             image is a Pillow image of 8 bits per channel, a uint8 array (H, W), (H, W, C) or (C, H, W), or an
-            array of these shapes with floats in [0, 1], as from ``ToTensor``. An array whose first axis is 1
-            or 3 is (C, H, W). All samples are pooled; a partition splits them.
+            array of these shapes with floats in [0, 1], as from ``ToTensor``, which are rounded to 8 bits.
+            Tensors may be on any device and require a gradient. An array whose first axis is 1 or 3 is
+            (C, H, W). All samples are pooled; a partition splits them.
         size: height and width to which images are resized with a Lanczos filter.
         crop: keep the aspect ratio, and crop the excess on two opposite sides.
 
@@ -46,16 +50,21 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     if size is not None and not (isinstance(size, tuple) and len(size) == 2):
         raise InvalidInput("size", size, "(height, width)")
     images, labels = [], []
+    changes = Changes()
     for i in range(len(samples)):
         image, label = _parts(samples[i], i)
-        pixels = _pixels(image, i)
+        pixels = _pixels(image, i, changes)
         images.append(Resize(*size, crop).array(pixels) if size else pixels)
         labels.append(_label(label, i))
     shapes = sorted({image.shape for image in images})
     if len(shapes) != 1:
         given = " and ".join("x".join(map(str, shape)) for shape in shapes) or "none"
         raise InvalidInput("dataset", given, "images of one shape (size=(height, width) resizes them)")
-    return _dataset(np.stack(images), np.array(labels, np.int64), _classes(samples, max(labels) + 1))
+    classes = _classes(samples, max(labels) + 1)
+    check_names("classes", classes, type(samples).__name__)
+    data = _dataset(np.stack(images), np.array(labels, np.int64), classes, changes.notes())
+    warn(data)
+    return data
 
 
 def _parts(sample: Any, place: int) -> tuple[Any, Any]:
@@ -80,27 +89,54 @@ def _label(label: Any, place: int) -> int:
     return number
 
 
-def _pixels(image: Any, place: int) -> np.ndarray:
+def _pixels(image: Any, place: int, changes: Changes) -> np.ndarray:
     """(C, H, W), uint8."""
     from PIL import Image
 
+    name = f"sample {place}"
     if isinstance(image, Image.Image):
-        if has_wide_channels(image):
-            raise InvalidInput("dataset", f"sample {place} of mode {image.mode}", "8 bits per channel")
-        grey = is_grey(image)
-        array = np.asarray(image.convert("L" if grey else "RGB"))
-        return array[None] if grey else array.transpose(2, 0, 1)
-    pixels = np.asarray(image)
-    if pixels.dtype.kind == "f" and pixels.min() >= 0 and pixels.max() <= 1:
-        pixels = np.rint(pixels * 255).astype(np.uint8)
+        try:
+            check(image)
+            mode = "L" if is_grey(image) else "RGB"
+            image, own = converted(image, mode)
+        except Exception as error:  # decoders raise many types of errors
+            raise InvalidInput("dataset", f"{name} of mode {image.mode}", f"an image ({error})") from error
+        for change in own:
+            changes.add(change, name)
+        array = np.asarray(image)
+        return array[None] if mode == "L" else array.transpose(2, 0, 1)
+    pixels = _array(image, place)
+    if pixels.dtype.kind == "f" and pixels.size and pixels.min() >= 0 and pixels.max() <= 1:
+        rounded = np.rint(pixels * 255)
+        if np.abs(pixels * 255 - rounded).max() > max(_ROUNDING, 255 * np.finfo(pixels.dtype).eps):
+            changes.add(ROUNDED, name)
+        pixels = rounded.astype(np.uint8)
     if pixels.ndim == 2:
         pixels = pixels[None]
     elif pixels.ndim == 3 and pixels.shape[0] not in (1, 3):
         pixels = pixels.transpose(2, 0, 1)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[0] not in (1, 3):
+        given = f"{name}, {pixels.dtype} {pixels.shape}"
+        if pixels.dtype.kind == "f" and pixels.size:
+            given = f"{given} from {pixels.min():g} to {pixels.max():g}"
         accepted = "an image of uint8 or of floats in [0, 1], with 1 or 3 channels"
-        raise InvalidInput("dataset", f"sample {place}", accepted)
+        raise InvalidInput("dataset", given, accepted)
     return pixels
+
+
+def _array(image: Any, place: int) -> np.ndarray:
+    """The values of an array or tensor."""
+    import torch
+
+    try:
+        if isinstance(image, torch.Tensor):
+            image = image.detach().cpu()
+            image = image.float() if image.dtype == torch.bfloat16 else image  # NumPy has no bfloat16
+        return np.asarray(image)
+    except Exception as error:  # array types of other libraries raise many types of errors
+        raise InvalidInput(
+            "dataset", f"sample {place}, {type(image).__name__}", f"an image as an array ({error})"
+        ) from error
 
 
 def _classes(samples: Any, least: int) -> tuple[str, ...]:
@@ -116,7 +152,7 @@ def _classes(samples: Any, least: int) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def _dataset(images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...]) -> Dataset:
+def _dataset(images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...], notes: list[str]) -> Dataset:
     digest = hashlib.sha256(json.dumps([images.shape, classes]).encode())
     digest.update(images.tobytes() + labels.astype("<i8").tobytes())
     mean, std = channel_statistics(images)
@@ -131,4 +167,5 @@ def _dataset(images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...]) -
         std=tuple(std),
         source={"kind": "samples", "files": []},
         content=content_checksum(images, labels, len(labels)),
+        notes=(*notes, *class_notes(labels, classes, len(labels))),
     )

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
-from pfl.config import CHECKPOINT
+from pfl.config import CHECKPOINT, CHECKPOINT_EVERY
 from pfl.engine.server import Server
+from pfl.errors import InvalidInput
 from pfl.files import replacing
+from pfl.text import first_line
 
 log = logging.getLogger(__name__)
 
-EVERY = 10  # rounds
+EVERY = CHECKPOINT_EVERY
 DIGEST_BYTES = 32  # after torch's own
 BLOCK_BYTES = 2**20
 
@@ -42,7 +46,11 @@ def save(folder: Path, content: dict[str, Any]) -> None:
 
 
 def load(folder: Path) -> dict[str, Any] | None:
-    """The checkpoint in ``folder``. None if there is none, or if it is damaged; a damaged one is renamed."""
+    """The checkpoint in ``folder``. None if there is none, or if it is damaged; a damaged one is renamed.
+
+    Raises:
+        InvalidInput: it is whole, but no checkpoint; no code in it has run.
+    """
     path = folder / CHECKPOINT
     if not path.exists():
         return None
@@ -50,11 +58,28 @@ def load(folder: Path) -> dict[str, Any] | None:
         length = path.stat().st_size - DIGEST_BYTES
         if length > 0 and _digest(file, length) == file.read():
             file.seek(0)
-            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-            return content
+            with readable(folder):
+                content = torch.load(file, map_location="cpu", weights_only=True)
+                return dict(content)
     aside = path.replace(path.with_suffix(".damaged"))
     log.warning("%s: the checkpoint is damaged, now %s; starting from the beginning", folder, aside.name)
     return None
+
+
+@contextmanager
+def readable(folder: Path) -> Iterator[None]:
+    """Inside, whatever the reading of the checkpoint in ``folder`` raises is one line. A digest protects from
+    damage alone: anybody can write another file with a valid one.
+    """
+    try:
+        yield
+    except InvalidInput:
+        raise
+    except Exception as error:  # pickle, zip, key, type and shape errors have no common type
+        accepted = (
+            f"a folder whose checkpoint this simulation wrote ({type(error).__name__}: {first_line(error)})"
+        )
+        raise InvalidInput("checkpoint", str(folder), accepted) from None
 
 
 def _dump(content: Any, file: BinaryIO) -> None:
@@ -90,7 +115,13 @@ def server_state(server: Server) -> dict[str, Any]:
 
 
 def restore_server(server: Server, state: dict[str, Any]) -> None:
-    """Put back what `server_state` returned."""
+    """Put back what `server_state` returned.
+
+    Raises:
+        ValueError: it is of another number of clients or of another network.
+    """
+    if any(len(rows) != server.clients for rows in (state["positions"], *state["client_state"].values())):
+        raise ValueError(f"a state of {server.clients} clients is needed")
     server.round = state["round"]
     server.positions = state["positions"]
     server.bank.restore(state["bank"], server.federation.device)

@@ -11,7 +11,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from pfl import memory
-from pfl.config import Precision
+from pfl.config import Execution, Precision
+from pfl.engine import workers
 from pfl.engine.graphs import captures_on
 from pfl.engine.local import Backend
 from pfl.engine.loop import LoopBackend
@@ -115,10 +116,19 @@ def resolve_backend(name: str, device: torch.device) -> str:
     return name
 
 
-def backend_for(name: str, device: torch.device) -> Backend:
-    """The backend called ``name``, as in `pfl.config.Execution`."""
-    stacked = resolve_backend(name, device) == "stacked"
-    return StackedBackend(captures_on(device)) if stacked else LoopBackend()
+def backend_for(execution: Execution, device: torch.device) -> Backend:
+    """The backend that ``execution`` names, with its workers."""
+    if resolve_backend(execution.backend, device) == "stacked":
+        return StackedBackend(captures_on(device))
+    return LoopBackend(workers_for(execution, device))
+
+
+def workers_for(execution: Execution, device: torch.device) -> int:
+    """The number of processes that share the clients of a round; by default as many as there are cores."""
+    loops = resolve_backend(execution.backend, device) == "loop"
+    if not loops or device.type != "cpu" or not workers.available():
+        return 1
+    return execution.workers or max(1, workers.cores() // execution.threads)
 
 
 def forget_peak(device: torch.device) -> None:

@@ -15,7 +15,7 @@ from pfl.engine.method import Method, Moment
 from pfl.engine.metrics import Accuracy, Moments
 from pfl.engine.server import Server
 
-PART_BYTES = 2 << 20  # of the models that are evaluated at once; bounds the memory of an evaluation
+PART_BYTES = 8 << 20  # of the models that are evaluated at once; bounds the memory of an evaluation
 PART_BYTES_ON_GPU = 256 << 20
 
 

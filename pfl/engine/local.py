@@ -207,7 +207,11 @@ class Task:
 
     def schedules(self) -> list[list[list[StepBatches]]]:
         """For each client and phase, its steps."""
-        return [list(self._plans(k)) for k in range(len(self.clients))]
+        return [self.schedule(k) for k in range(len(self.clients))]
+
+    def schedule(self, k: int) -> list[list[StepBatches]]:
+        """The steps of the k-th client in each phase."""
+        return list(self._plans(k))
 
     def batches_consumed(self) -> list[int]:
         """The number of minibatches that each client draws."""

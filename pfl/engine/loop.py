@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,37 +14,35 @@ from pfl.engine.client import Batch, Client, Loss
 from pfl.engine.groups import bind
 from pfl.engine.local import SGD, Program, Statistic, StepBatches, Task, Trained
 from pfl.engine.method import Phase
+from pfl.engine.workers import Workers
 
 COLLECTION_BATCH = 128  # images at once; 256 are 8 % faster with LeNet, and take a worker 10 to 20 MB more
 
 
 class LoopBackend:
-    """See `pfl.engine.local.Backend`."""
+    """See `pfl.engine.local.Backend`.
+
+    Args:
+        workers: processes that share the clients of a call; the numbers do not depend on them.
+    """
+
+    def __init__(self, workers: int = 1):
+        self.workers = Workers(workers)
 
     def train(self, task: Task) -> Trained:
         by_tap = task.programs[0].by_tap
-        tensors = {
-            name: _stored_by_tap(stack) if name in by_tap else stack.clone()
-            for name, stack in task.start.items()
-        }
-        state = {name: stack.clone() for name, stack in task.state.items()}
-        losses = []
-        samples = 0
-        for k, (program, schedule) in enumerate(zip(task.programs, task.schedules(), strict=True)):
-            program.single_client()
-            start = {name: stack[k] for name, stack in task.start.items()}
-            params = {name: stack[k] for name, stack in tensors.items()}
-            rows = {name: stack[k] for name, stack in state.items()}
-            loss = torch.zeros((), dtype=torch.float64, device=program.federation.device)
-            for phase, plans in zip(task.phases[k], schedule, strict=True):
-                run = _run_steps if phase.step or phase.gradient else _run_sgd
-                loss += run(
-                    program, phase, task.lr(k, phase), plans, Client(program.net, params, start, rows)
-                )
-                samples += phase.repeat * sum(len(batch) for plan in plans for batch in plan.batches)
-            losses.append(loss / max(sum(map(len, schedule)), 1))
-        tensors = {name: stack.contiguous() for name, stack in tensors.items()}
-        return Trained(tensors, state, torch.stack(losses), samples)
+
+        def trained(k: int) -> _TrainedClient:
+            return _train(task, k, by_tap)
+
+        costs = [len(samples) for samples in task.samples]
+        clients = self.workers.map(f"train {task.purpose}", trained, costs)
+        return Trained(
+            {name: _stacked([client.tensors[name] for client in clients]) for name in task.start},
+            {name: _stacked([client.state[name] for client in clients]) for name in task.state},
+            torch.stack([client.loss for client in clients]),
+            sum(client.samples for client in clients),
+        )
 
     @torch.no_grad()
     def collect(
@@ -57,26 +56,85 @@ class LoopBackend:
     ) -> dict[str, Tensor]:
         program.single_client()
         program.net.eval()
-        sums: dict[str, Tensor] = {}
         longest = max(map(len, samples), default=0)
-        for k, indices in enumerate(samples):
+
+        def collected(k: int) -> dict[str, Tensor]:
+            """The sums, (...) each, or with ``each`` (M, ...), of the k-th model."""
             params = {name: stack[k] for name, stack in tensors.items()}
             bind(program.net, params)
             client = Client(program.net, params, params, {name: stack[k] for name, stack in state.items()})
-            for i in range(0, len(indices), COLLECTION_BATCH):
-                index = torch.from_numpy(indices[i : i + COLLECTION_BATCH])
+            sums: dict[str, Tensor] = {}
+            for i in range(0, len(samples[k]), COLLECTION_BATCH):
+                index = torch.from_numpy(samples[k][i : i + COLLECTION_BATCH])
                 batch = Batch(*program.federation.batch(index.to(program.federation.device)))
                 for name, value in statistic(client, batch).items():
                     if name not in sums:
                         shape = (longest, *value.shape[1:]) if each else value.shape
-                        sums[name] = value.new_zeros((len(samples), *shape), dtype=torch.float64)
-                    sums[name][(k, slice(i, i + len(index))) if each else k] += value
-        return sums
+                        sums[name] = value.new_zeros(shape, dtype=torch.float64)
+                    if each:
+                        sums[name][i : i + len(index)] += value
+                    else:
+                        sums[name] += value
+            return sums
+
+        of_models = self.workers.map("collect", collected, [len(indices) for indices in samples])
+        names = next((sums for sums in of_models if sums), {})
+        return {
+            name: torch.stack([sums.get(name, torch.zeros_like(like)) for sums in of_models])
+            for name, like in names.items()
+        }
 
 
-def _stored_by_tap(weights: Tensor) -> Tensor:
-    """A copy of convolutions' weights (K, outputs, channels, side, side) with the channels last in memory."""
-    return weights.permute(0, 1, 3, 4, 2).clone(memory_format=torch.contiguous_format).permute(0, 1, 4, 2, 3)
+def _stacked(rows: Sequence[Tensor]) -> Tensor:
+    """(K, *shape), contiguous whatever the order of the rows in memory."""
+    return torch.stack([*rows]).contiguous()
+
+
+class _TrainedClient(NamedTuple):
+    """One client's result: tensors and state by name, mean loss () float64, number of samples."""
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Tensor]
+    loss: Tensor
+    samples: int
+
+
+def _train(task: Task, k: int, by_tap: Set[str]) -> _TrainedClient:
+    """The local training of a task's k-th client, on copies of its tensors.
+
+    Args:
+        by_tap: names of weights to store with the channels last in memory.
+    """
+    program, phases, schedule = task.programs[k], task.phases[k], task.schedule(k)
+    program.single_client()
+    start = {name: stack[k] for name, stack in task.start.items()}
+    params = {
+        name: _stored_by_tap(row) if name in by_tap else row.clone(memory_format=torch.contiguous_format)
+        for name, row in start.items()
+    }
+    state = {
+        name: stack[k].clone(memory_format=torch.contiguous_format) for name, stack in task.state.items()
+    }
+    loss = torch.zeros((), dtype=torch.float64, device=program.federation.device)
+    for phase, plans in zip(phases, schedule, strict=True):
+        run = _run_steps if phase.step or phase.gradient else _run_sgd
+        loss += run(program, phase, task.lr(k, phase), plans, Client(program.net, params, start, state))
+    return _TrainedClient(
+        params,
+        state,
+        loss / max(sum(map(len, schedule)), 1),
+        sum(
+            phase.repeat * len(batch)
+            for phase, plans in zip(phases, schedule, strict=True)
+            for plan in plans
+            for batch in plan.batches
+        ),
+    )
+
+
+def _stored_by_tap(weight: Tensor) -> Tensor:
+    """A copy of a convolution's weight (outputs, channels, side, side) with the channels last in memory."""
+    return weight.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format).permute(0, 3, 1, 2)
 
 
 class _SingleClient(Client):

@@ -288,17 +288,18 @@ class Simulation:
         state = checkpoint.load(folder)
         if state is None:
             return
-        if state["fingerprint"] != fingerprint:
-            raise InvalidInput(
-                "checkpoint",
-                str(folder),
-                "a folder without a checkpoint of another configuration, data, partition, seed or code",
-            )
-        if max(saved["round"] for saved in state["runs"]) > until:
-            return
-        self._restore(state["runs"])
-        self.seconds, self.samples = state["seconds"], state["samples"]
-        self.stopwatch.seconds = state["training_seconds"]
+        with checkpoint.readable(folder):
+            if state["fingerprint"] != fingerprint:
+                raise InvalidInput(
+                    "checkpoint",
+                    str(folder),
+                    "a folder without a checkpoint of another configuration, data, partition, seed or code",
+                )
+            if max(saved["round"] for saved in state["runs"]) > until:
+                return
+            self._restore(state["runs"])
+            self.seconds, self.samples = float(state["seconds"]), int(state["samples"])
+            self.stopwatch.seconds = float(state["training_seconds"])
 
     def _result(self, run: SeedRun) -> Result:
         measured = Measured(

@@ -44,6 +44,10 @@ class Traffic:
         """Count traffic that the engine cannot see, or counts wrongly."""
         self._overrides[name] = down, up
 
+    def down(self, name: str) -> int:
+        """Scalars sent down under a name."""
+        return (self._counted | self._overrides).get(name, (0, 0))[0]
+
     @property
     def total(self) -> tuple[int, int]:
         """Scalars down and up."""

@@ -22,6 +22,11 @@ def with_personal_model(network: Network) -> Network:
     return network
 
 
+def counterparts(client: Client) -> dict[str, str]:
+    """Names of the global model's parameters in training, to those of their personal counterparts."""
+    return {name: f"{NAME}.{name}" for name in client.trained if not name.startswith(f"{NAME}.")}
+
+
 def personal_logits(client: Client, x: Tensor) -> Tensor:
     """Logits (B, classes) of the personal model."""
     logits: Tensor = client.net.get_submodule(NAME)(x)

@@ -25,29 +25,44 @@ class Elastic(Method):
     """FedAvg with a smaller step for parameters to which the clients' outputs are more sensitive.
 
     Before it trains, a participant updates the sensitivities Omega_i of all parameters on each batch of a
-    random share of its samples:
+    random share of its samples, in training mode and without labels:
 
-        Omega_i <- mu Omega_i + (1 - mu) |d mean_x ||logits(x)||^2 / d w|,
+        Omega_i <- mu Omega_i + (1 - mu) |d mean(logits^2) / d w|,
 
-    in evaluation mode and without labels. With the participants' shares p_i of the training samples the
-    server sets, element by element,
+    where the mean is over the batch and the classes. With the participants' shares p_i of the training
+    samples, Omega = sum_i p_i Omega_i, and max Omega over the elements of a tensor, the server sets
 
-        w <- w + (1 + tau - sum_i p_i Omega_i / max_i Omega_i) sum_i p_i (theta_i - w).
+        w <- w + (1 + tau - Omega / max Omega) sum_i p_i (theta_i - w),
 
-    Source: Chen et al., Elastic Aggregation for Federated Optimization, CVPR 2023.
+    so that the most sensitive element of every tensor moves by tau times FedAvg's step.
+
+    Source: Chen et al., Elastic Aggregation for Federated Optimization, CVPR 2023. Code compared: the first
+        author's ``FederalLab/OpenFed`` (``elastic_aggregation`` and ``ElasticOptimizer``), which has the
+        defaults used here.
     State: ``server.client_state["sensitivity.NAME"]`` (n, *shape), Omega_i, at first 0.
     Evaluated: the global model, without fine-tuning.
-    Differs from the authors: their code was not found. The sensitivity is the paper's; its maximum over the
-        participants, and the defaults, are those of FL-bench. The batches that measure Omega_i are also used
-        for training.
+    Differs from the authors: batch norm's running statistics stay as they are while Omega_i is measured;
+        the batches of the measurement are drawn anew for the training. A ``share`` of the samples is
+        rounded up to whole batches. FL-bench takes the gradient of the loss in evaluation mode, one number
+        per tensor (since June 2024 of the whole tensor, before of its first slice), the maximum over the
+        participants, mu = 0.95, and a share of 0.3 on which it then does not train.
     """
 
     family = "server optimisation"
 
-    tau: float = hyper(0.5, "the factors of a step are in [tau, 1 + tau]", low=0.0, search=(0.1, 1.0))
-    mu: float = hyper(0.95, "weight of the past in a sensitivity", low=0.0, high=1.0, search=(0.5, 0.99))
+    tau: float = hyper(
+        0.5,
+        "the factors of a step are in [tau, 1 + tau] (authors' code: quantile)",
+        low=0.0,
+        search=(0.1, 1.0),
+    )
+    mu: float = hyper(0.9, "weight of the past in a sensitivity", low=0.0, high=1.0, search=(0.5, 0.99))
     share: float = hyper(
-        0.3, "share of the training samples on which sensitivities are measured", low=0.01, high=1.0
+        1.0,
+        "share of the training samples on which sensitivities are measured",
+        low=0.01,
+        high=1.0,
+        probe=0.4,
     )
 
     def initialise(self, server: Server) -> None:
@@ -55,7 +70,7 @@ class Elastic(Method):
             server.client_state[f"sensitivity.{name}"] = torch.zeros_like(server.bank[name])
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
-        return (Phase(self.share, trains=(), step=self._measure), Phase())
+        return (Phase(self.share, step=self._measure), Phase())
 
     def aggregate(self, server: Server) -> Mixing:
         average, present, moved = server.average(), server.participants, {}
@@ -63,7 +78,7 @@ class Elastic(Method):
         for name in server.groups.trainable:
             sensitivity = server.client_state[f"sensitivity.{name}"][present]
             mean = torch.tensordot(average.weights.to(sensitivity.dtype), sensitivity, 1)
-            factor = 1 + self.tau - mean / sensitivity.amax(0).clamp(min=SMALLEST)
+            factor = 1 + self.tau - mean / mean.max().clamp(min=SMALLEST)
             start = server.received[name][:1]  # all participants received the same
             moved[name] = start + factor * (server.averaged(name, average) - start)
         return {"all": average, **moved}
@@ -72,16 +87,17 @@ class Elastic(Method):
         from pfl.engine.client import Step
 
         (batch,) = batches
-        model = {name: client.params[name] for name, _ in client.net.named_parameters()}
-        gradient, _ = client.gradient(_squared_norm, batch, at=model)
-        client.attach(batch)
+        with client.statistics_kept():
+            gradient, _ = client.gradient(_mean_square, batch)
+            client.attach(batch)
+            loss = self.loss(client, batch)
         sensitivity = {
             f"sensitivity.{name}": self.mu * client.state[f"sensitivity.{name}"] + (1 - self.mu) * part.abs()
             for name, part in gradient.items()
         }
-        return Step({}, self.loss(client, batch), sensitivity)
+        return Step({}, loss, sensitivity)
 
 
-def _squared_norm(client: Client, batch: Batch) -> Tensor:
-    """Mean squared norm of the logits."""
-    return batch.mean(client.net(batch.x).square().sum(1))
+def _mean_square(client: Client, batch: Batch) -> Tensor:
+    """Mean square of the logits."""
+    return batch.mean(client.net(batch.x).square().mean(1))

@@ -34,14 +34,17 @@ class FedALA(Method):
 
     with the gradient of the loss with respect to the mixture.
 
-    Source: Zhang et al., AAAI 2023, https://arxiv.org/abs/2212.01197, Algorithm 1.
+    Source: Zhang et al., AAAI 2023, https://arxiv.org/abs/2212.01197, Algorithm 1. Code compared: the ``ALA``
+        module of ``TsingZ0/FedALA``, also in PFLlib by the same authors.
     State: ``server.client_state["own.NAME"]`` (n, *shape), theta, at first the common initialisation;
         ``weight.NAME`` (n, *shape), W.
     Evaluated: the mixture that the client would start the next round from ("adapted", the headline); the W
         that is learnt for an evaluation is discarded.
-    Differs from the authors: W is learnt for one pass in every round (theirs: until the loss settles in a
-        client's first mixture, then one pass); the share is redrawn in each round as batches in random
-        order (theirs: a contiguous part); only participants learn W in a round (theirs: all clients).
+    Differs from the authors: W is learnt for one pass in every round (theirs: until the standard deviation of
+        the last ten losses is below 0.1 in a client's first mixture, then one pass); the share is redrawn in
+        each round as batches in random order, and rounded up to whole batches (theirs: a contiguous part of
+        the samples, cut into batches); only participants learn W in a round (theirs: all clients); a layer
+        has all its tensors (their p counts tensors: 2 is the last layer with its bias).
     """
 
     family = "mixing"
@@ -49,7 +52,9 @@ class FedALA(Method):
 
     layers: int = hyper(1, "p: last layers that are mixed; the others are global", low=1, search=(1, 3))
     eta: float = hyper(1.0, "rate of W", low=0.0, search=(0.1, 10.0), log=True)
-    share: float = hyper(0.8, "share of the training samples on which W is learnt", low=0.01, high=1.0)
+    share: float = hyper(
+        0.8, "share of the training samples on which W is learnt, in whole batches", low=0.01, high=1.0
+    )
 
     def initialise(self, server: Server) -> None:
         for name in self._mixed(server):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import cosines, squared_distances
-from pfl.engine.method import Method
+from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, check_rows, mixed
 from pfl.hyper import hyper
 from pfl.lazy import torch
@@ -78,9 +78,11 @@ class FedAMP(Method):
         check_rows(clouds)
         return {f"cloud.{name}": mixed(stack, clouds) for name, stack in models.items()}
 
-    def loss(self, client: Client, batch: Batch) -> Tensor:
-        cloud = {name: client.state[f"cloud.{name}"] for name in client.weights}
-        return super().loss(client, batch) + self.mu / 2 * client.distance_squared(cloud)
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        return (Phase(gradient=self._proximal),)
+
+    def _proximal(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
+        return client.pulled(*client.gradient(self.loss, batches[0]), self.mu, client.stored("cloud"))
 
     def _attention(self, mine: Mapping[str, Tensor], models: Mapping[str, Tensor], own: Tensor) -> Tensor:
         """xi (K, n) of the models ``mine`` (K, *shape): the rows ``own`` (K,) of ``models`` (n, *shape)."""

@@ -33,13 +33,17 @@ class FedAS(Method):
     train. For the trained model the client computes F_i, the sum over batches of ||grad loss||^2 in
     evaluation mode. The server averages the extractors with the weights F_i / sum_j F_j.
 
-    Source: Yang et al., FedAS: Bridging Inconsistency in Personalized Federated Learning, CVPR 2024.
-    State: ``server.client_state["fisher"]`` (n,), F_i of each client's last local training.
+    Source: Yang et al., FedAS: Bridging Inconsistency in Personalized Federated Learning, CVPR 2024. Code
+        compared: ``xiyuanyang45/FedAS``.
+    State: ``server.client_state["fisher"]`` (n,), F_i of each client's last local training. The class means
+        c_y are the client's own work and are not sent.
     Evaluated: each client's last trained model ("post_local", the headline), as in the authors' code.
-    Differs from the authors: the alignment uses the configuration's learning rate times ``align_lr`` (theirs:
-        0.01); the batches of F_i are drawn in random order; class means are taken in evaluation mode (theirs:
-        in the mode that the model was left in), the alignment in training mode (theirs: in evaluation mode);
-        each client aligns the extractor as received (their clients align one object, one after the other).
+    Differs from the authors: the alignment uses the configuration's learning rate times ``align_lr``, so that
+        a search moves both (theirs: 0.01 whatever the learning rate, which is ``align_lr`` 0.01 / lr); the
+        sum over classes makes a class with one sample weigh as much as a large one, as theirs; the batches of
+        F_i are drawn in random order; class means are taken in evaluation mode (theirs: in the mode that the
+        model was left in), the alignment in training mode (theirs: in evaluation mode); each client aligns
+        the extractor as received (their clients align one object, one after the other).
     """
 
     family = "personal layers"
@@ -47,7 +51,7 @@ class FedAS(Method):
 
     align_lr: float = hyper(
         1.0,
-        "learning rate of the alignment relative to the configuration's",
+        "learning rate of the alignment relative to the configuration's (authors: 0.01 / lr)",
         low=0.0,
         search=(0.1, 10.0),
         log=True,

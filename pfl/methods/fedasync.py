@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pfl.engine.client import Batch, Client
+    from pfl.engine.method import Phase
     from pfl.engine.server import Server
 
 
@@ -69,8 +71,8 @@ class FedAsync(Clocked):
         choices=("sequential", "batch", "client"),
     )
 
-    def loss(self, client: Client, batch: Batch) -> Tensor:
-        return super().loss(client, batch) + self.rho / 2 * client.distance_squared()
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        return tuple(dataclasses.replace(phase, gradient=self._proximal) for phase in super().phases(server))
 
     def aggregate(self, server: Server) -> Mixing:
         arrivals, staleness = self._in_order(server)
@@ -84,6 +86,9 @@ class FedAsync(Clocked):
         else:
             weights, own = alpha / len(alpha), 1 - alpha.mean()
         return {"all": Average(weights, sources=arrivals, own=own)}
+
+    def _proximal(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
+        return client.pulled(*client.gradient(self.loss, batches[0]), self.rho)
 
     def _in_order(self, server: Server) -> tuple[Tensor, Tensor]:
         """(A,) arrivals in the order of their processing, and their staleness in rounds."""

@@ -22,8 +22,9 @@ class FedAvgM(ServerOptimiser):
     State: ``server.state["mean.NAME"]`` (1, *shape), m.
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: nothing in the rule. Their own code was not found; that of Reddi et al.
-        (https://github.com/google-research/federated) has the same rule. Batch norm's statistics are
-        averaged and have no momentum.
+        (https://github.com/google-research/federated) has the same rule. Their grid of beta is
+        0, 0.7, 0.9, 0.97, 0.99, 0.997. Batch norm's statistics are averaged and have no momentum. MOON's code
+        has a FedAvgM with damping: m <- beta m + (1 - beta) Delta.
     """
 
     family = "server optimisation"

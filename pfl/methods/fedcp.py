@@ -10,6 +10,7 @@ from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Matrix, Mixing
 from pfl.hyper import hyper
 from pfl.lazy import torch
+from pfl.methods._discrepancy import discrepancy
 from pfl.methods._prototypes import features as width_of
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
     from pfl.models._network import Network
 
-BANDWIDTHS = (10.0, 15.0, 20.0, 50.0)
-"""Bandwidths of the discrepancy's Gaussian kernels, as in the authors' code."""
+WIDTHS = (20.0, 30.0, 40.0, 100.0)
+"""Of the discrepancy's Gaussian kernels: twice the bandwidths of the authors' code."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,16 @@ class FedCP(Method):
     server averages extractors and policies. The new shared head is the mean of the old one and of the
     averaged personal heads.
 
-    Source: Zhang et al., KDD 2023, https://arxiv.org/abs/2307.01217, Algorithm 1.
+    Source: Zhang et al., KDD 2023, https://arxiv.org/abs/2307.01217, Algorithm 1. Code compared:
+        ``TsingZ0/FedCP``, and ``TsingZ0/PFLlib`` by the same authors.
     State: none but the personal heads; the shared head is a part of the network that is not trained.
     Evaluated: the global extractor, policy and shared head with the client's own head, without noise.
     Differs from the authors: their code draws Gumbel noise in evaluation, too; the received extractor is in
         evaluation mode; all participants receive policy and shared head at the beginning of a round (theirs:
-        last round's participants, at its end). The vector v is the paper's, as in PFLlib by the same authors
-        (their own repository has another one, see the page of baselines). lambda is tuned by the authors.
+        last round's participants, at its end); before a client's first round v comes from the initial head
+        (theirs: random). v is as in the paper, in their repository since February 2023 (before: the summed
+        absolute difference between the head that the client uploaded and the shared one) and in PFLlib.
+        lambda is 5 in their script for MNIST, and tuned.
     """
 
     family = "personal layers"
@@ -79,7 +83,7 @@ class FedCP(Method):
         gumbel = -(-batch.noise.clamp(tiny, 1 - tiny).log()).log()
         gumbel = gumbel.view(-1, 2, features.shape[1])[: len(features)]
         entropy = batch.cross_entropy(_logits(client, features, gumbel))
-        return entropy + self.lam * _discrepancy(batch, features, received)
+        return entropy + self.lam * discrepancy(batch, features, received, WIDTHS)
 
     def logits(self, client: Client, x: Tensor) -> Tensor:
         return _logits(client, client.net.features(x))
@@ -102,14 +106,3 @@ def _logits(client: Client, features: Tensor, noise: Tensor | float = 0.0) -> Te
     own, common = (features[:, None] * (scores + noise).softmax(1)).unbind(1)
     logits: Tensor = client.net.head(own) + client.net.get_submodule("shared_head")(common)
     return logits
-
-
-def _discrepancy(batch: Batch, first: Tensor, second: Tensor) -> Tensor:
-    """Squared maximum mean discrepancy between features (B, d) and features (B, d)."""
-
-    def mean(x: Tensor, y: Tensor) -> Tensor:
-        squares = x.square().sum(1)[:, None] + y.square().sum(1) - 2 * x @ y.T
-        kernels = torch.stack([torch.exp(-squares / (2 * width)) for width in BANDWIDTHS]).sum(0)
-        return batch.sum(batch.sum(kernels)) / batch.sum(torch.ones_like(x[:, 0])) ** 2
-
-    return mean(first, first) + mean(second, second) - 2 * mean(first, second)

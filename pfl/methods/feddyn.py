@@ -51,12 +51,7 @@ class FedDyn(Method):
         server.client_state["alpha"] = (self.alpha / relative).to(server.federation.dtype)
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
-        return (Phase(gradient=self._clipped if self.clip else None),)
-
-    def loss(self, client: Client, batch: Batch) -> Tensor:
-        pull = client.flat(client.stored("drift")) @ client.flat(client.params)
-        dynamic = pull + client.distance_squared() / 2
-        return super().loss(client, batch) + client.state["alpha"] * dynamic
+        return (Phase(gradient=self._clipped if self.clip else self._corrected),)
 
     def aggregate(self, server: Server) -> Mixing:
         mean, corrected = server.uniform(), {}
@@ -66,8 +61,16 @@ class FedDyn(Method):
             corrected[name] = server.averaged(name, mean) + drift.mean(0)
         return {"all": mean, **corrected}
 
+    def _corrected(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
+        """The gradient and the value of the local objective."""
+        drift, alpha = client.stored("drift"), client.state["alpha"]
+        gradient, value = client.pulled(*client.gradient(self.loss, batches[0]), alpha)
+        linear = [drift[name].flatten() @ client.params[name].flatten() for name in gradient]
+        moved = {name: part + alpha * drift[name] for name, part in gradient.items()}
+        return moved, value + alpha * torch.stack(linear).sum()
+
     def _clipped(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
-        gradient, loss = client.gradient(self.loss, batches[0])
+        gradient, loss = self._corrected(client, batches)
         norm = client.flat(gradient).norm()
         scale = self.clip / norm.clamp(min=self.clip)
         return {name: scale * part for name, part in gradient.items()}, loss

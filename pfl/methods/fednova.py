@@ -26,11 +26,13 @@ class FedNova(Method):
     Without momentum a_i is the number of steps. With momentum rho, step k of tau moves the model by the
     gradients before it as well, and a_i = sum_(k=1..tau) (1 - rho^k) / (1 - rho).
 
-    Source: Wang et al., NeurIPS 2020, https://arxiv.org/abs/2007.07481, Eq. 6 and Section 4.1.
+    Source: Wang et al., NeurIPS 2020, https://arxiv.org/abs/2007.07481, Eq. 6 and Section 4.1. Code compared:
+        ``JYWa/FedNova``.
     State: none.
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: batch norm's statistics are averaged by size, as in FedAvg; no server momentum
-        and no proximal term, which are options of their code.
+        and no proximal term, which are options of their code; every participant trains for the
+        configuration's epochs (theirs: 2 to 5, drawn per client and round). Not in FL-bench or PFLlib.
     """
 
     family = "server optimisation"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.engine.method import Method
+from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Mixing
 from pfl.hyper import hyper
 
@@ -32,8 +32,11 @@ class FedProx(Method):
 
     mu: float = hyper(1.0, "weight of the proximal term", low=0.0, search=(1e-4, 3.0), log=True)
 
-    def loss(self, client: Client, batch: Batch) -> Tensor:
-        return super().loss(client, batch) + self.mu / 2 * client.distance_squared()
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        return (Phase(gradient=self._proximal),)
 
     def aggregate(self, server: Server) -> Mixing:
         return {"all": server.average()}
+
+    def _proximal(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
+        return client.pulled(*client.gradient(self.loss, batches[0]), self.mu)

@@ -33,7 +33,17 @@ class FedSimSup(Method):
     client's own kind is used and trained; accuracies are also given by kind. The paper's "nosim" is
     ``exponent`` 0; T, C and L in its Table 3 are the groups of ``supervisor`` "mixed".
 
-    Source: FedSimSup, anonymous submission, Algorithm 1 and Eq. 7-9.
+    In the published text the weight of the mixture, 1 - alpha, is multiplied in round t of T by
+
+        beta = 1 while t < c T^gamma, else (c T^gamma / t)^2,
+
+    which is off unless ``damping``, c, is above 0.
+
+    Source: the anonymous submission "Personalized Federated Learning with Similarity Information
+        Supervisor", Algorithm 1 and Eq. 7-9, whose tables are reproduced here. Published, with beta and eight
+        competitors instead of seven, as Liu et al., Personalized Federated Learning under Local Supervision,
+        ICCV 2025; beta is known here from a third party's code, which has c = 40 and gamma = 3/7, because
+        the published text was not at hand and its repository is not public.
     State: ``server.state["similarity"]`` (n, n), cosines of the clients' label proportions;
         ``server.client_state["kind"]`` (n, kinds), each client's kind of supervisor.
     Evaluated: the summed logits of the client's stored model and its supervisor, without fine-tuning.
@@ -75,6 +85,8 @@ class FedSimSup(Method):
         1.0, "exponent of the similarity; 0 makes all pairs equally similar", low=0.0, search=(0.0, 8.0)
     )
     mixes: str = hyper("absent", "clients whose model is mixed after a round", choices=("absent", "everyone"))
+    damping: float = hyper(0.0, "c of the published text's factor beta; 0 means no such factor", low=0.0)
+    damping_exponent: float = hyper(3 / 7, "gamma of the factor beta", low=0.0, high=1.0)
 
     def client_network(self, network: Network, federation: Federation) -> Network:
         from pfl.models._supervisors import supervisor
@@ -123,9 +135,18 @@ class FedSimSup(Method):
         total = similarity.sum(1)
         mean_size = (others * server.sizes[present]).sum(1) / others.sum(1).clamp(min=1)
         own = server.sizes[rows] / (server.sizes[rows] + mean_size)
+        if (beta := self._beta(server)) < 1:
+            own = 1 - beta * (1 - own)
         own = torch.where(total > 0, own, 1.0)  # no similar client took part: the client keeps its model
         shares = similarity / torch.where(total > 0, total, 1.0)[:, None]
         return {"model": Dense((1 - own)[:, None] * shares, rows=rows, sources=present, own=own)}
+
+    def _beta(self, server: Server) -> float:
+        """The factor of this round's mixture."""
+        if not self.damping:
+            return 1.0
+        threshold = self.damping * server.rounds**self.damping_exponent
+        return float(min(1.0, (threshold / server.round) ** 2))
 
     def client_groups(self, server: Server) -> Mapping[str, Tensor]:
         if self.supervisor != "mixed":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import squared_distances
-from pfl.engine.method import Method
+from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Mixing, normalised
 from pfl.hyper import hyper
 from pfl.lazy import torch
@@ -59,9 +59,8 @@ class FeSEM(Method):
         server.state["clusters"] = torch.zeros(server.clients, dtype=torch.int64)
         server.state["centres"] = torch.full((self.clusters, parameters), torch.inf, dtype=torch.float64)
 
-    def loss(self, client: Client, batch: Batch) -> Tensor:
-        loss = super().loss(client, batch)
-        return loss + self.mu / 2 * client.distance_squared()
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        return (Phase(gradient=self._proximal if self.mu else None),)
 
     def aggregate(self, server: Server) -> Mixing:
         present, clusters, centres = server.participants, server.state["clusters"], server.state["centres"]
@@ -78,6 +77,9 @@ class FeSEM(Method):
         used = shares.sum(1) > 0
         centres[used] = normalised(shares[used]) @ uploads
         return {"all": cluster_average(server, clusters, weights)}
+
+    def _proximal(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
+        return client.pulled(*client.gradient(self.loss, batches[0]), self.mu)
 
     def _names(self, server: Server) -> tuple[str, ...]:
         return server.groups.trained((self.distance,))

@@ -30,11 +30,14 @@ class KNNPer(Method):
         lambda sum_(j in N(x)) w_j onehot(y_j) + (1 - lambda) softmax(logits(x)),
         w_j proportional to exp(-||f(x) - f(x_j)||^2 / (d scale)), with sum 1.
 
-    Source: Marfoq et al., ICML 2022, https://arxiv.org/abs/2111.09360, Eq. 8 and 9.
+    Source: Marfoq et al., ICML 2022, https://arxiv.org/abs/2111.09360, Eq. 8 and 9. Code compared:
+        ``omarfoq/knn-per``.
     State: none; the features of the training samples are computed for each evaluation.
     Evaluated: the global model with the client's own neighbours; the loss is that of the global model alone.
     Differs from the authors: lambda is the same for all clients (theirs: the best of a grid for each client,
-        on validation data); all training samples are stored (theirs: a capacity).
+        on validation data); all training samples are stored (theirs: a capacity). The kernel is their code's
+        (paper: exp(-distance)). FL-bench mixes with the raw logits instead of the probabilities, takes the
+        features before the last ReLU, and fixes lambda = 0.5.
     """
 
     family = "knowledge transfer"

@@ -34,7 +34,7 @@ class LGA(Clocked):
 
     Batch norm's statistics are not predicted.
 
-    Source: PLGA's paper, anonymous submission, Algorithm 2 and Eq. 8-11.
+    Source: PLGA's paper, which is SPFL's (anonymous submission to ICLR 2022), Algorithm 2 and Eq. 8-11.
     State: ``server.state["past.NAME"]`` (rounds, *shape), a ring of the global models that late arrivals
         still refer to.
     Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").

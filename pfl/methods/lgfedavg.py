@@ -1,4 +1,4 @@
-"""LG-FedAvg: a global head on personal extractors."""
+"""LG-FedAvg: global last layers on personal extractors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from pfl.engine.method import Method
 from pfl.engine.mixing import Mixing
+from pfl.hyper import hyper
+from pfl.methods._stages import stages
 
 if TYPE_CHECKING:
     from pfl.engine.server import Server
@@ -14,17 +16,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LGFedAvg(Method):
-    """All layers train together; only the head is averaged.
+    """All layers train together; only the last ones are averaged, by default the head alone.
 
-    Source: Liang et al., 2020, https://arxiv.org/abs/2001.01523, Algorithm 1.
+    Source: Liang et al., 2020, https://arxiv.org/abs/2001.01523, Algorithm 1. Code compared:
+        ``pliang279/LG-FedAvg``.
     State: none but the personal extractors.
-    Evaluated: the global head on the client's own extractor, without fine-tuning.
-    Differs from the authors: the global layers are the head alone (theirs: the last one or more); training
-        starts from the common initialisation (their code: from a model that FedAvg has trained); the head is
-        averaged by training samples (their code: uniformly); no ensemble of the clients for new data.
+    Evaluated: the global layers on the client's own ones, without fine-tuning.
+    Differs from the authors: training starts from the common initialisation, as in Algorithm 1 (their code:
+        from a model that FedAvg has trained); the global layers are averaged by training samples (their code:
+        uniformly, and it reports each client's best round on its test set); no ensemble of the clients for
+        new data. How many layers are global is a choice by data set in their code, ``layers`` here. PFLlib
+        shares the head, as here; FL-bench shares the first convolution and keeps all else personal.
     """
 
     family = "personal layers"
 
+    layers: int = hyper(1, "last layers that are global; the others are personal", low=1, search=(1, 3))
+
     def aggregate(self, server: Server) -> Mixing:
-        return {"head": server.average()}
+        average = server.average()
+        shared = stages(server.groups, "layer")[-self.layers :]
+        modules = {name.rpartition(".")[0] for names in shared for name in names}
+        # With its statistics where a layer is batch norm.
+        return {n: average for n in server.groups["model"] if n.rpartition(".")[0] in modules}

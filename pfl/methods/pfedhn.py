@@ -32,13 +32,16 @@ class PFedHN(Method):
 
         mean_i (d h(e_i) / d (h, e))^T (theta_i - theta_i').
 
-    Source: Shamsian et al., ICML 2021, https://arxiv.org/abs/2103.04628, Algorithm 1.
+    Source: Shamsian et al., ICML 2021, https://arxiv.org/abs/2103.04628, Algorithm 1. Code compared:
+        ``AvivSham/pFedHN``.
     State: ``server.state["hypernetwork.NAME"]``, h and the embeddings; ``velocity.NAME``, their momentum.
     Evaluated: h(e_i).
     Differs from the authors: several clients per round, whose gradients are averaged (theirs: one); local
-        training follows the configuration, without clipping (theirs: 50 steps with momentum 0.9, gradients
-        clipped to norm 50); the output biases start at the common initialisation (theirs: torch's
-        default, which does not suit batch norm); batch norm's statistics are averaged.
+        training follows the configuration, without clipping (theirs: 50 steps of rate 0.005 with momentum
+        0.9, weight decay 5e-5, batches of 64, gradients clipped to norm 50). Their 5000 rounds are 500 of ten
+        clients, so the server's learning rate may have to be larger. The output biases start at the common
+        initialisation (theirs: torch's default, which does not suit batch norm); batch norm's statistics are
+        averaged.
     """
 
     family = "hypernetwork"

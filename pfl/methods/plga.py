@@ -33,7 +33,7 @@ class PLGA(LGA):
     T, S~ is ``e^(S/T) / (e^(1/T) + e^(S/T))``: a lower T gives less weight to the global model if the
     client's change points in another direction.
 
-    Source: PLGA's paper, anonymous submission, Algorithm 2 and Eq. 8-14.
+    Source: PLGA's paper, which is SPFL's (anonymous submission to ICLR 2022), Algorithm 2 and Eq. 8-14.
     State: as LGA; ``server.state["personal.NAME"]`` (n, *shape), the personal models.
     Evaluated: the personal models ("post_local", the headline); the global model ("post_aggregation"), which
         without ``personal_start`` and at temperature 1 is LGA's.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.engine.method import Method
+from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Mixing, per_row
 from pfl.hyper import hyper
 from pfl.lazy import torch
@@ -35,7 +35,9 @@ class Scaffold(Method):
         (1, *shape), c.
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: nothing in the rule; batch norm's statistics are averaged and have no variate.
-        The authors' code could not be checked.
+        If the number of epochs is fixed, K differs between clients, and each uses its own. The authors' code
+        was not found. PFLlib divides by the local steps as well since January 2024, before by the batches of
+        one epoch. In FL-bench an epoch is one batch, and c_i is never stored, so it is always 0.
     """
 
     family = "local objective"
@@ -50,10 +52,8 @@ class Scaffold(Method):
     def dispatch(self, server: Server) -> Mixing:
         return {f"server_variate.{name}": server.state[f"variate.{name}"] for name in server.groups.trainable}
 
-    def loss(self, client: Client, batch: Batch) -> Tensor:
-        # Its gradient is the correction c - c_i.
-        correction = client.flat(client.stored("server_variate")) - client.flat(client.stored("variate"))
-        return super().loss(client, batch) + correction @ client.flat(client.params)
+    def phases(self, server: Server) -> tuple[Phase, ...]:
+        return (Phase(gradient=self._corrected),)
 
     def aggregate(self, server: Server) -> Mixing:
         present, mean = server.participants, server.uniform()
@@ -77,3 +77,12 @@ class Scaffold(Method):
         if config.momentum or config.weight_decay:
             return ("scaffold: momentum and weight_decay enter the control variates, which assume plain SGD",)
         return ()
+
+    def _corrected(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
+        """The gradient and the value of ``loss + <c - c_i, y>``."""
+        gradient, value = client.gradient(self.loss, batches[0])
+        common, own = client.stored("server_variate"), client.stored("variate")
+        correction = {name: common[name] - own[name] for name in gradient}
+        linear = [part.flatten() @ client.params[name].flatten() for name, part in correction.items()]
+        moved = {name: part + correction[name] for name, part in gradient.items()}
+        return moved, value + torch.stack(linear).sum()

@@ -41,7 +41,7 @@ class SPFL(Method):
     "whole" and ``head_stage`` "average"; the smoothing between refreshes is left out, as its constant is not
     defined there.
 
-    Source: SPFL, anonymous submission, Algorithm 1 and Eq. 2-7.
+    Source: SPFL, anonymous submission to ICLR 2022, Algorithm 1 and Eq. 2-7.
     State: ``server.state["similarity"]`` (Q, n, n), S of each stage.
     Evaluated: each client's model after aggregation; with ``finetune_steps`` also "adapted", after
         fine-tuning a copy.

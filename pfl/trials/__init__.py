@@ -13,7 +13,7 @@ from pfl.trials.provenance import (
     plugins,
     versions,
 )
-from pfl.trials.record import Failure, Record, Success
+from pfl.trials.record import Failure, Record, Success, checksum_of, split_checksum, with_checksum
 from pfl.trials.running import cause_of, run_together, run_trial
 from pfl.trials.trial import Trial, folder_of, trial_key
 
@@ -26,6 +26,7 @@ __all__ = [
     "Trial",
     "Versions",
     "cause_of",
+    "checksum_of",
     "commit",
     "edits",
     "folder_of",
@@ -36,6 +37,8 @@ __all__ = [
     "plugins",
     "run_together",
     "run_trial",
+    "split_checksum",
     "trial_key",
     "versions",
+    "with_checksum",
 ]

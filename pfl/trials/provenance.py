@@ -63,6 +63,7 @@ class Hardware:
 
     Attributes:
         threads: of one trial.
+        workers: processes that share the clients of one trial's rounds.
         gpu: its name; None on a CPU.
     """
 
@@ -72,13 +73,14 @@ class Hardware:
     gpu: str | None
     device: str
     backend: str
+    workers: int = 1
 
 
 def hardware(execution: Execution, device: Any) -> Hardware:
     """The hardware that a trial with this execution runs on."""
     import torch
 
-    from pfl.engine.device import resolve_backend
+    from pfl.engine.device import resolve_backend, workers_for
 
     return Hardware(
         cpu=_cpu_name(),
@@ -87,6 +89,7 @@ def hardware(execution: Execution, device: Any) -> Hardware:
         gpu=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         device=device.type,
         backend=resolve_backend(execution.backend, device),
+        workers=workers_for(execution, device),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -159,6 +161,24 @@ class Record:
         ready: dict[str, Any] = json_ready(values)
         return ready
 
+    def to_line(self) -> bytes:
+        """The row as a line of a file, with a checksum and without the line's end."""
+        return with_checksum(json.dumps(self.to_json(), separators=(",", ":")).encode())
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Record:
+        """The record that `to_line` wrote.
+
+        Raises:
+            ValueError: the line is no record, or not what was written; the message says which.
+        """
+        content, checksum = split_checksum(line)
+        if checksum is None:
+            raise ValueError("it has no checksum")
+        if checksum != checksum_of(content):
+            raise ValueError("its checksum is not that of its content")
+        return cls.from_json(json.loads(content))
+
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Record:
         """The record that `to_json` wrote.
@@ -194,6 +214,23 @@ class Record:
             raise ValueError(f"no record ({error!r})") from None
 
 
+def checksum_of(content: bytes) -> str:
+    """The SHA-256 of a row without its checksum."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def with_checksum(content: bytes) -> bytes:
+    """A row, as a JSON object, with its checksum as the last field."""
+    return content[:-1] + _CHECKSUM + checksum_of(content).encode() + b'"}'
+
+
+def split_checksum(line: bytes) -> tuple[bytes, str | None]:
+    """A row without its checksum, and the checksum that it has; None if it has none."""
+    content, field, checksum = line.rpartition(_CHECKSUM)
+    return (content + b"}", checksum[:-2].decode(errors="replace")) if field else (line, None)
+
+
+_CHECKSUM = b',"checksum":"'
 _PLACE = (
     "key",
     "table",

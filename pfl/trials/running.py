@@ -13,6 +13,7 @@ from pfl import memory
 from pfl.config import Config, Execution
 from pfl.errors import InvalidInput
 from pfl.fingerprint import check_unchanged, name_of
+from pfl.text import first_line
 from pfl.trials.provenance import hardware, versions
 from pfl.trials.record import Record, Success
 from pfl.trials.trial import Trial
@@ -172,7 +173,7 @@ def _separate(models: Path, keys: Mapping[int, str]) -> None:
         checkpoint.write(models / f"{key}.pt", {seed: together[seed]})
 
 
-def cause_of(error: Exception) -> str:
+def cause_of(error: BaseException) -> str:
     """Why a trial failed, in a line."""
-    text = str(error).strip().partition("\n")[0]
+    text = first_line(error)
     return f"out of memory ({text})" if memory.ran_out(error) else f"{type(error).__name__}: {text}"

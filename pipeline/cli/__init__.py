@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,7 @@ from pipeline.cli.stages import TableName
 
 if TYPE_CHECKING:
     from pipeline.spec.table import Table
+    from pipeline.store.verification import Verification
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -28,6 +30,7 @@ def add_commands(app: typer.Typer) -> None:
     ledger = typer.Typer(help="The ledger of finished simulations.", no_args_is_help=True)
     ledger.command("import")(in_project(import_))
     ledger.command("why")(in_project(why_))
+    ledger.command("verify")(in_project(verify_))
     app.add_typer(ledger, name="ledger")
     search = typer.Typer(help="What searches of hyperparameters selected.", no_args_is_help=True)
     search.command("export")(in_project(export_))
@@ -179,14 +182,15 @@ def trials(
 
 
 def import_(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", resolve_path=True, help="Rows that `pfl run-trials` wrote.")
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", resolve_path=True, help="Rows that `pfl run-trials` wrote."),
     ],
 ) -> None:
-    """Check rows that another machine computed, and add them."""
-    from pipeline.store.ledger import import_rows
+    """Check rows that another machine computed, or that have no checksum yet, and add them."""
+    from pipeline.store.imports import import_rows
 
-    print(f"new rows: {import_rows(file)}")
+    print(f"new rows: {sum(map(import_rows, files))}")
 
 
 def why_(table: TableName) -> None:
@@ -199,6 +203,39 @@ def why_(table: TableName) -> None:
 
     ledger = Ledger(current_sources(table))
     print("\n".join(why(scheduler_of(table, load_part(table), ledger), ledger)))
+
+
+def verify_(
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all with published rows.")
+    ] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="Number of rows; by default all.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random choice of rows.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(resolve_path=True, help="Write a page of the outcome to this folder.")
+    ] = None,
+) -> None:
+    """Compute published rows again, and say how far each is off.
+
+    The rows are drawn at random from those that today's code computes. To continue an interrupted run, give
+    the same command again. A row that fails on a machine of the kind that made it is not served any more.
+    """
+    from pipeline.report.verification import write_page
+    from pipeline.store.refusals import refusals
+    from pipeline.sweep.verify import drawn, verify
+
+    rows = drawn(tables or (), sample, seed)
+    options = "".join(f" {table}" for table in tables or ()) + (f" --sample {sample}" if sample else "")
+    verified: list[Verification] = []
+    facts = {"seed": seed, "command": f"pfl ledger verify{options} --seed {seed}", **rows.facts}
+    for verification in verify(rows):
+        verified.append(verification)
+        if out:
+            write_page(out, verified, facts, list(refusals().values()))
+    count = Counter(verification.verdict for verification in verified)
+    print(f"{count['agrees']} agree, {count['undecided']} are undecided, {count['fails']} fail")
+    if count["fails"] or len(verified) < len(rows.rows):
+        raise typer.Exit(1)
 
 
 def export_(table: TableName) -> None:
@@ -223,7 +260,7 @@ def track(table: TableName) -> None:
     from pipeline.store.workspace import current_sources
 
     ledger = Ledger(current_sources())
-    print(f"trials entered: {rebuild(Path.cwd(), table, ledger.find, ledger.successes)}")
+    print(f"trials entered: {rebuild(Path.cwd(), table, ledger.find, ledger.successes(table))}")
     if (REPORTS / table).is_dir():
         print(attach_report(Path.cwd(), table, REPORTS / table))
 

@@ -35,10 +35,17 @@ def partition(table: TableName) -> None:
 
 
 def sweep(table: TableName) -> None:
-    """Search and run every cell."""
+    """Search and run every cell.
+
+    Where simulations failed, it writes the report, too, and exits with 1: DVC then tries them again the next
+    time, and runs no later stage of this table.
+    """
     from pipeline.sweep.train_sweep import sweep
 
-    sweep(table)
+    if failed := sweep(table):
+        report(table)
+        print(f"pfl: error: {table}: {failed}", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def report(table: TableName) -> None:

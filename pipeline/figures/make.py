@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.data.partition import parse_spec
-from pfl.errors import InvalidInput
+from pfl.errors import InvalidInput, Missing
 from pfl.files import check_writable
 from pfl.text import amount
 from pfl.trials import commit, json_ready
@@ -43,16 +43,23 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
 
     Raises:
         InvalidInput: the figure, a change or the data is not valid, checked before the first run if possible;
-            or a reduced figure would replace one that is pinned, or reduced in another way.
+            or a reduced figure would replace one that is pinned, or reduced in another way; or, once
+            everything is written, trials have failed.
     """
     prepared = [_prepared(part, changes, out) for part in parts_of(name)]
-    lines = []
+    lines, failed = [], 0
     for part, figure, notes in prepared:
-        content = _make(part, figure, notes, out, options)
+        content, retried = _make(part, figure, notes, out, options)
+        failed += retried
         confirmed = sum(claim["answer"] == "confirmed" for claim in content["claims"])
         claims = amount(len(content["claims"]), "claim")
         lines.append(f"{out / part}.svg; {confirmed} of {claims} of the paper confirmed")
     write_files(out, {"README.md": overview(out)})
+    if failed:
+        accepted = (
+            f"a result of each; {out} has the figure without them, and the same command tries them again"
+        )
+        raise Missing(f"figure {name}", f"{amount(failed, 'trial')} failed", accepted)
     return lines
 
 
@@ -70,7 +77,8 @@ def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list
     return name, figure, notes
 
 
-def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) -> dict[str, Any]:
+def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) -> tuple[dict[str, Any], int]:
+    """The content of the figure's JSON file, and how many trials failed."""
     from matplotlib import rc_context
 
     from pipeline.report.plots import MUTED, STYLE
@@ -111,7 +119,7 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
     }
     texts = {"svg": picture, "csv": numbers.csv(), "json": json.dumps(json_ready(content), indent=1) + "\n"}
     write_files(out, {f"{name}.{ending}": text for ending, text in texts.items()})
-    return content
+    return content, runs.retried
 
 
 def overview(out: Path) -> str:

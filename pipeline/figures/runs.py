@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -20,7 +19,7 @@ from pfl.trials import Record
 from pipeline.figures.config import Figure
 from pipeline.spec.cells import Cell, cells
 from pipeline.store.ledger import Ledger, publish
-from pipeline.store.stage_files import save_division, stored
+from pipeline.store.stage_files import save_division
 from pipeline.store.workspace import SCRATCH, current_sources
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ class Runs:
     Attributes:
         used: the rows that were asked for, for the figure's provenance.
         failed: one short line for each run without a result, with the cause.
+        retried: how many of them the next call tries again, as they did not diverge.
     """
 
     def __init__(self, name: str, figure: Figure):
@@ -46,6 +46,7 @@ class Runs:
         self.cells = cells(name, figure)
         self.used: list[Record] = []
         self.failed: list[str] = []
+        self.retried = 0
         self._sources = current_sources(name)
 
     @cached_property
@@ -98,6 +99,7 @@ class Runs:
         """Those of a cell's rows that hold a result."""
         causes = {row.seed: row.failure for row in rows}
         self.failed += [f"{cell.id}, seed {seed}: {cause}" for seed, cause in causes.items() if cause]
+        self.retried += sum(row.failed for row in rows)
         successful = [row for row in rows if not row.failure]
         self.used += successful
         return successful
@@ -135,8 +137,8 @@ class Runs:
             f"{trial.keys()[0]} {digest_of_modules([measure.__module__])}".encode()
         ).hexdigest()
         file = MEASURED / f"{key}.json"
-        with suppress(ValueError):
-            return Record.from_json(stored(file) or {})
+        with suppress(OSError, ValueError):
+            return Record.from_line(file.read_bytes().rstrip())
         checkpoints = MEASURED / key
         execution = Execution(checkpoint_dir=str(checkpoints))
         dataset, partition = self.datasets[trial.dataset], self.partitions[trial.partition_name]
@@ -144,6 +146,6 @@ class Runs:
         with progress(trial.config["rounds"], title, trial.moment) as on_round:
             (ran,) = run_trial(trial, dataset, partition, execution, on_round, measure)
         row = replace(ran, sources=self._sources)
-        write_text(file, json.dumps(row.to_json()) + "\n")
+        write_text(file, row.to_line().decode() + "\n")
         shutil.rmtree(checkpoints, ignore_errors=True)
         return row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ from pfl.text import csv_text, points, signed
 from pipeline.report.agreement import Ranking, Tested
 from pipeline.report.plots import megabytes, seconds
 from pipeline.report.summary import Entry, Line, Summary
+
+DAGGER = "†"
+"""Marks a doubtful published number."""
 
 COLUMNS = (
     *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
@@ -29,6 +33,24 @@ def markdown(entry: Entry) -> str:
         return text
     symbol = f"{entry.verdict.symbol} " if entry.verdict and entry.verdict.symbol else ""
     return f"{text}<br><sub>{symbol}{_published(entry, '±', signed)}</sub>"
+
+
+def cell(text: Any) -> str:
+    r"""A text as one cell of a table in Markdown.
+
+    >>> cell("P(A|B)")
+    'P(A\\|B)'
+    """
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def without_tags(text: str) -> str:
+    """Markdown in which HTML is text.
+
+    >>> without_tags("α < 1, <b>bold</b>")
+    'α < 1, &lt;b>bold&lt;/b>'
+    """
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
 
 
 def plain(entry: Entry) -> str:
@@ -130,7 +152,8 @@ def _published(entry: Entry, sign: str, difference: Any) -> str:
     gap = "" if entry.difference is None else f" ({difference(entry.difference)})"
     if entry.ratio is not None and not entry.published.is_accuracy:
         gap = f" (×{points(entry.ratio)})"
-    return f"{points(entry.published.mean)}{std}{gap}"
+    doubt = DAGGER if entry.published.doubt else ""
+    return f"{points(entry.published.mean)}{std}{doubt}{gap}"
 
 
 def _tex_line(line: Line) -> list[str]:

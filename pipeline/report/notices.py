@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from pfl.text import amount
+from pipeline.report.formats import DAGGER
 from pipeline.report.summary import Summary
-from pipeline.report.verdicts import Status, rule
+from pipeline.report.verdicts import Status, judge, rule
 from pipeline.spec.axes import AVERAGE
+from pipeline.spec.behaviours import is_current
 from pipeline.spec.evaluation import Evaluation
+from pipeline.store.results import failures
 
 ORIGINALS = ("original pixels", "read from the official files", "own data")
 """Values of `pfl.data.dataset.Dataset.identity` that mean that the data are not a copy of others."""
@@ -52,10 +56,37 @@ def small_print(summary: Summary) -> str:
     below = "Below a number of a pinned configuration"
     if published == {False}:
         return f"{below}: the published number, and ours divided by it (×)."
-    return (
+    explained = (
         f"{below}: the verdict (● reproduced, ▲ higher, ▼ lower; ○ △ ▽ the same, provisional), the published "
         f"number, and ours minus it. {rule(summary.table.published.seeds)}"
     )
+    return " ".join(filter(None, (explained, assumption(summary), doubts(summary))))
+
+
+def assumption(summary: Summary) -> str:
+    """That the paper's number of seeds is an assumption, and which verdicts hang on it; empty otherwise."""
+    if not (summary.table.published and summary.table.published.assumed):
+        return ""
+    hanging = [
+        f"{summary.labels[entry.row]} in {summary.columns[entry.setting]}"
+        for entry in summary.compared
+        if entry.published
+        and entry.verdict
+        and judge(entry.score, entry.status, entry.published, None).name != entry.verdict.name
+    ]
+    rest = "; ".join(hanging)
+    without = f"without it, {amount(len(hanging), 'verdict')} would be another: {rest}"
+    return f"That number of seeds is our assumption; {without if hanging else 'no verdict hangs on it'}."
+
+
+def doubts(summary: Summary) -> str:
+    """Which published numbers are marked as doubtful, and why; empty if none is."""
+    rows: dict[str, dict[str, None]] = {}
+    for entry in summary.compared:
+        if entry.published and entry.published.doubt:
+            rows.setdefault(entry.published.doubt, {})[summary.labels[entry.row]] = None
+    listed = "; ".join(f"{why} ({', '.join(labels)})" for why, labels in rows.items())
+    return f"{DAGGER} Doubtful published numbers: {listed}." if rows else ""
 
 
 def reported_otherwise(summary: Summary) -> list[str]:
@@ -89,11 +120,25 @@ def precisions(summary: Summary) -> list[str]:
     ]
 
 
+def outdated(summary: Summary) -> list[str]:
+    """A line that names the rows whose numbers today's code would not compute."""
+    rows = {
+        summary.labels[entry.row]: None
+        for entry in summary.entries
+        for record in entry.simulated
+        if not is_current(record.config, record.dataset, record.behaviour)
+    }
+    if not rows:
+        return []
+    return [f"Computed by an earlier rule of the method, and to be run again: {', '.join(rows)}."]
+
+
 def notices(summary: Summary) -> list[str]:
     """What a reader must know before the first number."""
     said = [summary.table.note] if summary.table.note else []
     said += reported_otherwise(summary)
     said += precisions(summary)
+    said += outdated(summary)
     datasets = summary.results.manifest["datasets"]
     said += copies({name: dataset["identity"] for name, dataset in datasets.items()})
     scratch = {record.config["model"] for record in summary.rows if record.metrics.pretrained is False}
@@ -110,6 +155,8 @@ def notices(summary: Summary) -> list[str]:
     if missing:
         entries = "1 entry" if len(summary.entries) == 1 else f"{len(summary.entries)} entries"
         said.append(f"Of {entries}: {', '.join(missing)}.")
+    if failed := failures(summary.results):
+        said.append(f"{failed}.")
     return said
 
 

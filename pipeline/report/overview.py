@@ -35,8 +35,9 @@ PAPERS = {
     "spfl": "SPFL and PLGA",
     "pfedcs": "PFedCS",
     "fedcac": "FedCAC",
+    "plga_released": "PLGA's released runs",
 }
-"""The core papers by the file of their numbers, in the order of the overview; others follow."""
+"""The core papers and released results by the file of their numbers, in this order; others follow."""
 
 
 NOT_RUN = Verdict("not run")

@@ -163,5 +163,7 @@ def machine(hardware: Hardware) -> str:
     """What a simulation ran on, in a line."""
     processors = ", ".join(name for name in (hardware.gpu, hardware.cpu) if name)
     threads = f"{amount(hardware.threads, 'thread')} per trial"
+    if hardware.workers > 1:
+        threads += f" in each of {hardware.workers} workers"
     backend = f"{hardware.backend} backend on {hardware.device}"
     return f"{processors}, {hardware.cores} cores, {threads}, {backend}"

@@ -20,7 +20,7 @@ from pipeline.report.summary import Summary, summarise
 from pipeline.report.verdicts import RANKING_RULE
 from pipeline.spec.files import REPORTS, TABLES, partition_file, results_folder
 from pipeline.spec.published import FOLDER
-from pipeline.store.results import load_results
+from pipeline.store.results import check_metrics, load_results
 
 CAPTIONS = {
     "partial": "The mean is over the seeds with a result and is not ranked.",
@@ -56,9 +56,12 @@ def write_report(table: str, root: Path) -> Path:
         root: the project's root folder.
 
     Raises:
-        InvalidInput: the table has no results, or none that can be read, or the folder cannot be written.
+        InvalidInput: the table has no results, or none that can be read, or other code wrote its metrics, or
+            the folder cannot be written.
     """
-    whole = summarise(load_results(table, root), root / FOLDER)
+    results = load_results(table, root)
+    check_metrics(results, root)
+    whole = summarise(results, root / FOLDER)
     summary = whole.without(whole.empty)
     drawn = plots.draw(summary) | search_plots.draw(summary)
     if summary.compared:
@@ -132,10 +135,12 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 def environment() -> Any:
     """The templates and their filters."""
     import jinja2
+    import markupsafe
 
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("pipeline.report", "templates"),
         autoescape=jinja2.select_autoescape(["html.j2"], default=False),
+        finalize=jinja2.pass_eval_context(_without_tags),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -148,13 +153,23 @@ def environment() -> Any:
         "count": count,
         "parameters": parameters,
         "plain": formats.plain,
-        "markdown": formats.markdown,
+        "cell": formats.cell,
+        "markdown": lambda entry: markupsafe.Markup(formats.markdown(entry)),  # its tags are ours
         "inline": plots.inline,
         "html": _html,
         "html_line": _html_line,
         "ranking": formats.ranking,
     }
     return templates
+
+
+def _without_tags(context: Any, value: Any) -> Any:
+    """What a template prints, with HTML in it as text, unless the template marks it as safe.
+
+    In a page of HTML, Jinja does that by itself.
+    """
+    raw = isinstance(value, str) and not hasattr(value, "__html__") and not context.autoescape
+    return formats.without_tags(value) if raw else value
 
 
 def findings_of(table: str, root: Path) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import product
+from typing import Any
 
 from pfl.config import Config
 from pfl.data.dataset import check_dataset
+from pfl.errors import InvalidInput
 from pfl.fingerprint import ON, name_of
 from pfl.models import Shape
 from pfl.validation import validated
@@ -25,6 +27,18 @@ def named_behaviours(name: str, table: Table) -> dict[str, str]:
         for config in _configurations(cell)
     ]
     return {behaviour.question: behaviour.name for behaviour in sorted(behaviours, key=lambda b: b.question)}
+
+
+def is_current(config: Mapping[str, Any], dataset: str, name: str) -> bool:
+    """Whether today's code does for a recorded configuration what the record's ``name`` stands for."""
+    try:
+        known = validated(Config.from_dict(config))
+    except InvalidInput:  # an option, a method or a network that no longer exists
+        return False
+    try:
+        return name_of(known, *images(dataset)).name == name
+    except InvalidInput:  # the images are not here, so it cannot be told
+        return True
 
 
 @cache

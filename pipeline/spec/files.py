@@ -54,6 +54,15 @@ def table_names() -> list[str]:
     return names_in(TABLES)
 
 
+def run_names() -> list[str]:
+    """The names of all tables and figures that have a file, which rows of the ledger can be of.
+
+    Raises:
+        InvalidInput: there are no tables here.
+    """
+    return [*table_names(), *sorted(path.stem for path in FIGURES.glob("*.yaml"))]
+
+
 def names_in(folder: Path) -> list[str]:
     """The names of the YAML files in a folder of the project.
 

@@ -12,13 +12,24 @@ INTRODUCTION = """\
 # Methods
 
 Printed by `pfl methods --markdown` (`make docs`): what a method mixes, keeps and sends is observed in a few
-rounds with its defaults. [Baselines in exact form](baselines.md) compares baselines with their authors' code.
+rounds with its defaults. A method's rule, and what differs from its authors', are the docstring of its class.
+
+The default of every option is the authors' rule, from their paper and their code; where the two differ, the
+text says which one it is. In every method the participants are sampled uniformly, averages are weighted by
+the participants' training samples, and the running statistics of batch norm are averaged like the weights
+beside them (`bn_stats`), unless the method says otherwise. FL-bench and PFLlib are the public benchmarks that
+other work compares with.
 
 - *Mixed* says what becomes of each part of the model between rounds. *Average*: one for all clients.
   *Personal*: each client keeps its own. *Rows of its own*: each client gets its own weighted mean of the
   clients' tensors, or (*changes in rows of its own*) of their changes. *Made by the server*: neither.
 - *Own state* is what the method keeps beside the models, at the server or the clients, or sends to them.
 - *Model sizes down, up* are the numbers sent to and from a participant in a round, in units of a model's.
+
+Considered and not implemented: pFedLA (Ma et al., CVPR 2022), because the authors' code was not found, and
+the only other implementation (`KarhouTam/pFedLA`) takes the client's change with the opposite sign of
+pFedHN's code as the server's gradient, so no rule could be checked; and FedDPA (Yang et al., NeurIPS 2024),
+which trains low-rank adapters beside a frozen language model, which no network here has.
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from pfl.errors import InvalidInput, unknown_name
 from pipeline.spec.yaml import Strict, parse
 
 FOLDER = Path("tables/published")
+
+DOUBTFUL = re.compile(r"doubtful \(([^)]+)\): ")
+"""How the note of a number begins that may not be what the paper means, and in brackets why."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Published:
         method: our name of the method; empty where the cell describes data.
         metric: "accuracy" in percent, or another quantity in the unit that ``note`` names.
         mean, std: as printed; std None where there is none.
-        note: what a reader should know of a doubtful or unusual cell.
+        note: what a reader should know of an unusual cell; see `DOUBTFUL`.
     """
 
     paper: str
@@ -45,6 +49,12 @@ class Published:
     def is_accuracy(self) -> bool:
         return self.metric.startswith("accuracy")
 
+    @property
+    def doubt(self) -> str:
+        """Why the number may not be what the paper means; empty for most."""
+        beginning = DOUBTFUL.match(self.note)
+        return beginning[1] if beginning else ""
+
 
 class PublishedTable(Strict):
     """Where the published numbers are: a file of `tables/published/` and its column "table"."""
@@ -55,6 +65,8 @@ class PublishedTable(Strict):
     """Selects the lines of the file by their column "table"."""
     seeds: int | None = None
     """Repetitions behind each printed number; left out where the paper does not say."""
+    assumed: bool = False
+    """Whether `seeds` is our assumption, because the paper does not say it of this table."""
 
 
 class PublishedCell(Strict):

@@ -33,7 +33,7 @@ class Resources(Strict):
     """Of one trial."""
 
     cpus: int = Field(default=1, ge=1)
-    """CPU cores, and threads of torch."""
+    """CPU cores. On a CPU, as many processes share the clients of a trial's rounds."""
     gpus: Annotated[
         float | Literal["auto"], PlainValidator(_gpus, json_schema_input_type=Share | Literal["auto"])
     ] = "auto"

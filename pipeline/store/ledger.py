@@ -3,23 +3,47 @@
 A row is appended to `.sweeps/ledger/<table>.jsonl`, which git does not track and no checkout shortens. From
 there it is copied to `results/ledger/<table>.jsonl`. Look-ups use all files of both folders, so that a cell
 that two tables share is run once.
+
+Opening the ledger compares every row with its checksum and notes where it is. A row is decoded, and its key
+compared with its content, when it is asked for. A line that is no row as it was written is reported and
+passed over.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from pfl.errors import InvalidInput, unknown_name
-from pfl.files import append_lines, read_lines
-from pfl.trials import Record, Sources
-from pipeline.spec.files import table_names
-from pipeline.store.workspace import SCRATCH, current_sources
+from pfl.files import append_lines, read_lines, replacing, writing
+from pfl.trials import Record, Sources, checksum_of
+from pipeline.store.refusals import refusals
+from pipeline.store.rows import Place, Row, decode, key_in, read_rows
+from pipeline.store.workspace import SCRATCH
+
+log = logging.getLogger(__name__)
 
 LOCAL = SCRATCH / "ledger"
 PUBLISHED = Path("results/ledger")
+
+
+class Damage(NamedTuple):
+    """A line that is no row as it was written.
+
+    Attributes:
+        key: as the line has it, where it has one.
+    """
+
+    place: Place
+    reason: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason} (key {self.key})"
 
 
 class Ledger:
@@ -29,122 +53,133 @@ class Ledger:
         sources: the code that produces the rows to be appended.
 
     Attributes:
-        damaged: places of lines that are not rows, for instance because the power failed during writing.
+        damaged: the lines that are no rows as they were written; each is also logged.
+        refused: the reasons why rows with numbers are not served, by key (`pipeline.store.refusals`).
     """
 
     def __init__(self, sources: Sources):
-        self.damaged: list[str] = []
+        self.damaged: list[Damage] = []
+        self.refused: dict[str, str] = {}
         self._sources = sources
-        self._successes: dict[str, list[Record]] = {}
-        self._failed: dict[str, Record] = {}
+        self._successes: dict[str, list[Place | Record]] = {}
+        self._failed: dict[str, Place | Record] = {}
+        refused, checksums, lacking = refusals(), set[str](), list[Place]()
         for path in (*sorted(PUBLISHED.glob("*.jsonl")), *sorted(LOCAL.glob("*.jsonl"))):
-            for record in _read(path, self.damaged):
-                self._take(record)
+            for place, row, checksum in read_rows(path, self._report):
+                if checksum is None:
+                    lacking.append(place)
+                elif checksum in refused:
+                    self.refused[row.key] = refused[checksum].reason
+                elif row.error is not None:
+                    self._failed[row.key] = place
+                else:
+                    self._successes.setdefault(row.key, []).append(place)
+                if checksum:
+                    checksums.add(checksum)
+        missing = Counter(place.path for place in lacking if checksum_of(place.read()) not in checksums)
+        for path, count in missing.items():
+            adds = f"`pfl ledger import {path}` checks and adds them"
+            log.warning("ledger: %s: rows without a checksum, which are not used: %d; %s", path, count, adds)
 
     def get(self, key: str, moments: Collection[str] = ()) -> Record | None:
         """The result with this key that has ``moments`` at every evaluation; never a failure."""
-        return _first(self._successes, key, moments)
+        found = filter(None, map(self._record, tuple(self._successes.get(key, ()))))
+        return next((record for record in found if not record.metrics.lacks(moments)), None)
 
     def has(self, record: Record) -> bool:
         """Whether the ledger already has everything in ``record``, which is a success."""
         return self.get(record.key, record.metrics.always) is not None
 
-    @property
-    def successes(self) -> list[Record]:
-        """All records with numbers, from any version of the code."""
-        return [record for same in self._successes.values() for record in same]
-
     def find(self, key: str) -> Record | None:
         """The result with this key, or else the last failure; None if there is neither."""
-        return self.get(key) or self._failed.get(key)
+        failed = self._failed.get(key)
+        return self.get(key) or (self._record(failed) if failed else None)
+
+    def successes(self, table: str) -> Iterator[Record]:
+        """A table's records with numbers, from any version of the code."""
+        return filter(None, map(self._record, self._entries(table)))
+
+    def rows(self, table: str) -> Iterator[Row]:
+        """Likewise, without the numbers."""
+        return (
+            decode(entry.to_line()) if isinstance(entry, Record) else entry.row()
+            for entry in self._entries(table)
+        )
 
     def append(self, record: Record) -> Record:
         """Write a record, marked with the ledger's sources, to disk; return the record as written."""
         record = replace(record, sources=self._sources)
-        append_lines(LOCAL / f"{record.table}.jsonl", [record.to_json()], wait=True)
-        self._take(record)
-        return record
-
-    def _take(self, record: Record) -> None:
+        append_lines(LOCAL / f"{record.table}.jsonl", [record.to_line()], wait=True)
         if record.failed:
             self._failed[record.key] = record
         else:
             self._successes.setdefault(record.key, []).append(record)
+        return record
+
+    def _entries(self, table: str) -> list[Place | Record]:
+        """The table's successes."""
+        return [
+            entry
+            for entries in self._successes.values()
+            for entry in entries
+            if (entry.table if isinstance(entry, Record) else entry.path.stem) == table
+        ]
+
+    def _record(self, entry: Place | Record) -> Record | None:
+        """The record of an entry; None if its row is damaged."""
+        if isinstance(entry, Record):
+            return entry
+        try:
+            return entry.record()
+        except ValueError as error:
+            self._report(entry, str(error))
+            return None
+
+    def _report(self, place: Place, reason: str) -> None:
+        damage = Damage(place, reason, key_in(place.read()))
+        if damage not in self.damaged:
+            self.damaged.append(damage)
+            log.warning("ledger: %s; passed over: if its trial is needed, it runs again", damage)
 
 
 def publish(table: str) -> None:
-    """Copy a table's results to the file that git keeps, except those of an edited tree."""
-    published = PUBLISHED / f"{table}.jsonl"
-    known = {_identity(record) for record in _read(published) if not record.failed}
-    fresh = {
-        _identity(record): record
-        for record in _read(LOCAL / f"{table}.jsonl")
-        if not record.failed and not record.sources.dirty and _identity(record) not in known
-    }
-    if fresh:
-        append_lines(published, [record.to_json() for record in fresh.values()])
+    """Copy a table's results to the file that git keeps, except refused ones and those of an edited tree.
 
-
-def import_rows(file: Path, sources_of: Callable[[str], Sources] = current_sources) -> int:
-    """Add rows that another machine computed; the number of rows that were new.
-
-    Args:
-        sources_of: gives the sources on this machine for a table.
-
-    Raises:
-        InvalidInput: a line is no row, or its key does not follow from its content; then none is added.
+    A row there without a checksum gives way to the same row with one.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        raise InvalidInput("file", str(file), "a file of rows, as `pfl run-trials` writes it") from None
-    records = [_checked(line, f"{file}:{number}") for number, line in enumerate(lines, start=1)]
-    sources = {table: sources_of(table) for table in {record.table for record in records}}
-    ledger = Ledger(current_sources())
-    fresh = {_identity(record): record for record in records if not ledger.has(record)}
-    for table in sorted({record.table for record in fresh.values()}):
-        own = [_of_a_copy(record, sources[table]) for record in fresh.values() if record.table == table]
-        append_lines(LOCAL / f"{table}.jsonl", [record.to_json() for record in own])
-        publish(table)
-    return len(fresh)
+    published = PUBLISHED / f"{table}.jsonl"
+    there: dict[str, list[Place]] = {}
+    checksums, lacking = set(refusals()), False
+    for place, row, checksum in read_rows(published):
+        if checksum is None:
+            lacking = True
+        elif checksum not in checksums:
+            checksums.add(checksum)
+            there.setdefault(row.key, []).append(place)
+    fresh: dict[object, bytes] = {}
+    for place, row, checksum in read_rows(LOCAL / f"{table}.jsonl"):
+        if row.error is not None or row.dirty or checksum is None or checksum in checksums:
+            continue
+        with suppress(ValueError):
+            identity = identity_of(place.record())
+            if identity not in [identity_of(other.record()) for other in there.get(row.key, ())]:
+                fresh[identity] = place.read()
+    if fresh:
+        append_lines(published, fresh.values())
+    if lacking:
+        _drop_copies(published)
 
 
-def _of_a_copy(record: Record, here: Sources) -> Record:
-    """``record``, marked with the sources here if it comes from an untracked copy of them."""
-    copy = record.sources.dirty and record.sources.sources == here.sources
-    return replace(record, sources=here) if copy else record
-
-
-def _checked(line: str, where: str) -> Record:
-    """The record in ``line``."""
-    refused = InvalidInput(where, "the line", "a row of a ledger with its metrics")
-    try:
-        record = Record.from_json(json.loads(line))
-        expected = record.expected_key()
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise refused from None
-    if record.failed:
-        raise refused
-    if record.key != expected:
-        raise InvalidInput(f"{where}: key", record.key, f"{expected}, which follows from the row's content")
-    if record.table not in table_names():
-        raise unknown_name(f"{where}: table", str(record.table), table_names())
-    return record
-
-
-def _identity(record: Record) -> tuple[object, ...]:
+def identity_of(record: Record) -> tuple[object, ...]:
     """What distinguishes two results: a key may have one result and another with further moments."""
     return record.key, record.metrics.always
 
 
-def _first(records: dict[str, list[Record]], key: str, moments: Collection[str]) -> Record | None:
-    return next((record for record in records.get(key, ()) if not record.metrics.lacks(moments)), None)
-
-
-def _read(path: Path, damaged: list[str] | None = None) -> Iterator[Record]:
-    for row in read_lines(path, damaged):
-        try:
-            yield Record.from_json(row)
-        except ValueError:
-            if damaged is not None:
-                damaged.append(f"{path}: key {row['key']}")
+def _drop_copies(path: Path) -> None:
+    """Remove the rows without a checksum that are in the file with one, too."""
+    checksums = {checksum for _, _, checksum in read_rows(path)}
+    lines = [line.content for line in read_lines(path)]
+    kept = [line for line in lines if checksum_of(line) not in checksums]
+    if len(kept) < len(lines):
+        with writing(path), replacing(path) as file:
+            file.writelines(line + b"\n" for line in kept)

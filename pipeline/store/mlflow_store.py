@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
+from pfl.text import first_line
 from pfl.trials import Record
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.files import partition_file
@@ -149,9 +150,9 @@ class MLflowStore:
 
     def cause(self, error: Exception) -> str:
         """One line of an error, without the password that the store's address may hold."""
-        first = str(error).strip().partition("\n")[0] or type(error).__name__
+        first = first_line(error) or type(error).__name__
         address = urlsplit(self._uri).netloc
-        return (first.replace(address, self.name) if address else first)[:160]
+        return first.replace(address, self.name) if address else first
 
     @property
     def name(self) -> str:

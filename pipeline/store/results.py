@@ -10,9 +10,12 @@ from typing import Any, Literal
 
 from pfl.errors import InvalidInput, unknown_name
 from pfl.runs import Run, Runs
+from pfl.text import amount
 from pfl.trials import Record, Sources
+from pipeline.spec.cells import cells
 from pipeline.spec.files import TABLES, names_in, results_folder
 from pipeline.spec.table import Subset, Table
+from pipeline.store.scores import score
 from pipeline.store.stage_files import stored
 
 CellStatus = Literal["done", "partial", "diverged", "failed"]
@@ -132,6 +135,23 @@ class Results:
     trials_from_ledger: int
     sources: Sources
 
+    @property
+    def keys(self) -> set[str]:
+        """The keys of all simulations, failed ones included."""
+        searched = {one.key for cell in self.cells for one in cell.search}
+        found = {row.key for one in self._configurations for row in one.simulated}
+        return searched | found | self.failed
+
+    @property
+    def failed(self) -> set[str]:
+        """The keys of the simulations without numbers."""
+        searched = {one.key for cell in self.cells for one in cell.search if one.samples is None}
+        return searched | {key for one in self._configurations for key in one.failed}
+
+    @property
+    def _configurations(self) -> list[ConfigurationResult]:
+        return [one for cell in self.cells for one in cell.configurations]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "table": self.table,
@@ -178,6 +198,27 @@ class Results:
             raise ValueError(f"no results ({error!r})") from None
 
 
+def metrics_of(results: Results) -> dict[str, Any]:
+    """The content of `metrics.json`: the reported number of each cell's pinned configuration."""
+    evaluations = {cell.id: cell.evaluation for cell in cells(results.table, results.config)}
+    scores = {cell.cell: score(cell.pinned.rows, evaluations[cell.cell]) for cell in results.cells}
+    means = {cell: round(reached.mean, 2) for cell, reached in scores.items() if reached}
+    return {"table": results.table, **means}
+
+
+def check_metrics(results: Results, root: Path) -> None:
+    """Check that `metrics.json` has the numbers of ``results``, so that a report shows no others.
+
+    Raises:
+        InvalidInput: it has others, as it was written by other code.
+    """
+    path = root / results_folder(results.table) / "metrics.json"
+    written = stored(path)
+    if written is not None and written != metrics_of(results):
+        accepted = f"the numbers of results.json; `{forced_sweep(results.table)}` writes both again"
+        raise InvalidInput("metrics", str(path), accepted)
+
+
 def load_results(table: str, root: Path) -> Results:
     """The content of a table's ``results.json``.
 
@@ -199,6 +240,17 @@ def load_results(table: str, root: Path) -> Results:
     except ValueError:
         accepted = f"a file that a sweep of this version wrote; `{forced_sweep(table)}` writes it again"
         raise InvalidInput("results", str(path), accepted) from None
+
+
+def failures(results: Results) -> str:
+    """How many trials failed, and what tries them again; empty if none did.
+
+    One that diverged has not failed, and would diverge again.
+    """
+    if not results.failed:
+        return ""
+    told = f"{len(results.failed)} of {amount(len(results.keys), 'trial')} failed"
+    return f"{told}; the next `dvc repro` tries them again"
 
 
 def forced_sweep(table: str) -> str:

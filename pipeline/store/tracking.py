@@ -95,14 +95,15 @@ class Tracker:
             self._store.disconnect()
             if not known:
                 log.warning(
-                    "MLflow: %s; results are safe in the ledger; they are entered when it answers, or by "
-                    "`pfl track %s`",
+                    "MLflow: %s; results are safe in the ledger, and the sweep tries again every %.0f s; "
+                    "`pfl track %s` enters what is missing once the store works",
                     self.lost,
+                    SECONDS_BETWEEN_TRIES,
                     self._table,
                 )
             return False
         if self.lost:
-            log.warning("MLflow: the store answers again")
+            log.warning("MLflow: the store works again")
         self.lost = None
         return True
 
@@ -121,7 +122,7 @@ def rebuild(root: Path, table: str, find: Callable[[str], Record | None], succes
 
     Args:
         find: the ledger's record with a key, failures included.
-        successes: all of the ledger's; results of the table's earlier sweeps are written, too.
+        successes: the table's in the ledger; results of its earlier sweeps are written, too.
 
     Raises:
         InvalidInput: the table has no results yet, or none that can be read, or the store cannot be written.
@@ -137,7 +138,7 @@ def rebuild(root: Path, table: str, find: Callable[[str], Record | None], succes
                 entered.add((result.cell, record.key))
             store.cell(result, evaluations[result.cell])
         for record in successes:
-            if record.table == table and (record.cell, record.key) not in entered:
+            if (record.cell, record.key) not in entered:
                 store.trial(record.cell, record, from_ledger=True)
                 entered.add((record.cell, record.key))
     except Exception as error:

@@ -149,7 +149,7 @@ class Calibration:
                 if key not in self._speeds and computes_in(cell.config.precision, resolve_device(place)):
                     tell(f"{cell.config.method} with {cell.config.model} on {place}")
                     network = (cell.config.model, cell.dataset, cell.config.batch_size, place)
-                    with suppress(Exception):  # for example in a third-party method
+                    with suppress(Exception, SystemExit):  # for example in a third-party method
                         self._speeds[key] = _run(cell, images, place, network not in warm)
                     warm.add(network)
         if (len(self._speeds), len(self._sizes)) != before:
@@ -202,6 +202,7 @@ def synthetic_simulation(
     import numpy as np
     import torch
 
+    from pfl.config import Execution
     from pfl.data.federation import Federation
     from pfl.data.partition import Partition
     from pfl.engine.device import backend_for
@@ -215,9 +216,9 @@ def synthetic_simulation(
     )
     device = torch.device(place)
     data = make_dataset(shape, classes, clients * each)
-    federation = Federation(data, partition, device, getattr(torch, config.dtype))
+    federation = Federation(data, partition, device, getattr(torch, config.dtype), config.input_scale)
     everybody = dataclasses.replace(config, participation=1.0, eval_every=10**9)
-    return make_simulation([everybody], federation, [0], backend_for("auto", device))
+    return make_simulation([everybody], federation, [0], backend_for(Execution(workers=1), device))
 
 
 def _divide(cell: Cell, definition: Definition) -> Sizes | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence, Set
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pfl.config import Precision
@@ -24,9 +23,9 @@ from pipeline.spec.published import find, published_cells
 from pipeline.spec.search import check_space, searched
 from pipeline.spec.table import Resources, Table, load_table
 from pipeline.spec.yaml import located
-from pipeline.store.workspace import SCRATCH
 from pipeline.sweep.calibration import synthetic_simulation
 from pipeline.sweep.cluster import gpus_of, slots_of
+from pipeline.sweep.environment import check_environment, check_folder
 from pipeline.sweep.estimate import size
 from pipeline.sweep.search import plan_of
 
@@ -43,8 +42,8 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
         InvalidInput: the first thing that is wrong.
     """
     chosen = list(names) if names else selected_tables()
+    warnings = check_environment()
     reports = [_check(name, load_table(name), load_part(name)) for name in chosen]
-    _check_writable(SCRATCH)
     for name in chosen:
         for folder in (
             manifest_file(name).parent,
@@ -52,8 +51,8 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
             REPORTS / name,
             results_folder(name),
         ):
-            _check_writable(folder)
-    return [line for lines in reports for line in lines]
+            check_folder(str(folder), folder)
+    return [*(line for lines in reports for line in lines), *warnings]
 
 
 def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | None = None) -> list[str]:
@@ -85,7 +84,7 @@ def check_runs(name: str, table: Table, simulates: bool = True, whole: Table | N
                 _check_setup(cell, definition)
             met.add(_setup(cell))
     with located(file):
-        _check_gpu(table)
+        _check_resources(table)
         check_precisions({config.precision for config in configs}, table.resources)
     return [*{text: None for config in configs for text in warnings_of(config)}]
 
@@ -165,7 +164,10 @@ def _check_setup(cell: Cell, data: Definition) -> None:
             run = synthetic_simulation(small, data.shape, data.classes).runs[0]
     except InvalidInput:
         raise
-    except Exception as error:  # raised by a third-party network or method, or for lack of memory
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # raised by a third-party network or method, or for lack of memory
         accepted = f"hyperparameters and a network that go together ({cause_of(error)})"
         raise InvalidInput("method", cell.config.method, accepted) from None
     known = ("headline", *moments(run.method, run.server))
@@ -179,10 +181,17 @@ def _check_setup(cell: Cell, data: Definition) -> None:
         raise unknown_name("evaluation.group", cell.evaluation.group, groups)
 
 
-def _check_gpu(table: Table) -> None:
+def _check_resources(table: Table) -> None:
+    """Check that this machine has what one trial needs."""
+    from joblib import cpu_count
+
+    if os.environ.get("RAY_ADDRESS"):  # a cluster's machines are not this one
+        return
+    if table.resources.cpus > cpu_count():
+        accepted = f"at most {cpu_count()}, the cores of this machine"
+        raise InvalidInput("resources.cpus", table.resources.cpus, accepted)
     gpus = table.resources.gpus
-    elsewhere = os.environ.get("RAY_ADDRESS")  # a cluster's machines are not this one
-    if isinstance(gpus, str) or gpus == 0 or elsewhere:
+    if isinstance(gpus, str) or gpus == 0:
         return
     import torch
 
@@ -225,10 +234,3 @@ def slots_here(resources: Resources) -> int:
         return slots_of(resources.cpus, gpus_of(resources, gpus), [{"CPU": cpu_count(), "GPU": gpus}])
     except InvalidInput:  # a cluster may have what this machine lacks
         return 1
-
-
-def _check_writable(folder: Path) -> None:
-    """Whether the folder is there, or could be made, and takes files."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise InvalidInput(str(folder), str(there), "a folder that can be written")

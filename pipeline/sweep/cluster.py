@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from pfl.errors import InvalidInput
+from pfl.text import first_line
 from pfl.trials import Trial, commit
 from pipeline.spec.table import Resources
-from pipeline.sweep.cluster_checks import check_cluster, check_nodes
+from pipeline.sweep.environment import LONGEST_TEMPORARY, SCRATCH_PREFIX, check_nodes, temporary_folder
+from pipeline.sweep.guard import Guard, has_died
 from pipeline.sweep.scheduler import Scheduler
 
 GPU_SHARE = 0.25
@@ -28,9 +30,6 @@ OBJECT_STORE_BYTES = 80 * 2**20  # Ray's minimum: driver and workers exchange on
 
 STARTS = 4
 """Attempts to start Ray, which gives its own processes 30 s each time: too short on an overloaded machine."""
-
-SCRATCH_PREFIX = "pfl-sweep-"
-"""Prefix of the folders for Ray's files in the system's temporary folder."""
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -57,11 +56,11 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
         watch: called several times per second, and once after the last trial.
 
     Raises:
-        InvalidInput: the cluster at RAY_ADDRESS is not usable or has ended trials, no node has the resources
-            that a trial needs, or the sources were edited meanwhile.
+        InvalidInput: the cluster at RAY_ADDRESS is not usable or has ended trials, Ray has died, no node has
+            the resources that a trial needs, or the sources were edited meanwhile.
     """
     os.environ.update(ENVIRONMENT)
-    with scratch_folder() as scratch, connected(scratch):
+    with scratch_folder() as scratch, connected(scratch / "ray"), Guard() as guard:
         import ray
         from ray import tune
 
@@ -79,16 +78,21 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
             "source": os.environ.get("DATA_SOURCE"),
             "sources": commit().sources,
             "keep_models": scheduler.keeps_models,
-            "execution": {"device": "cuda" if gpus else "cpu", "threads": resources.cpus},
+            "execution": {"device": "cuda" if gpus else "cpu", "workers": resources.cpus},
         }
         search = SchedulerSearcher(scheduler, job)
-        with memory_not_monitored():
+
+        def tick() -> None:
+            guard.check()
+            watch(slots, search.under_way)
+
+        with in_a_line(guard):
             tune.Tuner(
                 tune.with_resources(Worker, {"cpu": resources.cpus, "gpu": gpus}),
                 tune_config=tune.TuneConfig(search_alg=search, num_samples=-1, reuse_actors=True),
                 run_config=tune.RunConfig(
                     storage_path=str(scratch / "tune"),
-                    callbacks=[Clock(lambda: watch(slots, search.under_way))],
+                    callbacks=[Clock(tick)],
                     verbose=0,
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 ),
@@ -102,12 +106,17 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for what Ray writes, locked until the end; those that killed sweeps have left are removed."""
-    temporary = Path(tempfile.gettempdir())
+    """A folder for what Ray writes, which no other user may enter, locked until the end; those that killed
+    sweeps have left are removed.
+
+    Ray makes the folder that it is given, with its logs and sockets, everybody's. So it is given one inside.
+    """
+    # At a joined cluster, Ray's sockets are elsewhere.
+    temporary = temporary_folder(None if os.environ.get("RAY_ADDRESS") else LONGEST_TEMPORARY)
     for left in temporary.glob(f"{SCRATCH_PREFIX}*"):
         with suppress(OSError), _locked(left):
             shutil.rmtree(left, ignore_errors=True)
-    hidden = Path(tempfile.mkdtemp(prefix=f".{SCRATCH_PREFIX}"))
+    hidden = Path(tempfile.mkdtemp(prefix=f".{SCRATCH_PREFIX}", dir=temporary))
     with _locked(hidden):
         folder = hidden.rename(temporary / hidden.name[1:])  # others see it only now
         try:
@@ -136,12 +145,11 @@ def connected(scratch: Path) -> Iterator[None]:
     """Start Ray on this machine, with its files in ``scratch``, or join the cluster at RAY_ADDRESS.
 
     Raises:
-        InvalidInput: the cluster at RAY_ADDRESS cannot run a sweep, or Ray does not start.
+        InvalidInput: a node of the cluster at RAY_ADDRESS cannot run a sweep, or Ray does not start.
     """
     address = os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {}
     if address:
-        check_cluster(address)
         os.environ["RAY_AUTH_MODE"] = "token"
     else:
         import torch
@@ -162,6 +170,8 @@ def connected(scratch: Path) -> Iterator[None]:
     terminate = signal.getsignal(signal.SIGTERM)
     try:
         _initialise_ray(options)
+        # Where a service dies, Ray prints pages of its log, whatever `log_to_driver` says.
+        ray._private.worker._worker_logs_enabled = False
         signal.signal(signal.SIGTERM, terminate)  # Ray has put a handler of its own there
         if address:
             check_nodes(node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
@@ -197,24 +207,31 @@ def _initialise_ray(options: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def memory_not_monitored() -> Iterator[None]:
-    """Report trials ended by a joined cluster's memory monitor in one line, instead of Tune's traceback.
+def in_a_line(guard: Guard) -> Iterator[None]:
+    """Report in one line, instead of Tune's traceback, that Ray has died, or that a joined cluster's memory
+    monitor has ended trials.
 
     Raises:
-        InvalidInput: the monitor has ended trials.
+        InvalidInput: one of these.
     """
-    from ray.exceptions import OutOfMemoryError
+    from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
     try:
         yield
-    except RuntimeError as error:
-        if not isinstance(error.__cause__, OutOfMemoryError):
-            raise
-        other = (
-            "one whose memory monitor ends no trials (RAY_memory_monitor_refresh_ms=0 at every `ray start`); "
-            "finished trials are kept, and the same command continues from here"
-        )
-        raise InvalidInput("RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), other) from None
+    except Exception as error:
+        cause = error if isinstance(error, RayError) else error.__cause__
+        if isinstance(cause, OutOfMemoryError):
+            other = (
+                "one whose memory monitor ends no trials (RAY_memory_monitor_refresh_ms=0 at every "
+                "`ray start`); finished trials are kept, and the same command continues from here"
+            )
+            raise InvalidInput("RAY_ADDRESS", os.environ.get("RAY_ADDRESS"), other) from None
+        # A task's own error is a mistake of ours, with its traceback.
+        if isinstance(cause, RayError) and not isinstance(cause, RayTaskError):
+            raise has_died(f"{type(cause).__name__}: {first_line(cause)}") from None
+        if lost := guard.error:
+            raise lost from None
+        raise
 
 
 def gpus_of(resources: Resources, there: float) -> float:

@@ -181,7 +181,7 @@ class Worker(tune.Trainable):
             return [{"rows": [record.to_json() for record in records]} for records in ends]
         except Edited:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a plugin may call sys.exit
             if len(trials) == 1:
                 return [{"error": cause_of(error)}]
         return [end for trial in trials for end in self._ends([trial])]  # so that a failure affects one trial

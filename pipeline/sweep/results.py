@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 
 from pfl.files import write_json, write_text
-from pfl.text import csv_text
+from pfl.text import csv_text, first_line
 from pfl.trials import Sources
 from pipeline.spec.files import results_folder
 from pipeline.spec.table import Subset, Table
-from pipeline.store.results import Results
-from pipeline.store.scores import score
+from pipeline.store.results import Results, metrics_of
 from pipeline.store.stage_files import load_manifest
 from pipeline.store.workspace import models_file
 from pipeline.sweep.scheduler import Scheduler
@@ -46,12 +45,7 @@ def write(
     )
     folder = results_folder(name)
     write_json(folder / "results.json", results.to_json())
-    scores = {
-        one.cell.id: score(result.pinned.rows, one.cell.evaluation)
-        for one, result in zip(scheduler.cells, results.cells, strict=True)
-    }
-    means = {cell: round(reached.mean, 2) for cell, reached in scores.items() if reached}
-    write_json(folder / "metrics.json", {"table": name, **means})
+    write_json(folder / "metrics.json", metrics_of(results))
     if scheduler.keeps_models:
         write_text(folder / "models.csv", _models(scheduler))
     _save_studies(name, scheduler)
@@ -66,7 +60,7 @@ def _save_studies(name: str, scheduler: Scheduler) -> None:
             if one.study:
                 one.study.save(f"sqlite:///{STUDIES}", f"{name}: {one.cell.id}")
     except Exception as error:  # the database is damaged, locked, full, or of another version of Optuna
-        cause = f"{type(error).__name__}: {error}".splitlines()[0]
+        cause = f"{type(error).__name__}: {first_line(error)}"
         print(f"pfl: warning: {STUDIES} could not be written ({cause})", file=sys.stderr)
 
 

@@ -14,13 +14,15 @@ from pfl.errors import InvalidInput
 from pfl.files import write_json, write_text
 from pfl.fingerprint import digest_of_modules
 from pfl.sources import digest_of
-from pipeline.spec.behaviours import named_behaviours
 from pipeline.spec.cells import cells
 from pipeline.spec.files import TABLES, manifest_file, partition_file
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.table import Table, load_table
+from pipeline.store.ledger import Ledger
 from pipeline.store.stage_files import load_manifest, save_division
+from pipeline.store.workspace import current_sources
 from pipeline.sweep.check import check_tables
+from pipeline.sweep.dependencies import dependencies
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -33,13 +35,14 @@ CHECKED = Path("data/check")
 def check() -> None:
     """Check the selected tables, and write the code's names and digests to `data/check/`.
 
-    The train-sweep stage depends on the names of its table. The partition and report stages depend on
-    digests of the code that implements them; the report stage also depends on all of `tables/`.
+    The train-sweep stage depends on what decides the outcome of its table. The partition and report stages
+    depend on digests of the code that implements them; the report stage also depends on all of `tables/`.
     """
     lines = check_tables()
     print("\n".join(lines))
+    ledger = Ledger(current_sources())
     for name in selected_tables():
-        write_json(CHECKED / "behaviours" / f"{name}.json", named_behaviours(name, load_part(name)))
+        write_json(CHECKED / "sweep" / f"{name}.json", dependencies(name, load_part(name), ledger))
     package = Path(pipeline.__file__).parent.rglob("*")
     code = (path for path in package if path.suffix in (".py", ".j2", ".css"))
     report = [*sorted(code), *sorted(filter(Path.is_file, TABLES.rglob("*")))]
@@ -92,7 +95,7 @@ def partition(name: str) -> None:
         divided = make_division(cell.partition, dataset, cell.clients, seeds)
         save_division(divided, name, division)
         made, spec = of_seed(divided, seeds[0]), parse_spec(cell.partition)[0]
-        notes = list(made.notes)
+        notes = [*dataset.notes, *made.notes]
         if follows_run(spec):
             notes.insert(0, f"each seed has its own partition; this is that of seed {seeds[0]}")
         file = partition_file(name, division)

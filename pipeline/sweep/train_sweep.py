@@ -21,25 +21,29 @@ from pipeline.spec.files import results_folder
 from pipeline.spec.params import selected_subset
 from pipeline.spec.table import Resources, Table, load_table
 from pipeline.store.ledger import Ledger, publish
-from pipeline.store.results import forced_sweep
+from pipeline.store.results import failures
 from pipeline.store.stage_files import load_division, load_manifest
 from pipeline.store.tracking import Tracker
 from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
 from pipeline.sweep import results
 from pipeline.sweep.calibration import Calibration
 from pipeline.sweep.check import check_precisions, device_of, slots_here
+from pipeline.sweep.environment import check_environment
 from pipeline.sweep.estimate import Estimate
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.stopping import stoppable
 
 
-def sweep(name: str) -> None:
+def sweep(name: str) -> str:
     """Run the pending trials of a table and write `results/<table>/`.
 
     A trial that fails becomes a failed cell, never the end of the sweep. To continue an
     interrupted sweep, start it again: what is in the ledger is not run twice, and a trial continues from its
     checkpoint.
+
+    Returns:
+        How many simulations failed, in a line; empty if none did. The next sweep tries them again.
 
     Raises:
         InvalidInput: the table is not valid, an earlier stage has not run, another sweep of the table is
@@ -51,8 +55,6 @@ def sweep(name: str) -> None:
     with table_lock(name), stoppable(name):
         sources = current_sources(name)
         ledger = Ledger(sources)
-        for place in ledger.damaged:
-            print(f"ledger: {place} is no row and is passed over; if its trial is needed, it runs again")
         try:
             with Tracker(Path.cwd(), name) as tracker:
                 scheduler = scheduler_of(name, table, ledger, tracker)
@@ -60,9 +62,7 @@ def sweep(name: str) -> None:
         finally:
             publish(name)
         outcome = results.write(name, whole, subset, scheduler, sources, time.monotonic() - began)
-        # A trial that diverged would do so again.
-        failed = any(record.failed for record in scheduler.outcomes.values())
-        if table == whole and not failed:  # left by trials that failed, or from before an edit
+        if table == whole and not outcome.failed:  # left by trials that failed, or from before an edit
             shutil.rmtree(checkpoints_of(name), ignore_errors=True)
     ran = f"{amount(scheduler.ran, 'trial')} run, {scheduler.served} out of the ledger"
     folder = results_folder(name)
@@ -72,8 +72,7 @@ def sweep(name: str) -> None:
             print(f"{cell.cell}: {cell.status} ({_by_cause(cell.errors)})")
     if table.keep:
         print(f"{name}: the final models are in {MODELS}/; {folder}/models.csv says which are whose")
-    if failed:
-        print(f"To try trials again that failed: {forced_sweep(name)}")
+    return failures(outcome)
 
 
 def _by_cause(errors: Sequence[str]) -> str:
@@ -114,12 +113,13 @@ def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources:
         resources: of one trial.
 
     Raises:
-        InvalidInput: this machine does not support a trial's precision.
+        InvalidInput: this machine lacks what a sweep needs, or does not support a trial's precision.
     """
     from pipeline.sweep import cluster
 
     if scheduler.finished:
         return
+    check_environment()
     check_precisions({trial.config["precision"] for trial in scheduler.open()}, resources)
     slots, device = slots_here(resources), device_of(resources).type
     calibration = Calibration(datasets)

@@ -13,8 +13,11 @@ from pfl.text import amount
 from pfl.trials import Record, Trial, edits, git, plugins
 from pfl.validation import non_defaults
 from pipeline.store.ledger import Ledger
-from pipeline.sweep.cell_scheduler import Candidate
+from pipeline.store.rows import Row
 from pipeline.sweep.scheduler import Scheduler
+
+Kind = tuple[str, str, int | None, int]
+"""Of a trial with one seed: its cell, its phase, the round after which it pauses, and the seed."""
 
 SHOWN = 8
 """Largest number of names in a line."""
@@ -27,10 +30,11 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
         scheduler: a table's scheduler, before any of its trials is run.
     """
     reasons: dict[str, list[str]] = {}
+    former = _former(scheduler, ledger)
     for cell in scheduler.cells:
         for candidate in cell.candidates:
             for seed, key in zip(candidate.trial.seeds, candidate.keys, strict=True):
-                reason = _reason(candidate, seed, key, cell.curves, scheduler.outcomes, ledger)
+                reason = _reason(candidate.trial, seed, key, cell.curves, scheduler.outcomes, ledger, former)
                 reasons.setdefault(reason, []).append(cell.cell.id)
     coming = sum(cell.to_come for cell in scheduler.cells)
     lines = [
@@ -40,13 +44,31 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
     return lines + ([f"{amount(coming, 'trial')} of searches after these"] if coming else [])
 
 
+def _former(scheduler: Scheduler, ledger: Ledger) -> Mapping[Kind, Sequence[Row]]:
+    """The rows that pending trials may once have had: of their cell, and not served."""
+    former: dict[Kind, list[Row]] = {
+        (trial.cell, trial.phase, trial.until, seed): []
+        for cell in scheduler.cells
+        for trial, keys in ((candidate.trial, candidate.keys) for candidate in cell.candidates)
+        for seed, key in zip(trial.seeds, keys, strict=True)
+        if key not in scheduler.outcomes
+    }
+    for table in {cell.cell.table for cell in scheduler.cells if former}:
+        for row in ledger.rows(table):
+            kind = (row.cell, row.phase, row.until, row.seed)
+            if kind in former and row.key not in scheduler.outcomes:
+                former[kind].append(row)
+    return former
+
+
 def _reason(
-    candidate: Candidate,
+    trial: Trial,
     seed: int,
     key: str,
     curves: Collection[str],
     outcomes: Mapping[str, Record],
     ledger: Ledger,
+    former: Mapping[Kind, Sequence[Row]],
 ) -> str:
     if key in outcomes:
         return "in the ledger"
@@ -54,36 +76,46 @@ def _reason(
         if found.failed:
             return f"failed ({found.failure})"
         return f"in the ledger, without {'its curve' if found.metrics.lacks(curves) else 'its models'}"
-    stale = [record for record in ledger.successes if record.key not in outcomes]
-    record = _nearest(candidate.trial, seed, stale)
-    if record is None:
+    if key in ledger.refused:
+        return f"its row is refused ({ledger.refused[key]})"
+    if any(damage.key == key for damage in ledger.damaged):
+        return "its row is damaged"
+    return _stale(trial, former[trial.cell, trial.phase, trial.until, seed])
+
+
+def _stale(trial: Trial, rows: Sequence[Row]) -> str:
+    """How the nearest of the rows that may once have been of ``trial`` differs from it."""
+    nearest = min(rows, key=lambda row: _distance(trial, row), default=None)
+    if nearest is None:
         return "never run"
-    return "stale: " + "; ".join(_differences(candidate.trial, record))
+    return "stale: " + ("; ".join(_differences(trial, nearest)) or "defaults have changed")
 
 
-def _nearest(trial: Trial, seed: int, records: Sequence[Record]) -> Record | None:
-    """The most similar record of the same cell, or else of the same method and setting."""
-    kind = (trial.phase, trial.until, seed)
-    alike = [record for record in records if (record.phase, record.until, record.seed) == kind]
-    own = [record for record in alike if (record.table, record.cell) == (trial.table, trial.cell)]
-    place = (trial.method, trial.setting)
-    others = [record for record in alike if (record.method, record.setting) == place]
-    return min(own or others, key=lambda record: len(list(_differences(trial, record))), default=None)
+def _distance(trial: Trial, row: Row) -> int:
+    """How many things in a row's key differ from the trial's."""
+    now, then = _flat(trial.config), _flat(row.config)
+    pairs = [(now.get(name), then.get(name)) for name in now.keys() | then.keys()]
+    pairs += [
+        (trial.data_checksum, row.data_checksum),
+        (trial.partition_of(row.seed), row.partition_checksum),
+        (trial.behaviour, row.behaviour),
+    ]
+    return sum(before != after for before, after in pairs)
 
 
-def _differences(trial: Trial, record: Record) -> Iterator[str]:
-    """The differences between the record's key and the trial's, each in a few words."""
-    yield from _options(trial.config, record.config)
-    if record.data_checksum != trial.data_checksum:
-        changed = _from_to(record.data_checksum, trial.data_checksum)
-        yield f"other images of {record.dataset}, or in another order ({changed})"
-    if record.partition_checksum != (divided := trial.partition_of(record.seed)):
-        same = record.partition == trial.partition
-        specs = "" if same else f"{record.partition} is now {trial.partition}, "
-        yield f"another partition ({specs}{_from_to(record.partition_checksum, divided)})"
-    if record.behaviour != trial.behaviour:
-        changed = "; ".join(_edited(record, trial)) or "no changed file is known here"
-        yield f"other code ({record.behaviour} is now {trial.behaviour}): {changed}"
+def _differences(trial: Trial, row: Row) -> Iterator[str]:
+    """The differences between the row's key and the trial's, each in a few words."""
+    yield from _options(trial.config, row.config)
+    if row.data_checksum != trial.data_checksum:
+        changed = _from_to(row.data_checksum, trial.data_checksum)
+        yield f"other images of {row.dataset}, or in another order ({changed})"
+    if row.partition_checksum != (divided := trial.partition_of(row.seed)):
+        same = row.partition == trial.partition
+        specs = "" if same else f"{row.partition} is now {trial.partition}, "
+        yield f"another partition ({specs}{_from_to(row.partition_checksum, divided)})"
+    if row.behaviour != trial.behaviour:
+        changed = "; ".join(_edited(row, trial)) or "no changed file is known here"
+        yield f"other code ({row.behaviour} is now {trial.behaviour}): {changed}"
 
 
 def _options(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[str]:
@@ -99,7 +131,7 @@ def _options(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    own = config["hyperparameters"]
+    own = config.get("hyperparameters", {})
     return {**{name: value for name, value in config.items() if name != "hyperparameters"}, **own}
 
 
@@ -107,12 +139,12 @@ def _from_to(before: str, now: str) -> str:
     return f"{before[:12]} is now {now[:12]}"
 
 
-def _edited(record: Record, trial: Trial) -> Iterator[str]:
-    """The components that have changed since ``record``, and their files as far as git knows them."""
+def _edited(row: Row, trial: Trial) -> Iterator[str]:
+    """The components that have changed since ``row``, and their files as far as git knows them."""
     method, model = trial.method, str(trial.config["model"])
-    edited = ", which was edited" if record.sources.dirty else ""
-    since = f"since commit {record.sources.commit[:12]}{edited}"
-    changed = _changed_since(record.sources.commit)
+    edited = ", which was edited" if row.dirty else ""
+    since = f"since commit {row.commit[:12]}{edited}"
+    changed = _changed_since(row.commit)
     new = unknown_of(method, model)
     for component in components_of(method, model):
         own = files_of(component)
@@ -126,7 +158,7 @@ def _edited(record: Record, trial: Trial) -> Iterator[str]:
         elif component in new:
             yield f"{name} changed, and behaviours.json does not list it"
     now = {plugin.name: plugin for plugin in plugins(trial.config)}
-    for plugin in record.plugins:
+    for plugin in row.plugins:
         if plugin != now.get(plugin.name, plugin):
             yield f"the files of plugin {plugin.name} {plugin.version} have changed"
 

@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import tarfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -315,19 +316,19 @@ def test_labels_of_leafs_that_fit_no_class_or_no_image_are_one_line(labels, said
 
 
 @pytest.mark.parametrize("list_of_tests", [b"", b"no tab", b"val_0.JPEG\tn02\t0", b"\xff"])
-def test_a_damaged_list_of_tiny_imagenets_is_one_line(list_of_tests, tmp_path):
+def test_a_damaged_list_of_tiny_imagenets_is_one_line(list_of_tests, official, tmp_path):
     folder = "tiny-imagenet-200"
     image = as_file(random_bytes(64, 64, 3), "JPEG")
     members = {f"{folder}/train/n01/images/a.JPEG": image, f"{folder}/val/val_annotations.txt": list_of_tests}
     write_zip(tmp_path / f"{folder}.zip", members)
     with pytest.raises(InvalidInput, match=rf"{folder}\.zip is not accepted"):
-        load("tiny_imagenet", source=tmp_path, raw=tmp_path / "raw", progress=False)
+        official("tiny_imagenet")
 
 
-def test_an_archive_of_another_data_set_under_the_official_name_is_one_line(tmp_path):
+def test_an_archive_of_another_data_set_under_the_official_name_is_one_line(official, tmp_path):
     write_zip(tmp_path / "tiny-imagenet-200.zip", {"top/train/n01/images/a.JPEG": b"", "top/val/a.JPEG": b""})
     with pytest.raises(InvalidInput, match=r"with tiny-imagenet-200/val/val_annotations\.txt"):
-        load("tiny_imagenet", source=tmp_path, raw=tmp_path / "raw", progress=False)
+        official("tiny_imagenet")
 
 
 def test_femnist_joins_nists_archives_by_class_and_by_writer(official, tmp_path):
@@ -350,3 +351,164 @@ def test_femnist_joins_nists_archives_by_class_and_by_writer(official, tmp_path)
     assert [loaded.classes[label] for label in loaded.labels] == ["A", "b", "7"]
     assert loaded.images[:, 0, 0, 0].tolist() == [10, 20, 30]
     assert loaded.writer.tolist() == [0, 1, 1]
+
+
+# ---- the official files, unpacked, and the same images as files -------------------------------------------
+
+
+def write_official(name: str, folder: Path) -> None:
+    """Small official files of a data set, with at least a training and a test image of every class."""
+    classes = DATASETS[name].classes
+    labels = [*range(classes)] * 2
+    if name in ("cifar10", "cifar100"):
+        top = "cifar-10-batches-py" if name == "cifar10" else "cifar-100-python"
+        batches = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"] if name == "cifar10" else None
+        parts = np.array_split(np.arange(2 * classes), 6) if batches else np.split(np.arange(2 * classes), 2)
+        images = random_bytes(2 * classes, 3, 32, 32)
+        content = {
+            f"{top}/{batch}": (images[part], [labels[i] for i in part])
+            for batch, part in zip(batches or ("train", "test"), parts, strict=True)
+        }
+        key, kind = ("labels", "label_names") if batches else ("fine_labels", "fine_label_names")
+        names = [f"class {c:03}" for c in range(classes)]
+        write_cifar(folder / DATASETS[name].files[0].name, content, key, {kind: names})
+    elif name == "mnist":
+        for part in ("train", "t10k"):
+            (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(idx(random_bytes(10, 28, 28)))
+            (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(idx(np.arange(10, dtype=np.uint8)))
+    elif name.startswith("emnist"):
+        members = {}
+        for part in ("train", "test"):
+            place = f"gzip/emnist-{name.removeprefix('emnist_')}-{part}"
+            members[f"{place}-images-idx3-ubyte.gz"] = idx(random_bytes(classes, 28, 28))
+            members[f"{place}-labels-idx1-ubyte.gz"] = idx(np.arange(classes, dtype=np.uint8))
+        write_zip(folder / "gzip.zip", members)
+    elif name == "cinic10":
+        places = [f"{split}/class{c}/image.png" for split in ("train", "valid", "test") for c in range(10)]
+        write_tar(
+            folder / "CINIC-10.tar.gz", {place: as_file(random_bytes(32, 32, 3), "PNG") for place in places}
+        )
+    elif name == "tiny_imagenet":
+        top, wnids = "tiny-imagenet-200", [f"n{c:08}" for c in range(200)]
+        members = {f"{top}/train/{wnid}/images/{wnid}_0.JPEG": noise_jpeg(64) for wnid in wnids}
+        members |= {f"{top}/val/images/val_{c}.JPEG": noise_jpeg(64) for c in range(200)}
+        lines = "".join(f"val_{c}.JPEG\t{wnid}\t0\t0\t9\t9\n" for c, wnid in enumerate(wnids))
+        members[f"{top}/val/val_annotations.txt"] = lines.encode()
+        members[f"{top}/test/images/test_0.JPEG"] = noise_jpeg(64)
+        write_zip(folder / f"{top}.zip", members)
+    elif name == "domainnet":
+        for domain in DOMAINS:
+            names = [f"{domain}/class_{c:03}/{domain}_{c:03}_{i}.jpg" for c in LABELS for i in range(7)]
+            write_zip(folder / f"{domain}.zip", {name: noise_jpeg(80) for name in names})
+            for split, part in (("train", names[::2]), ("test", names[1::2])):
+                lines = "".join(f"{name} {int(name.split('_')[1][:3])}\n" for name in part)
+                (folder / f"{domain}_{split}.txt").write_text(lines)
+    elif name == "femnist":
+        images = [as_file(random_bytes(128, 128), "PNG") for _ in range(3)]
+        by_class = {f"by_class/{41 + i}/hsf_0/{i}.png": image for i, image in enumerate(images)}
+        by_write = {f"by_write/hsf_0/f000{i}_14/u/{i}.png": image for i, image in enumerate(images)}
+        write_zip(folder / "by_class.zip", by_class)
+        write_zip(folder / "by_write.zip", by_write)
+
+
+def noise_jpeg(side: int) -> bytes:
+    return as_file(random_bytes(side, side, 3), "JPEG")
+
+
+def export(data: Dataset, folder: Path) -> None:
+    """The images of a data set as an image folder."""
+    for i, (image, label) in enumerate(zip(data.images, data.labels, strict=True)):
+        split = "train" if i < data.n_train else "test"
+        path = folder / split / data.classes[label] / f"image {i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.asarray(image).transpose(1, 2, 0)
+        Image.fromarray(pixels[:, :, 0] if len(image) == 1 else pixels).save(path)
+
+
+WITHOUT_FILES = ("digits",)
+WITHOUT_IMAGE_FOLDER = ("femnist",)
+"""Writers are not in an image folder; NIST's archives are folders of images themselves."""
+PICKLED = ("cifar10", "cifar100")
+"""Unpacked, their files are pickles without a published checksum, which are never read."""
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if name not in WITHOUT_IMAGE_FOLDER])
+def test_an_image_folder_of_a_data_set_has_the_content_of_its_official_files(name, official, tmp_path):
+    write_official(name, tmp_path)
+    original = load(name) if name in WITHOUT_FILES else official(name)
+    export(original, tmp_path / "copies" / name)
+    copy = (
+        load(str(tmp_path / "copies" / name), progress=False)
+        if name in WITHOUT_FILES
+        else load(name, source=tmp_path / "copies", raw=tmp_path / "raw", progress=False)
+    )
+    assert copy.content == original.content
+    assert copy.source["kind"] in ("copy", "image-folder")
+
+
+@pytest.mark.parametrize("home", [".", "{name}"])
+@pytest.mark.parametrize("name", [name for name in DATASETS if name not in (*WITHOUT_FILES, *PICKLED)])
+def test_official_files_unpacked_have_the_same_content_and_order(name, home, official, tmp_path):
+    write_official(name, tmp_path)
+    original = official(name)
+    unpacked = tmp_path / "unpacked" / home.format(name=name)
+    unpacked.mkdir(parents=True, exist_ok=True)
+    for file in DATASETS[name].files:
+        path = tmp_path / file.name
+        if path.suffix == ".zip" or path.name.endswith(".tar.gz"):
+            top = "CINIC-10" if name == "cinic10" else "."
+            shutil.unpack_archive(path, unpacked / top)
+        elif path.suffix == ".gz":
+            (unpacked / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+        else:
+            shutil.copy(path, unpacked)
+    copy = load(name, source=tmp_path / "unpacked", raw=tmp_path / "raw", progress=False)
+    assert (copy.content, copy.checksum) == (original.content, original.checksum)
+    for column in ("writer", "domain"):
+        ours, theirs = getattr(copy, column), getattr(original, column)
+        assert (ours is None and theirs is None) or np.array_equal(ours, theirs)
+
+
+def test_tiny_imagenet_with_its_validation_images_in_folders_of_classes_has_the_same_content(
+    official, tmp_path
+):
+    write_official("tiny_imagenet", tmp_path)
+    original = official("tiny_imagenet")
+    shutil.unpack_archive(tmp_path / "tiny-imagenet-200.zip", tmp_path / "unpacked")
+    validation = tmp_path / "unpacked/tiny-imagenet-200/val"
+    for line in (validation / "val_annotations.txt").read_text().splitlines():
+        file, wnid, *_ = line.split("\t")
+        (validation / wnid).mkdir()
+        (validation / "images" / file).rename(validation / wnid / file)
+    (validation / "val_annotations.txt").unlink()
+    copy = load("tiny_imagenet", source=tmp_path / "unpacked", raw=tmp_path / "raw", progress=False)
+    assert copy.content == original.content
+
+
+def test_a_classes_number_serves_as_its_name(official, tmp_path):
+    write_official("emnist_balanced", tmp_path)
+    original = official("emnist_balanced")
+    numbers = dataclasses.replace(original, classes=tuple(map(str, range(47))))
+    export(numbers, tmp_path / "copies/emnist_balanced")
+    copy = load("emnist_balanced", source=tmp_path / "copies", raw=tmp_path / "raw", progress=False)
+    assert copy.content == original.content
+
+
+def test_every_file_over_plain_http_has_a_published_checksum():
+    files = [file for definition in map(DATASETS.get, DATASETS) for file in definition.files]
+    assert [file.url for file in files if file.url.startswith("http:") and file.md5 is None] == []
+
+
+def test_a_user_of_leafs_with_values_outside_the_unit_interval_or_twice_is_one_line(tmp_path):
+    image = [0.0] * 784
+    for content, complaint in (
+        ({"users": ["a"], "user_data": {"a": {"x": [[300.0, *image[1:]]], "y": [1]}}}, "x of a"),
+        ({"users": ["a", "a"], "user_data": {"a": {"x": [image], "y": [1]}}}, "different names"),
+    ):
+        write_zip(tmp_path / "femnist.zip", {"all_data/all_data_0.json": json.dumps(content).encode()})
+        with pytest.raises(InvalidInput, match=complaint):
+            load("femnist", source=tmp_path, progress=False)
+    twice = '{"users": ["a"], "user_data": {"a": {"x": [], "y": []}, "a": {"x": [], "y": []}}}'
+    write_zip(tmp_path / "femnist.zip", {"all_data/all_data_0.json": twice.encode()})
+    with pytest.raises(InvalidInput, match="'a' occurs twice"):
+        load("femnist", source=tmp_path, progress=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pfl.data.partition import check_partition, make_partition
@@ -58,7 +59,16 @@ def test_other_names_keep_the_files_order_and_are_noted(tmp_path, data):
         ({"a": {"train": [0]}}, "client a"),
         ({"a": {"train": [0], "test": []}}, "client a"),
         ({"a": {"train": [0.5], "test": [1]}}, "client a"),
-        ({"a": [0, 1]}, "client a"),
+        ({"a": {"train": [0], "test": [1], "val": [2]}}, "client a, unknown key 'val'"),
+        ({"a": {"train": [0]}}, "client a, missing key 'test'"),
+        ({"a": {"train": [0.5], "test": [1]}}, "client a, train: 0.5 is not accepted; expected an integer"),
+        ({"a": [0]}, "client a is not accepted; expected a list of at least 2 indices"),
+        ({"a": 3}, "client a"),
+        ({"a": [0, 1], "b": {"train": [2], "test": [3]}}, "client a"),
+        ({"a": [0, 1], "b": [1, 2]}, "index 1 (client b) is not accepted; expected an index used once"),
+        ({"1": [0, 1], "01": [2, 3]}, "client 1 is not accepted; expected each client once"),
+        ('{"a": {"train": [0], "test": [1]}, "a": {"train": [2], "test": [3]}}', "the key 'a' occurs twice"),
+        ('{"a": {"train": [0], "test": [1], "train": [2]}}', "the key 'train' occurs twice"),
         ([], "lists.json"),
         ({}, "lists.json"),
         ('{"a": {"train": [0', "JSON"),
@@ -97,3 +107,112 @@ def test_a_tilde_in_the_path_is_the_home_folder(tmp_path, data, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     spec = written(tmp_path, {"0": {"train": [3], "test": [0]}})
     assert make_partition(spec.replace(str(tmp_path), "~"), data, 1).train[0].tolist() == [3]
+
+
+# ---- files of other programs ----------------------------------------------------------------------------
+
+FL_BENCH = {
+    "separation": {"train": [0, 1], "test": [0, 1], "val": [], "total": 2},
+    "data_indices": [
+        {"train": [0, 2, 4], "val": [], "test": [6]},
+        {"train": [1, 3, 5], "val": [], "test": [7]},
+    ],
+}
+NIID_BENCH = {"0": [0, 1, 2, 3], "1": [4, 5, 6, 7]}
+PFLLIB = {
+    "num_clients": 2,
+    "num_classes": 2,
+    "non_iid": True,
+    "partition": "dir",
+    "Size of samples for labels in clients": [[[0, 3], [1, 1]], [[1, 4]]],
+}
+LEAF = {
+    "users": ["zoe", "adam"],
+    "num_samples": [4, 3],
+    "user_data": {"zoe": {"x": [[0.0]] * 4, "y": [0, 0, 1, 1]}, "adam": {"x": [[0.0]] * 3, "y": [1, 1, 1]}},
+}
+
+
+def labels_of(partition, data) -> list[list[int]]:
+    both = zip(partition.train, partition.test, strict=True)
+    return [sorted(data.labels[np.concatenate(own)].tolist()) for own in both]
+
+
+def test_fl_benchs_partition_has_the_clients_lists(tmp_path, data):
+    partition = make_partition(written(tmp_path, FL_BENCH), data, None)
+    assert [indices.tolist() for indices in partition.train] == [[0, 2, 4], [1, 3, 5]]
+    assert [indices.tolist() for indices in partition.test] == [[6], [7]]
+    assert partition.notes == ()
+
+
+def test_a_quarter_of_niid_benchs_lists_is_for_testing(tmp_path, data):
+    partition = make_partition(written(tmp_path, NIID_BENCH), data, None)
+    assert [sorted(np.concatenate(own)) for own in zip(partition.train, partition.test, strict=True)] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+    ]
+    assert [len(indices) for indices in partition.test] == [1, 1]
+    assert partition.notes == ("a list per client, as in NIID-Bench: 25% of its samples are for testing",)
+
+
+def test_samples_are_drawn_where_pfllibs_file_counts_those_of_each_label(tmp_path, data):
+    partition = make_partition(written(tmp_path, PFLLIB), data, None)
+    assert labels_of(partition, data) == [[0, 0, 0, 1], [1, 1, 1, 1]]
+    assert [len(indices) for indices in partition.test] == [1, 1]
+    everything = np.concatenate([*partition.train, *partition.test])
+    assert len(set(everything.tolist())) == 8
+    assert partition.notes[0].startswith("PFLlib's file has labels and no indices")
+
+
+def test_samples_are_drawn_where_leafs_file_has_those_of_each_user(tmp_path, data):
+    partition = make_partition(written(tmp_path, LEAF), data, None)
+    assert labels_of(partition, data) == [[0, 0, 1, 1], [1, 1, 1]]
+    assert partition.notes[0] == "clients: zoe, adam"
+    assert partition.notes[1].startswith("LEAF's file has labels and no indices")
+
+
+@pytest.mark.parametrize("content", [NIID_BENCH, PFLLIB, LEAF])
+def test_what_a_file_leaves_open_follows_the_seed(tmp_path, content):
+    from pfl.data.dataset import load
+
+    digits, spec = load("digits", progress=False), written(tmp_path, content)
+    checksums = [make_partition(f"{spec},seed={seed}", digits, None).checksum for seed in (0, 0, 1)]
+    assert checksums[0] == checksums[1] != checksums[2]
+
+
+def changed(content: dict, **values: object) -> dict:
+    return {key: value for key, value in {**content, **values}.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (changed(FL_BENCH, data_indices=None), "a key 'data_indices' as well"),
+        (changed(FL_BENCH, data_indices=[{"train": [0], "test": []}]), "data_indices of client 0, test"),
+        (
+            changed(FL_BENCH, data_indices=[{"train": [0], "val": [2], "test": [1]}]),
+            "data_indices of client 0, unknown key 'val'",
+        ),
+        (changed(FL_BENCH, data_indices=[]), "at least one client"),
+        (changed(FL_BENCH, data_indices=[[0, 1]]), "data_indices"),
+        (changed(FL_BENCH, data_indices={"0": [0, 1]}), "a JSON array"),
+        (
+            changed(PFLLIB, **{"Size of samples for labels in clients": None}),
+            "a key 'Size of samples for labels in clients' as well",
+        ),
+        (changed(PFLLIB, num_clients=3), "num_clients 3"),
+        (changed(PFLLIB, **{"Size of samples for labels in clients": [[[0, 6]], [[1, 2]]]}), "label 0"),
+        (changed(PFLLIB, **{"Size of samples for labels in clients": [[[7, 2]], [[1, 2]]]}), "label 7"),
+        (changed(PFLLIB, **{"Size of samples for labels in clients": [[[0, 1]], [[1, 2]]]}), "two samples"),
+        (changed(PFLLIB, **{"Size of samples for labels in clients": [[[0, 1, 2]], []]}), "client 0"),
+        (changed(LEAF, users=["zoe", "zoe"]), "users"),
+        (changed(LEAF, users=None), "a key 'users' as well"),
+        (changed(LEAF, user_data=None), "a key 'user_data' as well"),
+        (changed(LEAF, users=["zoe"], user_data={"zoe": {"x": []}}), "user zoe"),
+    ],
+)
+def test_an_incomplete_file_of_another_program_is_one_line(tmp_path, data, content, complaint):
+    with pytest.raises(InvalidInput) as error:
+        make_partition(written(tmp_path, content), data, None)
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)

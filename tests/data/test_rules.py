@@ -277,6 +277,85 @@ def test_only_training_images_are_used_each_once_and_the_rest_is_noted(data):
     assert partition.notes[0] == "training samples without a client: 1200"
 
 
+RELEASED = [
+    *([1, 4, 5, 7, 8, 9], [0, 1, 3, 4, 5, 8], [2, 4, 5, 6, 7, 8], [0, 2, 3, 4, 5, 7], [0, 1, 2, 6, 7, 8]),
+    *([1, 2, 5, 6, 8, 9], [2, 4, 6, 7, 8, 9], [0, 1, 2, 3, 6, 9], [1, 2, 4, 5, 6, 9], [0, 1, 4, 6, 7, 9]),
+]
+"""Classes of CIFAR-10's non-IID clients by SPFL's scripts; the first client's are all IID clients'."""
+
+
+@pytest.fixture
+def shuffled_cifar10(labelled):
+    """Labels of CIFAR-10's training set in another order; the classes drawn depend on their counts alone."""
+    return labelled(np.random.default_rng(1).permutation(np.repeat(np.arange(10), 5000)))
+
+
+def released(rule: str, data, seed: int = 777) -> Partition:
+    return make_partition(f"{rule}:6,released,test=0.2,seed={seed}", data, 10)
+
+
+def test_the_released_partition_has_the_classes_and_sizes_of_spfls_scripts(shuffled_cifar10):
+    for rule, classes in (("classes_iid", RELEASED[:1] * 10), ("classes_noniid", RELEASED)):
+        partition = released(rule, shuffled_cifar10)
+        assert [sorted(held) for held in classes_of(partition, shuffled_cifar10)] == classes
+        counts = partition.class_counts(shuffled_cifar10.labels, 10)
+        assert set(counts["train"][counts["train"] > 0]) == {400}
+        assert set(counts["test"][counts["test"] > 0]) == {100}
+        used = np.concatenate(partition.train + partition.test)
+        assert len(np.unique(used)) == len(used) == 30_000
+
+
+def test_the_released_partition_is_that_of_numpys_global_generator_image_by_image(shuffled_cifar10):
+    labels = shuffled_cifar10.labels
+    partition = released("classes_noniid", shuffled_cifar10)
+    np.random.seed(777)  # noqa: NPY002 - as the released scripts
+    orders = [np.where(labels == c)[0][np.random.choice(5000, 5000, replace=False)] for c in range(10)]  # noqa: NPY002
+    drawn = [np.random.choice(10, 6, replace=False) for _ in range(10)]  # noqa: NPY002
+    given = dict.fromkeys(range(10), 0)
+    for client, classes in enumerate(drawn):
+        parts = []
+        for c in classes:
+            parts.append(orders[c][given[c] : given[c] + 500])
+            given[c] += 500
+        expected_train = np.concatenate([part[: int(500 * 0.8)] for part in parts])
+        expected_test = np.concatenate([part[int(500 * 0.8) :] for part in parts])
+        np.testing.assert_array_equal(partition.train[client], expected_train)
+        np.testing.assert_array_equal(partition.test[client], expected_test)
+
+
+def test_the_first_client_of_both_released_columns_has_the_same_images(shuffled_cifar10):
+    iid, noniid = (released(rule, shuffled_cifar10) for rule in ("classes_iid", "classes_noniid"))
+    np.testing.assert_array_equal(iid.train[0], noniid.train[0])
+    np.testing.assert_array_equal(iid.test[0], noniid.test[0])
+
+
+def test_test_sets_of_released_curves_on_mnist_are_those_of_seed_0(labelled):
+    """The sizes are the denominators of the accuracies in PLGA's released files of MNIST."""
+    mnist = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    partition = released("classes_noniid", labelled(np.repeat(np.arange(10), mnist)), seed=0)
+    sizes_of_test_sets = [len(indices) for indices in partition.test]
+    assert sizes_of_test_sets == [730, 706, 737, 714, 713, 716, 714, 737, 730, 715]
+
+
+def test_the_released_partition_leaves_numpys_global_generator_alone(shuffled_cifar10):
+    np.random.seed(3)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    released("classes_iid", shuffled_cifar10)
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("released,unstratified", "unstratified: True .*no `released`"),
+        ("released=1", "released: 1 .*the flag alone"),
+    ],
+)
+def test_what_the_released_code_cannot_do_is_refused_in_one_line(options, message, data):
+    with pytest.raises(InvalidInput, match=f"^{message}"):
+        make_partition(f"classes_iid:6,{options}", data, 10)
+
+
 # ---- A: dirichlet_client, classes_client ---------------------------------------------------------------
 
 

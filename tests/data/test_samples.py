@@ -10,7 +10,7 @@ from torchvision.datasets import FakeData
 from torchvision.transforms import ToTensor
 
 import pfl
-from pfl.errors import InvalidInput
+from pfl.errors import DataWarning, InvalidInput
 
 GREY = np.arange(64, dtype=np.uint8).reshape(8, 8)
 
@@ -76,3 +76,36 @@ def test_images_are_resized_where_a_size_is_given():
 def test_samples_of_another_form_are_one_clear_line(samples, accepted):
     with pytest.raises(InvalidInput, match=f"^dataset: .*{accepted}"):
         pfl.from_samples(samples)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.filterwarnings("ignore:samples")
+def test_tensors_that_require_a_gradient_keep_their_pixels_in_every_precision(dtype):
+    levels = torch.arange(256).view(16, 16)
+    image = (levels / 255).to(dtype)[None].requires_grad_()
+    (pixels,) = pfl.from_samples([(image, torch.tensor(0))]).images
+    assert np.array_equal(pixels[0], levels.numpy())
+
+
+def test_tensors_that_require_a_gradient_are_simulated():
+    images = torch.rand(40, 1, 16, 16).requires_grad_()
+    samples = torch.utils.data.TensorDataset(images, torch.arange(40) % 2)
+    with pytest.warns(DataWarning, match="floats rounded to 8 bits: 40 images"):
+        runs = pfl.simulate("fedavg", samples, "shards:2", clients=2, rounds=1, epochs=1, progress=False)
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("image", "given"),
+    [
+        (torch.full((1, 8, 8), torch.nan), "float32 .* from nan to nan"),
+        (torch.rand(1, 8, 8) - 2, r"float32 \(1, 8, 8\) from -"),
+        (torch.zeros(1, 8, 8, device="meta"), "Tensor"),
+        (np.zeros((8, 8), complex), "complex128"),
+        (np.array([[{}]]), "object"),
+        (np.zeros((8, 8, 4), np.uint8), r"uint8 \(4, 8, 8\)"),
+    ],
+)
+def test_an_image_of_another_kind_is_named_with_its_values(image, given):
+    with pytest.raises(InvalidInput, match=f"^dataset: sample 1, {given}"):
+        pfl.from_samples([(GREY, 0), (image, 0)])

@@ -266,7 +266,7 @@ def test_an_image_folder_called_after_the_data_set_serves_as_well(digits_zip, tm
     shutil.copy(digits_zip, source / "mnist2.zip")  # another data set's
     loaded = load("mnist", source=source, progress=False)
     assert (loaded.name, loaded.images[:, 0, 0, 0].tolist()) == ("mnist", [*range(10)])
-    assert loaded.source["kind"] == "image-folder"
+    assert loaded.source["kind"] == "copy"
     assert loaded.source["files"][0]["name"] == name
 
 

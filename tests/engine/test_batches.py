@@ -230,6 +230,32 @@ def test_images_are_scaled_from_one_number_to_another(scale, lowest, highest, da
     assert torch.allclose(x, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("scale", "mean", "std"),
+    [
+        ("mnist", (0.1307, 0.1307, 0.1307), (0.3081, 0.3081, 0.3081)),
+        ("cifar10", (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)),
+        ("cifar100", (0.507, 0.487, 0.441), (0.267, 0.256, 0.276)),
+    ],
+)
+def test_images_are_normalised_by_the_constants_of_another_data_set(scale, mean, std, dataset, partition):
+    colour = dataclasses.replace(dataset, images=np.repeat(dataset.images[:, :1], 3, axis=1))
+    federation = Federation(colour, partition, torch.device("cpu"), torch.float64, scale)
+    x, _ = federation.batch(torch.arange(5))
+    pixels = torch.from_numpy(colour.images[:5]).double() / 255
+    for channel in range(3):
+        expected = (pixels[:, channel] - mean[channel]) / std[channel]
+        assert torch.allclose(x[:, channel], expected, atol=1e-12)
+
+
+def test_constants_of_three_channels_are_refused_for_grey_images_in_one_line(dataset, partition):
+    grey = dataclasses.replace(dataset, images=dataset.images[:, :1])
+    with pytest.raises(
+        InvalidInput, match=r"^input_scale: cifar10 is not .*; expected images with 3 channels$"
+    ):
+        Federation(grey, partition, torch.device("cpu"), torch.float32, "cifar10")
+
+
 def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset, partition):
     plain = dataclasses.replace(dataset, mean=(0.0,), std=(1 / 255,))
     config = dataclasses.replace(CONFIG, lr=1e-6, rounds=1)
@@ -247,7 +273,11 @@ def test_raw_images_are_those_normalised_by_mean_0_and_deviation_1_255th(dataset
         ("batch_order", "sorted", "shuffled or fixed or class_stream"),
         ("last_batch", "cut", "kept or dropped"),
         ("augmentation", "flip", "none or crop_flip or crop_flip_rotate or flip_rotate"),
-        ("input_scale", "raw", "normalised or symmetric or unit or raw255"),
+        (
+            "input_scale",
+            "raw",
+            "normalised or symmetric or unit or raw255 or mnist or cifar10 or cifar100",
+        ),
     ],
 )
 def test_another_order_or_scale_is_one_clear_line(name, value, accepted):

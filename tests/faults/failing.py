@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pfl.engine.method import Method
@@ -24,6 +26,26 @@ class Raises(Method):
 
     def dispatch(self, server: Server) -> Mixing:
         raise RuntimeError("a mistake")
+
+
+@dataclass(frozen=True)
+class Recovers(Method):
+    """Fails as long as there is a file ``broken`` in the project."""
+
+    def dispatch(self, server: Server) -> Mixing:
+        if server.sizes.sum() >= FEW and Path("broken").exists():
+            raise RuntimeError("broken")
+        return {}
+
+
+@dataclass(frozen=True)
+class Leaves(Method):
+    """Ends its process as scripts do."""
+
+    def dispatch(self, server: Server) -> Mixing:
+        if server.sizes.sum() >= FEW:
+            sys.exit(3)
+        return {}
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ class Fault:
         inject: does it, and gives the sweep's process.
         says: what the user must be told.
         survived: `dvc repro` comes to its end; otherwise it is started again.
+        lasting: the harm is still there, so that it fails again.
         repeated: finished trials whose rows the harm destroys.
         megabytes: of a file system that has the checkout alone; `None` means no such limit.
     """
@@ -44,6 +45,7 @@ class Fault:
     inject: Injector
     says: tuple[str, ...] = ()
     survived: bool = False
+    lasting: bool = False
     repeated: int = 0
     megabytes: int | None = None
 
@@ -115,8 +117,7 @@ def terminate(checkout: Checkout) -> Iterator[Process]:
 def terminate_while_ray_hangs(checkout: Checkout) -> Iterator[Process]:
     """The sweep waits for a service of Ray's that does not answer, as one that SIGTERM has reached first."""
     process = started(checkout)
-    service, *_ = (one for one in checkout.driver().children() if "gcs_server" in command_of(one))
-    service.suspend()
+    _service(checkout, "gcs_server").suspend()
     rows = -1
     while rows < (rows := len(checkout.rows())):
         time.sleep(3)  # a trial takes less
@@ -133,6 +134,27 @@ def _stop(process: Process, sent: signal.Signals) -> None:
 
 
 @contextmanager
+def kill_services(checkout: Checkout) -> Iterator[Process]:
+    """Ray's own process on this machine, without which Tune waits for ever; its agents end with it."""
+    process = started(checkout)
+    _service(checkout, "raylet/raylet").kill()
+    yield process
+
+
+@contextmanager
+def kill_gcs(checkout: Checkout) -> Iterator[Process]:
+    """The head of Ray on this machine."""
+    process = started(checkout)
+    _service(checkout, "gcs_server").kill()
+    yield process
+
+
+def _service(checkout: Checkout, name: str) -> psutil.Process:
+    """A service of the Ray that a sweep has started."""
+    return next(one for one in checkout.driver().children() if name in command_of(one))
+
+
+@contextmanager
 def start_twice(checkout: Checkout) -> Iterator[Process]:
     process = started(checkout)
     assert checkout.run() != 0, "a second sweep ran beside the first"
@@ -144,18 +166,26 @@ def start_twice(checkout: Checkout) -> Iterator[Process]:
 
 @contextmanager
 def fail_trials(checkout: Checkout) -> Iterator[Process]:
-    """Four more rows in the table, whose trials cannot end well."""
-    info = checkout.root / "failing-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: failing\nVersion: 1.0\n")
-    points = "".join(f"{name.lower()} = failing:{name}\n" for name in ("Raises", "Exhausts", "Dies"))
-    (info / "entry_points.txt").write_text(f"[pfl.methods]\n{points}")
-    shutil.copy(str(failing.__file__), checkout.root / "failing.py")
-    more = "- {method: fedavg, as: diverges, schedule: {lr: 1.0e+18}}\n- raises\n- exhausts\n- dies\n"
+    """Five more rows in the table, whose trials cannot end well."""
+    install_failing(checkout)
+    more = (
+        "- {method: fedavg, as: diverges, schedule: {lr: 1.0e+18}}\n- raises\n- exhausts\n- dies\n- leaves\n"
+    )
     checkout.table.write_text(checkout.table.read_text().replace("seeds:", f"{more}seeds:"))
     process = checkout.start()
     wait_until(lambda: any("error" in row for row in checkout.rows()))
     yield process
+
+
+def install_failing(checkout: Checkout) -> None:
+    """The methods of `failing` as a package of the user's own."""
+    info = checkout.root / "failing-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: failing\nVersion: 1.0\n")
+    names = ("Raises", "Recovers", "Leaves", "Exhausts", "Dies")
+    points = "".join(f"{name.lower()} = failing:{name}\n" for name in names)
+    (info / "entry_points.txt").write_text(f"[pfl.methods]\n{points}")
+    shutil.copy(str(failing.__file__), checkout.root / "failing.py")
 
 
 @contextmanager
@@ -293,6 +323,8 @@ def stop_mlflow_server(checkout: Checkout) -> Iterator[Process]:
     assert f"\ntrials entered: {len(checkout.rows())}\n" in checkout.said
 
 
+CONTINUES = "the same command continues, and finished trials are not run again"
+
 FAULTS = {
     "driver": Fault("The sweep's process is killed (SIGKILL)", kill_driver),
     "workers": Fault("Every process that runs a trial is killed", kill_workers, survived=True),
@@ -309,6 +341,10 @@ FAULTS = {
         terminate_while_ray_hangs,
         ("finished trials are not run again",),
     ),
+    "services": Fault(
+        "Ray's services are killed", kill_services, ("its services on this machine have died", CONTINUES)
+    ),
+    "gcs": Fault("Ray's head is killed", kill_gcs, ("its head node has not answered for", CONTINUES)),
     "twice": Fault(
         "`dvc repro` is started twice", start_twice, ("is busy, it is being blocked by",), survived=True
     ),
@@ -324,8 +360,11 @@ FAULTS = {
             ": out of memory (",
             "dir/dies: failed (final, seed 0",
             ": its process died 3 times",
+            "dir/leaves: failed (final, seed 0",
+            ": SystemExit: 3",
+            "trials failed; the next `dvc repro` tries them again",
         ),
-        survived=True,
+        lasting=True,
     ),
     "memory": Fault("Other programs take nearly all memory", fill_memory, survived=True),
     "node": Fault("One of a cluster's two nodes is killed", kill_node, survived=True),

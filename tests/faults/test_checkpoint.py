@@ -6,7 +6,6 @@ import errno
 import io
 from collections.abc import Callable
 from pathlib import Path
-from pickle import UnpicklingError
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ import torch
 from pfl.config import CHECKPOINT, Config, Execution
 from pfl.engine import checkpoint
 from pfl.engine.simulation import Result
+from pfl.errors import InvalidInput
 from pfl.simulation import simulate
 
 CONFIG = Config(
@@ -92,9 +92,43 @@ def test_a_checkpoint_runs_no_code(tmp_path):
             return Path.touch, (tmp_path / "harm",)
 
     checkpoint.save(tmp_path, {"fingerprint": Malicious()})
-    with pytest.raises(UnpicklingError, match="Weights only load failed"):
+    with pytest.raises(InvalidInput, match="UnpicklingError: Weights only load failed"):
         checkpoint.load(tmp_path)
     assert not (tmp_path / "harm").exists()
+
+
+def forged(state: dict, **changes: object) -> dict:
+    """A checkpoint of one seed with some of its entries replaced."""
+    return state | {"runs": [state["runs"][0] | changes]}
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda _: [1, 2, 3],
+        lambda state: {"fingerprint": state["fingerprint"]},
+        lambda state: state | {"runs": [{"round": 1}]},
+        lambda state: state | {"runs": "none"},
+        lambda state: state | {"seconds": "long"},
+        lambda state: forged(state, round="first"),
+        lambda state: forged(state, bank={}),
+        lambda state: forged(
+            state, bank={name: (rows[..., :1], at) for name, (rows, at) in state["runs"][0]["bank"].items()}
+        ),
+        lambda state: forged(
+            state, bank={name: (rows, at + 99) for name, (rows, at) in state["runs"][0]["bank"].items()}
+        ),
+        lambda state: forged(state, positions=torch.zeros(1)),
+        lambda state: forged(state, history=[{"round": 1}]),
+    ],
+)
+def test_a_forged_checkpoint_whose_digest_is_valid_is_one_line(forge, interrupted, run, tmp_path):
+    checkpoint.save(interrupted.parent, forge(checkpoint.load(interrupted.parent)))
+    with pytest.raises(InvalidInput) as caught:
+        run()
+    said = str(caught.value)
+    assert said.startswith(f"checkpoint: {tmp_path} is not accepted; expected a folder whose checkpoint this")
+    assert "\n" not in said
 
 
 def test_a_full_disk_costs_the_checkpoint_and_nothing_else(run, whole, tmp_path, caplog):

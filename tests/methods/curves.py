@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from pfl.config import Execution
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 from pfl.simulation import simulate
@@ -22,11 +23,12 @@ def curve(
     method: str,
     hyperparameters: Mapping[str, Any] | None = None,
     moment: str = "post_aggregation",
+    backend: Literal["loop", "stacked"] = "loop",
     **changes: Any,
 ) -> Curve:
     """The test loss after each of three rounds of `CONFIG`, at ``moment``."""
     config = dataclasses.replace(CONFIG, method=method, hyperparameters=hyperparameters or {}, **changes)
-    (result,) = simulate(config, dataset, partition, (0,))
+    (result,) = simulate(config, dataset, partition, (0,), Execution(backend=backend))
     return [evaluated.moments[moment].loss for evaluated in result.metrics.rounds]
 
 

@@ -7,8 +7,11 @@ import dataclasses
 import pytest
 import torch
 
+from pfl.config import Execution
 from pfl.methods._personal_model import with_personal_model
 from pfl.methods.apfl import APFL, WEIGHT_DECAY
+from pfl.simulation import simulate
+from tests.conftest import CONFIG
 from tests.methods import toy
 from tests.methods.curves import assert_same, curve
 
@@ -33,24 +36,95 @@ def client(alpha: float):
     return dataclasses.replace(one, params={name: tensor.detach() for name, tensor in tensors.items()})
 
 
-@pytest.mark.parametrize("rows", [None, [1, 0]])
-def test_the_weight_takes_one_step_on_the_mixture_s_loss(rows):
-    pixels, labels = ([[1.0, 1.0]], [0]) if rows is None else ([[1.0, 1.0], [7.0, 0.0]], [0, 1])
-    one = client(0.3)
-    step = APFL()._weigh(one, (toy.batch(pixels, labels, rows),), 0.1)
+PARAMETERS = ("head.weight", "head.bias", "personal.head.weight", "personal.head.bias")
+
+
+def learner(alpha: float):
+    return dataclasses.replace(client(alpha), trained=PARAMETERS)
+
+
+def padded(rows):
+    """Two samples, of which ``rows`` may leave out the second, and those that count."""
+    pixels, labels = [[1.0, 1.0], [2.0, -1.0]], [0, 1]
+    if rows:
+        pixels, labels = [*pixels, [7.0, 0.0]], [*labels, 0]
+    real = torch.tensor(pixels[:2], dtype=torch.float64)
+    return toy.batch(pixels, labels, rows), real, torch.tensor(labels[:2])
+
+
+@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
+def test_the_logits_rule_takes_one_step_on_the_mixture_s_loss(rows):
+    batch, x, y = padded(rows)
+    one = learner(0.3)
+    step = APFL(slope="logits")._weigh(one, (batch,), 0.1)
 
     alpha = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-    x = torch.tensor([1.0, 1.0], dtype=torch.float64)
-    mixture = alpha * PERSONAL @ x + (1 - alpha) * one.params["head.weight"] @ x
-    loss = torch.nn.functional.cross_entropy(mixture[None], torch.tensor([0]))
+    mixture = alpha * x @ PERSONAL.T + (1 - alpha) * x @ one.params["head.weight"].T
+    loss = torch.nn.functional.cross_entropy(mixture, y)
     (loss + WEIGHT_DECAY / 2 * alpha**2).backward()
     assert step.state["alpha"].item() == pytest.approx(0.3 - 0.1 * alpha.grad.item())
     assert step.loss.item() == pytest.approx(loss.item())
 
 
-def test_the_weight_stays_between_0_and_1():
-    step = APFL()._weigh(client(0.3), (toy.batch([[1.0, 1.0]], [1]),), 1e3)
+@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
+def test_the_code_s_rule_is_fedtorch_s_step_computed_in_plain_torch(rows):
+    batch, x, y = padded(rows)
+    one = learner(0.3)
+    step = APFL()._weigh(one, (batch,), 0.1)
+
+    def model(weight):
+        made = torch.nn.Linear(2, 2).double()
+        made.load_state_dict({"weight": weight, "bias": torch.zeros(2)})
+        return made
+
+    common, own = model(one.params["head.weight"]), model(PERSONAL)
+    entropy = torch.nn.functional.cross_entropy
+    common_sgd, own_sgd = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (common, own))
+    entropy(common(x), y).backward()
+    common_sgd.step()
+    common.zero_grad()
+    loss = entropy(0.3 * own(x) + 0.7 * common(x), y)
+    loss.backward()
+    own_sgd.step()
+    slope = 0.02 * 0.3
+    for v, w in zip(own.parameters(), common.parameters(), strict=True):
+        slope += ((v - w) * (0.3 * v.grad + 0.7 * w.grad)).sum().item()
+    assert step.state["alpha"].item() == pytest.approx(0.3 - 0.1 * slope)
+    assert step.loss.item() == pytest.approx(loss.item())
+    assert not step.params, "alpha alone moves before the training"
+
+
+@pytest.mark.parametrize("rows", [None, [1, 1, 0]])
+def test_the_paper_s_rule_descends_on_the_loss_of_the_mixed_parameters(rows):
+    batch, x, y = padded(rows)
+    one = learner(0.3)
+    step = APFL(slope="paper")._weigh(one, (batch,), 0.1)
+
+    alpha = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    mixed = alpha * PERSONAL + (1 - alpha) * one.params["head.weight"]
+    loss = torch.nn.functional.cross_entropy(x @ mixed.T, y)
+    loss.backward()  # by the chain rule: the inner product of v - w with the gradient at the mixture
+    assert step.state["alpha"].item() == pytest.approx(0.3 - 0.1 * alpha.grad.item())
+    assert step.loss.item() == pytest.approx(loss.item())
+
+
+@pytest.mark.parametrize("slope", ["code", "paper", "logits"])
+def test_the_weight_stays_between_0_and_1(slope):
+    step = APFL(slope=slope)._weigh(learner(0.3), (toy.batch([[1.0, 1.0]], [1]),), 1e3)
     assert step.state["alpha"].item() in (0.0, 1.0)
+
+
+@pytest.mark.parametrize("slope", ["code", "paper", "logits"])
+def test_the_backends_agree_on_every_rule_of_the_weight(slope, dataset, partition):
+    config = dataclasses.replace(CONFIG, method="apfl", hyperparameters={"slope": slope})
+    loop, stacked = (
+        simulate(config, dataset, partition, (0,), Execution(backend=backend))[0].metrics.rounds
+        for backend in ("loop", "stacked")
+    )
+    for ours, theirs in zip(loop, stacked, strict=True):
+        assert ours.train_loss == pytest.approx(theirs.train_loss, abs=1e-9)
+        for moment, accuracy in ours.moments.items():
+            assert accuracy.loss == pytest.approx(theirs.moments[moment].loss, abs=1e-9)
 
 
 def test_each_participant_moves_its_own_weight(dataset, partition):

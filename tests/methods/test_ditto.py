@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -44,6 +45,23 @@ def test_the_personal_gradient_holds_the_distance_to_the_received_model():
     one = dataclasses.replace(
         one, params=tensors, start=tensors, trained=("head.weight", "personal.head.weight")
     )
-    gradient, _ = one.gradient(Ditto(lam=0.3).loss, toy.batch([[0.0, 0.0]], [0]))
+    gradient, loss = Ditto(lam=0.3)._both(one, (toy.batch([[0.0, 0.0]], [0]),))
+    assert loss.item() == pytest.approx(2 * math.log(2) + 0.15 * (0.25 + 4))
     torch.testing.assert_close(gradient["personal.head.weight"], 0.3 * (personal - received))
     assert not gradient["head.weight"].any()
+
+
+def test_the_personal_model_may_have_a_number_of_epochs_of_its_own(dataset, partition):
+    fixed = {"batch_order": "fixed"}
+    usual = curve(dataset, partition, "ditto", moment="post_local", **fixed)
+    as_many = curve(
+        dataset, partition, "ditto", {"personal_epochs": CONFIG.epochs}, moment="post_local", **fixed
+    )
+    assert_same(as_many, usual)
+    # Without the proximal term the personal model is trained locally, for as many epochs as asked for.
+    longer = {"lam": 0.0, "personal_epochs": 3}
+    local = curve(dataset, partition, "local", moment="post_local", epochs=3, **fixed)
+    assert_same(curve(dataset, partition, "ditto", longer, moment="post_local", **fixed), local)
+    assert_same(
+        curve(dataset, partition, "ditto", longer, **fixed), curve(dataset, partition, "fedavg", **fixed)
+    )

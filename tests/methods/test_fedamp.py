@@ -67,5 +67,5 @@ def test_a_client_alone_is_drawn_to_itself(form):
 
 def test_the_loss_holds_the_distance_to_the_cloud_model():
     client = quadratic.client([1.0, 0.0], cloud=[0.0, 2.0])
-    loss = FedAMP(mu=0.4).loss(client, toy.batch([[1.0, 1.0]], [0]))  # one class: no cross-entropy
+    _, loss = FedAMP(mu=0.4)._proximal(client, (toy.batch([[1.0, 1.0]], [0]),))  # one class: no cross-entropy
     assert loss.item() == pytest.approx(0.4 / 2 * (1 + 4))

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from pfl.engine.client import Client
-from pfl.methods.fedcp import BANDWIDTHS, FedCP, _discrepancy
+from pfl.methods._discrepancy import discrepancy
+from pfl.methods.fedcp import WIDTHS, FedCP
 from tests.methods import toy
 
 HEAD, SHARED = [[1.0, 0.0], [0.0, 2.0]], [[4.0, 0.0], [0.0, 1.0]]
@@ -68,12 +69,12 @@ def test_the_discrepancy_compares_all_pairs_by_gaussian_kernels(rows):
         batch = toy.batch(first, [0, 0, 1], rows)
 
     def kernel(square):
-        return sum(math.exp(-square / (2 * width)) for width in BANDWIDTHS)
+        return sum(math.exp(-square / width) for width in WIDTHS)
 
     within = (2 * kernel(0) + 2 * kernel(9)) / 4 + (2 * kernel(0) + 2 * kernel(16)) / 4
     between = (kernel(16) + kernel(0) + kernel(25) + kernel(9)) / 4
     tensors = (torch.tensor(part, dtype=torch.float64) for part in (first, second))
-    assert _discrepancy(batch, *tensors).item() == pytest.approx(within - 2 * between)
+    assert discrepancy(batch, *tensors, WIDTHS).item() == pytest.approx(within - 2 * between)
 
 
 def test_with_everything_sent_to_the_personal_head_it_is_fedper(dataset, partition):

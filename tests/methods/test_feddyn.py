@@ -60,7 +60,7 @@ def test_the_local_gradient_holds_drift_and_distance():
     )
     one = toy.batch([[0.0, 0.0]], [0])  # no pixel is on, so cross-entropy has no gradient in the weights
 
-    gradient, loss = client.gradient(FedDyn().loss, one)
+    gradient, loss = FedDyn(clip=0.0)._corrected(client, (one,))
     expected = 0.3 * (drift["drift.head.weight"] + client.params["head.weight"] - start)
     torch.testing.assert_close(gradient["head.weight"], expected.detach())
     assert loss.item() == pytest.approx(math.log(2) + 0.3 * (0.5 * 2 + 2 * 1 + 1 / 2))
@@ -72,7 +72,9 @@ def test_gradients_are_clipped_to_a_norm(clip, length):
         loss = staticmethod(quadratic.loss)
 
     data = (quadratic.batch([[10.0, 0.0], [0.0, 10.0]], [0.0, 0.0]),)  # gradient 10 w, of length 30
-    gradient, _ = OnQuadratics(clip=clip)._clipped(quadratic.client([3.0, 0.0]), data)
+    client = quadratic.client([3.0, 0.0], drift=[0.0, 0.0])
+    client = dataclasses.replace(client, state={**client.state, "alpha": torch.tensor(0.3).double()})
+    gradient, _ = OnQuadratics(clip=clip)._clipped(client, data)
     assert gradient[quadratic.NAME][0].tolist() == pytest.approx([length, 0.0])
 
 

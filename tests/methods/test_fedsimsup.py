@@ -16,13 +16,14 @@ from pfl.validation import validated, warnings_of
 from tests.methods.toy import after_rounds
 
 
-def mixing(sizes, label_counts, participants, **hyperparameters):
+def mixing(sizes, label_counts, participants, now=2, rounds=9, **hyperparameters):
     server = SimpleNamespace(
         sizes=torch.tensor(sizes, dtype=torch.float64),
         label_counts=torch.tensor(label_counts, dtype=torch.float64),
         participants=torch.tensor(participants),
         clients=len(sizes),
-        round=2,
+        round=now,
+        rounds=rounds,
         state={},
     )
     method = FedSimSup(supervisor="none", **hyperparameters)
@@ -42,6 +43,21 @@ def test_an_absent_client_mixes_the_participants_by_label_similarity():
     assert dense.rows.tolist() == [0]
     assert dense.own.tolist() == pytest.approx([alpha])
     assert dense.matrix[0].tolist() == pytest.approx([(1 - alpha) * 1 / 1.6, (1 - alpha) * 0.6 / 1.6])
+
+
+@pytest.mark.parametrize(("now", "beta"), [(2, 1.0), (40, 1.0), (41, (40 / 41) ** 2), (80, 0.25)])
+def test_the_published_text_s_factor_damps_the_mixture_late_in_training(now, beta):
+    # c T^gamma = 4 * 100^0.5 = 40.
+    published = {"damping": 4.0, "damping_exponent": 0.5}
+    dense = mixing(SIZES, COUNTS, participants=[1, 2], now=now, rounds=100, **published)
+    mixed = beta * 500 / 550
+    assert dense.own.tolist() == pytest.approx([1 - mixed])
+    assert dense.matrix[0].tolist() == pytest.approx([mixed * 1 / 1.6, mixed * 0.6 / 1.6])
+
+
+def test_the_seed_paper_s_rule_has_no_such_factor():
+    late = mixing(SIZES, COUNTS, participants=[1, 2], now=99, rounds=100)
+    assert late.own.tolist() == mixing(SIZES, COUNTS, participants=[1, 2], now=2).own.tolist()
 
 
 def test_equal_sizes_keep_half():

@@ -21,3 +21,13 @@ def test_the_first_round_trains_like_fedavg_and_local_training(dataset, partitio
         curve(dataset, partition, "lgfedavg"),
         curve(dataset, partition, "local"),
     )
+
+
+def test_more_of_the_last_layers_may_be_global(dataset, partition):
+    _, server = after_rounds("lgfedavg", dataset, partition, 2, hyperparameters={"layers": 2})
+    shared = {name for name in server.groups.trainable if server.bank.shared(name)}
+    assert shared == {"extractor.fc2.weight", "extractor.fc2.bias", "head.weight", "head.bias"}
+
+
+def test_with_all_layers_global_it_is_fedavg(dataset, partition):
+    assert_same(curve(dataset, partition, "lgfedavg", {"layers": 99}), curve(dataset, partition, "fedavg"))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.tables.conftest import read
+from pipeline.spec.axes import target
+from pipeline.spec.published import find, published_cells
+from pipeline.spec.table import load_table
+from tests.tables.conftest import RELEASED, read
 
 
 def test_every_printed_cell_is_the_target_of_one_pinned_cell_or_listed(pins, printed):
@@ -18,6 +21,14 @@ def test_every_printed_cell_is_the_target_of_one_pinned_cell_or_listed(pins, pri
     }
     assert not wrong
     assert len(every) == 1365
+
+
+def test_every_released_result_is_compared_with_one_cell():
+    table, released = load_table("spfl-table2-released"), published_cells(f"{RELEASED}.csv")
+    assert table.published.file == f"{RELEASED}.csv"
+    wanted = [target(column, row) for column in table.columns.values() for row in table.methods]
+    compared = [find(released, table.published.table, one) for one in wanted]
+    assert sorted(compared, key=released.index) == released
 
 
 def test_every_pinned_cell_has_a_printed_one(pins):

@@ -120,6 +120,17 @@ def test_repetitions_that_the_paper_does_not_state_are_unknown_or_our_choice(pin
             assert pin.table.sources["published.seeds"].startswith("our choice: "), pin
 
 
+def test_assumed_seeds_of_a_paper_are_those_that_a_source_calls_our_choice():
+    def chosen(name: str) -> bool:
+        said = load_table(name).sources.get("published.seeds", "")
+        other = re.fullmatch(r"as in tables/([a-z0-9-]+)\.yaml", said)
+        return chosen(other[1]) if other else said.startswith("our choice: ")
+
+    for name in table_names():
+        if (published := load_table(name).published) and published.seeds:
+            assert published.assumed == chosen(name), name
+
+
 @pytest.mark.parametrize("paper", PAPERS)
 def test_a_pin_has_the_printed_data_partition_and_number_of_clients(pins, paper):
     for pin in cells_of(pins, paper):

@@ -10,7 +10,8 @@ import numpy as np
 
 from pfl.data.archive import open_tree
 from pfl.data.cache import ArrayWriter, Content
-from pfl.data.datasets._idx import append_idx
+from pfl.data.datasets import _image_folder
+from pfl.data.datasets._idx import append_idx, find_idx
 from pfl.data.definition import Definition, RemoteFile
 
 CHARACTERS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
@@ -20,19 +21,22 @@ CHARACTERS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowerca
 def emnist(split: str, classes: Sequence[str], samples: int) -> Definition:
     """The definition of one split of the archive, e.g. "byclass"."""
 
+    names = [
+        f"emnist-{split}-{part}-{kind}-ubyte"
+        for part in ("train", "test")
+        for kind in ("images-idx3", "labels-idx1")
+    ]
+
     def read(files: Sequence[Path], out: ArrayWriter) -> Content:
-        out.expect(samples)
-        counts = []
+        """The official archive or its files, unpacked or not, or an image folder of upright letters."""
         with open_tree(files[0]) as tree:
-            for part in ("train", "test"):
-                member = f"gzip/emnist-{split}-{part}"
-                with (
-                    tree.open(f"{member}-images-idx3-ubyte.gz") as images,
-                    tree.open(f"{member}-labels-idx1-ubyte.gz") as labels,
-                ):
-                    # NIST stores images column by column; transposed here, so that letters are upright
-                    counts.append(append_idx(images, labels, out, lambda block: np.swapaxes(block, 1, 2)))
-        return Content(tuple(classes), n_train=counts[0])
+            idx = find_idx(tree, names)
+            if idx is None:
+                return _image_folder.read(files, out)
+            out.expect(samples)
+            # NIST stores images column by column; transposed here, so that letters are upright
+            n_train = append_idx(idx, tree.open, out, lambda block: np.swapaxes(block, 1, 2))
+        return Content(tuple(classes), n_train)
 
     return Definition(
         shape=(1, 28, 28),
@@ -45,4 +49,5 @@ def emnist(split: str, classes: Sequence[str], samples: int) -> Definition:
             ),
         ),
         folder="emnist",
+        alternative=read,
     )

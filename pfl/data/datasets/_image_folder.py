@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import unicodedata
+import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,14 +17,21 @@ import numpy as np
 
 from pfl.data.archive import Tree, open_tree
 from pfl.data.cache import ArrayWriter, Content
+from pfl.data.pixels import FORMATS, as_stored, check, converted, is_grey
 from pfl.data.resize import Resize
 from pfl.errors import InvalidInput
+from pfl.text import amount, listed
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
+OF_SYSTEMS = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})
+"""Files and folders that operating systems add; hidden ones, whose names begin with a dot, as well."""
+
 _BLOCK = 1024
+_BLOCK_BYTES = 1 << 28
+"""Maximum size of the decoded images in memory."""
 _THREADS = 4
 _THREADS_PAY = 3 * 128 * 128
 """Minimum number of values of an image for decoding in threads; below, contention for the GIL costs more."""
@@ -42,37 +53,90 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     (path,) = files
     with open_tree(path) as tree:
         train, test, classes = _undivided(tree) or find_images(tree)
-        chosen = {image.name for image in train + test}
-        depth = min(name.count("/") for name in chosen)
-        for name in tree.names:  # such as val/<class>/1.png
-            if _is_image(name) and name.count("/") >= depth and name not in chosen:
-                raise InvalidInput("dataset", str(path), f"images in train/ and test/ alone, not {name}")
         images = _numbered(train) + _numbered(test)
+        notes = (*tree.notes, *_left_out(tree, images), *_alike(classes))
         out.expect(len(images))
-        append_images(
-            tree, images, out, "RGB" if any(_is_colour(tree, image.name) for image in images) else "L"
-        )
-    formats = {PurePosixPath(image.name).suffix[1:].lower() for image in images}
-    return Content(classes, n_train=len(train), formats=tuple(sorted(formats)))
+        append_images(tree, images, out, _mode(tree, images))
+    return Content(classes, n_train=len(train), formats=formats(images), notes=notes)
+
+
+def formats(images: Sequence[Labelled]) -> tuple[str, ...]:
+    """The endings of image files, as `Content` has them."""
+    return tuple(sorted({PurePosixPath(image.name).suffix[1:].lower() for image in images}))
 
 
 def _undivided(tree: Tree) -> tuple[list[Labelled], list[Labelled], tuple[str, ...]] | None:
     """The images of a tree with a folder per class, without train and test; all are training images."""
-    paths = [PurePosixPath(name) for name in tree.names]
-    files = sorted(path for path in paths if _is_image(str(path)))
+    files = sorted(PurePosixPath(name) for name in _images(tree))
     if not files or {len(path.parts) for path in files} not in ({2}, {3}):
         return None
     if len({path.parts[:-2] for path in files}) > 1:  # more than one wrapping folder
         return None
-    classes = tuple(sorted({path.parts[-2] for path in files}))
+    classes = _in_order({path.parts[-2] for path in files})
     if set(classes) <= {"train", "test"} or {"train", "test"} & set(files[0].parts[:-2]):
         return None
-    return [Labelled(str(path), classes.index(path.parts[-2])) for path in files], [], classes
+    index = {name: i for i, name in enumerate(classes)}
+    images = [Labelled(str(path), index[path.parts[-2]]) for path in files]
+    return sorted(images, key=lambda image: image.label), [], classes
 
 
-def _is_image(name: str) -> bool:
-    path = PurePosixPath(name)
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+def _images(tree: Tree) -> list[str]:
+    """The names of all image files, without those that an operating system or an editor keeps."""
+    return [name for name in tree.names if _is_visible(name) and _suffix(name) in SUFFIXES]
+
+
+def _suffix(name: str) -> str:
+    return PurePosixPath(name).suffix.lower()
+
+
+def _is_visible(name: str) -> bool:
+    return not any(part.startswith(".") or part in OF_SYSTEMS for part in PurePosixPath(name).parts)
+
+
+def _in_order(classes: set[str]) -> tuple[str, ...]:
+    """Class names sorted; by number if all are different numbers, so that label 2 is the folder 2."""
+    if all(name.isdecimal() for name in classes) and len(set(map(int, classes))) == len(classes):
+        return tuple(sorted(classes, key=int))
+    return tuple(sorted(classes))
+
+
+def _left_out(tree: Tree, images: Sequence[Labelled]) -> Iterator[str]:
+    """A note on folders without images, and one on other files in the folders of the classes.
+
+    Raises:
+        InvalidInput: there are more images, such as val/<class>/1.png.
+    """
+    chosen = {image.name for image in images}
+    more = [name for name in _images(tree) if name not in chosen]
+    if more:
+        accepted = f"images in train/ and test/ alone, not {more[0]}"
+        raise InvalidInput("dataset", str(tree.path), accepted)
+    used = {str(folder) for name in chosen for folder in PurePosixPath(name).parents}
+    empty = [
+        name
+        for name in tree.folders
+        if name not in used and _is_visible(name) and str(PurePosixPath(name).parent) in used
+    ]
+    if empty:
+        yield f"folders without images left out: {listed(empty)}"
+    other = [
+        name
+        for name in tree.names
+        if name not in chosen and _is_visible(name) and str(PurePosixPath(name).parent) in used
+    ]
+    if other:
+        endings = ", ".join(sorted(SUFFIXES))
+        yield f"{amount(len(other), 'file')} left out, as {other[0]!r}; images end in {endings}"
+
+
+def _alike(classes: Sequence[str]) -> Iterator[str]:
+    """A note on classes whose names look alike; those of one letter may differ in case."""
+    first: dict[str, str] = {}
+    for name in classes:
+        plain = unicodedata.normalize("NFKC", name).strip()
+        other = first.setdefault(plain.casefold() if len(plain) > 1 else plain, name)
+        if other != name:
+            yield f"classes {other!r} and {name!r} look alike"
 
 
 def _numbered(images: list[Labelled]) -> list[Labelled]:
@@ -97,16 +161,16 @@ def find_images(
         InvalidInput: there is no train folder, it has no classes, or the test folder has other classes.
     """
     by_split: dict[str, list[tuple[str, str]]] = {}
-    depth = 0 if any(name.startswith(f"{train[0]}/") for name in tree.names) else 1  # one wrapping folder
-    for name in tree.names:
+    images = _images(tree)
+    depth = 0 if any(name.startswith(f"{train[0]}/") for name in images) else 1  # one wrapping folder
+    for name in images:
         parts = PurePosixPath(name).parts[depth:]
-        if len(parts) >= 3 and _is_image(name):
+        if len(parts) >= 3:
             by_split.setdefault(parts[0], []).append((parts[1], name))
     if train[0] not in by_split:
-        raise InvalidInput(
-            "dataset", str(tree.path), f"image files in {train[0]}/<class>/ and test/<class>/, or in <class>/"
-        )
-    classes = tuple(sorted({label for label, _ in by_split[train[0]]}))
+        accepted = f"image files in {train[0]}/<class>/ and test/<class>/ (lower case), or in <class>/"
+        raise InvalidInput("dataset", str(tree.path), f"{accepted}, not {_odd(tree)}")
+    classes = _in_order({label for label, _ in by_split[train[0]]})
     index = {label: i for i, label in enumerate(classes)}
     for split in (*train, *test):
         for label, name in by_split.get(split, []):
@@ -114,18 +178,40 @@ def find_images(
                 accepted = f"only classes of {train[0]}/ in {split}/, not {label!r} ({name})"
                 raise InvalidInput("dataset", str(tree.path), accepted)
 
-    def of(splits: Sequence[str]) -> list[Labelled]:
-        return [Labelled(name, index[c]) for split in splits for c, name in sorted(by_split.get(split, []))]
+    def members(splits: Sequence[str]) -> list[Labelled]:
+        labelled = (sorted((index[c], name) for c, name in by_split.get(split, [])) for split in splits)
+        return [Labelled(name, label) for label, name in chain.from_iterable(labelled)]
 
-    return of(train), of(test), classes
+    return members(train), members(test), classes
 
 
+def _odd(tree: Tree) -> str:
+    """A file that is not where image folders have their images, for an error message."""
+    images = _images(tree)
+    if not images:
+        return repr(tree.names[0]) if tree.names else "an empty folder"
+    usual, _ = Counter(name.count("/") for name in images).most_common(1)[0]
+    return repr(next((name for name in images if name.count("/") != usual), images[0]))
+
+
+@contextmanager
+def _huge_images_refused() -> Iterator[None]:
+    """Inside, an image of more than `PIL.Image.MAX_IMAGE_PIXELS` pixels raises an error, not a warning."""
+    from PIL.Image import DecompressionBombWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DecompressionBombWarning)
+        yield
+
+
+@_huge_images_refused()
 def append_images(
     tree: Tree,
     images: Sequence[Labelled],
     out: ArrayWriter,
     mode: str,
     size: Resize | None = None,
+    stored: bool = False,
     **columns: np.ndarray,
 ) -> None:
     """Decode the images and append them with their labels.
@@ -133,67 +219,70 @@ def append_images(
     Args:
         mode: mode of Pillow: RGB for three channels or L for one.
         size: target size if ``out`` has none; None means that all images already have one size.
+        stored: decode with `as_stored`, for a published data set; otherwise with `converted`.
         columns: ``writer`` or ``domain``, one per image, if there are any.
 
     Raises:
         InvalidInput: an image cannot be decoded, or its size differs from the first.
     """
     size = out.size or size
-    first = decode(tree, images[0].name, mode, size)
+    first, _ = decode(tree, images[0].name, mode, size, stored)
+    length = max(1, min(_BLOCK, _BLOCK_BYTES // first.nbytes))
     with ThreadPoolExecutor(_THREADS) as pool:
         run = pool.map if size or first.size >= _THREADS_PAY else map
-        for start in range(0, len(images), _BLOCK):
-            block = images[start : start + _BLOCK]
-            arrays = list(run(lambda image: decode(tree, image.name, mode, size), block))
-            for image, array in zip(block, arrays, strict=True):
+        for start in range(0, len(images), length):
+            block = images[start : start + length]
+            decoded = run(lambda image: decode(tree, image.name, mode, size, stored), block)
+            arrays = []
+            for image, (array, changes) in zip(block, decoded, strict=True):
                 if array.shape != first.shape:
-                    one, other = (f"{a.shape[1]}x{a.shape[0]}" for a in (first, array))
+                    expected, actual = (f"{a.shape[1]}x{a.shape[0]}" for a in (first, array))
                     accepted = (
-                        f"images of one size; {images[0].name} is {one} and {image.name} is {other} "
+                        f"images of one size; {images[0].name} is {expected} and {image.name} is {actual} "
                         "(,resize=HEIGHTxWIDTH after the path resizes them)"
                     )
                     raise InvalidInput("dataset", str(tree.path), accepted)
+                arrays.append(array)
+                for change in changes:
+                    out.changes.add(change, image.name)
             out.append(
                 np.stack(arrays).transpose(0, 3, 1, 2),
                 labels=np.array([image.label for image in block]),
-                **{name: values[start : start + _BLOCK] for name, values in columns.items()},
+                **{name: values[start : start + length] for name, values in columns.items()},
             )
 
 
-def decode(tree: Tree, name: str, mode: str, size: Resize | None = None) -> np.ndarray:
-    """One image as uint8 (H, W, C), in Pillow's ``mode`` L or RGB.
+def decode(
+    tree: Tree, name: str, mode: str, size: Resize | None = None, stored: bool = False
+) -> tuple[np.ndarray, list[str]]:
+    """An image as uint8 (H, W, C), in Pillow's ``mode`` L or RGB, and how that differs from the file.
 
     Raises:
         InvalidInput: it cannot be decoded.
     """
-    with _opened(tree, name) as image:
-        pixels = image if image.mode == mode else image.convert(mode)
-        array = np.asarray(size.image(pixels) if size else pixels)
-    return array[:, :, None] if mode == "L" else array
+    with _opened(tree, name, stored) as image:
+        pixels, changes = (as_stored if stored else converted)(image, mode, size)
+        array = np.asarray(pixels)
+    return (array[:, :, None] if mode == "L" else array), changes
 
 
-def _is_colour(tree: Tree, name: str) -> bool:
-    with _opened(tree, name) as image:
-        return not is_grey(image)
-
-
-def is_grey(image: Image) -> bool:
-    return image.mode in ("1", "L", "LA")
-
-
-def has_wide_channels(image: Image) -> bool:
-    """Whether a channel has more than 8 bits."""
-    return image.mode[0] in "IF"
+@_huge_images_refused()
+def _mode(tree: Tree, images: Sequence[Labelled]) -> str:
+    """L if all images are grey, otherwise RGB."""
+    for image in images:
+        with _opened(tree, image.name) as content:
+            if not is_grey(content):
+                return "RGB"
+    return "L"
 
 
 @contextmanager
-def _opened(tree: Tree, name: str) -> Iterator[Image]:
+def _opened(tree: Tree, name: str, stored: bool = False) -> Iterator[Image]:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(io.BytesIO(tree.read(name))) as image:
-            if has_wide_channels(image):
-                raise ValueError("it has more than 8 bits per channel")
+        with Image.open(io.BytesIO(tree.read(name)), formats=FORMATS) as image:
+            check(image, frames=stored)
             yield image
     except Exception as error:  # decoders raise many types of errors
         cause = "its format is unknown" if isinstance(error, UnidentifiedImageError) else error

@@ -16,7 +16,7 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     with open_tree(files[0]) as tree:
         train, test, classes = find_images(tree, train=("train", "valid"))
         out.expect(len(train) + len(test))
-        append_images(tree, train + test, out, "RGB")
+        append_images(tree, train + test, out, "RGB", stored=True)
     return Content(classes, n_train=len(train))
 
 

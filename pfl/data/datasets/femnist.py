@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -16,6 +15,7 @@ from pfl.data.datasets._image_folder import Labelled, append_images
 from pfl.data.definition import Definition, RemoteFile
 from pfl.data.resize import Resize
 from pfl.errors import InvalidInput
+from pfl.files import parse_json
 
 _BLOCK = 4096
 
@@ -27,21 +27,39 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     writer. All images are training images, sorted by writer.
     """
     with open_tree(files[0]) as by_class, open_tree(files[1]) as by_write:
-        label_of = {
-            _digest(by_class, name): CHARACTERS.index(chr(int(PurePosixPath(name).parts[-3], 16)))
-            for name in by_class.names
-            if name.endswith(".png") and PurePosixPath(name).parts[-2].startswith("hsf")
-        }
-        names = [name for name in by_write.names if name.endswith(".png")]
-        names.sort(key=lambda name: (PurePosixPath(name).parts[-3], name))
-        writers = {writer: i for i, writer in enumerate(sorted({PurePosixPath(n).parts[-3] for n in names}))}
-        out.expect(len(names))
-        for start in range(0, len(names), _BLOCK):
-            block = names[start : start + _BLOCK]
-            writer = np.array([writers[PurePosixPath(name).parts[-3]] for name in block])
-            images = [_labelled(by_write, name, label_of) for name in block]
-            append_images(by_write, images, out, "L", Resize(28, 28), writer=writer)
+        return _join(by_class, by_write, out)
+
+
+def read_copy(files: Sequence[Path], out: ArrayWriter) -> Content:
+    """A folder or archive with by_class/ and by_write/, as in NIST's archives, or with LEAF's JSON files."""
+    with open_tree(files[0]) as tree:
+        folders = {part for folder in tree.folders for part in PurePosixPath(folder).parts[:2]}
+        if {"by_class", "by_write"} <= folders:
+            return _join(tree, tree, out)
+        return _read_leaf(tree, out)
+
+
+def _join(by_class: Tree, by_write: Tree, out: ArrayWriter) -> Content:
+    label_of = {
+        _digest(by_class, name): CHARACTERS.index(chr(int(PurePosixPath(name).parts[-3], 16)))
+        for name in _pictures(by_class, "by_write")
+        if PurePosixPath(name).parts[-2].startswith("hsf")
+    }
+    names = _pictures(by_write, "by_class")
+    names.sort(key=lambda name: (PurePosixPath(name).parts[-3], name))
+    writers = {writer: i for i, writer in enumerate(sorted({PurePosixPath(n).parts[-3] for n in names}))}
+    out.expect(len(names))
+    for start in range(0, len(names), _BLOCK):
+        block = names[start : start + _BLOCK]
+        writer = np.array([writers[PurePosixPath(name).parts[-3]] for name in block])
+        images = [_labelled(by_write, name, label_of) for name in block]
+        append_images(by_write, images, out, "L", Resize(28, 28), stored=True, writer=writer)
     return Content(CHARACTERS)
+
+
+def _pictures(tree: Tree, other: str) -> list[str]:
+    """The names of the images of NIST in a tree, apart from those in the folder ``other``."""
+    return [name for name in tree.names if name.endswith(".png") and other not in name.split("/")]
 
 
 def _digest(tree: Tree, name: str) -> bytes:
@@ -55,38 +73,42 @@ def _labelled(tree: Tree, name: str, label_of: dict[bytes, int]) -> Labelled:
     return Labelled(name, label)
 
 
-def read_leaf(files: Sequence[Path], out: ArrayWriter) -> Content:
+def _read_leaf(tree: Tree, out: ArrayWriter) -> Content:
     """Read the JSON files that LEAF's preprocessing writes: its train and test folders, or else all_data.
 
     A file contains ``users`` and ``user_data``: {user: {"x": [[784 numbers in [0, 1]], ...], "y": [label]}}.
     """
     writers: dict[str, int] = {}
     n_train = count = 0
-    with open_tree(files[0]) as tree:
-        folders = {name: PurePosixPath(name).parent.name for name in tree.names if name.endswith(".json")}
-        split = {"train", "test"} <= set(folders.values())
-        if not split and "all_data" not in folders.values():
-            accepted = "a folder or archive of LEAF's JSON files, in all_data/ or in train/ and test/"
-            raise InvalidInput("dataset", str(tree.path), accepted)
-        out.expect(None)
-        for folder in ("train", "test") if split else ("all_data",):
-            for name in (name for name, its in folders.items() if its == folder):
-                for user, images, labels in _users(tree, name):
-                    writer = writers.setdefault(user, len(writers))
-                    out.append(images, labels, writer=np.full(len(labels), writer))
-                    count += len(labels)
-            n_train = n_train or count
+    folders = {name: PurePosixPath(name).parent.name for name in tree.names if name.endswith(".json")}
+    split = {"train", "test"} <= set(folders.values())
+    if not split and "all_data" not in folders.values():
+        accepted = "LEAF's JSON files, in all_data/ or in train/ and test/, or NIST's by_class/ and by_write/"
+        raise InvalidInput("dataset", str(tree.path), f"a folder or archive of {accepted}")
+    out.expect(None)
+    for folder in ("train", "test") if split else ("all_data",):
+        for name in (name for name, its in folders.items() if its == folder):
+            for user, images, labels in _users(tree, name):
+                writer = writers.setdefault(user, len(writers))
+                out.append(images, labels, writer=np.full(len(labels), writer))
+                count += len(labels)
+        n_train = n_train or count
     return Content(CHARACTERS, n_train)
 
 
 def _users(tree: Tree, name: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """The writers in a file of LEAF: name, images (n, 1, 28, 28), labels (n,)."""
     try:
-        data = json.loads(tree.read(name))
+        data = parse_json(tree.read(name))
+        if sorted(data["users"]) != sorted(data["user_data"]):
+            raise ValueError("users and user_data have different names")
         for user in data["users"]:
-            images = np.rint(np.array(data["user_data"][user]["x"]) * 255).astype(np.uint8)
+            values = np.array(data["user_data"][user]["x"])
+            if values.size and not (values.min() >= 0 and values.max() <= 1):
+                raise ValueError(f"x of {user} is not in [0, 1]")
+            images = np.rint(values * 255).astype(np.uint8)
             yield user, images.reshape(-1, 1, 28, 28), np.array(data["user_data"][user]["y"], np.int64)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInput(
             "dataset", f"{tree.path}: {name}", f"a complete file of LEAF ({error!r})"
         ) from error
@@ -101,5 +123,5 @@ femnist = Definition(
         RemoteFile("https://s3.amazonaws.com/nist-srd/SD19/by_class.zip"),
         RemoteFile("https://s3.amazonaws.com/nist-srd/SD19/by_write.zip"),
     ),
-    alternative=read_leaf,
+    alternative=read_copy,
 )

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from pfl.data.archive import open_tree
 from pfl.data.cache import ArrayWriter, Content
-from pfl.data.datasets._idx import append_idx
+from pfl.data.datasets import _image_folder
+from pfl.data.datasets._idx import append_idx, find_idx
 from pfl.data.definition import Definition, RemoteFile
+
+CLASSES = tuple(str(label) for label in range(10))
 
 _MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
@@ -15,11 +19,17 @@ _MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     """The official order: 60,000 training images, 10,000 test images."""
     out.expect(mnist.samples)
-    counts = []
-    for images, labels in (files[:2], files[2:]):
-        with images.open("rb") as image_file, labels.open("rb") as label_file:
-            counts.append(append_idx(image_file, label_file, out))
-    return Content(tuple(str(label) for label in range(10)), n_train=counts[0])
+    return Content(CLASSES, n_train=append_idx(files, lambda path: path.open("rb"), out))
+
+
+def read_copy(files: Sequence[Path], out: ArrayWriter) -> Content:
+    """A folder or archive of the official files, unpacked or not, or an image folder."""
+    with open_tree(files[0]) as tree:
+        names = find_idx(tree, [file.name.removesuffix(".gz") for file in mnist.files])
+        if names is None:
+            return _image_folder.read(files, out)
+        out.expect(mnist.samples)
+        return Content(CLASSES, n_train=append_idx(names, tree.open, out))
 
 
 mnist = Definition(
@@ -33,6 +43,7 @@ mnist = Definition(
         RemoteFile(_MIRROR + "t10k-images-idx3-ubyte.gz", md5="9fb629c4189551a2d022fa330f9573f3"),
         RemoteFile(_MIRROR + "t10k-labels-idx1-ubyte.gz", md5="ec29112dd5afa0611ce80d1b7f02629c"),
     ),
+    alternative=read_copy,
     # Of a copy whose pixels and labels are those of the four official files, byte for byte.
     content="28e0a3c69b91244c7cad5062e0aa95719769d1e29457ad6e4b231ce2182fe064",
 )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pfl.data.archive import Tree, open_tree
 from pfl.data.cache import ArrayWriter, Content
+from pfl.data.datasets import _image_folder
 from pfl.data.datasets._image_folder import Labelled, append_images, find_images
 from pfl.data.definition import Definition, RemoteFile
 
-_FOLDER = "tiny-imagenet-200"
+_LIST = "val/val_annotations.txt"
 
 
 def read(files: Sequence[Path], out: ArrayWriter) -> Content:
@@ -22,15 +23,34 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
         train, _, classes = find_images(tree, test=())
         test = _validation(tree, classes)
         out.expect(len(train) + len(test))
-        append_images(tree, train + test, out, "RGB")
+        append_images(tree, train + test, out, "RGB", stored=True)
+    return Content(classes, n_train=len(train))
+
+
+def read_copy(files: Sequence[Path], out: ArrayWriter) -> Content:
+    """The unpacked archive, or an image folder with train/<WordNet id>/ and val/<WordNet id>/ or test/.
+
+    Where the validation images are in folders of their classes, images in test/ have no labels.
+    """
+    with open_tree(files[0]) as tree:
+        if any(name.endswith(_LIST) for name in tree.names):
+            return read(files, out)
+        train, test, classes = find_images(tree, test=("val",))
+        if not test:
+            return _image_folder.read(files, out)
+        out.expect(len(train) + len(test))
+        append_images(tree, train + test, out, "RGB", stored=True)
     return Content(classes, n_train=len(train))
 
 
 def _validation(tree: Tree, classes: Sequence[str]) -> list[Labelled]:
     """The validation images sorted by class and file name; a line of the list has file, WordNet id, box."""
-    lines = tree.read(f"{_FOLDER}/val/val_annotations.txt").decode().splitlines()
+    official = f"tiny-imagenet-200/{_LIST}"  # in an unpacked archive, without the folder around it
+    name = next((name for name in tree.names if name.endswith(_LIST)), official)
+    lines = tree.read(name).decode().splitlines()
     rows = sorted((wnid, file) for file, wnid, *_ in (line.split("\t") for line in lines))
-    return [Labelled(f"{_FOLDER}/val/images/{file}", classes.index(wnid)) for wnid, file in rows]
+    folder = name.removesuffix(PurePosixPath(_LIST).name) + "images"
+    return [Labelled(f"{folder}/{file}", classes.index(wnid)) for wnid, file in rows]
 
 
 tiny_imagenet = Definition(
@@ -38,5 +58,13 @@ tiny_imagenet = Definition(
     classes=200,
     samples=110_000,
     read=read,
-    files=(RemoteFile("http://cs231n.stanford.edu/tiny-imagenet-200.zip"),),
+    files=(
+        # The MD5 is not published by the source. ContinualAI/avalanche
+        # (avalanche/benchmarks/datasets/tiny_imagenet/tiny_imagenet.py), and loaders that are independent of
+        # it, state the same.
+        RemoteFile(
+            "http://cs231n.stanford.edu/tiny-imagenet-200.zip", md5="90528d7ca1a48142e341f4ef8d21d0de"
+        ),
+    ),
+    alternative=read_copy,
 )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
-from pfl.data.rule import ClassesRule, Draw
+from pfl.data.rule import ClassesRule, Draw, Split
+from pfl.errors import InvalidInput
+from pfl.hyper import hyper
+from pfl.rounding import whole_part
 
 
 @dataclass(frozen=True)
@@ -16,9 +19,21 @@ class ClassParts(ClassesRule):
     """Each class is shuffled and cut into one equal part per client; the remainder is unused.
 
     A client gets the next unassigned part of each class that it drew. Parts that nobody drew are unused.
+
+    With ``released`` and ``seed=777`` this is the partition of SPFL's scripts to the image
+    (https://github.com/MondayCat/PLGA, SPFL/dataset/fede_dataset_split_v1.py and dataset_v4.py): numpy's
+    legacy generator shuffles the classes in turn and then draws the clients' classes, and the first images
+    of each part are for training. Training samples keep that order.
     """
 
     pool: ClassVar[str] = "official training set"
+
+    released: bool = hyper(False, "draw and cut as the released code, which has seed=777")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.released and self.unstratified:
+            raise InvalidInput("unstratified", self.unstratified, "no `released`, which cuts class by class")
 
     @abstractmethod
     def draws(self, draw: Draw) -> np.ndarray:
@@ -39,3 +54,21 @@ class ClassParts(ClassesRule):
         if missing := int((given == 0).sum()):
             draw.notes.append(f"classes without a client: {missing}")
         return assigned
+
+    def stream(self) -> np.random.Generator:
+        if not self.released:
+            return super().stream()
+        # Both generators have the methods that `assign` calls.
+        return cast(np.random.Generator, np.random.RandomState(self.seed))
+
+    def cut(self, parts: list[np.ndarray], labels: np.ndarray) -> Split:
+        if not self.released:
+            return super().cut(parts, labels)
+        train, test = [], []
+        for part in parts:
+            starts = np.flatnonzero(np.diff(labels[part], prepend=-1))
+            pieces = np.split(part, starts[1:])
+            keep = [whole_part(1 - self.test, len(piece)) for piece in pieces]
+            train.append(np.concatenate([piece[:n] for piece, n in zip(pieces, keep, strict=True)]))
+            test.append(np.concatenate([piece[n:] for piece, n in zip(pieces, keep, strict=True)]))
+        return train, test

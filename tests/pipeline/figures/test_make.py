@@ -72,6 +72,18 @@ def test_each_family(project, name, changes):
 
 
 @pytest.mark.usefixtures("project")
+def test_a_figure_with_failed_trials_is_written_and_then_is_an_error(monkeypatch):
+    def failing(scheduler, resources, watch) -> None:
+        scheduler.fail(scheduler.next(), "ValueError: no")
+        run_here(scheduler, resources, watch)
+
+    monkeypatch.setattr(cluster, "run", failing)
+    with pytest.raises(InvalidInput, match=r"figure fedsimsup-figure3: 1 trial failed; .* tries them again"):
+        made("fedsimsup-figure3", **SMALL, clients=4)
+    assert "ValueError: no" in (OUT / "README.md").read_text()
+
+
+@pytest.mark.usefixtures("project")
 def test_parts_are_made_together():
     make("fedcac-figure1", Changes(**SMALL | {"rounds": 1, "clients": 2}), OUT)
     assert {path.stem for path in OUT.glob("*.svg")} == {"fedcac-figure1a", "fedcac-figure1b"}

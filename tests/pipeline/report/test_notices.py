@@ -10,7 +10,7 @@ from pfl.trials import Record
 from pipeline.report.provenance import changed_since, plugins
 from pipeline.report.table_report import write_report
 from pipeline.spec.published import FOLDER
-from tests.pipeline.fake_results import DIGITS, fake_results, ledger_row, write_results
+from tests.pipeline.fake_results import DIGITS, cell_of, fake_results, ledger_row, write_results
 from tests.pipeline.report.conftest import PUBLISHED, realistic, small
 
 
@@ -48,6 +48,48 @@ def test_quantities_other_than_accuracies_are_divided_and_not_ranked(tmp_path):
         text = (folder / name).read_text()
         assert "the published number, and ours divided by it (×)." in text
         assert not any(words in text for words in ("Best</b>", "**Best**", "minus it", "Reproduced: within"))
+
+
+def judged(root, assumed):
+    """The report of a table whose row Local has three seeds, 4.3 points below the printed number."""
+    shutil.copytree(FOLDER, root / FOLDER)
+    published = {"file": "pfedsim.csv", "table": "3", "seeds": 5, "assumed": assumed}
+    results = fake_results(methods=2, settings=1, seeds=3, published=published)
+    results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
+    cell_of(results, "cifar10-0.1/local")["pinned"]["rows"] = [
+        ledger_row("cifar10-0.1/local", seed, accuracy=accuracy) for seed, accuracy in enumerate((75, 80, 85))
+    ]
+    write_results(results, root)
+    folder = write_report("fake", root)
+    return (folder / "README.md").read_text(), (folder / "index.html").read_text()
+
+
+def test_verdicts_that_hang_on_an_assumed_number_of_seeds_are_listed(tmp_path):
+    for text in judged(tmp_path, assumed=True):
+        said = text.partition("That number of seeds is our assumption; without it, ")[2].partition(".")[0]
+        assert "verdict" in said
+        assert "Local in CIFAR-10" in said
+
+
+def test_a_number_of_seeds_that_the_paper_states_is_no_assumption(tmp_path):
+    for text in judged(tmp_path, assumed=False):
+        assert "our assumption" not in text
+
+
+def test_doubtful_published_numbers_are_marked_and_the_doubt_is_said(tmp_path):
+    shutil.copytree(FOLDER, tmp_path / FOLDER)
+    results = fake_results(methods=2, settings=1, seeds=1, published={"file": "spfl.csv", "table": "1"})
+    column = {"dataset": "cifar10", "partition": "iid", "partition_arg": "classes=6", "clients": 10}
+    results["config"]["settings"]["cifar10-0.1"]["published"] = column
+    for row, printed in zip(results["config"]["methods"], ("fedavg", "perfedavg"), strict=True):
+        row["published"] = {"method": printed}
+    write_results(results, tmp_path)
+    folder = write_report("fake", tmp_path)
+    for name in ("README.md", "index.html"):
+        text = (folder / name).read_text()
+        assert "† Doubtful published numbers: reassembled from scattered text (pFedSim)." in text
+        assert "74.00 ± 3.04†" in text
+        assert "67.00 ± 3.38†" not in text
 
 
 def test_each_seed_s_own_partition_is_said(tmp_path):
@@ -173,3 +215,15 @@ def test_plugins_are_named_with_version_and_hash():
     plugin = {"name": "mine", "version": "1.0", "digest": "a" * 64}
     rows = [Record.from_json({**ledger_row(), "plugins": used}) for used in ([plugin], [plugin], [])]
     assert plugins(rows) == ["plugin mine 1.0, SHA-256 aaaaaaaaaaaa…"]
+
+
+def test_rows_of_an_earlier_rule_are_named_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "pipeline.report.notices.is_current", lambda config, *_: config["method"] != "pfedsim"
+    )
+    readme = small(tmp_path).partition("| Method |")[0]
+    assert "> Computed by an earlier rule of the method, and to be run again: pFedSim." in readme
+
+
+def test_current_rows_need_no_such_line(tmp_path):
+    assert "earlier rule" not in small(tmp_path)

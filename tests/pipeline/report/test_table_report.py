@@ -20,6 +20,22 @@ def test_the_published_number_and_the_difference_are_beside_ours(readme):
     assert line_of(readme, "Local")[0] == "**81.00** ± 1.41<br><sub>▽ 84.30 ± 0.81 (−3.30)</sub>"
 
 
+def test_what_a_table_says_is_text_and_never_html(tmp_path):
+    results = fake_results(methods=2, settings=1, seeds=1)
+    harm = '"><img src=x onerror=alert(1)> a|b'
+    results["config"]["title"] = results["config"]["note"] = harm
+    results["config"]["settings"]["cifar10-0.1"]["label"] = harm
+    results["config"]["methods"][0]["label"] = harm
+    results["config"]["sources"] = {"lr": harm}
+    readme = small(tmp_path, config=results["config"])
+    page = (tmp_path / "reports/tables/fake/index.html").read_text()
+    assert "<img src=x" not in readme + page
+    header, rule, line = readme[readme.index("| Method |") :].splitlines()[:3]
+    cells = [text.replace("\\|", "").count("|") for text in (header, rule, line)]
+    assert cells == [3, 3, 3]
+    assert "&lt;img src=x onerror=alert(1)> a\\|b" in line
+
+
 def test_the_best_is_bold_and_the_second_underlined(readme, page):
     column = [line_of(readme, label)[0] for label in ("Local", "FedAvg", "FedProx", "pFedSim")]
     assert [cell.startswith("**") for cell in column] == [True, False, False, False]

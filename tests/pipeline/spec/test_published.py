@@ -16,8 +16,25 @@ def of(method: str, setting: PublishedCell = DIRICHLET, **words) -> PublishedCel
 
 
 def test_all_printed_cells_are_there():
-    files = sorted(path.name for path in FOLDER.glob("*.csv"))
+    files = sorted(path.name for path in FOLDER.glob("*.csv") if path.stem != "plga_released")
     assert sum(len(published_cells(file)) for file in files) == 1365
+
+
+def test_released_accuracies_of_clients_average_to_that_of_all():
+    clients = {
+        cell.variant: cell.mean for cell in published_cells("plga_released.csv") if cell.method == "plga"
+    }
+    every = [clients[f"round=800;client={k}"] for k in range(1, 11)]
+    assert sum(every) / 10 == pytest.approx(clients["round=800;client=average"], abs=0.01)
+
+
+def test_the_last_six_rows_of_spfls_table_1_are_doubtful_and_the_first_two_are_not():
+    doubts = {cell.method: cell.doubt for cell in published_cells("spfl.csv") if cell.table == "1"}
+    intact = {"fedavg", "fedupdate"}
+    assert {method for method, doubt in doubts.items() if not doubt} == intact
+    assert {doubt for method, doubt in doubts.items() if method not in intact} == {
+        "reassembled from scattered text"
+    }
 
 
 def test_a_number_keeps_its_value_its_deviation_and_its_note():

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from pfl.engine.metrics import Metrics
 from pfl.errors import InvalidInput
-from pfl.trials import Failure, Record, Sources
-from pipeline.store.ledger import Ledger, import_rows, publish
-from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
-from tests.pipeline.fake_results import failed_row
+from pfl.trials import Failure, Record, Sources, split_checksum
+from pipeline.store.imports import import_rows
+from pipeline.store.ledger import Ledger, publish
+from pipeline.store.refusals import Refusal, refuse
+from tests.pipeline.conftest import SOURCES, fake_run, finish, metrics_of, scheduler_of
 
 LOCAL = Path(".sweeps/ledger/small.jsonl")
 PUBLISHED = Path("results/ledger/small.jsonl")
@@ -26,6 +27,14 @@ EDITED = dataclasses.replace(SOURCES, dirty=True)
 def row(ledger) -> Record:
     """A record as a worker returns it."""
     return fake_run(scheduler_of(ledger).next())[0]
+
+
+@pytest.fixture
+def other(ledger) -> Record:
+    """A record of another trial."""
+    first, second = islice(iter(scheduler_of(ledger).next, None), 2)
+    assert first.keys() != second.keys()
+    return fake_run(second)[0]
 
 
 def here(_: str) -> Sources:
@@ -47,7 +56,8 @@ def lines(path: Path) -> list[dict]:
 
 def test_a_row_is_on_disk_as_soon_as_it_is_appended(ledger, row):
     ledger.append(row)
-    assert lines(LOCAL) == [stamped(row).to_json()]
+    assert LOCAL.read_bytes() == stamped(row).to_line() + b"\n"
+    assert lines(LOCAL)[0].items() > stamped(row).to_json().items()
     assert Ledger(SOURCES).get(row.key) == stamped(row)
 
 
@@ -75,30 +85,162 @@ def test_what_is_known_of_a_key_is_its_result_or_else_its_last_failure(ledger, r
     assert ledger.find("0" * 64) is None
 
 
-@pytest.mark.parametrize(
-    "damage", [{"metrics": []}, {"metrics": {}}, {"measured": None}, {"commit": None, "versions": 5}]
-)
-def test_a_line_of_another_form_is_told_and_passed_over(ledger, row, damage):
+def test_a_line_that_was_cut_off_is_told_and_costs_only_itself(ledger, row, other):
     ledger.append(row)
-    with LOCAL.open("a") as file:
-        file.write(json.dumps({**row.to_json(), "key": "f" * 64, **damage}) + "\n")
+    with LOCAL.open("ab") as file:
+        file.write(other.to_line()[:-100])
     reopened = Ledger(SOURCES)
-    assert reopened.damaged == [f"{LOCAL}: key {'f' * 64}"]
-    assert [record.key for record in reopened.successes] == [row.key]
-
-
-def test_a_line_that_was_cut_off_is_told_and_costs_only_itself(ledger, row):
-    ledger.append(row)
-    with LOCAL.open("a") as file:
-        file.write('{"key": "abc", "metr')
-    reopened = Ledger(SOURCES)
-    assert reopened.damaged == [f"{LOCAL}:2"]
-    other = dataclasses.replace(row, key="0" * 64)
+    (told,) = map(str, reopened.damaged)
+    assert told.startswith(f"{LOCAL}:2: it is no row")
+    assert told.endswith(f"(key {other.key})")
     reopened.append(other)
     again = Ledger(SOURCES)
     assert again.get(row.key)
     assert again.get(other.key)
-    assert again.damaged == [f"{LOCAL}:2"]
+    assert list(map(str, again.damaged)) == [told]
+
+
+def other_key(line: bytes) -> bytes:
+    return line.replace(b'{"key":"' + line[8:9], b'{"key":"' + (b"0" if line[8:9] != b"0" else b"1"))
+
+
+CHANGES = {
+    "a digit of an accuracy": lambda line: line.replace(b'"pooled":8', b'"pooled":9', 1),
+    "a digit of a summary": lambda line: line.replace(b'"last":8', b'"last":9', 1),
+    "a digit of a duration": lambda line: line.replace(b'"wall_seconds":0.5', b'"wall_seconds":0.6'),
+    "the key": other_key,
+    "the seed": lambda line: line.replace(b'"seed":0', b'"seed":1'),
+    "an option": lambda line: line.replace(b'"lr":0.05', b'"lr":0.06'),
+    "the checksum": lambda line: line[:-3] + (b"0" if line[-3:-2] != b"0" else b"1") + line[-2:],
+    "the checksum's end": lambda line: line[:-2],
+    "a bracket": lambda line: line.replace(b'"plugins":[]', b'"plugins":[}'),
+    "a field's name": lambda line: line.replace(b'"metrics"', b'"metrica"'),
+    "a byte": lambda line: line.replace(b'"phase"', b'"ph\xffse"'),
+}
+
+
+@pytest.mark.parametrize("changed", CHANGES.values(), ids=list(CHANGES))
+def test_a_row_that_was_changed_is_told_in_a_line_and_its_trial_runs_again(ledger, row, caplog, changed):
+    ledger.append(row)
+    line = LOCAL.read_bytes()
+    LOCAL.write_bytes(changed(line.rstrip()) + b"\n")
+    assert LOCAL.read_bytes() != line
+    reopened = Ledger(SOURCES)
+    assert reopened.get(row.key) is None
+    assert list(reopened.successes("small")) == []
+    (told,) = map(str, reopened.damaged)
+    key = LOCAL.read_bytes()[8:72].decode()
+    assert told.startswith(f"{LOCAL}:1: ")
+    assert told.endswith(f"(key {key})")
+    assert caplog.messages == [f"ledger: {told}; passed over: if its trial is needed, it runs again"]
+    ran = finish(scheduler_of(reopened))
+    assert sum(row.key in trial.keys() for trial in ran) == 1  # noqa: SIM118
+    publish("small")
+    assert lines(PUBLISHED)[-1]["key"] != key
+
+
+def test_a_row_whose_key_is_not_that_of_its_content_is_told_when_it_is_asked_for(ledger, row, other, caplog):
+    ledger.append(dataclasses.replace(row, key=other.key))
+    reopened = Ledger(SOURCES)
+    assert reopened.damaged == []
+    assert reopened.get(other.key) is reopened.get(other.key) is None
+    (told,) = map(str, reopened.damaged)
+    assert told == f"{LOCAL}:1: its content has the key {row.key} (key {other.key})"
+    assert len(caplog.messages) == 1
+
+
+def test_a_row_that_occurs_twice_counts_once(ledger, row):
+    ledger.append(row)
+    LOCAL.write_bytes(2 * LOCAL.read_bytes())
+    reopened = Ledger(SOURCES)
+    assert reopened.get(row.key) == stamped(row)
+    assert reopened.damaged == []
+    publish("small")
+    assert len(lines(PUBLISHED)) == 1
+
+
+def test_a_row_that_one_file_has_as_it_was_written_is_served_although_another_is_damaged(ledger, row):
+    ledger.append(row)
+    publish("small")
+    PUBLISHED.write_bytes(PUBLISHED.read_bytes().replace(b'"pooled":8', b'"pooled":9'))
+    reopened = Ledger(SOURCES)
+    assert len(reopened.damaged) == 1
+    assert reopened.get(row.key) == stamped(row)
+    publish("small")
+    assert [line["metrics"] == row.metrics.to_json() for line in lines(PUBLISHED)] == [False, True]
+
+
+def test_a_row_without_a_checksum_is_not_used_until_it_is_imported(ledger, row, caplog):
+    ledger.append(row)
+    without_checksums(LOCAL)
+    assert Ledger(SOURCES).get(row.key) is None
+    assert caplog.messages == [
+        f"ledger: {LOCAL}: rows without a checksum, which are not used: 1; "
+        f"`pfl ledger import {LOCAL}` checks and adds them"
+    ]
+    assert import_rows(LOCAL, here) == 1
+    caplog.clear()
+    assert Ledger(SOURCES).get(row.key) == stamped(row)
+    assert caplog.messages == []
+
+
+def test_published_rows_without_a_checksum_give_way_to_the_same_rows_with_one(ledger, row, other):
+    for record in (row, other):
+        ledger.append(record)
+    publish("small")
+    whole = PUBLISHED.read_bytes()
+    without_checksums(PUBLISHED)
+    plain = PUBLISHED.read_bytes()
+    PUBLISHED.write_bytes(
+        whole + plain
+    )  # as git merges the rows of a branch from before there were checksums
+    publish("small")
+    assert PUBLISHED.read_bytes() == whole
+    LOCAL.unlink()
+    PUBLISHED.write_bytes(plain)
+    assert import_rows(PUBLISHED, here) == 2
+    assert PUBLISHED.read_bytes() == whole
+
+
+def without_checksums(file: Path) -> None:
+    file.write_bytes(b"".join(split_checksum(line)[0] + b"\n" for line in file.read_bytes().splitlines()))
+
+
+def test_a_refused_row_is_kept_and_not_served_and_the_row_of_another_run_is(ledger, row):
+    ledger.append(row)
+    publish("small")
+    (line,) = lines(PUBLISHED)
+    refuse([Refusal("small", row.cell, "0", row.key, line["checksum"], "off by 3 points")])
+    reopened = Ledger(SOURCES)
+    assert reopened.get(row.key) is None
+    assert reopened.refused == {row.key: "off by 3 points"}
+    again = with_metrics(row, metrics_of(12.5))
+    reopened.append(again)
+    publish("small")
+    assert Ledger(SOURCES).get(row.key).metrics == again.metrics
+    assert [line["key"] for line in lines(PUBLISHED)] == [row.key, row.key]
+
+
+def test_a_list_of_refused_rows_that_is_damaged_is_one_line(project):
+    (project / "results/ledger").mkdir(parents=True)
+    for content in (b"", b"key\n", b"table,cell,seed,key,checksum,reason\na,b\n", b"\xff"):
+        (project / "results/ledger/refused.csv").write_bytes(content)
+        with pytest.raises(
+            InvalidInput, match=r"refused rows: results/ledger/refused\.csv .* a CSV file with"
+        ):
+            Ledger(SOURCES)
+
+
+def test_the_rows_of_a_table_are_read_without_their_numbers(ledger, row, other):
+    ledger.append(row)
+    publish("small")
+    reopened = Ledger(SOURCES)
+    reopened.append(other)
+    reopened.append(dataclasses.replace(other, outcome=Failure("ValueError: no")))
+    assert {(known.key, known.cell, known.seed) for known in reopened.rows("small")} == {
+        (record.key, record.cell, record.seed) for record in (row, other)
+    }
+    assert list(reopened.rows("another")) == []
 
 
 def test_a_key_can_have_a_row_with_further_moments(ledger, row):
@@ -127,7 +269,7 @@ def test_a_key_can_have_a_row_with_further_moments(ledger, row):
 
 def test_publishing_adds_what_is_missing_and_removes_nothing(ledger, row):
     PUBLISHED.parent.mkdir(parents=True)
-    PUBLISHED.write_text(json.dumps(dataclasses.replace(stamped(row), key="e" * 64).to_json()) + "\n")
+    PUBLISHED.write_bytes(dataclasses.replace(stamped(row), key="e" * 64).to_line() + b"\n")
     ledger.append(row)
     publish("small")
     publish("small")
@@ -154,85 +296,3 @@ def test_a_row_counts_for_all_code_that_does_the_same(row):
     # What the code does is in its key, whatever the files say.
     Ledger(EDITED).append(row)
     assert Ledger(dataclasses.replace(SOURCES, sources="2" * 64)).get(row.key)
-
-
-@pytest.fixture
-def rows_file(project: Path, row: Record):
-    """Writes rows as another machine would, with changes, to a file."""
-
-    def write(**changes) -> Path:
-        file = project / "rows.jsonl"
-        file.write_text(json.dumps({**stamped(row).to_json(), **changes}) + "\n")
-        return file
-
-    return write
-
-
-def test_imported_rows_are_found_and_published_once(rows_file, row):
-    assert import_rows(rows_file(), here) == 1
-    assert Ledger(SOURCES).get(row.key)
-    assert [line["key"] for line in lines(PUBLISHED)] == [row.key]
-    assert import_rows(rows_file(), here) == 0
-
-
-def test_rows_from_a_plain_copy_of_these_sources_count_as_theirs(rows_file, row):
-    assert import_rows(rows_file(commit="unknown", dirty=True), here) == 1
-    assert Ledger(SOURCES).get(row.key).sources.commit == SOURCES.commit
-
-
-def test_rows_of_another_commit_with_these_sources_keep_it(rows_file, row):
-    assert import_rows(rows_file(commit="b" * 40), here) == 1
-    assert Ledger(SOURCES).get(row.key).sources.commit == "b" * 40
-
-
-def test_rows_of_other_files_that_are_in_no_commit_count_but_are_not_published(rows_file, row):
-    assert import_rows(rows_file(dirty=True, sources="2" * 64), here) == 1
-    assert Ledger(SOURCES).get(row.key)
-    assert not PUBLISHED.exists()
-
-
-def test_rows_of_two_tables_are_imported_into_the_file_of_each(project, ledger):
-    shutil.copy(project / "tables/small.yaml", project / "tables/other.yaml")
-    scheduler = scheduler_of(ledger)
-    first, second = (stamped(fake_run(scheduler.next())[0]) for _ in range(2))
-    second = dataclasses.replace(second, table="other")
-    (project / "rows.jsonl").write_text("".join(json.dumps(one.to_json()) + "\n" for one in (first, second)))
-    assert import_rows(project / "rows.jsonl", here) == 2
-    files = (LOCAL, LOCAL.with_name("other.jsonl"), PUBLISHED, PUBLISHED.with_name("other.jsonl"))
-    assert [[line["key"] for line in lines(file)] for file in files] == [[first.key], [second.key]] * 2
-
-
-def test_a_row_of_a_failed_trial_is_not_imported(rows_file):
-    file = rows_file()
-    file.write_text(json.dumps(failed_row(json.loads(file.read_text()), "out of memory")) + "\n")
-    with pytest.raises(InvalidInput, match=r"rows\.jsonl:1: the line .* a row of a ledger with its metrics"):
-        import_rows(file, here)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"seed": 7}, "rows.jsonl:1: key:"),
-        ({"table": "smal"}, "did you mean 'small'?"),
-        ({"table": "../small"}, "rows.jsonl:1: table: ../small is not accepted"),
-        ({"behaviour": "fedavg-0"}, "rows.jsonl:1: key:"),
-        ({"config": {}}, "a row of a ledger with its metrics"),
-        ({"config": {"method": "fedavg", "hyperparameters": []}}, "a row of a ledger with its metrics"),
-        ({"metrics": []}, "a row of a ledger with its metrics"),
-        ({"table": 5}, "rows.jsonl:1: table: 5 is not accepted"),
-    ],
-)
-def test_a_row_that_cannot_be_trusted_is_refused_and_nothing_is_added(rows_file, changes, said):
-    with pytest.raises(InvalidInput, match=r"rows\.jsonl") as caught:
-        import_rows(rows_file(**changes), here)
-    assert said in str(caught.value)
-    assert not LOCAL.exists()
-
-
-@pytest.mark.parametrize("content", [b"PK\x03\x04\xff\xfe", b"[" * 100_000])
-def test_a_file_of_something_else_is_refused(project, content):
-    (project / "photos.zip").write_bytes(content)
-    with pytest.raises(
-        InvalidInput, match=r"photos\.zip.* is not accepted; expected a (file of rows|row of)"
-    ):
-        import_rows(project / "photos.zip", here)

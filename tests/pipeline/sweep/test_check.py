@@ -95,6 +95,7 @@ def test_all_selected_tables_are_checked(project):
             "every: 1, metric: similarity",
             "schedule.observe: accuracy * similarities, as evaluation.metric is one",
         ),
+        ("clients: 5", "resources: {cpus: 9999}\nclients: 5", "resources.cpus: 9999 * at most * cores"),
         ("clients: 5", "resources: {gpus: 1}\nclients: 5", "resources.gpus: 1 * auto or 0"),
         ("lr: 0.05}", "lr: 0.05, precision: bf16}", "precision: bf16 * fp32, as this CPU has no bf16"),
         ("mu: 0.1}", "mu: 0.1}, schedule: {precision: tf32}", "precision: tf32 * fp32, as this CPU"),
@@ -116,6 +117,7 @@ def test_a_mistake_is_one_line_that_names_file_setting_and_value(edit, monkeypat
 def test_what_a_cluster_s_machines_compute_in_is_not_this_machine_s_to_say(edit, monkeypatch):
     monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda: False)
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    monkeypatch.setattr("pipeline.sweep.environment.check_cluster", lambda _: None)
     edit("lr: 0.05}", "lr: 0.05, precision: bf16}")
     assert check_tables()
 
@@ -174,7 +176,14 @@ def test_a_truncated_zip_is_found_out_before_anything_runs(project, edit):
 
 def test_a_folder_that_cannot_be_written_is_named(project):
     (project / "results").write_text("a file in the place of the folder")
-    assert message() == "results/small: results is not accepted; expected a folder that can be written"
+    expected = "results/small: results/small is not accepted; expected a folder that can be written "
+    assert message() == expected + "(Not a directory)"
+
+
+def test_what_is_no_table_s_is_checked_too(project, monkeypatch):
+    (project / "file").touch()
+    monkeypatch.setenv("PFL_CACHE", str(project / "file/cache"))
+    assert message().startswith(f"PFL_CACHE: {project}/file/cache is not accepted")
 
 
 def test_a_cell_that_fits_several_printed_ones_is_named(project, edit):

@@ -261,8 +261,8 @@ def test_a_check_prints_what_it_found_in_a_subfolder_too(project, monkeypatch):
 def test_the_check_stage_writes_what_the_other_stages_depend_on():
     pfl("stage", "check")
     written = sorted(str(path.relative_to("data/check")) for path in Path("data/check").rglob("*.*"))
-    assert written == ["behaviours/small.json", "partition.txt", "report.txt", "tables.txt"]
-    assert len(json.loads(Path("data/check/behaviours/small.json").read_text())) == 4
+    assert written == ["partition.txt", "report.txt", "sweep/small.json", "tables.txt"]
+    assert len(json.loads(Path("data/check/sweep/small.json").read_text())["behaviours"]) == 4
 
 
 def test_a_partition_depends_on_the_code_that_divides_and_on_pillow(tmp_path, monkeypatch):

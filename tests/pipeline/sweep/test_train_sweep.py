@@ -17,6 +17,7 @@ from pipeline.sweep.cluster import Watch
 from pipeline.sweep.results import write
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.train_sweep import sweep, table_lock
+from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
 
 
@@ -150,11 +151,43 @@ def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
         finish(scheduler)
 
     run_with(monkeypatch, failing)
-    sweep("small")
-    said = capsys.readouterr().out
-    assert "dir/fedavg: partial (final, seed 0: ValueError: no)" in said
-    assert "dvc repro --force --single-item train-sweep@small" in said
+    assert sweep("small") == "1 of 48 trials failed; the next `dvc repro` tries them again"
+    assert "dir/fedavg: partial (final, seed 0: ValueError: no)" in capsys.readouterr().out
     assert [cell["status"] for cell in results()["cells"]] == ["partial", "done", "done", "done"]
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_stage_whose_trials_failed_writes_the_report_and_ends_with_an_error(monkeypatch):
+    monkeypatch.setattr("pipeline.store.tracking.attach_report", lambda *_: "runs: mlflow ui")
+    manifest = json.loads(Path("data/manifests/small.json").read_text())
+    manifest["datasets"]["digits"] |= {"identity": "original pixels", "images": 1797, "checksum": "d" * 64}
+    manifest["datasets"]["digits"] |= {
+        "content": "c" * 64,
+        "train": 1797,
+        "source": {"kind": "embedded", "files": []},
+    }
+    Path("data/manifests/small.json").write_text(json.dumps(manifest | {"absent": []}))
+
+    def failing(scheduler: Scheduler, *_: object) -> None:
+        scheduler.fail(scheduler.next(), "ValueError: no")
+        finish(scheduler)
+
+    run_with(monkeypatch, failing)
+    done = pfl("stage", "sweep", "small")
+    assert done.returncode == 1
+    again = "of 48 trials failed; the next `dvc repro` tries them again"
+    assert done.stderr.splitlines()[-1] == f"pfl: error: small: 1 {again}"
+    assert f"1 {again}." in Path("reports/tables/small/README.md").read_text()
+    run_with(monkeypatch, lambda scheduler, *_: finish(scheduler))
+    assert pfl("stage", "sweep", "small").returncode == 0
+
+
+@pytest.mark.usefixtures("ready")
+def test_the_environment_is_checked_before_ray_starts(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "./mlruns")
+    run_with(monkeypatch, lambda *_: pytest.fail("Ray was started"))
+    with pytest.raises(InvalidInput, match="MLFLOW_TRACKING_URI"):
+        sweep("small")
 
 
 @pytest.mark.usefixtures("ready")

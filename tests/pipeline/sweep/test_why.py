@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from pfl.sources import Plugin
+from pfl.trials import split_checksum, with_checksum
 from pipeline.store.ledger import Ledger
+from pipeline.store.refusals import Refusal, refuse
 from pipeline.sweep.why import why
 from tests.pipeline.conftest import SOURCES, finish, scheduler_of
 
@@ -32,11 +36,16 @@ def reasons() -> list[str]:
     return why(scheduler_of(ledger), ledger)
 
 
-def rewrite(**changes: object) -> None:
+def rewrite(change: Callable[[dict], dict]) -> None:
+    """Replace the rows of the ledger by changed ones, with checksums."""
+    rows = [change(json.loads(split_checksum(line)[0])) for line in LOCAL.read_bytes().splitlines()]
+    LOCAL.write_bytes(b"".join(with_checksum(json.dumps(row).encode()) + b"\n" for row in rows))
+
+
+def rewrite_all(**changes: object) -> None:
     """Change all rows of the ledger, their keys too."""
-    rows = [json.loads(line) for line in LOCAL.read_text().splitlines()]
-    changed = [{**row, "key": f"{number:064}", **changes} for number, row in enumerate(rows)]
-    LOCAL.write_text("".join(json.dumps(row) + "\n" for row in changed))
+    keys = (f"{number:064}" for number in count())
+    rewrite(lambda row: {**row, "key": next(keys), **changes})
 
 
 ALL = "8 trials of dir/fedavg, dir/fedprox, two/fedavg, two/fedprox: "
@@ -72,6 +81,34 @@ def test_a_row_that_is_served_is_not_what_another_was_before(edit):
 
 
 @pytest.mark.usefixtures("finished")
+def test_a_trial_that_never_ran_is_not_compared_with_other_tables_cells_or_seeds(edit):
+    edit("seeds: [0, 1]", "seeds: [2]")
+    edit("lr: 0.05", "lr: 0.06")
+    assert reasons() == ["4 trials of dir/fedavg, dir/fedprox, two/fedavg, two/fedprox: never run"]
+    edit("seeds: [2]", "seeds: [0, 1]")
+    assert all(": stale: lr was its default, is now 0.06" in reason for reason in reasons())
+    rewrite(lambda row: {**row, "table": "other"})
+    LOCAL.rename(LOCAL.with_name("other.jsonl"))
+    assert reasons() == [ALL + "never run"]
+
+
+@pytest.mark.usefixtures("finished")
+def test_a_refused_row_is_named_with_the_reason():
+    first = json.loads(LOCAL.read_bytes().splitlines()[0])
+    named = (first[name] for name in ("table", "cell", "seed", "key", "checksum"))
+    refuse([Refusal(*map(str, named), "off by 3 points")])
+    assert f"1 trial of {first['cell']}: its row is refused (off by 3 points)" in reasons()
+
+
+@pytest.mark.usefixtures("finished")
+def test_a_damaged_row_is_told_and_its_trial_is_to_run():
+    LOCAL.write_bytes(LOCAL.read_bytes().replace(b'"pooled":8', b'"pooled":9', 1))
+    kept, pending = reasons()
+    assert kept.endswith("in the ledger")
+    assert pending == "1 trial of dir/fedavg: its row is damaged"
+
+
+@pytest.mark.usefixtures("finished")
 def test_an_option_that_was_at_its_default_is_named(edit):
     edit("lr: 0.05}", "lr: 0.1}")
     assert reasons() == [ALL + "stale: lr was its default, is now 0.1"]
@@ -79,14 +116,14 @@ def test_an_option_that_was_at_its_default_is_named(edit):
 
 @pytest.mark.usefixtures("finished")
 def test_other_images_are_named():
-    rewrite(data_checksum="e" * 64)
+    rewrite_all(data_checksum="e" * 64)
     (reason,) = {line.partition(": ")[2] for line in reasons()}
     assert reason == f"stale: other images of digits, or in another order ({'e' * 12} is now {'d' * 12})"
 
 
 @pytest.mark.usefixtures("finished")
 def test_another_partition_is_named():
-    rewrite(partition_checksum="e" * 64, partition="shards:2,min=10,test=0.25,seed=0")
+    rewrite_all(partition_checksum="e" * 64, partition="shards:2,min=10,test=0.25,seed=0")
     stale = [line.partition(": ")[2] for line in reasons()]
     assert {reason.partition(" is now ")[0] for reason in stale} == {
         "stale: another partition (shards:2,min=10,test=0.25,seed=0"
@@ -97,13 +134,12 @@ def test_another_partition_is_named():
 
 @pytest.mark.usefixtures("finished")
 def test_rows_without_the_curve_or_the_models_that_are_asked_for_are_told(edit):
-    rows = [json.loads(line) for line in LOCAL.read_text().splitlines()]
-    for row in rows:
+    def without_its_curve(row: dict) -> dict:
         (last,) = row["metrics"]["rounds"]
-        first = {**last, "round": 1}
-        del first["post_local"]
-        row["metrics"]["rounds"] = [first, last]
-    LOCAL.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        first = {name: value for name, value in last.items() if name != "post_local"}
+        return {**row, "metrics": {**row["metrics"], "rounds": [{**first, "round": 1}, last]}}
+
+    rewrite(without_its_curve)
     edit("every: 1", "every: 1, moment: post_local, which: best")
     assert reasons() == [ALL + "in the ledger, without its curve"]
     edit("every: 1, moment: post_local, which: best", "every: 1")
@@ -113,17 +149,19 @@ def test_rows_without_the_curve_or_the_models_that_are_asked_for_are_told(edit):
 
 @pytest.mark.usefixtures("finished")
 def test_an_option_that_is_gone_is_told():
-    rows = [json.loads(line) for line in LOCAL.read_text().splitlines()]
-    for row in rows:
-        row["config"]["hyperparameters"] = {"gone": 1}
-        row["key"] = f"{row['seed']:064}"
-    LOCAL.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rewrite(
+        lambda row: {
+            **row,
+            "key": f"{row['seed']:064}",
+            "config": {**row["config"], "hyperparameters": {"gone": 1}},
+        }
+    )
     assert reasons() == [ALL + "stale: options that no longer exist"]
 
 
 @pytest.mark.usefixtures("finished")
 def test_other_code_is_named_by_its_component_with_the_files_that_changed(monkeypatch):
-    rewrite(behaviour="fedavg-0", commit="a" * 40)
+    rewrite_all(behaviour="fedavg-0", commit="a" * 40)
     changed = ("pfl/api.py", "pfl/methods/fedavg.py", "pfl/methods/fedprox.py", "pfl/config.py", "pfl/rng.py")
     monkeypatch.setattr("pipeline.sweep.why._changed_since", lambda _: changed)
     monkeypatch.setattr("pipeline.sweep.why._uncommitted", lambda: {"pfl/rng.py"})
@@ -151,7 +189,7 @@ OF = {
 
 @pytest.mark.usefixtures("finished")
 def test_code_that_is_not_accepted_is_named_where_git_knows_no_edit(monkeypatch):
-    rewrite(behaviour="fedavg-0", commit="unknown")
+    rewrite_all(behaviour="fedavg-0", commit="unknown")
     monkeypatch.setattr("pipeline.sweep.why.unknown_of", lambda *_: {"kernels": "0"})
     assert all(
         line.endswith("the kernels changed, and behaviours.json does not list it") for line in reasons()
@@ -161,7 +199,7 @@ def test_code_that_is_not_accepted_is_named_where_git_knows_no_edit(monkeypatch)
 @pytest.mark.usefixtures("finished")
 def test_a_plugin_whose_files_changed_is_named(monkeypatch):
     before, now = ({"name": "mine", "version": "1.0", "digest": digest} for digest in ("1", "2"))
-    rewrite(behaviour="fedavg-0", commit="unknown", plugins=[before])
+    rewrite_all(behaviour="fedavg-0", commit="unknown", plugins=[before])
     monkeypatch.setattr("pipeline.sweep.why.plugins", lambda _: (Plugin(**now),))
     assert all(line.endswith("the files of plugin mine 1.0 have changed") for line in reasons())
 

@@ -9,6 +9,7 @@ from threading import Event
 from mlflow import MlflowClient
 
 from pipeline.spec.evaluation import Evaluation
+from pipeline.store.mlflow_store import MLflowStore
 from pipeline.store.results import Results
 from pipeline.store.tracking import Tracker
 from tests.pipeline.fake_results import fake_results
@@ -20,8 +21,10 @@ def test_a_store_that_fails_costs_two_lines_and_no_result(root, monkeypatch, cap
     with caplog.at_level(logging.WARNING, "pipeline.store.tracking"):
         tracker = enter(fake_results(methods=2, settings=1, seeds=2), root)
     first, last = (record.getMessage() for record in caplog.records)
-    expected = "MLflow: no space left on device; results are safe in the ledger; "
-    assert first == expected + "they are entered when it answers, or by `pfl track fake`"
+    expected = (
+        "MLflow: no space left on device; results are safe in the ledger, and the sweep tries again every "
+    )
+    assert first == expected + "30 s; `pfl track fake` enters what is missing once the store works"
     assert last == "MLflow: 6 entries are missing; `pfl track fake` makes them"
     assert tracker.lost == "no space left on device"
     assert [run.info.status for run in trials_of(root)] == ["KILLED"]
@@ -47,7 +50,7 @@ def test_a_store_that_answers_again_receives_what_has_waited(root, monkeypatch, 
     assert [run.info.status for run in trials_of(root)] == ["FINISHED"] * 2
     assert parent_of(root).info.status == "FINISHED"
     assert tracker.lost is None
-    assert "the store answers again" in caplog.records[-1].getMessage()
+    assert "the store works again" in caplog.records[-1].getMessage()
 
 
 def test_a_store_that_fails_is_not_asked_for_every_row(root, monkeypatch):
@@ -67,6 +70,11 @@ def test_a_store_that_cannot_be_opened_costs_two_lines(tmp_path, monkeypatch, ca
     enter(fake_results(methods=2, settings=1, seeds=2), tmp_path)
     assert len(caplog.records) == 2
     assert "nonsense" in caplog.text
+
+
+def test_what_mlflow_says_is_not_cut(root):
+    words = " ".join(f"word{number}" for number in range(100))
+    assert MLflowStore(root, "fake").cause(ValueError(f"{words}\n[SQL: SELECT 1]")) == words
 
 
 def test_another_store_is_used(tmp_path, store, monkeypatch):

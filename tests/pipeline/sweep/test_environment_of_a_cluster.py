@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from pfl.trials import commit
-from pipeline.sweep.cluster_checks import lacking
+from pipeline.sweep.environment import lacking
 from tests.pipeline.services import NO_TOKEN, TOKEN, Cluster, without
 
 pytestmark = pytest.mark.slow

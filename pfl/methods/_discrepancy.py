@@ -1,0 +1,33 @@
+"""Maximum mean discrepancy between features, which some methods hold small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pfl.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pfl.engine.client import Batch
+
+
+def discrepancy(batch: Batch, first: Tensor, second: Tensor, widths: Sequence[float | Tensor]) -> Tensor:
+    """Squared maximum mean discrepancy of features (B, d) and (B, d), for a sum of Gaussian kernels.
+
+    Args:
+        widths: the kernels are exp(-||a - b||^2 / width).
+    """
+
+    def mean(x: Tensor, y: Tensor) -> Tensor:
+        squares = distances_squared(x, y)
+        kernels = torch.stack([torch.exp(-squares / width) for width in widths]).sum(0)
+        return batch.sum(batch.sum(kernels)) / batch.sum(torch.ones_like(x[:, 0])) ** 2
+
+    return mean(first, first) + mean(second, second) - 2 * mean(first, second)
+
+
+def distances_squared(x: Tensor, y: Tensor) -> Tensor:
+    """(B, B) of the rows of x (B, d) from those of y (B, d)."""
+    return x.square().sum(1)[:, None] + y.square().sum(1) - 2 * x @ y.T

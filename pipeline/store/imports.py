@@ -1,0 +1,85 @@
+"""Rows that another machine, or an earlier version, has written, added to the ledger."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from pfl.errors import InvalidInput, unknown_name
+from pfl.files import Line, append_lines, read_lines
+from pfl.trials import Record, Sources, checksum_of, split_checksum
+from pipeline.spec.files import run_names
+from pipeline.store.ledger import LOCAL, Ledger, identity_of, publish
+from pipeline.store.workspace import current_sources
+
+log = logging.getLogger(__name__)
+
+
+def import_rows(file: Path, sources_of: Callable[[str], Sources] = current_sources) -> int:
+    """Add rows of another machine, or of a version that wrote no checksums; the number of rows that were new.
+
+    Rows of failed trials are left out.
+
+    Args:
+        sources_of: gives the sources on this machine for a table.
+
+    Raises:
+        InvalidInput: a line is no row or damaged, or its key does not follow from its content; then none is
+            added.
+    """
+    sources_here = cache(sources_of)
+    ledger = Ledger(current_sources())
+    tables, failures = set[str](), 0
+    fresh: dict[object, tuple[str, bytes]] = {}
+    for line in _lines(file):
+        record = _checked(line, f"{file}:{line.number}")
+        if record.failed:
+            failures += 1
+            continue
+        tables.add(record.table)
+        if not ledger.has(record):
+            own = _of_a_copy(record, sources_here(record.table))
+            fresh[identity_of(record)] = record.table, own.to_line()
+    if failures:
+        log.warning("%s: rows of failed trials, which are left out: %d", file, failures)
+    for table in sorted(tables):
+        append_lines(LOCAL / f"{table}.jsonl", [row for name, row in fresh.values() if name == table])
+        publish(table)
+    return len(fresh)
+
+
+def _lines(file: Path) -> list[Line]:
+    try:
+        with file.open("rb"):
+            return list(read_lines(file))
+    except OSError:
+        raise InvalidInput("file", str(file), "a file of rows, as `pfl run-trials` writes it") from None
+
+
+def _of_a_copy(record: Record, here: Sources) -> Record:
+    """``record``, marked with the sources here if it comes from an untracked copy of them."""
+    copy = record.sources.dirty and record.sources.sources == here.sources
+    return replace(record, sources=here) if copy else record
+
+
+def _checked(line: Line, where: str) -> Record:
+    """The record in ``line``, which may lack a checksum."""
+    try:
+        content, checksum = split_checksum(line.content)
+        record = Record.from_json(json.loads(content))
+        expected = record.expected_key()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InvalidInput(where, "the line", "a row of a ledger") from None
+    if checksum not in (None, wanted := checksum_of(content)):
+        raise InvalidInput(
+            f"{where}: checksum", str(checksum), f"{wanted}, which is that of the row's content"
+        )
+    if record.key != expected:
+        raise InvalidInput(f"{where}: key", record.key, f"{expected}, which follows from the row's content")
+    if record.table not in run_names():
+        raise unknown_name(f"{where}: table", str(record.table), run_names())
+    return record

@@ -1,0 +1,55 @@
+"""Rows that are kept but never served, because their numbers could not be confirmed."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from pfl.errors import InvalidInput
+from pfl.files import write_text
+from pfl.text import csv_text
+
+FILE = Path("results/ledger/refused.csv")
+
+
+class Refusal(NamedTuple):
+    """A row that is never served.
+
+    Attributes:
+        checksum: of the row; another row with its key is served.
+        reason: one line.
+    """
+
+    table: str
+    cell: str
+    seed: str
+    key: str
+    checksum: str
+    reason: str
+
+
+def refusals() -> dict[str, Refusal]:
+    """The refused rows, by their checksums.
+
+    Raises:
+        InvalidInput: the file has another form.
+    """
+    if not FILE.exists():
+        return {}
+    accepted = f"a CSV file with the columns {', '.join(Refusal._fields)}"
+    try:
+        header, *rows = csv.reader(FILE.read_text(encoding="utf-8").splitlines())
+        listed = [Refusal(*row) for row in rows]
+    except (OSError, ValueError, TypeError, csv.Error):
+        raise InvalidInput("refused rows", str(FILE), accepted) from None
+    if tuple(header) != Refusal._fields:
+        raise InvalidInput("refused rows", str(FILE), accepted)
+    return {refusal.checksum: refusal for refusal in listed}
+
+
+def refuse(rows: Iterable[Refusal]) -> None:
+    """Add rows to the file."""
+    listed = refusals() | {refusal.checksum: refusal for refusal in rows}
+    write_text(FILE, csv_text(Refusal._fields, sorted(listed.values())))

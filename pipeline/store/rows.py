@@ -1,0 +1,95 @@
+"""The files of the ledger, row by row, without decoding the numbers of a row before they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pfl.files import read_lines
+from pfl.sources import Plugin
+from pfl.trials import Record, checksum_of, split_checksum
+
+Report = Callable[["Place", str], None]
+"""Receives the place of a line that is no row as it was written, and the reason."""
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """A row without its numbers, which are most of it; the fields are those of `Record`."""
+
+    key: str
+    table: str
+    cell: str
+    phase: str
+    seed: int
+    config: dict[str, Any]
+    dataset: str
+    partition: str
+    data_checksum: str
+    partition_checksum: str
+    behaviour: str
+    plugins: tuple[Plugin, ...]
+    commit: str
+    dirty: bool
+    until: int | None = None
+    error: str | None = None
+
+
+class Place(NamedTuple):
+    """Where a row is, with its length in bytes."""
+
+    path: Path
+    line: int
+    offset: int
+    length: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+    def read(self) -> bytes:
+        """The row as it is there now."""
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            return file.read(self.length)
+
+    def row(self) -> Row:
+        return decode(self.read())
+
+    def record(self) -> Record:
+        """The record.
+
+        Raises:
+            ValueError: it is damaged, or its key does not follow from its content.
+        """
+        try:
+            record = Record.from_line(self.read())
+            expected = record.expected_key()
+        except (OSError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"it is no row ({error!r})") from None
+        if record.key != expected:
+            raise ValueError(f"its content has the key {expected}")
+        return record
+
+
+def read_rows(path: Path, report: Report = lambda *_: None) -> Iterator[tuple[Place, Row, str | None]]:
+    """The rows of a file whose checksum is right, and those that have none, with their checksums."""
+    for line in read_lines(path):
+        place = Place(path, line.number, line.offset, len(line.content))
+        content, checksum = split_checksum(line.content)
+        if checksum not in (None, checksum_of(content)):
+            report(place, "its checksum is not that of its content")
+            continue
+        try:
+            yield place, decode(content), checksum
+        except msgspec.DecodeError as error:
+            report(place, f"it is no row ({error})")
+
+
+def key_in(line: bytes) -> str:
+    """The key that a row begins with, which may be damaged."""
+    return line.removeprefix(b'{"key":"')[:64].decode(errors="replace")
+
+
+decode = msgspec.json.Decoder(Row).decode

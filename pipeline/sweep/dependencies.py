@@ -1,0 +1,46 @@
+"""What the outcome of a table's sweep depends on, besides the files that dvc.yaml names."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from pfl.digests import Code
+from pipeline.spec.behaviours import named_behaviours
+from pipeline.spec.cells import Cell, cells
+from pipeline.spec.search import searched
+from pipeline.spec.table import Table
+from pipeline.store.ledger import Ledger
+
+ROOTS = ("pipeline.sweep.scheduler", "pipeline.sweep.results")
+"""Modules that decide, with all that they import, which trials a sweep runs and what it reports."""
+
+
+def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
+    """The content of the file on which a table's sweep stage depends: the names of the code that computes the
+    trials, the code of the sweep, the search ranges, the version of the sampler, and the rows that the ledger
+    must not serve."""
+    ranges = {cell.id: _ranges(cell) for cell in cells(name, table) if cell.search}
+    return {
+        "behaviours": named_behaviours(name, table),
+        "code": code_digest(Code(["pipeline"])),
+        "ranges": ranges,
+        "optuna": version("optuna") if ranges else None,
+        "damaged": sorted(map(str, ledger.damaged)),
+        "refused": sorted(ledger.refused),
+    }
+
+
+def code_digest(code: Code) -> str:
+    """The digest of the code of a sweep."""
+    return code.digest(code.reached(ROOTS))
+
+
+def _ranges(cell: Cell) -> dict[str, list[Any]]:
+    """The range, or the choices, of each searched parameter, whether its scale is logarithmic, and the
+    condition under which it is searched."""
+    assert cell.search
+    return {
+        parameter: [declared.search, declared.log, declared.when]
+        for parameter, declared in searched(cell.config, cell.search).items()
+    }

@@ -1,0 +1,225 @@
+"""Every precondition of a sweep that is no table's: folders, variables, a cluster and its nodes.
+
+`pfl check` tests them, and a sweep does again before it starts Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pfl.errors import InvalidInput
+from pfl.files import cache_root
+from pfl.trials import commit
+from pipeline.store.workspace import SCRATCH
+
+GUIDE = "(see docs/cluster.md)"
+SECONDS_TO_ANSWER = 60
+
+SCRATCH_PREFIX = "pfl-sweep-"
+"""Prefix of the folders for Ray's files in the system's temporary folder."""
+
+LONGEST_TEMPORARY = 43 - len(f"/{SCRATCH_PREFIX}xxxxxxxx/ray")
+"""Most bytes in the path of a temporary folder for Ray: the path of a socket (`AF_UNIX`) has at most 107, and
+Ray appends "/session_<time>_<process>/sockets/plasma_store"."""
+
+STORES = ("databricks", "http", "https", "mssql", "mysql", "postgresql", "sqlite", "uc")
+"""Schemes of MLflow's stores, besides those of its plugins. It writes to files only if it is told to."""
+
+PROBE = 4096  # bytes that are written to see whether a folder takes them
+
+
+def check_environment() -> list[str]:
+    """Check everything that a sweep of any table needs here; a line per warning.
+
+    Raises:
+        InvalidInput: the first thing that is wrong.
+    """
+    check_folder("PFL_CACHE", cache_root())
+    check_folder("folder", SCRATCH)
+    _check_tracking()
+    if address := os.environ.get("RAY_ADDRESS"):
+        check_cluster(address)
+    else:
+        temporary_folder(LONGEST_TEMPORARY)
+    return _warnings(Path.cwd())
+
+
+def check_folder(parameter: str, folder: Path) -> None:
+    """Check that a folder is there, or could be made, and takes files, by writing one that has no name.
+
+    Raises:
+        InvalidInput: it does not; the message has the system's reason.
+    """
+    try:
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(bytes(PROBE))
+    except OSError as error:
+        accepted = f"a folder that can be written ({error.strerror})"
+        raise InvalidInput(parameter, str(folder), accepted) from None
+
+
+def temporary_folder(longest: int | None = None) -> Path:
+    """The system's temporary folder, or another if its path has more than ``longest`` bytes.
+
+    Raises:
+        InvalidInput: there is none that can be written.
+    """
+    asked = os.environ.get("TMPDIR", "")
+    try:
+        usual = Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        raise InvalidInput("TMPDIR", asked, "a folder that can be written") from None
+    if longest is None or len(os.fsencode(usual)) <= longest:
+        return usual
+    for place in filter(Path.is_dir, map(Path, ("/tmp", "/var/tmp", "/dev/shm"))):
+        if os.access(place, os.W_OK | os.X_OK):
+            return place
+    accepted = f"a folder whose path has at most {longest} bytes, for Ray's sockets"
+    raise InvalidInput("TMPDIR", str(usual), accepted)
+
+
+def _check_tracking() -> None:
+    """Check the kind of store that MLFLOW_TRACKING_URI names, and the folder of a local one."""
+    address = os.environ.get("MLFLOW_TRACKING_URI")
+    if not address:
+        check_folder("folder", Path())
+        return
+    try:
+        url = urlsplit(address)
+    except ValueError as error:
+        raise InvalidInput("MLFLOW_TRACKING_URI", address, f"an address that can be read ({error})") from None
+    kind = url.scheme.partition("+")[0]
+    shown = address.replace(url.netloc, url.netloc.rpartition("@")[2]) if url.netloc else address
+    plugins = {point.name for point in entry_points(group="mlflow.tracking_store")} - {"file", ""}
+    allowed = os.environ.get("MLFLOW_ALLOW_FILE_STORE", "").lower() in ("true", "1")
+    known = kind in STORES or kind in plugins or address.startswith("databricks")
+    if not known and not (kind in ("", "file") and allowed):
+        database = f"sqlite:///{Path('mlflow.db').absolute()}"
+        accepted = (
+            f"a database or a server, as in {database} or http://127.0.0.1:5000 (unset, it is the former)"
+        )
+        raise InvalidInput("MLFLOW_TRACKING_URI", shown, accepted)
+    if kind in ("http", "https") and not url.hostname:
+        raise InvalidInput(
+            "MLFLOW_TRACKING_URI", shown, "the address of a server, as in http://127.0.0.1:5000"
+        )
+    if kind == "sqlite" and (file := url.path[1:]):
+        check_folder("MLFLOW_TRACKING_URI", Path(file).parent)
+
+
+def _warnings(root: Path) -> list[str]:
+    """What works here, but not everywhere."""
+    odd = sorted({character for character in str(root) if character in "#?" or not character.isascii()})
+    if not odd:
+        return []
+    return [
+        f"`dvc exp run --temp` and `--queue` fail in this folder, as its path has {' and '.join(odd)}; "
+        "`dvc repro` and plain `dvc exp run` work"
+    ]
+
+
+def check_cluster(address: str) -> None:
+    """Check that a cluster answers, accepts our token, and refuses clients without a token. Ray itself would
+    wait minutes for a cluster that is gone, and silently join one that is open to everybody.
+
+    Raises:
+        InvalidInput: one of these does not hold.
+    """
+    host, colon, port = address.rpartition(":")
+    if "/" in address or not (colon or address == "auto"):
+        raise InvalidInput("RAY_ADDRESS", address, f"HOST:PORT of the head node, or auto {GUIDE}")
+    try:
+        if colon:
+            socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise InvalidInput("RAY_ADDRESS", address, f"the address of a running cluster ({error})") from None
+    asked = {mode: _ask(address, mode) for mode in ("token", "disabled")}
+    try:
+        let_in = {mode: process.wait(SECONDS_TO_ANSWER) == 0 for mode, process in asked.items()}
+    except subprocess.TimeoutExpired:
+        accepted = f"a running cluster (no answer in {SECONDS_TO_ANSWER} s)"
+        raise InvalidInput("RAY_ADDRESS", address, accepted) from None
+    finally:
+        for process in asked.values():
+            process.kill()
+    if let_in["disabled"]:
+        raise InvalidInput("RAY_ADDRESS", address, f"a cluster started with RAY_AUTH_MODE=token {GUIDE}")
+    if not let_in["token"]:
+        raise InvalidInput("RAY_ADDRESS", address, f"a cluster that takes this user's token {GUIDE}")
+
+
+def _ask(address: str, mode: str) -> subprocess.Popen[bytes]:
+    """A process that ends with 0 if the cluster answers it, given a mode of authentication."""
+    return subprocess.Popen(
+        [Path(sys.executable).with_name("ray"), "health-check", "--address", address],
+        env={**os.environ, "RAY_AUTH_MODE": mode},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def check_nodes(nodes: Iterable[Mapping[str, Any]]) -> None:
+    """Check that every node sees this folder under the same path, runs the same sources and has a cache.
+
+    Args:
+        nodes: as `ray.nodes` has them.
+
+    Raises:
+        InvalidInput: a node does not; the message names it.
+    """
+    import ray
+    from ray.exceptions import RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    mark = (SCRATCH / f"nodes-{secrets.token_hex(8)}").absolute()
+    mark.parent.mkdir(exist_ok=True)
+    mark.touch()
+    ask = ray.remote(num_cpus=0, max_retries=0)(lacking)
+    try:
+        asked = [
+            (
+                node["NodeManagerAddress"],
+                ask.options(
+                    scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                ).remote(mark, commit().sources),
+            )
+            for node in nodes
+        ]
+        for name, answer in asked:
+            try:
+                lacks = ray.get(answer)
+            except RayError as error:
+                lacks = f"the environment ({str(error).strip().splitlines()[-1]})"
+            if lacks:
+                raise InvalidInput("RAY_ADDRESS: node", name, f"one with {lacks} {GUIDE}")
+    finally:
+        mark.unlink()
+
+
+def lacking(mark: Path, sources: str) -> str | None:
+    """What the current node lacks; None if nothing.
+
+    Args:
+        mark: a file in the scratch of the project.
+        sources: `pfl.trials.commit` of the sweep.
+    """
+    if not mark.exists():
+        return f"the folder {mark.parent.parent} of the sweep, on storage that all nodes share"
+    if commit().sources != sources:
+        return "the sources of the sweep"
+    try:
+        check_folder("PFL_CACHE", cache_root())
+    except InvalidInput as error:
+        return f"a cache ({error})"
+    return None

@@ -1,0 +1,91 @@
+"""Notices that Ray has died under a sweep, for which Tune would wait for ever."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+
+from pfl.errors import InvalidInput, Missing
+
+PERIOD = 2.0  # seconds between two questions to the head node
+SILENCE = 40.0
+"""Seconds without an answer after which the head node is gone. After 60, Ray ends the process itself, with a
+page of its log."""
+GRACE = 10.0
+"""Seconds that the main thread has to end the sweep before the process is ended without it: a call of Ray's
+may be waiting there."""
+
+
+def has_died(how: str) -> InvalidInput:
+    """The error for a Ray that has died, which says how to go on."""
+    again = "a Ray that runs to the end; the same command continues, and finished trials are not run again"
+    return Missing("Ray", how, again)
+
+
+class Guard:
+    """Inside, asks Ray's head node from time to time whether this machine's services still run.
+
+    Everything that has been computed is in the ledger and in checkpoints, so the sweep need only end.
+    """
+
+    def __init__(self) -> None:
+        self._lost: str | None = None
+        self._answered = time.monotonic()
+        self._closing = threading.Event()
+        self._asking = threading.Thread(target=self._ask, daemon=True)
+
+    def __enter__(self) -> Guard:
+        self._asking.start()
+        threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._asking.join(
+            PERIOD
+        )  # Ray can end the process if another thread is in a call while it shuts down
+
+    @property
+    def error(self) -> InvalidInput | None:
+        """What to raise if Ray has died; None while it lives."""
+        return None if self._lost is None else has_died(self._lost)
+
+    def check(self) -> None:
+        """Called on the main thread.
+
+        Raises:
+            InvalidInput: Ray has died.
+        """
+        if error := self.error:
+            raise error
+
+    def _ask(self) -> None:
+        import ray
+
+        here = ray.get_runtime_context().get_node_id()
+        while not self._closing.wait(PERIOD):
+            try:
+                nodes = ray.nodes()
+            except Exception:  # Ray has no class for it; what follows is silence
+                return
+            self._answered = time.monotonic()
+            if not any(node["Alive"] for node in nodes if node["NodeID"] == here):
+                self._lost = "its services on this machine have died (killed, perhaps because memory ran out)"
+                return
+
+    def _watch(self) -> None:
+        while self._lost is None:
+            if self._closing.wait(PERIOD):
+                return
+            if time.monotonic() - self._answered > SILENCE:
+                self._lost = f"its head node has not answered for {SILENCE:.0f} s"
+        time.sleep(GRACE)
+        with suppress(OSError):
+            print(f"pfl: error: {self.error}", file=sys.stderr, flush=True)
+        os._exit(2)

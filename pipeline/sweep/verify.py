@@ -1,0 +1,186 @@
+"""Published rows computed again, without the ledger, to see whether a stranger gets the same numbers."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pfl.config import Config, Execution
+from pfl.errors import InvalidInput, unknown_name
+from pfl.files import append_lines, read_lines
+from pfl.fingerprint import name_of
+from pfl.progress import progress
+from pfl.text import amount, duration
+from pfl.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
+from pipeline.spec.behaviours import images
+from pipeline.store.ledger import PUBLISHED
+from pipeline.store.refusals import Refusal, refusals, refuse
+from pipeline.store.rows import Place, Row, read_rows
+from pipeline.store.verification import Verification
+from pipeline.store.workspace import SCRATCH
+
+if TYPE_CHECKING:
+    from pfl.data.dataset import Dataset
+
+FOLDER = SCRATCH / "verify"
+AGAIN = FOLDER / "rows.jsonl"
+"""The records of the simulations that were computed again."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows to be computed again.
+
+    Attributes:
+        rows: with their checksums, the shortest simulation first.
+        tables: number of tables that have published rows.
+        candidates: number of rows that were drawn from.
+        stale: number of rows with numbers whose key is not that of today's code.
+    """
+
+    rows: Sequence[tuple[Record, str]]
+    tables: int
+    candidates: int
+    stale: int
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """Its numbers."""
+        return {
+            "drawn": len(self.rows),
+            "tables": self.tables,
+            "candidates": self.candidates,
+            "stale": self.stale,
+        }
+
+
+def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
+    """Rows that are drawn at random from the published ones of ``tables``: one of each table, as far as
+    ``count`` reaches, and the others from all rows alike.
+
+    Args:
+        tables: by default all that have published rows.
+        count: None means all rows.
+        seed: of the choice; new rows of a table change little of it.
+
+    Raises:
+        InvalidInput: a table has no published rows.
+    """
+    known = sorted(path.stem for path in PUBLISHED.glob("*.jsonl"))
+    for table in tables:
+        if table not in known:
+            raise unknown_name("table", table, known)
+    chosen, refused, stale = list(tables) or known, refusals(), 0
+    first: list[tuple[str, Place, str]] = []
+    others: list[tuple[str, Place, str]] = []
+    for table in chosen:
+        own = []
+        for place, row, checksum in read_rows(PUBLISHED / f"{table}.jsonl"):
+            if row.error is not None or checksum is None or checksum in refused:
+                continue
+            if _is_current(row):
+                own.append((checksum_of(f"{seed} {checksum}".encode()), place, checksum))
+            else:
+                stale += 1
+        own.sort()
+        first += own[:1]
+        others += own[1:]
+    order = sorted(first) + sorted(others)
+    rows = [(place.record(), checksum) for _, place, checksum in order[:count]]
+    rows.sort(key=lambda pair: pair[0].measured.wall_seconds)
+    return Sample(rows, len(chosen), len(order), stale)
+
+
+def _is_current(row: Row) -> bool:
+    """Whether today's code computes the row: it gives the behaviour that the row's key holds."""
+    try:
+        return name_of(Config.from_dict(row.config), *images(row.dataset)).name == row.behaviour
+    except (InvalidInput, KeyError, TypeError):  # an option, a method or data that are gone
+        return False
+
+
+def verify(sample: Sample) -> Iterator[Verification]:
+    """Compute the rows of a sample again, and give each when it has ended; a line is printed for each.
+
+    What was computed before on this machine is not computed again, and what was interrupted continues. A row
+    that fails on a machine of the kind that made it is refused from now on.
+    """
+    total = len(sample.rows)
+    print(
+        f"{amount(total, 'row')} of {sample.candidates:,} that today's code computes, out of "
+        f"{amount(sample.tables, 'table')}; {sample.stale:,} more are of other code. They took "
+        f"{duration(sum(row.measured.wall_seconds for row, _ in sample.rows))} where they were made.",
+        flush=True,
+    )
+    known = {record.key: record for record in _computed()}
+    load = cache(_load)
+    for number, (row, checksum) in enumerate(sample.rows, start=1):
+        again = known.get(row.key)
+        if again is None or not again.metrics.always >= row.metrics.always:
+            try:
+                again = _computed_again(row, load(row.dataset), f"{number}/{total} {row.table} {row.cell}")
+            except Exception as error:
+                print(f"pfl: {row.table} {row.cell}, seed {row.seed}: {cause_of(error)}", file=sys.stderr)
+                continue
+            append_lines(AGAIN, [again.to_line()], wait=True)
+        verification = Verification(row, checksum, again)
+        print(f"{number}/{total} {verification.text}", flush=True)
+        if verification.refuted:
+            reason = f"off by {verification.largest:.2g} points when computed again on such a machine"
+            place = (row.table, row.cell, str(row.seed), row.key, checksum)
+            refuse([Refusal(*place, reason)])
+        yield verification
+
+
+def _computed() -> Iterator[Record]:
+    """What earlier calls have computed on this machine."""
+    import torch
+
+    here = hardware(Execution(), torch.device("cpu")).cpu, versions()
+    for line in read_lines(AGAIN):
+        record = Record.from_line(line.content)
+        if (record.success.hardware.cpu, record.success.versions) == here:
+            yield record
+
+
+def _load(name: str) -> Dataset:
+    from pfl.data.dataset import load
+
+    return load(name)
+
+
+def _computed_again(row: Record, dataset: Dataset, title: str) -> Record:
+    from pfl.data.partition import make_division
+
+    ran_on = row.success.hardware
+    partition = make_division(row.partition, dataset, row.clients, [row.seed])
+    trial = Trial(
+        table=row.table,
+        cell=row.cell,
+        setting=row.setting,
+        row=row.row,
+        partition_name=row.setting,
+        phase=row.phase,
+        config=row.config,
+        seeds=(row.seed,),
+        dataset=row.dataset,
+        partition=row.partition,
+        clients=row.clients,
+        data_checksum=row.data_checksum,
+        partition_checksum=row.partition_checksum,
+        behaviour=row.behaviour,
+        moment=row.metrics.headline,
+        moments=tuple(sorted(row.metrics.always)),
+        until=row.until,
+    )
+    checkpoints = FOLDER / row.key
+    device = "auto" if ran_on.gpu else "cpu"
+    execution = Execution(device=device, threads=ran_on.threads, checkpoint_dir=str(checkpoints))
+    with progress(row.until or row.config["rounds"], title, trial.moment) as on_round:
+        (again,) = run_trial(trial, dataset, partition, execution, on_round)
+    shutil.rmtree(checkpoints, ignore_errors=True)
+    return again

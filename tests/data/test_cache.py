@@ -1,0 +1,76 @@
+"""Folders in the cache that a process did not finish."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+from pfl.data.dataset import load
+from pfl.files import remove_abandoned, scratch_folder
+
+SLOW = """
+import sys, time
+from pfl.data import cache
+from pfl.data.dataset import load
+append = cache.ArrayWriter.append
+def slow(*args, **options):
+    append(*args, **options)
+    print("decoding", flush=True)
+    time.sleep(60)
+cache.ArrayWriter.append = slow
+load(sys.argv[1], progress=False)
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_killed_process_left_half_decoded_is_removed_by_the_next(
+    end, image_folder, tmp_path, monkeypatch
+):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("PFL_CACHE", str(cache))
+    command = [sys.executable, "-c", SLOW, str(image_folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"decoding\n"
+        (half,) = cache.iterdir()
+        load("digits", progress=False)
+        assert half.is_dir()  # its process is at work
+        process.send_signal(end)
+    load("digits", progress=False)
+    assert [path.name.partition("-")[0] for path in cache.iterdir()] == ["digits"]
+
+
+def test_an_unpacked_tar_that_a_killed_process_left_is_removed_by_the_next(tmp_path):
+    code = "import os, sys, signal; from pathlib import Path; from pfl.files import scratch_folder\n"
+    code += "with scratch_folder(Path(sys.argv[1]), 'x-'): os.kill(os.getpid(), signal.SIGKILL)"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert len([*tmp_path.iterdir()]) == 1
+    with scratch_folder(tmp_path, "x-") as folder:
+        remove_abandoned(tmp_path, "x-")
+        assert [*tmp_path.iterdir()] == [folder]
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_folders_without_a_lock_and_links_are_not_taken_for_abandoned(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/.lock").touch()
+    (tmp_path / "x-other").mkdir()
+    (tmp_path / "x-link").symlink_to(tmp_path / "mine")
+    remove_abandoned(tmp_path, "x-")
+    assert {path.name for path in tmp_path.iterdir()} == {"mine", "x-other", "x-link"}
+    assert (tmp_path / "mine/.lock").exists()
+
+
+def test_a_file_that_was_replaced_with_its_size_and_time_is_decoded_again(image_folder):
+    path = image_folder / "train/cat/9.bmp"
+    Image.new("RGB", (5, 4), "red").save(path)
+    first, before = load(str(image_folder), progress=False), path.stat()
+    Image.new("RGB", (5, 4), "blue").save(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert load(str(image_folder), progress=False).checksum != first.checksum

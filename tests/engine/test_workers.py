@@ -1,0 +1,130 @@
+"""Worker processes share the clients of a round, and no result depends on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from dataclasses import asdict
+
+import pytest
+import torch
+
+from pfl.config import Config, Execution
+from pfl.data.dataset import load
+from pfl.data.partition import make_partition
+from pfl.engine import workers
+from pfl.engine.device import workers_for
+from pfl.engine.workers import Workers
+from pfl.errors import InvalidInput
+from pfl.methods import METHODS
+from pfl.simulation import simulate
+from pfl.validation import validated
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _every_call_is_worthwhile(monkeypatch):
+    monkeypatch.setattr(workers, "WORTHWHILE", -1.0)
+
+
+def outcome(method: str, count: int, folder, **changes):
+    """Everything that a short simulation on the digits returns, with its models."""
+    config = validated(Config(method=method, rounds=3, epochs=1, eval_every=1, participation=0.6, **changes))
+    data = load("digits")
+    models = folder / f"{count}.pt"
+    execution = Execution(device="cpu", workers=count, save=str(models))
+    (result,) = simulate(config, data, make_partition("dirichlet:0.3", data, 5), (1,), execution)
+    return asdict(result.metrics), torch.load(models, weights_only=True)[1]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedap", "spfl", "knnper", "fedgen", "scaffold"])
+def test_two_workers_give_the_bits_of_one(method, tmp_path):
+    metrics, models = outcome(method, 1, tmp_path)
+    again, copies = outcome(method, 2, tmp_path)
+    assert again == metrics
+    assert all(torch.equal(copies[name], tensor) for name, tensor in models.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", list(METHODS))
+def test_three_workers_give_every_method_the_bits_of_one(method, tmp_path):
+    metrics, models = outcome(method, 1, tmp_path)
+    again, copies = outcome(method, 3, tmp_path)
+    assert again == metrics
+    assert all(torch.equal(copies[name], tensor) for name, tensor in models.items())
+
+
+def test_work_is_divided_and_returned_in_order():
+    def work(k: int) -> tuple[int, int]:
+        return k * k, os.getpid()
+
+    results = Workers(3).map("squares", work, [1.0] * 50)
+    assert [square for square, _ in results] == [k * k for k in range(50)]
+
+
+def test_an_exception_in_a_worker_is_raised_in_the_simulation():
+    parent = os.getpid()
+
+    def work(k: int) -> int:
+        if os.getpid() != parent:
+            raise InvalidInput("lr", 3, "a smaller one")
+        return k
+
+    with pytest.raises(InvalidInput, match="a smaller one"):
+        Workers(2).map("failing", _slow_in(parent, work), [1.0] * 8)
+
+
+def test_a_killed_worker_is_reported_as_missing_memory():
+    parent = os.getpid()
+
+    def work(k: int) -> int:
+        if os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return k
+
+    with pytest.raises(MemoryError, match="smaller --workers"):
+        Workers(2).map("killed", _slow_in(parent, work), [1.0] * 8)
+
+
+def _slow_in(parent: int, work):
+    """``work``, whose first item in the parent waits until a worker has taken one."""
+    import time
+
+    def slowed(k: int):
+        if os.getpid() == parent:
+            time.sleep(0.2)
+        return work(k)
+
+    return slowed
+
+
+def test_short_work_stays_in_one_process(monkeypatch):
+    monkeypatch.setattr(workers, "WORTHWHILE", 10.0)
+    assert set(Workers(2).map("short", lambda _: os.getpid(), [1.0] * 4)) == {os.getpid()}
+
+
+def test_no_worker_outlives_the_call():
+    Workers(3).map("leftover", lambda k: k, [1.0] * 9)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_by_default_there_is_a_worker_for_each_core(monkeypatch):
+    monkeypatch.setattr(workers, "cores", lambda: 8)
+    monkeypatch.setattr(workers, "available", lambda: True)
+    assert workers_for(Execution(device="cpu"), CPU) == 8
+    assert workers_for(Execution(device="cpu", threads=4), CPU) == 2
+    assert workers_for(Execution(device="cpu", workers=3), CPU) == 3
+    assert workers_for(Execution(device="cpu", backend="stacked"), CPU) == 1
+    monkeypatch.setattr(workers, "available", lambda: False)
+    assert workers_for(Execution(device="cpu", workers=3), CPU) == 1
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.0, True])
+def test_a_wrong_number_of_workers_is_refused(count):
+    data = load("digits")
+    execution = dataclasses.replace(Execution(device="cpu"), workers=count)
+    with pytest.raises(InvalidInput, match="workers"):
+        simulate(validated(Config(rounds=1)), data, make_partition("dirichlet:0.3", data, 5), (0,), execution)

@@ -1,0 +1,20 @@
+"""Whether a record is of today's code."""
+
+from __future__ import annotations
+
+from pfl.config import Config
+from pfl.fingerprint import name_of
+from pfl.validation import validated
+from pipeline.spec.behaviours import images, is_current
+
+
+def test_a_record_is_current_if_the_code_does_for_it_what_its_name_stands_for():
+    config = validated(Config(method="fedavg"))
+    name = name_of(config, *images("digits")).name
+    assert is_current(config.to_dict(), "digits", name)
+    assert not is_current(config.to_dict(), "digits", "fedavg-0123456789ab")
+
+
+def test_a_record_of_an_option_that_no_longer_exists_is_not_current():
+    config = validated(Config(method="fedavg")).to_dict()
+    assert not is_current({**config, "forgotten": 1}, "digits", "fedavg-0123456789ab")

@@ -1,0 +1,144 @@
+"""Rows of other machines, and of versions that wrote no checksums."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pfl.errors import InvalidInput
+from pfl.trials import Record, Sources
+from pipeline.store.imports import import_rows
+from pipeline.store.ledger import Ledger
+from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
+from tests.pipeline.fake_results import failed_row
+
+LOCAL = Path(".sweeps/ledger/small.jsonl")
+PUBLISHED = Path("results/ledger/small.jsonl")
+
+
+@pytest.fixture
+def row(ledger) -> Record:
+    """A record as a worker returns it."""
+    return fake_run(scheduler_of(ledger).next())[0]
+
+
+def here(_: str) -> Sources:
+    """The code here, whichever table it runs."""
+    return SOURCES
+
+
+def stamped(row: Record) -> Record:
+    return dataclasses.replace(row, sources=SOURCES)
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def rows_file(project: Path, row: Record):
+    """Writes rows as another machine would, with changes, to a file."""
+
+    def write(**changes) -> Path:
+        file = project / "rows.jsonl"
+        file.write_text(json.dumps({**stamped(row).to_json(), **changes}) + "\n")
+        return file
+
+    return write
+
+
+def test_imported_rows_are_found_and_published_once(rows_file, row):
+    assert import_rows(rows_file(), here) == 1
+    assert Ledger(SOURCES).get(row.key)
+    assert [line["key"] for line in lines(PUBLISHED)] == [row.key]
+    assert import_rows(rows_file(), here) == 0
+
+
+def test_rows_from_a_plain_copy_of_these_sources_count_as_theirs(rows_file, row):
+    assert import_rows(rows_file(commit="unknown", dirty=True), here) == 1
+    assert Ledger(SOURCES).get(row.key).sources.commit == SOURCES.commit
+
+
+def test_rows_of_another_commit_with_these_sources_keep_it(rows_file, row):
+    assert import_rows(rows_file(commit="b" * 40), here) == 1
+    assert Ledger(SOURCES).get(row.key).sources.commit == "b" * 40
+
+
+def test_rows_of_other_files_that_are_in_no_commit_count_but_are_not_published(rows_file, row):
+    assert import_rows(rows_file(dirty=True, sources="2" * 64), here) == 1
+    assert Ledger(SOURCES).get(row.key)
+    assert not PUBLISHED.exists()
+
+
+def test_rows_of_two_tables_are_imported_into_the_file_of_each(project, ledger):
+    shutil.copy(project / "tables/small.yaml", project / "tables/other.yaml")
+    scheduler = scheduler_of(ledger)
+    first, second = (stamped(fake_run(scheduler.next())[0]) for _ in range(2))
+    second = dataclasses.replace(second, table="other")
+    (project / "rows.jsonl").write_text("".join(json.dumps(one.to_json()) + "\n" for one in (first, second)))
+    assert import_rows(project / "rows.jsonl", here) == 2
+    files = (LOCAL, LOCAL.with_name("other.jsonl"), PUBLISHED, PUBLISHED.with_name("other.jsonl"))
+    assert [[line["key"] for line in lines(file)] for file in files] == [[first.key], [second.key]] * 2
+
+
+def test_rows_of_failed_trials_are_left_out_which_is_said(rows_file, row, caplog):
+    file = rows_file()
+    failed = failed_row({**json.loads(file.read_text()), "key": row.key}, "out of memory")
+    file.write_text(file.read_text() + json.dumps(failed) + "\n")
+    assert import_rows(file, here) == 1
+    assert caplog.messages == [f"{file}: rows of failed trials, which are left out: 1"]
+    assert len(lines(LOCAL)) == 1
+
+
+def test_an_imported_row_with_a_checksum_is_compared_with_it(rows_file, row):
+    file = rows_file()
+    line = stamped(row).to_line()
+    file.write_bytes(line.replace(b'"pooled":8', b'"pooled":9', 1) + b"\n")
+    with pytest.raises(InvalidInput, match=r"rows\.jsonl:1: checksum: .* that of the row's content"):
+        import_rows(file, here)
+    assert not LOCAL.exists()
+    file.write_bytes(line + b"\n")
+    assert import_rows(file, here) == 1
+
+
+def test_rows_of_a_figure_are_imported(project, rows_file):
+    (project / "figures").mkdir()
+    (project / "figures/curves.yaml").touch()
+    assert import_rows(rows_file(table="curves"), here) == 1
+    assert len(lines(PUBLISHED.with_name("curves.jsonl"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": 7}, "rows.jsonl:1: key:"),
+        ({"table": "smal"}, "did you mean 'small'?"),
+        ({"table": "../small"}, "rows.jsonl:1: table: ../small is not accepted"),
+        ({"behaviour": "fedavg-0"}, "rows.jsonl:1: key:"),
+        ({"config": {}}, "the line is not accepted; expected a row of a ledger"),
+        (
+            {"config": {"method": "fedavg", "hyperparameters": []}},
+            "the line is not accepted; expected a row of a ledger",
+        ),
+        ({"metrics": []}, "the line is not accepted; expected a row of a ledger"),
+        ({"table": 5}, "rows.jsonl:1: table: 5 is not accepted"),
+    ],
+)
+def test_a_row_that_cannot_be_trusted_is_refused_and_nothing_is_added(rows_file, changes, said):
+    with pytest.raises(InvalidInput, match=r"rows\.jsonl") as caught:
+        import_rows(rows_file(**changes), here)
+    assert said in str(caught.value)
+    assert not LOCAL.exists()
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04\xff\xfe", b"[" * 100_000])
+def test_a_file_of_something_else_is_refused(project, content):
+    (project / "photos.zip").write_bytes(content)
+    with pytest.raises(
+        InvalidInput, match=r"photos\.zip.* is not accepted; expected a (file of rows|row of)"
+    ):
+        import_rows(project / "photos.zip", here)

@@ -1,0 +1,160 @@
+"""What a sweep's outcome depends on: DVC runs the stage again where the ledger lacks trials."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pfl.digests import Code
+from pfl.hyper import Hyperparameter
+from pfl.methods import METHODS
+from pipeline.spec.table import load_table
+from pipeline.store.ledger import Ledger
+from pipeline.store.refusals import Refusal, refuse
+from pipeline.sweep import dependencies as module
+from pipeline.sweep.dependencies import code_digest, dependencies
+from pipeline.sweep.why import why
+from tests.faults.checkout import ROOT, Checkout
+from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
+
+SEARCH, RANGES = "pipeline/sweep/search.py", "pipeline/spec/search.py"
+SCORES = "pipeline/store/scores.py"
+
+EDITS = {
+    "the sampler's seed": (SEARCH, 'f"search {', 'f"searched {'),
+    "the first random trials": (SEARCH, "RANDOM = 6", "RANDOM = 3"),
+    "the value of a diverged trial": (SEARCH, "WORST = 0.0", "WORST = 1.0"),
+    "the batch size on validation data": (SEARCH, "math.ceil(config", "math.floor(config"),
+    "the share that is promoted": ("pipeline/sweep/budget.py", "REDUCTION = 3", "REDUCTION = 2"),
+    "the ranking": ("pipeline/sweep/halving.py", "(-values[trial], trial)", "(values[trial], trial)"),
+    "the range of the learning rate": (RANGES, "search=(1e-3, 3e-1)", "search=(1e-3, 1e-1)"),
+    "the number of finalists": (RANGES, "FINALISTS = 2", "FINALISTS = 1"),
+    "the mean over the seeds": (SCORES, "statistics.fmean(values)", "statistics.median(values)"),
+    "the standard error": (SCORES, "math.sqrt(len(", "abs(len("),
+    "the best evaluation": ("pfl/engine/metrics.py", "best_round = max(", "best_round = min("),
+    "a cell's schedule": ("pipeline/spec/cells.py", "setting.schedule, row.schedule", "row.schedule"),
+    "a cell's status": ("pipeline/sweep/cell_scheduler.py", 'status = "partial"', 'status = "done"'),
+    "what is served": ("pipeline/store/ledger.py", "if not record.metrics.lacks(moments)", "if record"),
+    "the metrics": ("pipeline/store/results.py", "round(reached.mean, 2)", "round(reached.mean, 1)"),
+}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory) -> Path:
+    """A copy of the packages."""
+    folder = tmp_path_factory.mktemp("copy")
+    for package in ("pfl", "pipeline"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def digest(folder: Path) -> str:
+    return code_digest(Code(["pipeline"], roots=[folder]))
+
+
+def replace(file: Path, old: str, new: str) -> str:
+    """Replace a text that occurs in a file, and return the former content."""
+    content = file.read_text()
+    assert old in content
+    file.write_text(content.replace(old, new))
+    return content
+
+
+@pytest.mark.parametrize(("file", "old", "new"), EDITS.values(), ids=list(EDITS))
+def test_an_edit_of_what_decides_a_sweep_changes_the_digest_of_its_code(copy, file, old, new):
+    before = digest(copy)
+    content = replace(copy / file, old, new)
+    assert digest(copy) != before
+    (copy / file).write_text(content)
+    assert digest(copy) == before
+
+
+def test_comments_formatting_and_what_only_shows_do_not_change_the_digest_of_its_code(copy):
+    before = digest(copy)
+    for file in {file for file, _, _ in EDITS.values()}:
+        content = (copy / file).read_text()
+        (copy / file).write_text(
+            content.replace('"""\n\nfrom', ' And more."""\n\n# A comment.\nfrom', 1) + "\n\n"
+        )
+    for file in ("pipeline/report/plots.py", "pipeline/sweep/progress.py", "pipeline/cli/__init__.py"):
+        (copy / file).write_text("x = 1\n")
+    assert digest(copy) == before
+
+
+@pytest.mark.usefixtures("project")
+def test_a_method_s_search_range_counts_where_it_is_searched(monkeypatch, edit):
+    def content() -> dict:
+        return json.loads(json.dumps(dependencies("small", load_table("small"), Ledger(SOURCES))))
+
+    def widened(_: type) -> dict[str, Hyperparameter]:
+        return {"mu": Hyperparameter("mu", low=0.0, search=(0.5, 0.6))}
+
+    before = content()
+    assert before["ranges"]["dir/fedprox"]["lr"][:2] == [[0.001, 0.3], True]
+    with monkeypatch.context() as patch:
+        patch.setattr(METHODS["fedprox"], "declarations", classmethod(widened))
+        after = content()
+    assert {name for name in before if before[name] != after[name]} == {"ranges"}
+    assert {cell for cell in before["ranges"] if before["ranges"][cell] != after["ranges"][cell]} == {
+        "dir/fedprox",
+        "two/fedprox",
+    }
+    monkeypatch.setattr(module, "version", lambda name: f"{name} 99")
+    assert content()["optuna"] == "optuna 99"
+    edit("search: {trials: 4}\n", "")
+    assert (content()["ranges"], content()["optuna"]) == ({}, None)
+
+
+@pytest.mark.usefixtures("project")
+def test_a_row_that_is_damaged_or_refused_counts(ledger):
+    row = ledger.append(fake_run(scheduler_of(ledger).next())[0])
+    before = dependencies("small", load_table("small"), Ledger(SOURCES))
+    file = Path(".sweeps/ledger/small.jsonl")
+    line = file.read_bytes()
+    refuse([Refusal("small", row.cell, "0", row.key, json.loads(line)["checksum"], "off by 3 points")])
+    refused = dependencies("small", load_table("small"), Ledger(SOURCES))
+    assert {name for name in before if before[name] != refused[name]} == {"refused"}
+    file.write_bytes(line.replace(b'"pooled":8', b'"pooled":9'))
+    damaged = dependencies("small", load_table("small"), Ledger(SOURCES))
+    assert {name for name in before if before[name] != damaged[name]} == {"damaged"}
+
+
+@pytest.mark.usefixtures("project")
+def test_where_the_file_is_the_same_no_trial_is_pending():
+    finish(scheduler_of(Ledger(SOURCES)))
+    before = dependencies("small", load_table("small"), Ledger(SOURCES))
+    ledger = Ledger(SOURCES)
+    assert all(re.search(": in the ledger$", reason) for reason in why(scheduler_of(ledger), ledger))
+    assert dependencies("small", load_table("small"), ledger) == before
+
+
+REAL = {
+    **{name: EDITS[name] for name in ("the sampler's seed", "the mean over the seeds", "the metrics")},
+    "a method's search range": ("pfl/methods/fedprox.py", "search=(1e-4, 3.0)", "search=(0.5, 3.0)"),
+    "a comment": (SEARCH, "RANDOM = 6", "RANDOM = 6  # as many"),
+}
+
+
+@pytest.mark.slow
+def test_dvc_runs_the_sweep_where_trials_are_pending_and_the_report_has_its_metrics(tmp_path):
+    checkout = Checkout.make(tmp_path / "checkout")
+    assert checkout.run("dvc", "repro", "report@small") == 0, checkout.said
+    for name, (file, old, new) in REAL.items():
+        content = replace(checkout.root / file, old, new)
+        assert checkout.run("dvc", "repro", "--single-item", "check") == 0, checkout.said
+        said = checkout.said
+        assert checkout.run("pfl", "ledger", "why", "small") == 0
+        pending = any("in the ledger" not in line for line in checkout.said[len(said) :].splitlines())
+        said = checkout.said
+        assert checkout.run("dvc", "repro", "report@small") == 0, checkout.said
+        ran = "Running stage 'train-sweep@small'" in checkout.said[len(said) :]
+        assert ran or not pending, name
+        assert ran == (name != "a comment"), name
+        metrics = json.loads((checkout.root / "results/small/metrics.json").read_text())
+        table = (checkout.root / "reports/tables/small/table.csv").read_text()
+        assert all(f"{value:.2f}"[:-1] in table for cell, value in metrics.items() if cell != "table"), name
+        (checkout.root / file).write_text(content)

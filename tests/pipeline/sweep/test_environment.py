@@ -1,0 +1,119 @@
+"""What a sweep needs besides its tables, tested before any compute."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pfl.errors import InvalidInput
+from pfl.trials import commit
+from pipeline.sweep import environment
+from pipeline.sweep.cluster import scratch_folder
+from pipeline.sweep.environment import LONGEST_TEMPORARY, check_environment, lacking, temporary_folder
+
+pytestmark = pytest.mark.usefixtures("project")
+
+
+def message() -> str:
+    with pytest.raises(InvalidInput) as caught:
+        check_environment()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_an_environment_in_order_has_no_warnings(monkeypatch, tmp_path):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert check_environment() == []
+    assert not list(tmp_path.glob("[!tp]*"))  # nothing but the table and params.yaml
+
+
+@pytest.mark.parametrize(
+    "address", ["./mlruns", "mlruns", "file:///somewhere", "bogus://me:secret@host/store"]
+)
+def test_a_store_that_mlflow_does_not_write_to_is_named_with_one_that_works(address, monkeypatch, tmp_path):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    said = message()
+    assert said.startswith("MLFLOW_TRACKING_URI: ")
+    assert f"sqlite:///{tmp_path}/mlflow.db" in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize(
+    "address", ["sqlite:///other.db", "http://127.0.0.1:5000", "postgresql+psycopg2://me:secret@host/store"]
+)
+def test_databases_and_servers_are_accepted(address, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    assert check_environment() == []
+
+
+def test_an_address_that_nobody_can_read_is_one_line(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://[::1")
+    assert message().startswith("MLFLOW_TRACKING_URI: http://[::1 is not accepted")
+
+
+def test_files_are_a_store_where_mlflow_is_told_to_write_to_them(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "./mlruns")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    assert check_environment() == []
+
+
+def test_a_cache_that_cannot_be_written_is_named_once_here_and_for_each_node(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PFL_CACHE", str(tmp_path / "file/cache"))
+    refused = f"PFL_CACHE: {tmp_path}/file/cache is not accepted; expected a folder that can be written"
+    assert message() == f"{refused} (Not a directory)"
+    assert lacking(tmp_path / "file", commit().sources) == f"a cache ({refused} (Not a directory))"
+
+
+def test_a_full_disk_is_noticed(monkeypatch):
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    assert message().endswith("expected a folder that can be written (No space left on device)")
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
+    def homeless(_: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("PFL_CACHE", raising=False)
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    assert "set HOME or PFL_CACHE" in message()
+
+
+def test_a_long_temporary_folder_is_replaced_by_a_short_one_where_ray_has_its_sockets(monkeypatch, tmp_path):
+    long = tmp_path / ("long" * 20)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with scratch_folder() as folder:
+        assert len(os.fsencode(folder / "ray")) + len("/session_2026-01-01_00-00-00_000000_1234567") <= 86
+        assert not folder.is_relative_to(long)
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")  # its sockets are elsewhere
+    with scratch_folder() as folder:
+        assert folder.is_relative_to(long)
+
+
+def test_no_short_temporary_folder_is_one_line(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 20)))
+    monkeypatch.setattr(environment.os, "access", lambda *_: False)
+    with pytest.raises(InvalidInput, match=f"TMPDIR: .* at most {LONGEST_TEMPORARY} bytes"):
+        temporary_folder(LONGEST_TEMPORARY)
+
+
+def test_nobody_else_can_enter_the_folder_of_ray_s_files():
+    with scratch_folder() as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(("name", "odd"), [("mühle", "ü"), ("a#b", "#"), ("a?b", "?")])
+def test_a_folder_below_which_dvc_runs_no_experiment_beside_is_told(name, odd, monkeypatch, tmp_path):
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    (line,) = check_environment()
+    assert line.startswith("`dvc exp run --temp` and `--queue` fail in this folder")
+    assert f"its path has {odd};" in line
