@@ -17,7 +17,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +125,7 @@ class Accepted:
         """Write the file, whole or not at all, with one entry per line."""
         parts = []
         for name, part in vars(self).items():
-            lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(part[key])}" for key in sorted(part))
+            lines = ",\n".join(f"  {json.dumps(key)}: {_compact(part[key])}" for key in sorted(part))
             parts.append(f' "{name}": {{\n{lines}\n }}' if part else f' "{name}": {{}}')
         write_text(path, "{\n" + ",\n".join(parts) + "\n}\n")
 
@@ -382,6 +382,9 @@ def forget() -> None:
     for known in (_accepted, _project):
         known.cache_clear()
     _names.clear()
+
+
+_compact = partial(json.dumps, separators=(",", ":"))
 
 
 def _hash(content: Any) -> str:

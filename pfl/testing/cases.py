@@ -209,12 +209,16 @@ def away(declared: Hyperparameter, default: float) -> tuple[float, float]:
 SHAPES: dict[str, Shape] = {
     "cnn_digits": (1, 8, 8),
     "lenet5": (1, 20, 20),
+    "mobilenet_v2": (3, 32, 32),
     "spfl_cnn": (3, 20, 18),
 }
 """Of the images, where they are not `COLOURS`, or the first of `SIDES` that the network takes."""
 
 SIDES: tuple[Shape, ...] = ((3, 16, 16), (3, 32, 32), (1, 28, 28), (3, 64, 64), (3, 224, 224))
 LARGE = 1_000_000  # parameters
+RATES = {"mobilenet_v2": 1e-4}
+"""Learning rates at which rounding does not grow, where 0.01 is too much."""
+
 WITH_BFLOAT16 = ("spfl_cnn", "cnn4", "resnet8_cifar", "resnet8")
 
 
@@ -229,7 +233,7 @@ def of_network(model: str) -> Iterator[Case]:
         "rounds": 2 if large else 3,
         "epochs": 1 if large else 2,
         "batch_size": 14 if large else 16,
-        "lr": 0.01,
+        "lr": RATES.get(model, 0.01),
         "eval_every": 1,
         "dtype": "float64",
     }

@@ -179,7 +179,7 @@ def rounded_participants(patch: pytest.MonkeyPatch) -> None:
 
 
 def rounded_rho(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("pfl.methods.pfedsim.whole_part", lambda share, total: math.floor(share * total + 0.5))
+    patch.setattr("pfl.methods.pfedsim.whole_part", lambda share, total: round(share * total))
 
 
 def no_seed(patch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ EDITS = {
     ceil_of_steps: "step",
     other_warm_up: "warm-up",
     rounded_participants: "fedavg, defaults",
-    rounded_rho: "pfedsim, above",
+    rounded_rho: "pfedsim, below",
     no_seed: "another seed",
     clamped_mu: "fedprox, above",
     six_in_a_mixing: "fedavg, defaults",
