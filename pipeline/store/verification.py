@@ -14,21 +14,22 @@ from pfl.trials import Record
 Verdict = Literal["agrees", "undecided", "fails"]
 
 ROUNDING = 1e-9
-"""Largest difference, in points, of two runs on machines of one kind, where every bit is the same."""
+"""Largest difference, in points, of two runs of the same code on machines of one kind: no bit differs."""
 
 TOLERANCE = 0.5
-"""Largest difference, in points, that another kind of machine explains in the first `EARLY` rounds."""
+"""Largest difference, in points, that another rounding explains without a measurement."""
 
 EARLY = 20
 """Rounds in which differences of rounding stay small; training amplifies them later on."""
 
 RULE = (
-    "On a machine of the kind that made the row (processor model, threads, GPU, torch and compiler), all "
-    "accuracies of all evaluations must be equal. On another, a row agrees if the accuracy that its method "
-    f"reports differs by at most {TOLERANCE} points in every evaluation. If it differs by more in the first "
-    f"{EARLY} rounds, it is computed once more with one more thread, which changes only how sums are "
-    f"rounded: the row fails if that moves the accuracy by at most {TOLERANCE} points in these rounds. "
-    "Otherwise it is undecided."
+    "If the same code has computed both on machines of one kind (processor model, threads, GPU, torch "
+    "and compiler), all accuracies of all evaluations must be equal. Otherwise rounding differs, by the "
+    "processor or by an edit that is accepted as harmless. Then a row agrees if the accuracy that its "
+    f"method reports differs by at most {TOLERANCE} points in every evaluation. If it differs by more in "
+    f"the first {EARLY} rounds, it is computed once more with one more thread, which changes only how "
+    f"sums are rounded: the row fails if that moves the accuracy by at most {TOLERANCE} points in these "
+    "rounds. All other rows are undecided."
 )
 
 
@@ -90,12 +91,12 @@ class Verification:
     @property
     def is_doubtful(self) -> bool:
         """Whether the verdict depends on what another rounding changes."""
-        return not self.same_kind and (self.early or 0.0) > TOLERANCE
+        return not self._must_be_equal and (self.early or 0.0) > TOLERANCE
 
     @property
     def verdict(self) -> Verdict:
         """See `RULE`."""
-        if self.same_kind:
+        if self._must_be_equal:
             return "agrees" if self.largest <= ROUNDING else "fails"
         if self.is_doubtful and self.of_rounding is not None and self.of_rounding <= TOLERANCE:
             return "fails"
@@ -105,6 +106,10 @@ class Verification:
     def refuted(self) -> bool:
         """Whether the row is wrong, and not only different."""
         return self.same_kind and self.verdict == "fails"
+
+    @property
+    def _must_be_equal(self) -> bool:
+        return self.same_kind and self.row.sources.sources == self.again.sources.sources
 
     @property
     def text(self) -> str:
