@@ -35,7 +35,7 @@ class Sample:
     """Rows to be computed again.
 
     Attributes:
-        rows: with their checksums, the shortest simulation first.
+        rows: with their checksums, the shortest simulation first, and those of a GPU last.
         tables: number of tables that have published rows.
         candidates: number of rows that were drawn from.
         stale: number of rows with numbers whose key is not that of today's code.
@@ -90,7 +90,7 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
         others += own[1:]
     order = sorted(first) + sorted(others)
     rows = [(place.record(), checksum) for _, place, checksum in order[:count]]
-    rows.sort(key=lambda pair: pair[0].measured.wall_seconds)
+    rows.sort(key=lambda pair: (pair[0].success.hardware.gpu is not None, pair[0].measured.wall_seconds))
     return Sample(rows, len(chosen), len(order), stale)
 
 
