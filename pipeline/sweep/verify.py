@@ -19,7 +19,7 @@ from pipeline.spec.behaviours import is_current
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.refusals import Refusal, refusals, refuse
 from pipeline.store.rows import Place, read_rows
-from pipeline.store.verification import Verification
+from pipeline.store.verification import EARLY, Verification
 from pipeline.store.workspace import SCRATCH
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def verify(sample: Sample) -> Iterator[Verification]:
         try:
             verification = Verification(row, checksum, again(row, threads, title))
             if verification.is_doubtful:
-                verification = replace(verification, rounded=again(row, threads + 1, f"{title}, otherwise"))
+                rounded = again(_first_rounds(row), threads + 1, f"{title}, rounded otherwise")
+                verification = replace(verification, rounded=rounded)
         except Exception as error:
             print(f"pfl: {row.table} {row.cell}, seed {row.seed}: {cause_of(error)}", file=sys.stderr)
             continue
@@ -133,6 +134,13 @@ def verify(sample: Sample) -> Iterator[Verification]:
             place = (row.table, row.cell, str(row.seed), row.key, checksum)
             refuse([Refusal(*place, reason)])
         yield verification
+
+
+def _first_rounds(row: Record) -> Record:
+    """The row of the same simulation that pauses after the last of the first rounds with an evaluation."""
+    until = max(entry.round for entry in row.metrics.rounds if entry.round <= EARLY)
+    paused = replace(row, until=until)
+    return replace(paused, key=paused.expected_key())
 
 
 def _computed() -> Iterator[Record]:

@@ -79,6 +79,11 @@ def test_a_row_that_is_off_early_fails_unless_another_rounding_changes_as_much(r
     assert not pair.refuted
 
 
+def test_a_row_that_diverged_in_another_round_does_not_agree(row):
+    assert verdict(row, {10: 40.0, 100: 60.0}, {10: 40.0}) == "fails"
+    assert verdict(row, {10: 40.0, 100: 60.0}, {10: 40.0}, OTHER) == "undecided"
+
+
 def test_a_row_without_an_early_evaluation_fails_on_no_other_kind_of_machine(row):
     assert verdict(row, {100: 60.0}, {100: 30.0}, OTHER) == "undecided"
     assert verdict(row, {100: 60.0}, {100: 60.3}, OTHER) == "agrees"
