@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl import sources
+from pfl.run import sources
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (recorded / "METADATA").write_text("Metadata-Version: 2.1\nName: pfl-repro\nVersion: 1.2.3\n")
     # The form is that of https://packaging.python.org/en/latest/specifications/binary-distribution-format/
     (recorded / "RECORD").write_text(
-        "pfl/sources.py,sha256=725N-bcP0toJflUYdEDHmrZ4k_OpIP8lFAKQ-qzrjeg,10\n"
+        "pfl/run/sources.py,sha256=725N-bcP0toJflUYdEDHmrZ4k_OpIP8lFAKQ-qzrjeg,10\n"
         "pfl/kernel.cpp,sha256=rn9Pdiq20rDipUUj0FpHIXAWhMs0456YvTLinusEVBc,10\n"
         "pfl_repro-1.2.3.dist-info/RECORD,,\n"
     )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pfl.errors import InvalidInput
-from pfl.text import amount
+from pfl.core.errors import InvalidInput
+from pfl.core.text import amount
 from pipeline.cli import stages
 from pipeline.cli.project import in_project
 from pipeline.cli.stages import TableName
@@ -166,8 +166,8 @@ def trials(
     There, `pfl run-trials FILE` runs them. Give the rows that it writes to `pfl ledger import`, and repeat
     until no trial is pending.
     """
-    from pfl.files import write_text
-    from pfl.text import amount
+    from pfl.core.files import write_text
+    from pfl.core.text import amount
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources

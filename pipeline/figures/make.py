@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pfl.core.errors import InvalidInput, Missing
+from pfl.core.files import check_writable
+from pfl.core.text import amount
 from pfl.data.partition import parse_spec
-from pfl.errors import InvalidInput, Missing
-from pfl.files import check_writable
-from pfl.text import amount
-from pfl.trials import commit, json_ready
+from pfl.run.trials import commit, json_ready
 from pipeline.figures.config import Changes, Figure, changed, figure_names, load_figure, parts_of
 from pipeline.figures.drawing import labels
 from pipeline.figures.numbers import read_values

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pfl import trials
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
+from pfl.run import trials
 from pipeline.figures import runs
 from pipeline.figures.config import Changes
 from pipeline.figures.make import make, tested
@@ -92,7 +92,7 @@ def test_parts_are_made_together():
 def test_nothing_is_run_twice(project, monkeypatch):
     for name in ("fedsimsup-figure3", "pfedsim-figure2"):
         first = made(name, **SMALL, clients=4)
-        monkeypatch.setattr("pfl.trials.run_trial", lambda *_: pytest.fail("run again"))
+        monkeypatch.setattr("pfl.run.trials.run_trial", lambda *_: pytest.fail("run again"))
         again = made(name, **SMALL, clients=4)
         monkeypatch.undo()
         monkeypatch.chdir(project)
@@ -163,7 +163,7 @@ def test_runs_that_all_fail_are_one_clear_line(monkeypatch):
     def fail(*_, **__):
         raise ValueError("no luck")
 
-    monkeypatch.setattr("pfl.trials.run_trial", fail)
+    monkeypatch.setattr("pfl.run.trials.run_trial", fail)
     with pytest.raises(InvalidInput, match=r"runs with a result \(dir-0.1/fedsimsup, seed 0: no luck"):
         made("fedsimsup-figure3", **SMALL, clients=4)
 
