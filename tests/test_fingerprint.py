@@ -102,7 +102,7 @@ EDITS = {
         "engine",
     ),
     "FedProx's mu clamped at 1": (
-        *("methods/fedprox.py", "self.mu / 2", "min(self.mu, 1) / 2"),
+        *("methods/fedprox.py", "batches[0]), self.mu)", "batches[0]), min(self.mu, 1))"),
         "method fedprox",
     ),
     "mixing of more than six participants": (
@@ -149,7 +149,7 @@ def test_an_edit_that_can_move_numbers_changes_the_digest_of_its_component_alone
     [
         ("methods/fedprox.py", "class FedProx", "# a comment\n\n\nclass FedProx"),
         ("methods/fedprox.py", "with a proximal term", "with a term"),
-        ("methods/fedprox.py", "self.mu / 2 * client", "(\n            self.mu / 2\n        ) * client"),
+        ("methods/fedprox.py", "batches[0]), self.mu)", "batches[0]), (\n            self.mu\n        ))"),
         ("methods/fedprox.py", "search=(1e-4, 3.0), log=True", "search=(1e-3, 2.0), high=5.0"),
         ("methods/fedprox.py", "weight of the proximal term", "weight"),
         ("methods/fedprox.py", 'family = "local objective"', 'family = "mixing"'),
@@ -458,7 +458,7 @@ print(fingerprint.name_of(validated(Config(method="fedprox")), (1, 8, 8), 10).na
 exec(sys.argv[1])
 fingerprint.check_unchanged("fedprox", "cnn_digits")
 """
-SAME_SIZE = "self.mu / 2", "self.mu / 3"
+SAME_SIZE = "batches[0]), self.mu", "batches[1]), self.mu"
 
 
 @pytest.fixture
