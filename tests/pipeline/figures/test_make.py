@@ -12,7 +12,7 @@ from pfl.core.errors import InvalidInput
 from pfl.run import trials
 from pipeline.figures import runs
 from pipeline.figures.config import Changes
-from pipeline.figures.make import make, tested
+from pipeline.figures.make import answered, make
 from pipeline.spec.table import Subset
 from pipeline.sweep import cluster
 from pipeline.sweep.train_sweep import table_lock
@@ -64,7 +64,7 @@ def test_each_family(project, name, changes):
     picture = (OUT / f"{name}.svg").read_text()
     assert "Reduced" in picture and "digits" in picture
     assert content["changes"]
-    assert {claim["answer"] for claim in tested(content, OUT)} == {"open"}
+    assert {claim["answer"] for claim in answered(content, OUT)} == {"open"}
     rows = (OUT / f"{name}.csv").read_text().splitlines()
     assert rows[0] == "panel,series,x,value,std" and len(rows) > 2
     overview = (OUT / "README.md").read_text()
@@ -205,6 +205,6 @@ def test_reduced_figures_and_those_of_one_seed_leave_claims_open(changes, proven
     (OUT / "fedcac-figure5.csv").write_text(
         "panel,series,x,value,std\ncifar10,fedcac,0.1,60,\ncifar10,fedcac,0.5,70,\ncifar10,fedcac,0.9,65,\n"
     )
-    (claim,) = tested({"name": "fedcac-figure5", "changes": changes, "provenance": provenance}, OUT)
+    (claim,) = answered({"name": "fedcac-figure5", "changes": changes, "provenance": provenance}, OUT)
     assert claim["answer"] == answer
     assert claim["shown"].startswith(shown)
