@@ -280,16 +280,19 @@ def pages(
     from pipeline.figures.make import write_overview as write_figures
     from pipeline.report.overview import write_overview
     from pipeline.report.table_report import write_report
-    from pipeline.spec.files import table_names
+    from pipeline.spec.files import REPORTS, table_names
+    from pipeline.spec.published import FOLDER
     from pipeline.sweep.train_sweep import collect
 
     for name in names or table_names():
         if cells := collect(name):
-            print(
-                f"{name}: {write_report(name, Path.cwd()).relative_to(Path.cwd())}, {amount(cells, 'cell')}"
-            )
-    print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
-    write_figures()
+            folder = write_report(name, Path.cwd()).relative_to(Path.cwd())
+            print(f"{name}: {folder}, {amount(cells, 'cell')}", flush=True)
+        elif (REPORTS / name).exists():
+            print(f"{name}: the ledger holds no cell that today's code would compute; the report is kept")
+    if FOLDER.is_dir():
+        print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
+        write_figures()
 
 
 def figure(
