@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from pfl.core.text import amount, points, signed
-from pfl.engine.metrics import AVERAGES, Moments
+from pfl.engine.metrics import AVERAGES, Evaluated
 from pfl.run.trials import Record
 
 Verdict = Literal["agrees", "undecided", "fails"]
 
 ROUNDING = 1e-9
-"""Largest difference, in points, of two runs on machines of one kind, where every bit is the same."""
+"""Largest difference, in points, of two runs of the same code on machines of one kind: no bit differs."""
 
 TOLERANCE = 0.5
-"""Largest difference, in points, that another kind of machine explains in the first `EARLY` rounds."""
+"""Largest difference, in points, that another rounding explains without a measurement."""
 
 EARLY = 20
 """Rounds in which differences of rounding stay small; training amplifies them later on."""
 
 RULE = (
-    "On a machine of the kind that made the row (processor model, threads, GPU, torch and compiler), all "
-    "accuracies of all evaluations must be equal. On another, a row agrees if the accuracy that its method "
-    f"reports differs by at most {TOLERANCE} points in every evaluation, fails if it differs by more in the "
-    f"first {EARLY} rounds, and is undecided otherwise."
+    "If the same code has computed both on machines of one kind (processor model, threads, GPU, torch "
+    "and compiler), all accuracies of all evaluations must be equal. Otherwise rounding differs, by the "
+    "processor or by an edit that is accepted as harmless. Then a row agrees if the accuracy that its "
+    f"method reports differs by at most {TOLERANCE} points in every evaluation. If it differs by more in "
+    f"the first {EARLY} rounds, it is computed once more with one more thread, which changes only how "
+    f"sums are rounded: the row fails if that moves the accuracy by at most {TOLERANCE} points in these "
+    "rounds. All other rows are undecided."
 )
 
 
@@ -36,11 +39,13 @@ class Verification:
 
     Attributes:
         checksum: of the row.
+        rounded: the simulation computed here with another rounding; None where that is not needed.
     """
 
     row: Record
     checksum: str
     again: Record
+    rounded: Record | None = None
 
     @property
     def name(self) -> str:
@@ -55,13 +60,8 @@ class Verification:
 
     @cached_property
     def reported(self) -> dict[int, float]:
-        """By round, the difference of the pooled accuracy at the headline, in points; of one that has it."""
-        headline = self.row.metrics.headline
-        return {
-            number: now[headline].pooled - then[headline].pooled
-            for number, then, now in self._moments()
-            if headline in then
-        }
+        """By round, the difference of the accuracy that the method reports, in points."""
+        return _differences(self.row, self.again)
 
     @property
     def last(self) -> float:
@@ -71,24 +71,34 @@ class Verification:
     @property
     def early(self) -> float | None:
         """The largest difference in the first rounds, in points; None where nothing is evaluated there."""
-        return max((abs(off) for number, off in self.reported.items() if number <= EARLY), default=None)
+        return _early(self.reported)
+
+    @property
+    def of_rounding(self) -> float | None:
+        """What another rounding changes in the first rounds, in points; None where that is not known."""
+        return _early(_differences(self.again, self.rounded)) if self.rounded else None
 
     @cached_property
     def largest(self) -> float:
         """The largest difference of any accuracy, in points."""
         return max(
-            abs(now[moment].average(average) - then[moment].average(average))
-            for _, then, now in self._moments()
-            for moment in then
+            abs(now.moments[moment].average(average) - then.moments[moment].average(average))
+            for then, now in _evaluations(self.row, self.again)
+            for moment in then.moments
             for average in AVERAGES
         )
 
     @property
+    def is_doubtful(self) -> bool:
+        """Whether the verdict depends on what another rounding changes."""
+        return not self._must_be_equal and (self.early or 0.0) > TOLERANCE
+
+    @property
     def verdict(self) -> Verdict:
         """See `RULE`."""
-        if self.same_kind:
+        if self._must_be_equal:
             return "agrees" if self.largest <= ROUNDING else "fails"
-        if self.early is not None and self.early > TOLERANCE:
+        if self.is_doubtful and self.of_rounding is not None and self.of_rounding <= TOLERANCE:
             return "fails"
         return "agrees" if max(map(abs, self.reported.values())) <= TOLERANCE else "undecided"
 
@@ -98,11 +108,17 @@ class Verification:
         return self.same_kind and self.verdict == "fails"
 
     @property
+    def _must_be_equal(self) -> bool:
+        return self.same_kind and self.row.sources.sources == self.again.sources.sources
+
+    @property
     def text(self) -> str:
         """One line."""
         shown = f"{signed(self.last)} points in round {max(self.reported)}"
         if self.largest > ROUNDING:
             shown += f", at most {points(self.largest)} in any accuracy"
+        if self.of_rounding is not None:
+            shown += f", of which rounding may explain {points(self.of_rounding)} up to round {EARLY}"
         same = "" if self.same_kind else "; of another kind of machine"
         return f"{self.verdict}: {self.name}: {shown}{same} ({self.made_on})"
 
@@ -115,9 +131,23 @@ class Verification:
     def computed_on(self) -> str:
         return machine(self.again)
 
-    def _moments(self) -> Iterator[tuple[int, Moments, Moments]]:
-        for then, now in zip(self.row.metrics.rounds, self.again.metrics.rounds, strict=True):
-            yield then.round, then.moments, now.moments
+
+def _evaluations(first: Record, second: Record) -> Iterator[tuple[Evaluated, Evaluated]]:
+    return zip(first.metrics.rounds, second.metrics.rounds, strict=True)
+
+
+def _differences(first: Record, second: Record) -> dict[int, float]:
+    """By round, the difference of the pooled accuracies at the headline, in points."""
+    headline = first.metrics.headline
+    return {
+        then.round: now.moments[headline].pooled - then.moments[headline].pooled
+        for then, now in _evaluations(first, second)
+        if headline in then.moments
+    }
+
+
+def _early(differences: Mapping[int, float]) -> float | None:
+    return max((abs(off) for number, off in differences.items() if number <= EARLY), default=None)
 
 
 def machine(record: Record) -> str:

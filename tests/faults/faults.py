@@ -372,7 +372,7 @@ FAULTS = {
     "ledger": Fault(
         "All processes are killed; a line of the ledger is cut in half, one is overwritten",
         damage_ledger,
-        ("small.jsonl:1 is no row and is passed over",),
+        ("small.jsonl:1: it is no row",),
         repeated=2,
     ),
     "checkpoints": Fault(

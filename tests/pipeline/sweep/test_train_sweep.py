@@ -252,11 +252,11 @@ def test_checkpoints_are_removed_before_another_sweep_can_begin(monkeypatch):
 
 
 @pytest.mark.usefixtures("ready")
-def test_a_line_of_the_ledger_that_is_none_is_told(capsys):
+def test_a_line_of_the_ledger_that_is_none_is_told(caplog):
     Path(".sweeps/ledger").mkdir(parents=True)
     Path(".sweeps/ledger/small.jsonl").write_text('{"key": "abc", "metr')
     sweep("small")
-    assert "ledger: .sweeps/ledger/small.jsonl:1 is no row and is passed over" in capsys.readouterr().out
+    assert "ledger: .sweeps/ledger/small.jsonl:1: it is no row" in caplog.text
 
 
 def test_a_cell_without_any_result_has_no_metric(ledger):

@@ -26,7 +26,7 @@ OTHER = Hardware("another CPU", 2, 1, None, "cpu", "loop")
 
 @pytest.fixture
 def row(ledger) -> Record:
-    return fake_run(scheduler_of(ledger).next())[0]
+    return replace(fake_run(scheduler_of(ledger).next())[0], sources=SOURCES)
 
 
 def with_accuracies(row: Record, accuracies: dict[int, float], hardware: Hardware | None = None) -> Record:
@@ -42,24 +42,41 @@ def with_accuracies(row: Record, accuracies: dict[int, float], hardware: Hardwar
 
 
 def verdict(row: Record, then: dict[int, float], now: dict[int, float], on: Hardware | None = None) -> str:
-    return Verification(with_accuracies(row, then), "0" * 64, with_accuracies(row, now, on)).verdict
+    again = replace(with_accuracies(row, now, on), sources=SOURCES)
+    return Verification(replace(with_accuracies(row, then), sources=row.sources), "0" * 64, again).verdict
 
 
-def test_on_a_machine_of_the_same_kind_every_accuracy_must_be_equal(row):
+def test_the_same_code_on_a_machine_of_the_same_kind_must_give_equal_accuracies(row):
     assert verdict(row, {10: 40.0, 100: 60.0}, {10: 40.0, 100: 60.0}) == "agrees"
     assert verdict(row, {10: 40.0, 100: 60.0}, {10: 40.0, 100: 60.01}) == "fails"
+
+
+def test_code_that_was_edited_and_accepted_may_round_otherwise(row):
+    edited = replace(row, sources=replace(row.sources, sources="2" * 64))
+    assert verdict(edited, {10: 40.0, 100: 60.0}, {10: 40.0, 100: 60.01}) == "agrees"
 
 
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
         ({10: 40.5, 100: 59.5}, "agrees"),
-        ({10: 40.6, 100: 60.0}, "fails"),
+        ({10: 40.6, 100: 60.0}, "undecided"),
         ({10: 40.0, 100: 60.6}, "undecided"),
     ],
 )
-def test_another_kind_of_machine_explains_half_a_point_in_twenty_rounds_and_later_more(row, now, expected):
+def test_another_kind_of_machine_explains_half_a_point(row, now, expected):
     assert verdict(row, {10: 40.0, 100: 60.0}, now, OTHER) == expected
+
+
+@pytest.mark.parametrize(("rounded", "expected"), [(41.0, "fails"), (41.4, "undecided")])
+def test_a_row_that_is_off_early_fails_unless_another_rounding_changes_as_much(row, rounded, expected):
+    then, again = with_accuracies(row, {10: 40.0, 100: 60.0}), {10: 40.8, 100: 60.0}
+    of_rounding = with_accuracies(row, {10: rounded, 100: 10.0}, OTHER)
+    pair = Verification(then, "", with_accuracies(row, again, OTHER), of_rounding)
+    assert pair.is_doubtful
+    assert pair.of_rounding == pytest.approx(rounded - 40.8)
+    assert pair.verdict == expected
+    assert not pair.refuted
 
 
 def test_a_row_without_an_early_evaluation_fails_on_no_other_kind_of_machine(row):
@@ -150,7 +167,10 @@ def test_a_row_that_fails_on_such_a_machine_is_kept_listed_and_never_served(publ
 def test_a_row_that_differs_on_another_machine_is_not_refused(published):
     elsewhere = replace(published[0].success, hardware=OTHER)
     publish(off_by_a_point(replace(published[0], outcome=elsewhere)), *published[1:])
-    verify(status=1)
+    said = verify("--out", "page", status=1)
+    (fails,) = [line for line in said if "fails: small" in line]
+    assert "of which rounding may explain 0.00 up to round 20; of another kind of machine" in fails
+    assert "never served" not in Path("page/README.md").read_text().partition("Rows that failed")[2]
     assert Ledger(SOURCES).refused == {}
 
 
