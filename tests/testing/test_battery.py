@@ -191,12 +191,8 @@ def no_seed(patch: pytest.MonkeyPatch) -> None:
 
 def clamped_mu(patch: pytest.MonkeyPatch) -> None:
     cls = METHODS["fedprox"]
-    original = cls.loss
-
-    def loss(self: Any, *batch: Any) -> torch.Tensor:
-        return original(self.with_values({"mu": min(self.mu, 1.0)}), *batch)
-
-    patch.setattr(cls, "loss", loss)
+    original = cls.from_dict
+    patch.setattr(cls, "from_dict", lambda values: original({**values, "mu": min(values["mu"], 1.0)}))
 
 
 def six_in_a_mixing(patch: pytest.MonkeyPatch) -> None:
