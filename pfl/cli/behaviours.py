@@ -21,7 +21,7 @@ def behaviours(
     there: under the old names where all numbers agree, under new names where they do not. Commit the file
     with the edit.
     """
-    from pfl import fingerprint
+    from pfl.run import fingerprint
 
     new = fingerprint.unknown()
     if check:
@@ -31,7 +31,7 @@ def behaviours(
 
     from tqdm import tqdm
 
-    from pfl.fingerprint import Accepted
+    from pfl.run.fingerprint import Accepted
     from pfl.testing.entering import enter, examine, files
 
     status = 0

@@ -1,7 +1,7 @@
 """The battery: short simulations whose numbers show whether an edit moved any.
 
-`pfl behaviours` runs it for the components whose code has changed (`pfl.fingerprint`). What agrees with the
-recorded numbers keeps its name; what does not gets a new one.
+`pfl behaviours` runs it for the components whose code has changed (`pfl.run.fingerprint`). What agrees with
+the recorded numbers keeps its name; what does not gets a new one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
 from unittest.mock import patch
 
-from pfl.config import Config, Execution, Precision
-from pfl.errors import InvalidInput
+from pfl.core.config import Config, Execution, Precision
+from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
+from pfl.run.validation import validated
 from pfl.testing.cases import Case, federation
-from pfl.validation import validated
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -214,7 +214,7 @@ def run(case: Case, way: str) -> Values | None:
     import torch
 
     from pfl.engine.device import computes_in
-    from pfl.simulation import simulate_together
+    from pfl.run.simulation import simulate_together
 
     how = WAYS[way]
     if how.precision and not computes_in(how.precision, torch.device("cpu")):

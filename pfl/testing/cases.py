@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.methods import METHODS
 from pfl.models import MODELS
 
 if TYPE_CHECKING:
+    from pfl.core.hyper import Hyperparameter
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Partition
-    from pfl.hyper import Hyperparameter
     from pfl.models import Shape
 
 
@@ -246,7 +246,7 @@ def _fitting(model: str) -> tuple[Shape, int]:
     """The shape of its images, and its number of parameters; on the meta device nothing is computed."""
     import torch
 
-    from pfl.errors import InvalidInput
+    from pfl.core.errors import InvalidInput
     from pfl.models import build
 
     shapes = [SHAPES[model]] if model in SHAPES else SIDES

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pfl import fingerprint
-from pfl.errors import InvalidInput
-from pfl.fingerprint import Accepted, Values
+from pfl.core.errors import InvalidInput
+from pfl.run import fingerprint
+from pfl.run.fingerprint import Accepted, Values
 from pfl.testing.battery import Answer, answers, concerned, kernels_are_usable, subjects
 from pfl.testing.cases import Case, cases
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
+from pfl.core.text import amount
 from pipeline.cli import stages
 from pipeline.cli.project import in_project
 from pipeline.cli.stages import TableName
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def add_commands(app: typer.Typer) -> None:
     """Called by ``pfl`` with its application, through the entry-point group ``pfl.commands``."""
     app.command()(init)
-    for command in (check, tables, trials, track, overview, figures, figure):
+    for command in (check, tables, trials, track, overview, pages, figures, figure):
         app.command()(in_project(command))
     ledger = typer.Typer(help="The ledger of finished simulations.", no_args_is_help=True)
     ledger.command("import")(in_project(import_))
@@ -165,8 +166,8 @@ def trials(
     There, `pfl run-trials FILE` runs them. Give the rows that it writes to `pfl ledger import`, and repeat
     until no trial is pending.
     """
-    from pfl.files import write_text
-    from pfl.text import amount
+    from pfl.core.files import write_text
+    from pfl.core.text import amount
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
@@ -270,6 +271,25 @@ def overview() -> None:
     from pipeline.report.overview import write_overview
 
     print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
+
+
+def pages(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all.")] = None,
+) -> None:
+    """Write reports and the overview again, of what the ledger holds; nothing is trained."""
+    from pipeline.figures.make import write_overview as write_figures
+    from pipeline.report.overview import write_overview
+    from pipeline.report.table_report import write_report
+    from pipeline.spec.files import table_names
+    from pipeline.sweep.train_sweep import collect
+
+    for name in names or table_names():
+        if cells := collect(name):
+            print(
+                f"{name}: {write_report(name, Path.cwd()).relative_to(Path.cwd())}, {amount(cells, 'cell')}"
+            )
+    print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
+    write_figures()
 
 
 def figure(

@@ -61,17 +61,21 @@ class _SeriesClaim(Claim):
 
 
 class Highest(_SeriesClaim):
-    """A series has the highest value at the last x or, ``everywhere``, at each."""
+    """A series has the highest value at the last x or, ``everywhere``, at each, or at its ``best`` x."""
 
     kind: Literal["highest"]
     series: Annotated[list[str], Field(min_length=1, max_length=1)]
     everywhere: bool = False
+    best: bool = False
+    """Compare the highest value of each series, as papers do that report the best round."""
 
     def _is_about(self, series: Mapping[str, Series]) -> bool:
         return len(series) > 1 and super()._is_about(series)
 
     def _in_panel(self, labels: Mapping[str, str], values: Mapping[str, Series]) -> tuple[bool, str]:
         (wanted,) = self.series
+        if self.best:
+            values = {name: {0.0: max(points.values())} for name, points in values.items()}
         at = list(values[wanted]) if self.everywhere else [max(values[wanted])]
         best = {x: max(values, key=lambda name: values[name].get(x, -np.inf)) for x in at}
         wins = sum(name == wanted for name in best.values())

@@ -1,23 +1,25 @@
-"""Makes a figure: runs, numbers, picture, and the answers to the paper's claims.
+"""Makes a figure: runs, numbers and picture.
 
 `reports/figures/<name>.svg` is the picture, `.csv` its numbers, and `.json` everything else. README.md shows
-all figures of the folder.
+all figures of the folder, and tests the papers' claims on their numbers.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pfl.core.errors import InvalidInput, Missing
+from pfl.core.files import check_writable
+from pfl.core.text import amount
 from pfl.data.partition import parse_spec
-from pfl.errors import InvalidInput, Missing
-from pfl.files import check_writable
-from pfl.text import amount
-from pfl.trials import commit, json_ready
+from pfl.run.trials import commit, json_ready
 from pipeline.figures.config import Changes, Figure, changed, figure_names, load_figure, parts_of
 from pipeline.figures.drawing import labels
+from pipeline.figures.numbers import read_values
 from pipeline.figures.plots import PLOTS
 from pipeline.figures.runs import Runs
 from pipeline.report.notices import copies
@@ -51,16 +53,46 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
     for part, figure, notes in prepared:
         content, retried = _make(part, figure, notes, out, options)
         failed += retried
-        confirmed = sum(claim["answer"] == "confirmed" for claim in content["claims"])
-        claims = amount(len(content["claims"]), "claim")
-        lines.append(f"{out / part}.svg; {confirmed} of {claims} of the paper confirmed")
-    write_files(out, {"README.md": overview(out)})
+        answers = [claim["answer"] for claim in tested(content, out)]
+        claims = amount(len(answers), "claim")
+        lines.append(f"{out / part}.svg; {answers.count('confirmed')} of {claims} of the paper confirmed")
+    write_overview(out)
     if failed:
         accepted = (
             f"a result of each; {out} has the figure without them, and the same command tries them again"
         )
         raise Missing(f"figure {name}", f"{amount(failed, 'trial')} failed", accepted)
     return lines
+
+
+def write_overview(out: Path = FOLDER) -> None:
+    """Write README.md of a folder of figures."""
+    write_files(out, {"README.md": overview(out)})
+
+
+def tested(content: Mapping[str, Any], out: Path) -> list[dict[str, str]]:
+    """The paper's claims about a figure that was made, tested on the numbers of its CSV.
+
+    Reduced runs and a single seed decide nothing: the answer is then open.
+
+    Args:
+        content: of the figure's JSON file.
+    """
+    figure = load_figure(content["name"])
+    series = read_values((out / f"{content['name']}.csv").read_text(encoding="utf-8"))
+    seeds = ", ".join(content["provenance"].get("Seeds", [])).split(", ")
+    reserve = "in these reduced runs" if content["changes"] else ""
+    if not reserve and seeds != [""] and len(seeds) == 1:
+        reserve = "with one seed"
+    answers = []
+    for claim in figure.claims:
+        finding = claim.test(series, labels(figure))
+        answer, shown = finding.answer, finding.shown
+        if reserve and answer != "open":
+            holds = "holds" if answer == "confirmed" else "does not hold"
+            answer, shown = "open", f"{holds} {reserve}: {shown}"
+        answers.append({"says": claim.says, "answer": answer, "shown": shown})
+    return answers
 
 
 def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list[str]]:
@@ -90,9 +122,6 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
         numbers = plot.measure(runs)
     if not numbers.points:
         raise InvalidInput("figure", name, f"runs with a result ({'; '.join(runs.failed)})")
-    shown = labels(figure)
-    series = numbers.values
-    tested = [(claim.says, claim.test(series, shown)) for claim in figure.claims]
     with rc_context(STYLE):
         canvas = plot.draw(figure, numbers)
         if notes:
@@ -110,9 +139,6 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
         "note": figure.note,
         "changes": notes,
         "sources": figure.sources,
-        "claims": [
-            {"says": says, "answer": finding.answer, "shown": finding.shown} for says, finding in tested
-        ],
         "warnings": _warnings(runs, notes),
         "provenance": _provenance(runs, plot.simulates),
         "command": f"{source}pfl figure {name}{options}",
@@ -125,7 +151,11 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
 def overview(out: Path) -> str:
     """README.md of a folder of figures: each with its paper's claims, and a list of all figures."""
     contents = {path.stem: stored(path) for path in sorted(out.glob("*.json"))}
-    made = [content for name, content in contents.items() if content and content.get("name") == name]
+    made = [
+        content | {"claims": tested(content, out)}
+        for name, content in contents.items()
+        if content and content.get("name") == name
+    ]
     there = {content["name"] for content in made}
     absent = [(name, load_figure(name)) for name in figure_names() if name not in there]
     return str(environment().get_template("figures.md.j2").render(made=made, absent=absent))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from pfl.text import csv_text
+from pfl.core.text import csv_text
 
 
 class Point(NamedTuple):
@@ -62,6 +64,16 @@ class Numbers:
                 for *names, x, value, std in self.points
             ),
         )
+
+
+def read_values(text: str) -> dict[str, dict[str, dict[float, float]]]:
+    """Panel to series to x to value, out of what `Numbers.csv` wrote."""
+    values: dict[str, dict[str, dict[float, float]]] = {}
+    for row in csv.DictReader(io.StringIO(text)):
+        values.setdefault(row["panel"], {}).setdefault(row["series"], {})[float(row["x"])] = float(
+            row["value"]
+        )
+    return values
 
 
 def matrix_points(panel: str, names: Iterable[str], matrix: np.ndarray) -> list[Point]:

@@ -2,60 +2,81 @@
 
 from __future__ import annotations
 
+import math
 import random
+import re
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from typing import get_args
 
-from pfl.text import amount
+from pfl.core.text import amount
 from pipeline.report.summary import Line, Summary
-from pipeline.report.verdicts import NAMES, SEEDS, Name, Verdict, kendall
+from pipeline.report.verdicts import JUDGED, NAMES, POINTS, SEEDS, Name, Verdict, kendall
 from pipeline.spec.claims import Answer, Finding
 from pipeline.spec.table_claims import Place, TableClaim, Values
 from pipeline.store.scores import reported
 
-JUDGED: tuple[Name, ...] = ("reproduced", "higher", "lower")
-
-RESAMPLES = 500
+RESAMPLES = 1000
+"""Resamples of the seeds are enumerated up to this number; of more, as many are drawn."""
 FIRM = 0.95
 """Share of the resamples that must give a claim's answer, too."""
 
 CLAIM_RULE = (
-    f"Our answers are those of the means over the seeds. With {SEEDS} seeds or more, an answer stands if at "
-    f"least {FIRM:.0%} of {RESAMPLES} bootstrap resamples of the seeds give it; otherwise the claim is open. "
-    "With fewer seeds, the answer is provisional."
+    "Our answers are those of the unrounded means over the seeds. The size of a margin may miss the paper's "
+    f"by {POINTS:g} points, like the numbers that it is made of, but not its sign. With {SEEDS} seeds or "
+    f"more, an answer stands if at least {FIRM:.0%} of all bootstrap resamples of the seeds give it, and is "
+    "open otherwise. With fewer, the answer names their number. If a claim speaks of columns that have not "
+    "run, the answer says in how many of the others it holds."
 ).replace("%", " %")
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """A printed cell's verdict, and the ledger keys of the simulations behind our number."""
+
+    verdict: Verdict
+    keys: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class Tally:
-    """How many cells have which verdict.
+    """How many cells have which verdict; a simulation counts once.
 
     Attributes:
         counts: by verdict, in the order of `NAMES`, without those that no cell has.
         provisional: how many of the cells that are reproduced, higher or lower.
+        shared: cells that would be, had their simulations not been counted at an earlier cell.
     """
 
     counts: dict[Name, int]
     provisional: int
+    shared: int = 0
 
     @classmethod
-    def of(cls, verdicts: Iterable[Verdict]) -> Tally:
-        verdicts = list(verdicts)
-        counts = Counter(verdict.name for verdict in verdicts)
-        return cls(
-            {name: counts[name] for name in NAMES if counts[name]},
-            sum(verdict.provisional for verdict in verdicts),
-        )
+    def of(cls, outcomes: Iterable[Outcome]) -> Tally:
+        counts: Counter[Name] = Counter()
+        provisional = shared = 0
+        seen: set[str] = set()
+        for outcome in outcomes:
+            name = outcome.verdict.name
+            if name in JUDGED:
+                if outcome.keys & seen:
+                    shared += 1
+                    continue
+                seen |= outcome.keys
+                provisional += outcome.verdict.provisional
+            counts[name] += 1
+        return cls({name: counts[name] for name in NAMES if counts[name]}, provisional, shared)
 
     def count(self, name: Name) -> int:
         return self.counts.get(name, 0)
 
     @property
     def total(self) -> int:
-        return sum(self.counts.values())
+        return sum(self.counts.values()) + self.shared
 
     @property
     def judged(self) -> int:
@@ -65,6 +86,21 @@ class Tally:
     def run(self) -> int:
         """Cells whose simulations ended, converged or not."""
         return self.total - self.count("not run") - self.count("failed")
+
+    @property
+    def uncounted(self) -> str:
+        """The cells with a number of ours that are not among those judged, in words; empty without any.
+
+        >>> Tally({"reproduced": 2, "not comparable": 1}, provisional=0, shared=3).uncounted
+        '1 cannot be compared, 3 share a simulation with a number that is counted'
+        """
+        parts = []
+        if incomparable := self.count("not comparable"):
+            parts.append(f"{incomparable} cannot be compared")
+        if self.shared:
+            verb = "shares" if self.shared == 1 else "share"
+            parts.append(f"{self.shared} {verb} a simulation with a number that is counted")
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -77,13 +113,19 @@ class Ranking:
 
 @dataclass(frozen=True)
 class OurFinding(Finding):
-    """What a claim comes to on our numbers.
+    """Outcome of a claim on our numbers.
 
     Attributes:
-        provisional: the answer rests on fewer seeds than `SEEDS`.
+        seeds: behind the answer, if fewer than `SEEDS`; None if they suffice, or the claim is open.
     """
 
-    provisional: bool = False
+    seeds: int | None = None
+
+    @property
+    def words(self) -> str:
+        if self.seeds is None:
+            return super().words
+        return f"{super().words} ({'one seed' if self.seeds == 1 else f'{self.seeds} seeds'})"
 
 
 @dataclass(frozen=True)
@@ -98,17 +140,25 @@ class Tested:
 
 def tally(summary: Summary) -> Tally:
     """The verdicts on all cells that have a printed number."""
-    return Tally.of(entry.verdict for entry in summary.compared if entry.verdict)
+    return Tally.of(
+        Outcome(entry.verdict, frozenset(record.key for record in entry.simulated))
+        for entry in summary.compared
+        if entry.verdict
+    )
 
 
 def rankings(summary: Summary) -> dict[str, Ranking]:
     """By setting, for those with printed numbers; none where rows share one, as in a study of one cell."""
     rankings = {}
     for setting in summary.columns:
-        column = [entry for entry in summary.compared if entry.setting == setting]
+        column = [
+            entry
+            for entry in summary.compared
+            if entry.setting == setting and entry.verdict != Verdict("not comparable")
+        ]
         if column and len({entry.published for entry in column}) == len(column):
             both = [entry for entry in column if entry.score]
-            ours = [round(entry.score.mean, 2) for entry in both if entry.score]
+            ours = [entry.score.mean for entry in both if entry.score]
             theirs = [entry.published.mean for entry in both if entry.published]
             rankings[setting] = Ranking(kendall(ours, theirs), len(both))
     return rankings
@@ -146,40 +196,69 @@ def _by_seed(lines: Iterable[Line], settings: Collection[str]) -> BySeed:
 def _ours(
     claim: TableClaim, by_seed: BySeed, columns: Mapping[str, str], rows: Mapping[str, str]
 ) -> OurFinding:
-    """What a claim comes to on the means over the seeds, if nearly all resamples agree (`FIRM`)."""
+    """Outcome of a claim on our numbers: as a whole or, if columns are missing, in each that has run."""
+    parts = claim.parts(list(columns))
+    run = [part for part in parts if part.compared(columns, rows) <= by_seed.keys()]
+    if not run or len(run) == len(parts):
+        return _whole(claim, by_seed, columns, rows)
+    findings = [_whole(part, by_seed, columns, rows) for part in run]
+    held = sum(finding.answer == "confirmed" for finding in findings)
+    seeds = min((finding.seeds for finding in findings if finding.seeds), default=None)
+    against = [finding for finding in findings if finding.answer != "confirmed"]
+    shown = "; ".join(finding.shown for finding in (against or findings) if finding.shown)
+    shown = re.sub(r"not in 1 of 1 (column|pair): ", "not ", shown)
+    return OurFinding("in part", shown, (held, len(run)), seeds)
+
+
+def _whole(
+    claim: TableClaim, by_seed: BySeed, columns: Mapping[str, str], rows: Mapping[str, str]
+) -> OurFinding:
+    """Outcome of a claim on the means over the seeds, if nearly all resamples agree (`FIRM`)."""
     compared = claim.compared(columns, rows)
-    means, *resamples = _means({place: values for place, values in by_seed.items() if place in compared})
-    finding = claim.test(means, columns, rows)
-    if finding.answer == "open" or not resamples:
-        return OurFinding(finding.answer, finding.shown, provisional=finding.answer != "open")
-    answers = Counter(claim.test(values, columns, rows).answer for values in resamples)
-    share = answers[finding.answer] / len(resamples)
-    if share >= FIRM:
+    there = {place: values for place, values in by_seed.items() if place in compared}
+    seeds = sorted({seed for values in there.values() for seed in values})
+    finding = claim.test(_means(there, dict.fromkeys(seeds, 1)), columns, rows, POINTS)
+    fewest = min(map(len, there.values()), default=0)
+    if finding.answer == "open":
+        return OurFinding("open", finding.shown)
+    if fewest < SEEDS:
+        return OurFinding(finding.answer, finding.shown, seeds=fewest)
+    agree = total = 0
+    for draw, weight in resamples(seeds):
+        total += weight
+        agree += weight * (claim.test(_means(there, draw), columns, rows, POINTS).answer == finding.answer)
+    if agree >= FIRM * total:
         return OurFinding(finding.answer, finding.shown)
-    shown = f"{finding.answer} on the means ({finding.shown}), but in only {100 * share:.1f} % of resamples"
+    share = 100 * agree / total
+    shown = f"{finding.answer} on the means ({finding.shown}), but in only {share:.1f} % of resamples"
     return OurFinding("open", shown)
 
 
-def _means(by_seed: BySeed) -> list[Values]:
-    """The means over our seeds, then those over bootstrap resamples of the seeds.
+def resamples(seeds: Sequence[int]) -> Iterator[tuple[Mapping[int, int], int]]:
+    """Bootstrap resamples of the seeds: how often each is drawn, and in how many ways that happens.
 
     The methods of a table share a seed's partition and participants, so a seed is drawn for all places at
     once. One seed less than there are is drawn, so that the deviation of the resampled means is the standard
     error of a mean (J. N. K. Rao and C. F. J. Wu, 1988); n draws of n = 3 seeds would have 0.82 times of it.
-    There are no resamples if a place has fewer than `SEEDS` seeds.
     """
-    seeds = sorted({seed for values in by_seed.values() for seed in values})
-    stream = random.Random(0)
-    firm = min(map(len, by_seed.values()), default=0) >= SEEDS
-    draws = [stream.choices(seeds, k=len(seeds) - 1) for _ in range(RESAMPLES)] if firm else []
-    return [
-        {
-            place: statistics.fmean(there)
-            for place, values in by_seed.items()
-            if (there := [values[seed] for seed in draw if seed in values])
-        }
-        for draw in [seeds, *draws]
-    ]
+    size = len(seeds) - 1
+    if math.comb(len(seeds) + size - 1, size) > RESAMPLES:
+        stream = random.Random(0)
+        for _ in range(RESAMPLES):
+            yield Counter(stream.choices(seeds, k=size)), 1
+        return
+    for chosen in combinations_with_replacement(seeds, size):
+        draw = Counter(chosen)
+        yield draw, math.factorial(size) // math.prod(map(math.factorial, draw.values()))
+
+
+def _means(by_seed: BySeed, draw: Mapping[int, int]) -> Values:
+    """The mean of each place over the seeds of a resample that it has."""
+    means = {}
+    for place, values in by_seed.items():
+        if there := [seed for seed in draw if seed in values]:
+            means[place] = statistics.fmean([values[seed] for seed in there], [draw[seed] for seed in there])
+    return means
 
 
 def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: Sequence[Tested]) -> str:
@@ -196,10 +275,12 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
             f"Of {amount(counted.judged, 'number')}, {reproduced} {_are(reproduced)} reproduced, "
             f"{higher} higher and {lower} lower."
         )
+        if counted.uncounted:
+            first += f" Of the others that have run, {counted.uncounted}."
     elif ratios := counted.count("ratio"):
         first = f"Numbers shown as ratios to the published ones: {ratios}."
     else:
-        first = _leaders(summary)
+        first = ""
     more = []
     if diverged := counted.count("diverged"):
         more.append(f"{diverged} of {counted.run} cells diverged")
@@ -207,11 +288,12 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
         shown = " to ".join(dict.fromkeys(f"{tau:.2f}" for tau in (min(taus), max(taus))))
         more.append(f"the ranking of the methods agrees with Kendall's τ = {shown}".replace("-", "−"))
     if tested:
-        answers = Counter[Answer](one.ours.answer for one in tested)
-        if len(answers) == 1:
-            more.append(f"{_all(len(tested), 'claim')} {tested[0].ours.answer}")
+        words = {one.ours.words for one in tested}
+        if len(words) == 1 and tested[0].ours.answer != "in part":
+            more.append(f"{_all(len(tested), 'claim')} {words.pop()}")
         else:
-            more.append(f"of {len(tested)} claims, {outcomes(answers)}")
+            said = outcomes(one.ours for one in tested)
+            more.append(f"of {amount(len(tested), 'claim')}, {said}")
     second = "; ".join(more)
     return f"{first} {second[:1].upper()}{second[1:]}{'.' if second else ''}".strip()
 
@@ -244,13 +326,27 @@ def firmness(counted: Tally) -> str:
     return f"{share} provisional: fewer than {SEEDS} seeds."
 
 
-def outcomes(answers: Mapping[Answer, int]) -> str:
-    """The number of claims by their answer on our numbers.
+def outcomes(findings: Iterable[OurFinding]) -> str:
+    """The number of claims by their answer on our numbers, in the order of `Answer`.
 
-    >>> outcomes({"confirmed": 2, "open": 1})
-    '2 confirmed, 1 open'
+    >>> outcomes([OurFinding("refuted", "", seeds=1), OurFinding("in part", "", (1, 2))])
+    '1 refuted (one seed), 1 in part (in 1 of 2 columns run)'
     """
-    return ", ".join(f"{answers[name]} {name}" for name in get_args(Answer) if answers.get(name))
+    by_answer: dict[Answer, list[OurFinding]] = {}
+    for finding in findings:
+        by_answer.setdefault(finding.answer, []).append(finding)
+    return ", ".join(_outcome(name, by_answer[name]) for name in get_args(Answer) if name in by_answer)
+
+
+def _outcome(name: Answer, findings: Sequence[OurFinding]) -> str:
+    notes = []
+    if parts := [finding.held for finding in findings if finding.held]:
+        held, run = map(sum, zip(*parts, strict=True))
+        notes.append(f"in {held} of {amount(run, 'column')} run")
+    if few := [finding.seeds for finding in findings if finding.seeds]:
+        seeds = "one seed" if set(few) == {1} else f"fewer than {SEEDS} seeds"
+        notes.append(seeds if len(few) == len(findings) else f"{len(few)} of them with {seeds}")
+    return f"{len(findings)} {name}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _are(number: int) -> str:
@@ -266,13 +362,3 @@ def _all(number: int, noun: str) -> str:
     if number == 1:
         return f"the {noun} is"
     return f"{'both' if number == 2 else f'all {number}'} {noun}s are"
-
-
-def _leaders(summary: Summary) -> str:
-    """Which methods have the highest accuracy in how many columns; empty where nothing is ranked."""
-    first = [line.label for line in summary.pinned for entry in line.entries.values() if entry.rank == 1]
-    columns = {e.setting for line in summary.pinned for e in line.entries.values() if e.rank == 1}
-    if len(columns) == 1:
-        return f"Highest accuracy: {' and '.join(first)}."
-    shares = [f"{label} in {count}" for label, count in Counter(first).most_common(3)]
-    return f"Highest accuracy in {len(columns)} columns: {', '.join(shares)}." if shares else ""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from pfl.text import csv_text, points, signed
+from pfl.core.text import csv_text, points, signed
 from pipeline.report.agreement import Ranking, Tested
+from pipeline.report.moments import MOMENTS, scored_at
 from pipeline.report.plots import megabytes, seconds
 from pipeline.report.summary import Entry, Line, Summary
 
@@ -18,7 +20,17 @@ DAGGER = "†"
 COLUMNS = (
     *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
     *("published_mean", "published_std", "metric", "difference", "verdict", "provisional"),
-    *("rank", "parameters", "megabytes", "seconds", "cause", "data", "keys"),
+    *(
+        "rank",
+        "post_local",
+        "post_aggregation",
+        "parameters",
+        "megabytes",
+        "seconds",
+        "cause",
+        "data",
+        "keys",
+    ),
 )
 
 
@@ -87,7 +99,8 @@ def tex(summary: Summary, reported: str) -> str:
 def comma_separated(summary: Summary) -> str:
     """A line per entry: accuracies in percent, traffic and time of one simulation.
 
-    ``data`` says what the entry's data set is, and ``keys`` names the ledger rows behind its numbers.
+    ``post_local`` and ``post_aggregation`` are the mean accuracies at these moments of the last evaluation,
+    ``data`` is what the entry's data set is, and ``keys`` names the ledger rows behind its numbers.
     """
     rows = []
     for line in summary.lines:
@@ -106,6 +119,7 @@ def comma_separated(summary: Summary) -> str:
                     _decimals(entry.difference),
                     *([verdict.name, verdict.provisional] if verdict else ["", ""]),
                     entry.rank,
+                    *(_decimals(at.mean if at else None) for at in map(partial(scored_at, entry), MOMENTS)),
                     json.dumps(entry.parameters),
                     f"{megabytes(entry)[1]:.3f}" if entry.rows else "",
                     f"{seconds(entry):.3f}" if entry.rows else "",
@@ -131,8 +145,9 @@ def claims(tested: Sequence[Tested]) -> str:
     for one in tested:
         findings = [finding for finding in (one.published, one.ours, one.tuned) if finding]
         answers = [text for finding in findings for text in (finding.answer, finding.shown)]
-        rows.append((one.claim.says, one.claim.place, *answers, one.ours.provisional))
-    return csv_text(("claim", "place", *columns, "provisional"), rows)
+        held, run = one.ours.held or ("", "")
+        rows.append((one.claim.says, one.claim.place, *answers, held, run, one.ours.seeds))
+    return csv_text(("claim", "place", *columns, "held", "run", "few_seeds"), rows)
 
 
 def _decimals(value: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from pfl.text import amount
+from pfl.core.text import amount
 from pipeline.report.formats import DAGGER
 from pipeline.report.summary import Summary
 from pipeline.report.verdicts import Status, judge, rule
@@ -16,6 +16,9 @@ from pipeline.store.results import failures
 
 ORIGINALS = ("original pixels", "read from the official files", "own data")
 """Values of `pfl.data.dataset.Dataset.identity` that mean that the data are not a copy of others."""
+
+NAMED = 4
+"""Of more rows, only the first and the last are named."""
 
 METRICS = {
     "pooled": "accuracy (%) over the test samples of all clients",
@@ -183,3 +186,16 @@ def not_tried(summary: Summary) -> list[str]:
             why = "Not run yet"
         by_reason.setdefault(why, []).append(label)
     return [f"{why}: {'; '.join(labels)}." for why, labels in by_reason.items()]
+
+
+def incomparable(summary: Summary) -> list[str]:
+    """The rows whose printed numbers measure something else than ours, and why, a line per reason."""
+    groups = summary.table.published.incomparable if summary.table.published else []
+    lines = []
+    for group in groups:
+        labels = [summary.labels[row] for row in group.rows]
+        shown = "; ".join(labels)
+        if len(labels) > NAMED:
+            shown = f"{len(labels)} rows, {labels[0]} to {labels[-1]}"
+        lines.append(f"Not comparable: {shown}. {group.why}")
+    return lines

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from pfl.text import amount
-from pipeline.report.agreement import Tally, firmness, outcomes
+from pfl.core.text import amount, signed
+from pipeline.report.agreement import OurFinding, Outcome, Tally, firmness, outcomes
+from pipeline.report.moments import MOMENTS
 from pipeline.report.notices import is_original
 from pipeline.report.summary import Summary, blank
 from pipeline.report.table_report import environment, findings_of, write_files
 from pipeline.report.verdict_plots import Point, scatter
-from pipeline.report.verdicts import RULE, Verdict
+from pipeline.report.verdicts import JUDGED, RULE, Verdict
 from pipeline.spec.claims import Answer
 from pipeline.spec.files import REPORTS, table_names
 from pipeline.spec.published import FOLDER, Published, not_runs, published_cells
@@ -59,32 +59,60 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class AtMoment:
+    """One column of a table whose methods are compared with the paper's own at one moment.
+
+    Attributes:
+        above, level, below: the other methods by the sign of their difference's 95 % interval, each with the
+            difference in points.
+        unknown: those without an interval.
+    """
+
+    table: str
+    column: str
+    moment: str
+    own: str
+    mean: float
+    above: tuple[str, ...]
+    level: tuple[str, ...]
+    below: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Standing:
     """How much of one table, or of several together, is run and reproduced.
 
     Attributes:
         title: its name, or a link where there is a report.
-        answers: the number of the paper's claims by their answer on our numbers.
+        answers: the outcomes of the paper's claims on our numbers.
         data: identity of its report's data if these are not the original ones; empty otherwise.
+        moments: the paper's own method against the others at one moment.
     """
 
     title: str
     cells: tuple[Cell, ...]
-    answers: Counter[Answer]
+    answers: tuple[OurFinding, ...]
     data: tuple[str, ...] = ()
+    moments: tuple[AtMoment, ...] = ()
 
     @classmethod
     def together(cls, title: str, parts: Sequence[Standing]) -> Standing:
         """The sum of several."""
-        answers = sum((one.answers for one in parts), Counter[Answer]())
+        answers = tuple(finding for one in parts for finding in one.answers)
         return cls(title, tuple(cell for one in parts for cell in one.cells), answers)
+
+    @property
+    def tally(self) -> Tally:
+        return Tally.of(Outcome(cell.verdict, frozenset(cell.keys)) for cell in self.cells)
 
     @property
     def columns(self) -> list[str]:
         """What the overview prints: run of pinned, reproduced, higher, lower, claims."""
-        tally = Tally.of(cell.verdict for cell in self.cells)
+        tally = self.tally
         notes = [amount(len(self.keys), "simulation")] if tally.run else []
         notes += [f"{tally.count(name)} {word}" for name, word in _OTHERS.items() if tally.count(name)]
+        notes += [f"{tally.shared} shared"] if tally.shared else []
         run = f"{tally.run:,} of {tally.total:,}" + (f" ({', '.join(notes)})" if notes else "")
         judged = [str(tally.count(name) or "") for name in ("reproduced", "higher", "lower")]
         return [run, *judged, outcomes(self.answers)]
@@ -96,14 +124,20 @@ class Standing:
     @property
     def extent(self) -> str:
         """Cells, simulations and provisional verdicts, in a sentence or two; empty where nothing was run."""
-        tally = Tally.of(cell.verdict for cell in self.cells)
+        tally = self.tally
         if not tally.run:
             return ""
-        run = f"{amount(tally.run, 'cell')} from {amount(len(self.keys), 'simulation')}."
-        return f"{run} {firmness(tally)}".strip()
+        run = f"{amount(tally.run, 'cell')} from {amount(len(self.keys), 'simulation')}"
+        apart = f", of which {tally.uncounted}" if tally.uncounted else ""
+        return f"{run}{apart}. {firmness(tally)}".strip()
 
 
-_OTHERS: Mapping[Any, str] = {"ratio": "as ratios", "diverged": "diverged", "failed": "failed"}
+_OTHERS: Mapping[Any, str] = {
+    "ratio": "as ratios",
+    "not comparable": "not comparable",
+    "diverged": "diverged",
+    "failed": "failed",
+}
 
 
 @dataclass(frozen=True)
@@ -143,7 +177,7 @@ def write_overview(root: Path) -> Path:
         paper.name: [
             Point(cell.published.mean, cell.ours, cell.verdict)
             for cell in paper.whole.cells
-            if cell.ours is not None and cell.published.is_accuracy
+            if cell.ours is not None and cell.verdict.name in JUDGED
         ]
         for paper in papers
     }
@@ -156,6 +190,7 @@ def write_overview(root: Path) -> Path:
         "printed": sum(paper.printed for paper in papers),
         "data_cells": sum(paper.data_cells for paper in papers),
         "studies": [one for paper in papers for one in paper.studies],
+        "moments": [one for paper in papers for table in paper.tables for one in table.moments],
         "superseded": superseded,
         "superseded_extent": Standing.together("All", superseded).extent,
         "rule": RULE,
@@ -192,6 +227,33 @@ def overview(root: Path) -> list[Paper]:
     return papers
 
 
+def at_one_moment(summary: Summary, folder: Path) -> list[AtMoment]:
+    """By column and moment, out of a report's moments.csv; none if the table names no method of the paper."""
+    own = summary.table.reference
+    lines = [row for row in _rows(folder / "moments.csv") if row["configuration"] == "pinned"] if own else []
+    compared = []
+    for moment, title in MOMENTS.items():
+        for setting, column in summary.columns.items():
+            there = [row for row in lines if (row["setting"], row["moment"]) == (setting, moment)]
+            mine = next((row for row in there if row["row"] == own), None)
+            if mine is None or not (others := [row for row in there if row["difference"]]):
+                continue
+            by_sign: dict[int | None, list[str]] = {1: [], 0: [], -1: [], None: []}
+            for row in sorted(others, key=lambda row: -float(row["difference"])):
+                by_sign[_sign(row)].append(f"{row['label']} {signed(float(row['difference']))}")
+            groups = (tuple(by_sign[sign]) for sign in by_sign)
+            link = f"[{summary.table.title}]({folder.relative_to(folder.parents[1])}/README.md)"
+            compared.append(AtMoment(link, column, title, mine["label"], float(mine["mean"]), *groups))
+    return compared
+
+
+def _sign(row: Mapping[str, str]) -> int | None:
+    """As `pipeline.report.pairs.Difference.sign`."""
+    if not row["low"]:
+        return None
+    return 1 if float(row["low"]) > 0 else -1 if float(row["high"]) < 0 else 0
+
+
 def _standings(
     summaries: Sequence[Summary], root: Path
 ) -> tuple[list[Standing], list[Standing], list[Standing]]:
@@ -225,16 +287,24 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
             cells.append(Cell(entry.published, verdict, ours, tuple(row["keys"].split())))
         else:
             cells.append(Cell(entry.published))
-    answers = Counter[Answer](row["ours"] for row in _rows(folder / "claims.csv")) if folder else Counter()
+    answers = tuple(map(_finding, _rows(folder / "claims.csv"))) if folder else ()
     title = summary.table.title
     if folder and (folder / "README.md").exists():
         title = f"[{title}]({folder.relative_to(folder.parents[1])}/README.md)"
     return Standing(
         title=title,
         cells=tuple(cells),
-        answers=answers or Counter({"open": len(summary.table.claims)}),
+        answers=answers or (OurFinding("open", ""),) * len(summary.table.claims),
         data=tuple(sorted({row["data"] for row in lines if not _is_original(row["data"])})),
+        moments=tuple(at_one_moment(summary, folder)) if folder else (),
     )
+
+
+def _finding(row: Mapping[str, str]) -> OurFinding:
+    """The outcome of a claim, out of a line of a claims.csv."""
+    held = (int(row["held"]), int(row["run"])) if row.get("run") else None
+    seeds = int(row["few_seeds"]) if row.get("few_seeds") else None
+    return OurFinding(cast(Answer, row["ours"]), row["ours_shown"], held, seeds)
 
 
 def _is_original(data: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pfl.trials import Record, Sources
+from pfl.run.trials import Record, Sources
 from pipeline.report.verdicts import Status, Verdict, judge
 from pipeline.spec.axes import Average, Row, target
 from pipeline.spec.evaluation import Evaluation
@@ -55,6 +55,21 @@ class Entry:
     def simulated(self) -> tuple[Record, ...]:
         """The records of the simulations behind the entry."""
         return self.rows + self.diverged
+
+    @property
+    def complete(self) -> bool:
+        """Whether all requested seeds gave a result."""
+        return self.status == "done"
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether it is an accuracy over all clients, and not of single ones."""
+        return self.evaluation.is_accuracy and self.evaluation.clients is None
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether it has a place in its column's order."""
+        return self.complete and self.score is not None and self.is_of_all
 
     @property
     def difference(self) -> float | None:
@@ -183,7 +198,9 @@ def summarise(results: Results, published: Path = FOLDER) -> Summary:
             if configuration == "pinned" and table.published and (wanted := target(column, row)):
                 held_against = find(printed, table.published.table, wanted)
                 if held_against:
-                    verdict = judge(entry.score, entry.status, held_against, table.published.seeds)
+                    comparable = row.id not in table.published.incomparable_rows
+                    seeds = table.published.seeds
+                    verdict = judge(entry.score, entry.status, held_against, seeds, comparable)
                     entry = dataclasses.replace(entry, published=held_against, verdict=verdict)
             entries[name] = entry
         return Line(row.id, table.row_labels[row.id], row.method, configuration, entries)
@@ -243,22 +260,21 @@ def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
 
 
 def _ranked(lines: Iterable[Line]) -> tuple[Line, ...]:
-    """The lines with the best and the second entry of every column marked, as they will be printed."""
+    """The lines with the best and the second entry of every column marked; only exact ties share a rank."""
     lines = tuple(lines)
     leaders = {}
     for setting in lines[0].entries if lines else ():
         column = [line.entries[setting] for line in lines]
-        complete = [entry for entry in column if entry.status == "done" and entry.evaluation.is_accuracy]
-        distinct = sorted({round(entry.score.mean, 2) for entry in complete if entry.score}, reverse=True)
-        leaders[setting] = distinct[:2] if len(complete) > 1 else []
+        ranked = [entry.score.mean for entry in column if entry.is_ranked and entry.score]
+        leaders[setting] = sorted(set(ranked), reverse=True)[:2] if len(ranked) > 1 else []
 
-    def ranked(entry: Entry) -> Entry:
+    def marked(entry: Entry) -> Entry:
         best = leaders[entry.setting]
-        if entry.status != "done" or entry.score is None or round(entry.score.mean, 2) not in best:
+        if not entry.is_ranked or entry.score is None or entry.score.mean not in best:
             return entry
-        return dataclasses.replace(entry, rank=best.index(round(entry.score.mean, 2)) + 1)
+        return dataclasses.replace(entry, rank=best.index(entry.score.mean) + 1)
 
     return tuple(
-        dataclasses.replace(line, entries={name: ranked(entry) for name, entry in line.entries.items()})
+        dataclasses.replace(line, entries={name: marked(entry) for name, entry in line.entries.items()})
         for line in lines
     )

@@ -10,11 +10,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pfl.files import write_text, writing
-from pfl.text import count, gain, parameters, points, signed
-from pipeline.report import agreement, formats, plots, search, search_plots, tuning, verdict_plots
+from pfl.core.files import write_text, writing
+from pfl.core.text import count, gain, parameters, points, signed
+from pipeline.report import (
+    agreement,
+    formats,
+    leads,
+    moments,
+    plots,
+    search,
+    search_plots,
+    tuning,
+    verdict_plots,
+)
 from pipeline.report.amounts import costs, partition_statistics
-from pipeline.report.notices import in_words, not_tried, notices, small_print
+from pipeline.report.notices import in_words, incomparable, not_tried, notices, small_print
+from pipeline.report.pairs import INTERVAL_RULE
 from pipeline.report.provenance import commands, provenance
 from pipeline.report.summary import Summary, summarise
 from pipeline.report.verdicts import RANKING_RULE
@@ -34,6 +45,7 @@ CAPTIONS = {
     "communication": "Accuracy against the bytes that all clients together sent and received.",
     "costs": "Of one simulation; ranges are over the settings. The wall time is measured while other "
     "simulations share the machine, so it compares no methods: reports/engineering/speed does.",
+    "ranks": leads.RANK_RULE,
     "search": "The best validation accuracy so far against the training samples that the search has spent.",
     "tuning": "Accuracy (%) of the selected configurations on test data, the gain over the pinned ones, and "
     "the methods' ranks before and after the search; means over the seeds, ± a standard error.",
@@ -66,6 +78,10 @@ def write_report(table: str, root: Path) -> Path:
     drawn = plots.draw(summary) | search_plots.draw(summary)
     if summary.compared:
         drawn["side_by_side"] = verdict_plots.side_by_side(summary)
+    leading, ranks_over = leads.leads(summary), leads.mean_ranks(summary)
+    if ranks_over:
+        drawn["ranks"] = leads.diagram(ranks_over)
+    at_moments = moments.blocks(summary)
     counted, tested = agreement.tally(whole), agreement.claims(whole)
     ranked = agreement.rankings(summary)
     partitions = _partition_plots(summary, root)
@@ -77,6 +93,13 @@ def write_report(table: str, root: Path) -> Path:
         "reported": in_words(summary.table.evaluation),
         "notices": notices(whole),
         "counted": counted,
+        "lead": leads.headline(summary, leading, ranks_over),
+        "leads": leading if len(leading) > 1 else [],
+        "interval_rule": INTERVAL_RULE if leading else "",
+        "ranks": ranks_over,
+        "moments": at_moments,
+        "moments_caption": moments.caption(summary),
+        "incomparable": incomparable(summary),
         "answer": agreement.answer(whole, counted, ranked.values(), tested),
         "coverage": agreement.coverage(whole, counted),
         "small_print": small_print(summary),
@@ -103,6 +126,7 @@ def write_report(table: str, root: Path) -> Path:
         "index.html": templates.get_template("index.html.j2").render(context),
         "table.csv": formats.comma_separated(whole),
         "table.tex": formats.tex(summary, context["reported"]),
+        **({"moments.csv": moments.comma_separated(summary, at_moments)} if at_moments else {}),
         **({"claims.csv": formats.claims(tested)} if tested else {}),
         **({"search.csv": search.rows(whole)} if "search" in drawn else {}),
         **{f"{name}.svg": svg for name, svg in drawn.items()},

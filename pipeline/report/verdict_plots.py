@@ -16,8 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-COLOURS = {"reproduced": "#2f9e6e", "higher": "#3b7dd8", "lower": "#e8833a", "ratio": MUTED}
-MARKERS = {"reproduced": "o", "higher": "^", "lower": "v", "ratio": "o"}
+COLOURS = {
+    "reproduced": "#2f9e6e",
+    "higher": "#3b7dd8",
+    "lower": "#e8833a",
+    "ratio": MUTED,
+    "not comparable": MUTED,
+}
+MARKERS = {"reproduced": "o", "higher": "^", "lower": "v", "ratio": "o", "not comparable": "s"}
 
 BAND = f", ± {POINTS:g} points"
 

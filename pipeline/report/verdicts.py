@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from pfl.text import amount
+from pfl.core.text import amount
 from pipeline.spec.published import Published
 from pipeline.store.results import CellStatus
 from pipeline.store.scores import Score
@@ -24,20 +24,24 @@ ERRORS = 2.0
 SEEDS = 3
 """A verdict is provisional if we have fewer seeds than this."""
 
-_REPRODUCED = f"Reproduced: within {POINTS:g} points of the published mean"
+_REPRODUCED = f"Reproduced: our unrounded mean is within {POINTS:g} points of the published one"
 _OTHERWISE = (
     f"Otherwise higher or lower. Provisional: fewer than {SEEDS} seeds of ours. Quantities other than "
-    "accuracies are shown as ratios, without a verdict."
+    "accuracies are shown as ratios, without a verdict. Numbers that cannot be compared have none."
 )
 RULE = (
     f"{_REPRODUCED}, or within {ERRORS:g} standard errors of the difference where the paper prints a "
     f"deviation and both sides have at least {SEEDS} seeds. {_OTHERWISE}"
 )
 
+EXACT = 1e-9
+"""Allowance, in points, for decimals that floating-point numbers do not hold exactly."""
+
 RANKING_RULE = "Kendall's τ of the methods' ranking: 1 is the paper's order, 0 no agreement, −1 the reverse."
 
-Name = Literal["reproduced", "higher", "lower", "ratio", "diverged", "failed", "not run"]
-NAMES: tuple[Name, ...] = ("reproduced", "higher", "lower", "ratio", "diverged", "failed", "not run")
+Name = Literal["reproduced", "higher", "lower", "ratio", "not comparable", "diverged", "failed", "not run"]
+NAMES: tuple[Name, ...] = get_args(Name)
+JUDGED: tuple[Name, ...] = ("reproduced", "higher", "lower")
 
 SYMBOLS = {
     ("reproduced", False): "●",
@@ -76,21 +80,25 @@ def rule(seeds: int | None) -> str:
     return f"{_REPRODUCED}; standard errors are not used, as {why}. {_OTHERWISE}"
 
 
-def judge(score: Score | None, status: Status, published: Published, seeds: int | None) -> Verdict:
+def judge(
+    score: Score | None, status: Status, published: Published, seeds: int | None, comparable: bool = True
+) -> Verdict:
     """The verdict on a cell, by `RULE`.
 
     Args:
         score: ours; None without any result.
         seeds: behind the printed number; None means that the paper does not say.
+        comparable: whether ours measures what the paper prints; a table declares where it does not.
     """
     if score is None:
         return Verdict(status if status in ("diverged", "failed") else "not run")
+    if not comparable:
+        return Verdict("not comparable")
     if not published.is_accuracy:
         return Verdict("ratio")
     provisional = score.seeds < SEEDS
-    # Both are printed to hundredths: a difference of 2.00 as it is printed is within 2 points.
-    difference = round(score.mean - published.mean, 2)
-    if abs(difference) <= max(POINTS, ERRORS * _standard_error(score, published, seeds)):
+    difference = score.mean - published.mean
+    if abs(difference) <= max(POINTS, ERRORS * _standard_error(score, published, seeds)) + EXACT:
         return Verdict("reproduced", provisional)
     return Verdict("higher" if difference > 0 else "lower", provisional)
 

@@ -11,18 +11,37 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pfl.core.text import amount
 from pipeline.spec.yaml import Strict
 
-Answer = Literal["confirmed", "refuted", "open"]
-"""What numbers make of a claim; they leave it open if they do not suffice."""
+Answer = Literal["confirmed", "refuted", "in part", "open"]
+"""What numbers make of a claim: "in part" if it speaks of columns that have not run, "open" if the numbers
+do not suffice."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a claim holds on some numbers, and the numbers that show it."""
+    """Whether a claim holds on some numbers, and the numbers that show it.
+
+    Attributes:
+        held: for an answer in part, in how many columns the claim holds, and how many have run.
+    """
 
     answer: Answer
     shown: str
+    held: tuple[int, int] | None = None
+
+    @property
+    def words(self) -> str:
+        """The answer as it is printed.
+
+        >>> Finding("in part", "", held=(2, 3)).words
+        'holds in 2 of 3 columns run'
+        """
+        if self.held is None:
+            return self.answer
+        held, run = self.held
+        return f"holds in {held} of {amount(run, 'column')} run"
 
     @classmethod
     def of(cls, comparisons: Iterable[bool | None], shown: str) -> Finding:

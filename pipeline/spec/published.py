@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pfl.errors import InvalidInput, unknown_name
+from pydantic import Field
+
+from pfl.core.errors import InvalidInput, unknown_name
 from pipeline.spec.yaml import Strict, parse
 
 FOLDER = Path("tables/published")
@@ -56,6 +58,15 @@ class Published:
         return beginning[1] if beginning else ""
 
 
+class Incomparable(Strict):
+    """Rows whose printed numbers measure something else than ours, so that a verdict would be chance."""
+
+    rows: list[str] = Field(min_length=1)
+    """Names of rows."""
+    why: str
+    """The reason, which the report prints."""
+
+
 class PublishedTable(Strict):
     """Where the published numbers are: a file of `tables/published/` and its column "table"."""
 
@@ -67,6 +78,12 @@ class PublishedTable(Strict):
     """Repetitions behind each printed number; left out where the paper does not say."""
     assumed: bool = False
     """Whether `seeds` is our assumption, because the paper does not say it of this table."""
+    incomparable: list[Incomparable] = []
+    """Rows that get no verdict and are counted by themselves."""
+
+    @property
+    def incomparable_rows(self) -> set[str]:
+        return {row for group in self.incomparable for row in group.rows}
 
 
 class PublishedCell(Strict):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PlainValidator, model_validator
 
-from pfl.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, unknown_name
 from pipeline.spec.axes import AVERAGE, NAME, Average, Name, Row, Setting, short_form
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.files import table_file, table_names
@@ -87,6 +87,9 @@ class Table(Strict):
     """`models`: keep every client's final model of each final trial in `.sweeps/models/`."""
     published: PublishedTable | None = None
     """Where the published numbers are."""
+    reference: str | None = None
+    """The row with which the report compares the others at one moment: the paper's own method. By default
+    the best row of each column."""
     claims: list[TableClaim] = []
     """The paper's statements about the table, tested on its numbers and on ours."""
     sources: dict[str, str] = {}
@@ -149,6 +152,11 @@ class Table(Strict):
             raise InvalidInput("settings", AVERAGE, "another name, as that column is the average's")
         for claim in self.claims:
             claim.check(list(self.settings), rows)
+        if self.reference and self.reference not in rows:
+            raise unknown_name("reference", self.reference, rows)
+        for row in sorted(self.published.incomparable_rows) if self.published else ():
+            if row not in rows:
+                raise unknown_name("published.incomparable.rows", row, rows)
         for method in self.methods:
             for setting in method.settings:
                 if setting not in self.settings:

@@ -12,12 +12,12 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from pfl.errors import InvalidInput, unknown_name
-from pfl.text import amount
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.text import amount
 from pipeline.spec.claims import Claim, Finding
 
 Place = tuple[str, str]
@@ -25,6 +25,9 @@ Place = tuple[str, str]
 
 Values = Mapping[Place, float]
 """The number of each place that has one."""
+
+EXACT = 1e-9
+"""Allowance, in points, for decimals that floating-point numbers do not hold exactly."""
 
 
 class _TableClaim(Claim):
@@ -50,14 +53,21 @@ class _TableClaim(Claim):
             if name not in rows:
                 raise unknown_name("claims.among", name, rows)
 
-    def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
+    def test(
+        self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str], tolerance: float = 0.0
+    ) -> Finding:
         """Test the claim on printed numbers, or on ours.
 
         Args:
             values: a cell without a number is absent.
             columns, rows: the labels of all settings and rows of the table.
+            tolerance: points by which the size of a margin may miss that of the paper.
         """
         raise NotImplementedError
+
+    def parts(self, settings: Sequence[str]) -> list[Self]:
+        """The claim for each column of ``settings`` alone; the whole claim where it is about all together."""
+        return [self.model_copy(update={"settings": [name]}) for name in self.settings or settings]
 
     def compared(self, settings: Collection[str], rows: Collection[str]) -> set[Place]:
         """The places whose numbers the claim compares, in a table of ``settings`` and ``rows``."""
@@ -71,7 +81,7 @@ class _TableClaim(Claim):
             there = [row for row in others if (setting, row) in values]
             if (setting, self.row) in values and there:
                 best = max(there, key=lambda row: values[setting, row])
-                gap = round(values[setting, self.row] - values[setting, best], 2)
+                gap = values[setting, self.row] - values[setting, best]
                 gaps.append(_Gap(setting, best, gap, complete=len(there) == len(others)))
         return gaps
 
@@ -96,7 +106,9 @@ class Rank(_TableClaim):
     kind: Literal["best", "worst"]
     """Highest, or lowest."""
 
-    def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
+    def test(
+        self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str], tolerance: float = 0.0
+    ) -> Finding:
         settings = self.settings or list(columns)
         sign = 1 if self.kind == "best" else -1
         gaps = self._gaps({place: sign * value for place, value in values.items()}, settings, rows)
@@ -138,7 +150,9 @@ class Margin(_TableClaim):
         if self.at_least is None and self.at_most is None:
             raise InvalidInput("claims", "a margin of no size", "one with at_least or at_most")
 
-    def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
+    def test(
+        self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str], tolerance: float = 0.0
+    ) -> Finding:
         settings = self.settings or list(columns)
         if self.over == "average":
             values, settings, columns = _averaged(values, settings), ["average"], {"average": "the average"}
@@ -148,26 +162,37 @@ class Margin(_TableClaim):
         complete = len(gaps) == len(settings) and all(gap.complete for gap in gaps)
         margins = [gap.points for gap in gaps]
         if self.over == "mean":
-            margins = [round(statistics.fmean(margins), 2)]
+            margins = [statistics.fmean(margins)]
         elif self.over == "largest":
             margins = [max(margins)]
         low, high = min(margins), max(margins)
-        shown = f"{low:+.2f}" if low == high else f"{low:+.2f} to {high:+.2f}"
+        ends = dict.fromkeys((f"{low:+.2f}", f"{high:+.2f}"))
+        shown = " to ".join(ends)
         shown = ("" if complete else "so far ") + shown.replace("-", "−")
         if complete or self.over != "each":
-            return Finding.of([self._within(margin) if complete else None for margin in margins], shown)
-        return Finding.of([*map(self._holds_in, gaps), None], shown)
+            holds = [self._within(margin, tolerance) if complete else None for margin in margins]
+            return Finding.of(holds, shown)
+        return Finding.of([*(self._holds_in(gap, tolerance) for gap in gaps), None], shown)
 
-    def _holds_in(self, gap: _Gap) -> bool | None:
-        return self._within(gap.points) if gap.complete else gap.decide(self._enough(gap.points))
+    def parts(self, settings: Sequence[str]) -> list[Self]:
+        return super().parts(settings) if self.over == "each" else [self]
 
-    def _within(self, points: float) -> bool:
+    def _holds_in(self, gap: _Gap, tolerance: float) -> bool | None:
+        if gap.complete:
+            return self._within(gap.points, tolerance)
+        return gap.decide(self._enough(gap.points, tolerance))
+
+    def _within(self, points: float, tolerance: float) -> bool:
         if self.at_least is None and self.at_most is not None:
-            return points <= self.at_most
-        return self._enough(points)
+            return points <= self.at_most + tolerance + EXACT
+        return self._enough(points, tolerance)
 
-    def _enough(self, points: float) -> bool:
-        return self.at_least is None or points >= self.at_least
+    def _enough(self, points: float, tolerance: float) -> bool:
+        """Whether a margin is large enough; the tolerance is for its size, not for its sign."""
+        if self.at_least is None:
+            return True
+        enough = points >= self.at_least - tolerance - EXACT
+        return enough and (points > 0 or self.at_least <= 0)
 
 
 class Closeness(_TableClaim):
@@ -181,7 +206,9 @@ class Closeness(_TableClaim):
     def compared(self, settings: Collection[str], rows: Collection[str]) -> set[Place]:
         return set(product(self.settings or settings, rows))
 
-    def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
+    def test(
+        self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str], tolerance: float = 0.0
+    ) -> Finding:
         settings = self.settings or list(columns)
         compared = [self.row, *self.among]
         best = {
@@ -190,7 +217,7 @@ class Closeness(_TableClaim):
             if (there := [values[setting, row] for row in rows if (setting, row) in values])
         }
         gaps = {
-            (setting, row): round(best[setting] - values[setting, row], 2)
+            (setting, row): best[setting] - values[setting, row]
             for setting in best
             for row in compared
             if (setting, row) in values
@@ -200,7 +227,9 @@ class Closeness(_TableClaim):
         setting, row = max(gaps, key=lambda place: gaps[place])
         shown = f"furthest: {rows[row]} in {columns[setting]}, {gaps[setting, row]:.2f} below the best"
         complete = all((setting, row) in values for setting in settings for row in rows)
-        return Finding.of([gap <= self.points for gap in gaps.values()] + [True if complete else None], shown)
+        return Finding.of(
+            [gap <= self.points + EXACT for gap in gaps.values()] + [True if complete else None], shown
+        )
 
 
 class Trend(_TableClaim):
@@ -231,7 +260,9 @@ class Trend(_TableClaim):
         others = rows if self.of == "margin" and not self.among else self.among
         return set(product((*self.higher, *self.lower), (self.row, *others)))
 
-    def test(self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str]) -> Finding:
+    def test(
+        self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str], tolerance: float = 0.0
+    ) -> Finding:
         if self.of == "margin":
             gaps = self._gaps(values, list(columns), rows)
             values = {(gap.setting, self.row): gap.points for gap in gaps if gap.complete}
@@ -254,6 +285,10 @@ class Trend(_TableClaim):
             )
         holds = [pair not in against if pair in known else None for pair in pairs]
         return Finding.of(holds, shown)
+
+    def parts(self, settings: Sequence[str]) -> list[Self]:
+        pairs = zip(self.higher, self.lower, strict=True)
+        return [self.model_copy(update={"higher": [high], "lower": [low]}) for high, low in pairs]
 
 
 TableClaim = Annotated[Rank | Margin | Closeness | Trend, Field(discriminator="kind")]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
+from pfl.core.errors import InvalidInput
+from pfl.core.files import write_json, write_text
 from pfl.data.datasets import DATASETS
 from pfl.data.partitions import PARTITIONS
-from pfl.errors import InvalidInput
-from pfl.files import write_json, write_text
-from pfl.fingerprint import digest_of_modules
-from pfl.sources import digest_of
+from pfl.run.fingerprint import digest_of_modules
+from pfl.run.sources import digest_of
 from pipeline.spec.cells import cells
 from pipeline.spec.files import TABLES, manifest_file, partition_file
 from pipeline.spec.params import load_part, selected_tables
@@ -63,7 +63,12 @@ def download(name: str) -> None:
 
     For columns that the subset leaves out, it lists the data sets that are ``absent`` here.
     """
-    names = _names(load_part(name))
+    write_manifest(name, load_part(name))
+
+
+def write_manifest(name: str, part: Table) -> None:
+    """The download stage for a part of a table."""
+    names = _names(part)
     datasets = {dataset: _described(_load(dataset)) for dataset in names}
     absent = [dataset for dataset in _names(load_table(name)) if dataset not in names and _is_absent(dataset)]
     write_json(manifest_file(name), {"table": name, "datasets": datasets, "absent": absent})
@@ -79,11 +84,16 @@ def partition(name: str) -> None:
     Raises:
         InvalidInput: the download stage has not run, or a data set has changed since then.
     """
+    write_partitions(name, load_part(name))
+
+
+def write_partitions(name: str, table: Table) -> None:
+    """The partition stage for a part of a table."""
     from pfl.data.partition import follows_run, make_division, of_seed, parse_spec
     from pfl.data.plot import plot
     from pipeline.svg import svg_text
 
-    table, seeds = load_part(name), load_table(name).seeds
+    seeds = load_table(name).seeds
     manifest = load_manifest(name)["datasets"]
     divisions = {cell.partition_name: cell for cell in cells(name, table)}
     for division, cell in divisions.items():
@@ -107,6 +117,13 @@ def partition(name: str) -> None:
         figure = plot(made, dataset.labels, dataset.classes, table.settings[cell.setting].label)
         write_text(file.with_suffix(".svg"), svg_text(figure))
         print(f"{division}: {spec}, {made.clients} clients")
+
+
+def settings_here(table: Table) -> list[str]:
+    """The columns of a table whose data are here."""
+    names = {name: setting.dataset or table.dataset for name, setting in table.settings.items()}
+    absent = {dataset for dataset in set(names.values()) if _is_absent(dataset)}
+    return [name for name, dataset in names.items() if dataset not in absent]
 
 
 def _names(table: Table) -> list[str]:

@@ -8,18 +8,18 @@ import platform
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pfl.errors import InvalidInput
-from pfl.text import amount
+from pfl.core.errors import InvalidInput
+from pfl.core.text import amount
 from pipeline.spec.cells import cells
 from pipeline.spec.files import results_folder
 from pipeline.spec.params import selected_subset
-from pipeline.spec.table import Resources, Table, load_table
+from pipeline.spec.table import Resources, Subset, Table, load_table
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.results import failures
 from pipeline.store.stage_files import load_division, load_manifest
@@ -32,6 +32,7 @@ from pipeline.sweep.environment import check_environment
 from pipeline.sweep.estimate import Estimate
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.scheduler import Scheduler
+from pipeline.sweep.stages import settings_here, write_manifest, write_partitions
 from pipeline.sweep.stopping import stoppable
 
 
@@ -73,6 +74,77 @@ def sweep(name: str) -> str:
     if table.keep:
         print(f"{name}: the final models are in {MODELS}/; {folder}/models.csv says which are whose")
     return failures(outcome)
+
+
+def collect(name: str) -> int:
+    """Write `results/<table>/` out of the ledger alone, and return how many cells it has; nothing is run.
+
+    A cell is in it if the ledger has all that it needs, whatever `params.yaml` selects and whichever table it
+    was run for. The seeds are those that all cells have, or the table's if there is a search. Without any
+    cell, nothing is written.
+
+    Raises:
+        InvalidInput: the table is not valid, or a sweep of it is running.
+    """
+    whole = load_table(name)
+    settings = settings_here(whole)
+    if not settings:
+        return 0
+    with table_lock(name):
+        sources = current_sources(name)
+        ledger = Ledger(sources)
+        scheduler = in_memory(name, whole.part(Subset(settings=settings)), ledger)
+        seeds = shared_seeds(scheduler, whole.seeds)
+        if whole.searched_rows or seeds == whole.seeds:
+            seeds = []
+        else:
+            scheduler = in_memory(name, whole.part(Subset(settings=settings, seeds=seeds)), ledger)
+        scheduler.cells = [cell for cell in scheduler.cells if cell.finished]
+        if not scheduler.cells:
+            return 0
+        held = Subset(
+            settings=_fewer(whole.settings, {cell.cell.setting for cell in scheduler.cells}),
+            methods=_fewer([row.id for row in whole.methods], {cell.cell.row for cell in scheduler.cells}),
+            seeds=seeds,
+        )
+        write_manifest(name, whole.part(held))
+        write_partitions(name, whole.part(held))
+        results.write(name, whole, held, scheduler, sources, 0.0)
+    return len(scheduler.cells)
+
+
+def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
+    """The trials of a table, with what the ledger has, before the download and partition stages have run."""
+    from pfl.data.dataset import load
+    from pfl.data.partition import make_division
+
+    wanted = cells(name, table)
+    datasets = {dataset: load(dataset) for dataset in {cell.dataset for cell in wanted}}
+    images = {
+        dataset: {"shape": loaded.shape, "classes": len(loaded.classes)}
+        for dataset, loaded in datasets.items()
+    }
+    partitions = {
+        division: make_division(cell.partition, datasets[cell.dataset], cell.clients, table.seeds)
+        for division, cell in {cell.partition_name: cell for cell in wanted}.items()
+    }
+    return Scheduler(wanted, table, partitions, images, ledger)
+
+
+def _fewer(names: Iterable[str], kept: Collection[str]) -> list[str]:
+    """The names that are kept; none if all are, as in a `Subset`."""
+    names = list(names)
+    return [name for name in names if name in kept] if len(set(names) & set(kept)) < len(names) else []
+
+
+def shared_seeds(scheduler: Scheduler, seeds: Sequence[int]) -> list[int]:
+    """The seeds that all cells have which have the first one; none if no cell has it."""
+    held = [
+        {seed for seed, key in zip(seeds, cell.pinned.keys, strict=True) if key in cell.seen}
+        for cell in scheduler.cells
+    ]
+    begun = [of_cell for of_cell in held if seeds[0] in of_cell]
+    return [seed for seed in seeds if all(seed in of_cell for of_cell in begun)]
 
 
 def _by_cause(errors: Sequence[str]) -> str:

@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pfl.config import Config, Execution
-from pfl.errors import InvalidInput, unknown_name
-from pfl.files import append_lines, read_lines
-from pfl.fingerprint import name_of
-from pfl.progress import progress
-from pfl.text import amount, duration
-from pfl.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
-from pipeline.spec.behaviours import images
+from pfl.core.config import Execution
+from pfl.core.errors import unknown_name
+from pfl.core.files import append_lines, read_lines
+from pfl.core.text import amount, duration
+from pfl.run.progress import progress
+from pfl.run.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
+from pipeline.spec.behaviours import is_current
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.refusals import Refusal, refusals, refuse
-from pipeline.store.rows import Place, Row, read_rows
+from pipeline.store.rows import Place, read_rows
 from pipeline.store.verification import Verification
 from pipeline.store.workspace import SCRATCH
 
@@ -82,7 +81,7 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
         for place, row, checksum in read_rows(PUBLISHED / f"{table}.jsonl"):
             if row.error is not None or checksum is None or checksum in refused:
                 continue
-            if _is_current(row):
+            if is_current(row.config, row.dataset, row.behaviour):
                 own.append((checksum_of(f"{seed} {checksum}".encode()), place, checksum))
             else:
                 stale += 1
@@ -93,14 +92,6 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
     rows = [(place.record(), checksum) for _, place, checksum in order[:count]]
     rows.sort(key=lambda pair: pair[0].measured.wall_seconds)
     return Sample(rows, len(chosen), len(order), stale)
-
-
-def _is_current(row: Row) -> bool:
-    """Whether today's code computes the row: it gives the behaviour that the row's key holds."""
-    try:
-        return name_of(Config.from_dict(row.config), *images(row.dataset)).name == row.behaviour
-    except (InvalidInput, KeyError, TypeError):  # an option, a method or data that are gone
-        return False
 
 
 def verify(sample: Sample) -> Iterator[Verification]:

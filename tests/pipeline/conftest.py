@@ -13,7 +13,7 @@ import pytest
 
 from pfl.data.partition import Partition
 from pfl.engine.metrics import Accuracy, ClientResult, Evaluated, Measured, Metrics
-from pfl.trials import Hardware, Record, Sources, Success, Trial, Versions
+from pfl.run.trials import Hardware, Record, Sources, Success, Trial, Versions
 from pipeline.spec.cells import cells
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger

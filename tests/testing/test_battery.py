@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
+from pfl.core.hyper import Hyperparameter
 from pfl.data.federation import Federation
 from pfl.engine import evaluation
 from pfl.engine.method import Method
@@ -17,7 +18,6 @@ from pfl.engine.metrics import Accuracy
 from pfl.engine.mixing import Average
 from pfl.engine.server import Server
 from pfl.engine.stacked import StackedBackend
-from pfl.hyper import Hyperparameter
 from pfl.kernels import conv_block
 from pfl.methods import METHODS
 from pfl.models import MODELS
@@ -183,7 +183,7 @@ def rounded_rho(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_seed(patch: pytest.MonkeyPatch) -> None:
-    from pfl import rng
+    from pfl.core import rng
 
     original = rng._key
     patch.setattr(rng, "_key", lambda _, *words: original(0, *words))

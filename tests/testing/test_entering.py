@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import typer
 
-from pfl import fingerprint
 from pfl.cli import behaviours as command
-from pfl.errors import InvalidInput
-from pfl.fingerprint import Accepted, Values
-from pfl.registry import Registry
+from pfl.core.errors import InvalidInput
+from pfl.core.registry import Registry
+from pfl.run import fingerprint
+from pfl.run.fingerprint import Accepted, Values
 from pfl.testing import entering
 from pfl.testing.battery import Answer, Difference
 from pfl.testing.cases import Case

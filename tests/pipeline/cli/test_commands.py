@@ -9,8 +9,8 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from pfl.cli import app
-from pfl.errors import InvalidInput
-from pfl.files import cache_root
+from pfl.core.errors import InvalidInput
+from pfl.core.files import cache_root
 from pipeline.cli import add_commands
 from pipeline.figures import make
 from pipeline.figures.config import Changes

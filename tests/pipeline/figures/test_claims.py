@@ -96,3 +96,11 @@ def test_a_finding_shows_how_far_ahead_or_how_steady_it_is(claim, shown):
 def test_a_claim_without_what_its_kind_needs_is_refused(claim):
     with pytest.raises(ValidationError):
         finding(**claim)
+
+
+@pytest.mark.parametrize(("series", "best"), [("b", False), ("a", True)])
+def test_papers_that_report_the_best_round_are_tested_on_it(series, best):
+    curves = {"one": {"a": [1.0, 7.0, 4.0], "b": [3.0, 3.0, 6.0]}}
+    assert answer(curves, kind="highest", series=[series], best=best) == "confirmed"
+    other = "a" if series == "b" else "b"
+    assert answer(curves, kind="highest", series=[other], best=best) == "refuted"

@@ -9,7 +9,17 @@ from html import unescape
 
 import pytest
 
-from pipeline.report.agreement import Ranking, Tally, answer, claims, coverage, rankings
+from pipeline.report.agreement import (
+    RESAMPLES,
+    Ranking,
+    Tally,
+    answer,
+    claims,
+    coverage,
+    rankings,
+    resamples,
+    tally,
+)
 from pipeline.report.table_report import write_report
 from pipeline.spec.files import TABLES
 from pipeline.spec.published import FOLDER
@@ -20,7 +30,7 @@ from tests.pipeline.report.conftest import line_of, realistic, small
 def test_the_answer_comes_before_the_table(readme, page):
     answer = (
         "Of 4 numbers, 0 are reproduced, 2 higher and 2 lower. The ranking of the methods agrees with "
-        "Kendall's τ = 0.67; of 2 claims, 1 refuted, 1 open."
+        "Kendall's τ = 0.67; of 2 claims, 1 refuted (fewer than 3 seeds), 1 open."
     )
     assert f"**{answer}**" in readme.partition("| Method |")[0]
     assert answer in unescape(page).partition("<table")[0]
@@ -28,7 +38,11 @@ def test_the_answer_comes_before_the_table(readme, page):
 
 @pytest.mark.parametrize(
     ("claimed", "said"),
-    [(1, "The claim is refuted."), (2, "Both claims are refuted."), (3, "All 3 claims are refuted.")],
+    [
+        (1, "The claim is refuted (one seed)."),
+        (2, "Both claims are refuted (one seed)."),
+        (3, "All 3 claims are refuted (one seed)."),
+    ],
 )
 def test_claims_with_one_answer_are_not_counted_twice(claimed, said):
     results = fake_results(methods=3, settings=1, seeds=1)
@@ -54,14 +68,30 @@ def test_cells_that_share_a_simulation_count_it_once(tmp_path):
     )
 
 
-def test_without_a_paper_the_answer_names_the_methods_with_the_highest_accuracy(tmp_path):
-    results = fake_results(methods=2, settings=2, seeds=1)
-    for cell in results["cells"]:
-        accuracy = 90.0 if cell["row"] == "pfedsim" else 10.0
-        cell["pinned"]["rows"] = [ledger_row(cell["cell"], 0, accuracy=accuracy)]
+def test_a_simulation_behind_several_numbers_counts_once_and_incomparable_ones_by_themselves():
+    results = fake_results(methods=4, seeds=1, settings=1, published={"file": "pfedsim.csv", "table": "3"})
+    place = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
+    results["config"]["settings"]["cifar10-0.1"]["published"] = place
+    results["config"]["published"]["incomparable"] = [{"rows": ["fedprox"], "why": "Other clients."}]
+    cells = [cell["pinned"] for cell in results["cells"]]
+    cells[1]["rows"] = cells[0]["rows"]
+    counted = tally(summary_of(results))
+    assert (counted.judged, counted.shared, counted.count("not comparable")) == (2, 1, 1)
+    assert (counted.total, counted.run, counted.provisional) == (4, 4, 2)
+    others = "1 cannot be compared, 1 shares a simulation with a number that is counted."
+    assert answer(summary_of(results), counted, [], []).endswith(f"Of the others that have run, {others}")
+
+
+def test_rows_that_cannot_be_compared_are_named_with_the_reason(tmp_path):
+    shutil.copytree(FOLDER, tmp_path / FOLDER)
+    results = realistic()
+    results["config"]["published"]["incomparable"] = [{"rows": ["local"], "why": "Other clients."}]
     write_results(results, tmp_path)
-    readme = (write_report("fake", tmp_path) / "README.md").read_text()
-    assert "**Highest accuracy in 2 columns: pFedSim in 2.**" in readme
+    folder = write_report("paper-table3", tmp_path)
+    readme = (folder / "README.md").read_text()
+    assert "Not comparable: Local. Other clients." in readme
+    assert line_of(readme, "Local")[0].endswith("<br><sub>84.30 ± 0.81 (−3.30)</sub>")
+    assert "Not comparable: Local. Other clients." in (folder / "index.html").read_text()
 
 
 def test_one_cell_was_run():
@@ -134,7 +164,7 @@ def test_a_claim_stands_beside_what_it_is_worth_on_either_numbers(readme, folder
     first, second = [line for line in readme.splitlines() if line.startswith("| “")]
     assert "“highest in all cases” (Section 5)" in first
     assert "**confirmed**" in first
-    assert "**refuted** (provisional): not in 1 of 1 column: in CIFAR-10, Dir(0.1), Local is" in first
+    assert "**refuted (2 seeds)**: not in 1 of 1 column: in CIFAR-10, Dir(0.1), Local is" in first
     assert second.count("**open**") == 3
     with (folder / "claims.csv").open() as lines:
         answers = [(claim["published"], claim["ours"]) for claim in csv.DictReader(lines)]
@@ -179,9 +209,68 @@ def test_the_seeds_of_the_cells_that_a_claim_compares_say_how_firm_its_answer_is
     best = {"kind": "best", "among": ["local"]}
     accuracies = {"local": (69.0, 68.0, 72.0), "fedavg": (60.0,), "pfedsim": (70.0, 70.0, 70.0)}
     among, of_all = claimed(best, {"kind": "best"}, **accuracies)
-    assert (among.ours.answer, among.ours.provisional) == ("open", False)
+    assert (among.ours.answer, among.ours.seeds) == ("open", None)
     assert re.search(r", but in only \d\d\.\d % of resamples$", among.ours.shown)
-    assert (of_all.ours.answer, of_all.ours.provisional) == ("confirmed", True)
+    assert (of_all.ours.answer, of_all.ours.seeds) == ("confirmed", 1)
+
+
+def in_columns(settings: int, run: int, claim: dict, seeds: int = 3, **levels: float) -> list:
+    """A claim about a table of several columns of which the first few have run."""
+    results = fake_results(methods=3, settings=settings, seeds=seeds)
+    results["config"]["claims"] = [{"says": "best", "place": "here", "row": "pfedsim", **claim}]
+    columns = list(results["config"]["settings"])
+    results["cells"] = [cell for cell in results["cells"] if cell["setting"] in columns[:run]]
+    for cell in results["cells"]:
+        level = levels[cell["row"]] + (5 if cell["row"] == "local" and cell["setting"] == columns[1] else 0)
+        cell["pinned"]["rows"] = [
+            ledger_row(cell["cell"], seed, accuracy=level + 0.1 * seed) for seed in range(seeds)
+        ]
+    return claims(summary_of(results))
+
+
+def test_a_claim_about_columns_that_have_not_run_says_in_how_many_of_the_others_it_holds():
+    levels = {"local": 67.0, "fedavg": 60.0, "pfedsim": 70.0}
+    (part,) = in_columns(3, 2, {"kind": "best"}, **levels)
+    assert (part.ours.answer, part.ours.held) == ("in part", (1, 2))
+    assert part.ours.words == "holds in 1 of 2 columns run"
+    assert part.ours.shown == "not in CIFAR-10, Dir(0.5), Local is 2.00 above"
+    (all_run,) = in_columns(2, 2, {"kind": "best"}, **levels)
+    assert all_run.ours.words == "refuted"
+    (single,) = in_columns(3, 1, {"kind": "best"}, seeds=1, **levels)
+    assert single.ours.words == "holds in 1 of 1 column run (one seed)"
+    (none,) = in_columns(3, 1, {"kind": "margin", "over": "mean", "at_least": 2.0}, **levels)
+    assert none.ours.answer == "open"
+
+
+@pytest.mark.parametrize(("local", "answer"), [(69.9, "confirmed"), (67.0, "confirmed"), (70.1, "refuted")])
+def test_the_size_of_a_margin_has_the_tolerance_of_its_numbers_and_its_sign_has_none(local, answer):
+    claim = {"kind": "margin", "among": ["local"], "at_least": 1.81, "at_most": 18.46}
+    (tested,) = claimed(claim, local=(local,) * 3, fedavg=(60.0,) * 3, pfedsim=(70.0,) * 3)
+    assert tested.ours.answer == answer
+    far = {"kind": "margin", "among": ["local"], "at_least": 6.0}
+    for gap, expected in ((4.1, "confirmed"), (3.9, "refuted")):
+        (tested,) = claimed(far, local=(70 - gap,) * 3, fedavg=(60.0,) * 3, pfedsim=(70.0,) * 3)
+        assert tested.ours.answer == expected
+
+
+def test_all_resamples_of_few_seeds_are_enumerated():
+    for count in (3, 5):
+        drawn = list(resamples(range(count)))
+        assert sum(weight for _, weight in drawn) == count ** (count - 1)
+        assert all(sum(draw.values()) == count - 1 for draw, _ in drawn)
+        assert len({tuple(sorted(draw.items())) for draw, _ in drawn}) == len(drawn)
+    assert len(list(resamples(range(10)))) == RESAMPLES
+
+
+def test_the_share_of_the_resamples_is_exact():
+    # Two draws of three seeds: the gaps 1, 0.5 and -2 give a sum of at least 0 in 4 of 9 resamples.
+    (tested,) = claimed(
+        {"kind": "best", "among": ["local"]},
+        local=(69.0, 69.5, 72.0),
+        fedavg=(60.0,) * 3,
+        pfedsim=(70.0, 70.0, 70.0),
+    )
+    assert tested.ours.shown.endswith("but in only 55.6 % of resamples")
 
 
 def test_findings_written_by_hand_are_part_of_the_report(tmp_path):

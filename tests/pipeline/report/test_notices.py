@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from pfl.trials import Record
+from pfl.run.trials import Record
 from pipeline.report.provenance import changed_since, plugins
 from pipeline.report.table_report import write_report
 from pipeline.spec.published import FOLDER
@@ -124,7 +124,7 @@ def test_the_precision_is_said_first_of_what_is_not_in_fp32(tmp_path):
         half = cell["row"] == "pfedsim"
         cell["pinned"]["rows"][0]["config"]["precision"] = "bf16" if half else "fp32"
     write_results(results, tmp_path)
-    notices = (write_report("fake", tmp_path) / "README.md").read_text().partition("| Method |")[0]
+    notices = (write_report("fake", tmp_path) / "README.md").read_text().partition("**First")[0]
     assert "head and losses in float32): pFedSim (CIFAR-10, Dir(0.1), CIFAR-10, Dir(0.5))." in notices
     assert "Local" not in notices
 

@@ -13,7 +13,7 @@ from pipeline.cli.stages import report
 from pipeline.report.overview import write_overview
 from pipeline.report.table_report import write_report
 from pipeline.spec.published import FOLDER
-from tests.pipeline.fake_results import diverge, fake_results, write_results
+from tests.pipeline.fake_results import diverge, fake_results, ledger_row, write_results
 
 HERE = Path(__file__).parents[3]
 
@@ -70,13 +70,13 @@ def test_a_table_has_its_cells_simulations_verdicts_and_claims_in_five_columns(r
     text = write_overview(root).read_text()
     # Ours are 35 (local), 40 (fedavg) and 45 (pfedsim) by and large; printed are 84.30, 24.77 and 86.76.
     columns = line_of(text, "[pFedSim, Table 3](tables/pfedsim-table3/README.md)")
-    assert columns == ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
+    assert columns == ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed (one seed)"]
     assert "| Table | Pinned cells run | Reproduced | Higher | Lower | Claims |" in text
 
 
 def test_a_paper_s_row_is_the_sum_of_its_tables(root):
     text = write_overview(root).read_text()
-    expected = ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
+    expected = ["3 of 6 (3 simulations)", "", "1", "2", "1 confirmed (one seed)"]
     assert line_of(text, "[pFedSim](#pfedsim)") == line_of(text, "**All**") == expected
 
 
@@ -90,7 +90,70 @@ def test_a_simulation_behind_several_cells_counts_once(root):
     report = root / "reports/tables/pfedsim-table3/table.csv"
     one, other = (line.rpartition(",")[2] for line in report.read_text().splitlines()[1:3])
     report.write_text(report.read_text().replace(one, other))
-    assert line_of(write_overview(root).read_text(), "**All**")[0] == "3 of 6 (2 simulations)"
+    assert line_of(write_overview(root).read_text(), "**All**")[0] == "3 of 6 (2 simulations, 1 shared)"
+
+
+def test_a_simulation_behind_cells_of_two_tables_is_counted_at_the_first(root):
+    for table in ("pfedsim-table3", "pfedsim-table3-more"):
+        file = root / f"tables/{table}.yaml"
+        fewer = TABLE.replace("Table 3", table).replace("[local, fedavg, pfedsim]", "[local, fedavg]")
+        file.write_text(fewer if table == "pfedsim-table3" else TABLE.replace("Table 3", table))
+    shutil.copytree(root / "reports/tables/pfedsim-table3", root / "reports/tables/pfedsim-table3-more")
+    report = root / "reports/tables/pfedsim-table3-more/table.csv"
+    local, fedavg, pfedsim = (line.rpartition(",")[2] for line in report.read_text().splitlines()[1:4])
+    report.write_text(report.read_text().replace(pfedsim, fedavg))
+    assert local != fedavg
+    columns = line_of(write_overview(root).read_text(), "**All**")
+    # Of the six cells, three have run; pFedSim's is from the simulation of FedAvg's, which is counted.
+    assert columns[:4] == ["3 of 6 (2 simulations, 1 shared)", "", "1", "1"]
+
+
+def test_rows_that_cannot_be_compared_are_counted_by_themselves(root):
+    results = root / "results/pfedsim-table3/results.json"
+    content = json.loads(results.read_text())
+    content["config"]["published"]["incomparable"] = [{"rows": ["local"], "why": "Other clients."}]
+    results.write_text(json.dumps(content))
+    write_report("pfedsim-table3", root)
+    text = write_overview(root).read_text()
+    assert line_of(text, "**All**")[:4] == ["3 of 6 (3 simulations, 1 not comparable)", "", "1", "1"]
+    assert "3 cells from 3 simulations, of which 1 cannot be compared. Both verdicts are provisional" in text
+
+
+def test_the_paper_s_own_method_is_compared_with_the_others_at_one_moment(root):
+    file = root / "tables/pfedsim-table3.yaml"
+    file.write_text(file.read_text() + "reference: pfedsim\n")
+    results = root / "results/pfedsim-table3/results.json"
+    content = json.loads(results.read_text())
+    content["config"]["reference"] = "pfedsim"
+    for cell, accuracies in zip(content["cells"], ((50, 51), (81, 82.1), (70, 71)), strict=True):
+        cell["pinned"]["rows"] = [
+            ledger_row(cell["cell"], seed, accuracy=value) for seed, value in enumerate(accuracies)
+        ]
+    content["config"]["seeds"] = [0, 1]
+    results.write_text(json.dumps(content))
+    write_report("pfedsim-table3", root)
+    block = write_overview(root).read_text().partition("## One moment for all")[2].partition("\n## ")[0]
+    trained, received = [line for line in block.splitlines() if line.startswith("| [pFedSim, Table 3]")]
+    cells = [cell.strip() for cell in trained.strip("|").split("|")]
+    assert cells[1:] == [
+        "cifar10-0.1",
+        "After local training on the client's own data",
+        "pFedSim 75.50",
+        "FedAvg +11.05",
+        "",
+        "Local −20.00",
+        "",
+    ]
+    assert "| As received, before local training | pFedSim 70.50 |" in received
+
+
+def test_a_claim_in_part_and_one_of_few_seeds_are_named_in_the_overview(root):
+    (root / "reports/tables/pfedsim-table3/claims.csv").write_text(
+        "claim,place,published,published_shown,ours,ours_shown,held,run,few_seeds\n"
+        "a,here,confirmed,,in part,,2,3,1\nb,here,confirmed,,refuted,,,,\nc,here,confirmed,,open,,,,\n"
+    )
+    answers = line_of(write_overview(root).read_text(), "[pFedSim, Table 3](")[-1]
+    assert answers == "1 refuted, 1 in part (in 2 of 3 columns run, one seed), 1 open"
 
 
 def test_a_cell_that_diverged_is_run_and_neither_higher_nor_lower(root):
@@ -123,7 +186,7 @@ def test_a_report_on_a_copy_of_the_data_counts_nowhere_and_is_listed_as_supersed
         == ["0 of 6", "", "", "", "1 open"]
     )
     columns = line_of(superseded, "[pFedSim, Table 3](tables/pfedsim-table3/README.md)")
-    assert columns == ["digits: JPEG copy", "3 of 6 (3 simulations)", "", "1", "2", "1 confirmed"]
+    assert columns == ["digits: JPEG copy", "3 of 6 (3 simulations)", "", "1", "2", "1 confirmed (one seed)"]
     assert "overview.svg" not in counted + superseded
     assert not (root / "reports/overview.svg").exists()
 

@@ -19,9 +19,15 @@ def verdict(mean: float, std: float | None = 0.5, seeds: int = 5, theirs: int | 
 
 @pytest.mark.parametrize(
     ("mean", "name"),
-    [(80.0, "reproduced"), (82.004, "reproduced"), (78.0, "reproduced"), (82.01, "higher"), (77.9, "lower")],
+    [
+        (80.0, "reproduced"),
+        (82.0, "reproduced"),
+        (78.0, "reproduced"),
+        (82.0015, "higher"),
+        (77.9985, "lower"),
+    ],
 )
-def test_within_two_points_is_reproduced_and_beyond_is_higher_or_lower(mean, name):
+def test_unrounded_means_within_two_points_are_reproduced_and_beyond_are_higher_or_lower(mean, name):
     assert verdict(mean) == Verdict(name)
 
 
@@ -45,6 +51,18 @@ def test_a_cell_without_a_result_has_diverged_failed_or_not_been_run():
     assert judge(None, "diverged", PRINTED, None).name == "diverged"
     assert judge(None, "failed", PRINTED, None).name == "failed"
     assert judge(None, "not run", PRINTED, None).name == "not run"
+
+
+def test_a_number_that_cannot_be_compared_has_no_verdict():
+    score = Score(80.0, 0.5, 5)
+    assert judge(score, "done", PRINTED, 5, comparable=False) == Verdict("not comparable")
+    assert judge(None, "not run", PRINTED, 5, comparable=False).name == "not run"
+
+
+def test_a_printed_decimal_is_not_missed_by_its_representation():
+    printed = dataclasses.replace(PRINTED, mean=2.03)
+    assert 4.03 - printed.mean > 2
+    assert judge(Score(4.03, None, 1), "done", printed, None).name == "reproduced"
 
 
 def test_times_and_similarities_have_no_verdict():

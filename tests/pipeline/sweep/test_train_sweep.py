@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.spec.table import Resources, Subset, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.workspace import checkpoints_of
 from pipeline.sweep.cluster import Watch
 from pipeline.sweep.results import write
 from pipeline.sweep.scheduler import Scheduler
-from pipeline.sweep.train_sweep import sweep, table_lock
+from pipeline.sweep.train_sweep import collect, in_memory, sweep, table_lock
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
 
@@ -80,6 +80,41 @@ def test_a_sweep_of_a_finished_table_does_not_start_ray(monkeypatch, capsys):
     sweep("small")
     assert "0 trials run, 48 out of the ledger" in capsys.readouterr().out
     assert results()["cells"] == before
+
+
+@pytest.mark.usefixtures("prepared")
+def test_what_the_ledger_holds_is_collected_without_running_anything(monkeypatch):
+    ledger = Ledger(SOURCES)
+    scheduler = in_memory("small", load_table("small"), ledger)
+    for cell in scheduler.cells:  # the second seed has run for one of two methods
+        seeds = (0, 1) if cell.cell.row == "fedavg" else (0,)
+        for row in fake_run(cell.pinned.trial):
+            if row.seed in seeds:
+                ledger.append(row)
+    monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: SOURCES)
+    run_with(monkeypatch, lambda *_: pytest.fail("a trial has run"))
+    assert collect("small") == 2
+    written = results()
+    assert [cell["cell"] for cell in written["cells"]] == ["dir/fedavg", "dir/fedprox"]
+    assert written["subset"]["seeds"] == [0]
+    assert {len(cell["pinned"]["rows"]) for cell in written["cells"]} == {1}
+    assert (written["trials_run"], written["trials_from_ledger"]) == (0, 2)
+
+
+@pytest.mark.usefixtures("prepared")
+def test_a_column_of_which_the_ledger_holds_one_method_is_collected_with_that(monkeypatch):
+    ledger = Ledger(SOURCES)
+    first, _ = in_memory("small", load_table("small"), ledger).cells
+    for row in fake_run(first.pinned.trial):
+        ledger.append(row)
+    monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: SOURCES)
+    assert collect("small") == 1
+    assert results()["subset"] == {"settings": [], "methods": ["fedavg"], "seeds": []}
+
+
+def test_nothing_is_written_for_a_table_of_which_the_ledger_holds_nothing(prepared):
+    assert collect("small") == 0
+    assert not (prepared / "results").exists()
 
 
 @pytest.mark.usefixtures("ready")

@@ -1,0 +1,192 @@
+"""What a simulation computes (`Config`) and how it is carried out (`Execution`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pfl.core.errors import unknown_name
+from pfl.core.hyper import LARGEST
+from pfl.core.rounding import whole_part
+
+BatchOrder = Literal["shuffled", "fixed", "class_stream"]
+LastBatch = Literal["kept", "dropped"]
+Augmentation = Literal["none", "crop_flip", "crop_flip_rotate", "flip_rotate"]
+InputScale = Literal["normalised", "symmetric", "unit", "raw255", "mnist", "cifar10", "cifar100"]
+LRSchedule = Literal["constant", "step", "cosine"]
+BNStats = Literal["mixed", "local"]
+DType = Literal["float32", "float64"]
+Precision = Literal["fp32", "tf32", "bf16"]
+Observed = Literal["accuracy", "similarities"]
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Which numbers a field accepts, as a test and in words."""
+
+    test: Callable[[float], bool]
+    words: str
+
+
+Count = Annotated[
+    int,
+    Accepted(lambda n: 1 <= n <= LARGEST[int], f"a positive integer, up to {LARGEST[int]:g}"),
+]
+CountOrZero = Annotated[
+    int,
+    Accepted(lambda n: 0 <= n <= LARGEST[int], f"a non-negative integer, up to {LARGEST[int]:g}"),
+]
+PositiveRate = Annotated[
+    float, Accepted(lambda rate: 0 < rate <= LARGEST[float], f"a number above 0, up to {LARGEST[float]:g}")
+]
+Rate = Annotated[
+    float,
+    Accepted(lambda rate: 0 <= rate <= LARGEST[float], f"a non-negative number, up to {LARGEST[float]:g}"),
+]
+Share = Annotated[float, Accepted(lambda share: 0 < share <= 1, "a number in (0, 1]")]
+Fraction = Annotated[float, Accepted(lambda share: 0 <= share < 1, "a number in [0, 1)")]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides a simulation's numbers, except its data, its partition and its seed.
+
+    The types say what each field accepts, and `pfl.run.validation.validated` checks it before any compute. A
+    table's file has the training options under the same names, with the same texts.
+    """
+
+    method: str = "fedavg"
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """The method's own; those left out take the method's defaults."""
+    model: str = "cnn_digits"
+    participation: Share = 0.5
+    """Share of the clients that take part in a round; at least one does."""
+    rounds: Count = 30
+    """Communication rounds."""
+    epochs: Count = 2
+    """Local epochs per round."""
+    batch_size: Count = 16
+    """Images per minibatch."""
+    lr: PositiveRate = 0.05
+    """Learning rate of SGD."""
+    momentum: Fraction = 0.0
+    """Momentum of SGD."""
+    weight_decay: Rate = 0.0
+    """Weight decay of SGD."""
+    lr_schedule: LRSchedule = "constant"
+    """Learning rate over the rounds. `constant`. `step`: multiplied by `lr_gamma` after every `lr_step`
+    rounds. `cosine`: half a cosine from `lr` to 0. An adaptation before an evaluation has the rate `lr`."""
+    lr_step: Count = 10
+    """Rounds between two steps of the schedule `step`."""
+    lr_gamma: Share = 0.1
+    """Factor of the learning rate at each step of the schedule `step`."""
+    lr_warmup: CountOrZero = 0
+    """Rounds of linear warm-up before the schedule begins."""
+    batch_order: BatchOrder = "shuffled"
+    """`shuffled`: minibatches are redrawn in every epoch. `fixed`: they are cut once from the client's
+    samples in the order of the partition, and stay the same in every epoch and round (FL-bench's release).
+    `class_stream`: one endless pass over the samples, class by class, which each local training continues
+    (the asynchronous code of LGA and PLGA)."""
+    last_batch: LastBatch = "kept"
+    """An epoch's last minibatch where the samples do not fill it: `kept`, unless it has a single sample;
+    `dropped`, unless it is the client's only one (PFLlib)."""
+    augmentation: Augmentation = "none"
+    """Random transformations of training images: crop after padding by 4 pixels, horizontal flip, rotation
+    by up to 15 degrees (FedCAC's code)."""
+    input_scale: InputScale = "normalised"
+    """`normalised`: by the data set's mean and standard deviation. `symmetric`: -1 to 1. `unit`: 0 to 1, as
+    torchvision reads images. `raw255`: 0 to 255 (the code of LGA and PLGA). `mnist`, `cifar10`,
+    `cifar100`: by the constants of that data set in released code, also where the images are of another one
+    (SPFL's code; Fling for Tiny-ImageNet)."""
+    bn_stats: BNStats = "mixed"
+    """Running statistics of batch norm: `mixed` like the weights beside them, or `local` to each client."""
+    validation: Fraction = 0.0
+    """Share of each client's training samples to evaluate on instead of its test set (for a search)."""
+    eval_every: Count = 5
+    """Rounds between evaluations; the last round is always evaluated."""
+    dtype: DType = "float32"
+    """Of parameters and activations."""
+    precision: Precision = "fp32"
+    """Of the networks' computations in training, adaptation and evaluation, on hardware that has it. `fp32`:
+    that of `dtype`. `tf32`: products of float32 numbers that a GPU first rounds to TensorFloat-32. `bf16`:
+    the extractor under bfloat16 autocast. Weights, statistics of batch norm, head, losses and optimiser
+    keep their dtype. On a CPU, `bf16` makes networks of many channels faster (spfl_cnn, cnn4, ResNets) and
+    the LeNets slower, as their fused kernels compute in float32."""
+    observe: Observed = "accuracy"
+    """`similarities`: after the last round, also measure how similar the clients are."""
+
+    def participants(self, clients: int) -> int:
+        """How many of so many clients take part in a round."""
+        return max(1, whole_part(self.participation, clients))
+
+    def lr_in(self, round: int) -> float:
+        """The learning rate of a round, from 1 on.
+
+        >>> config = Config(lr=1.0, rounds=6, lr_schedule="cosine", lr_warmup=2)
+        >>> [round(config.lr_in(t), 2) for t in range(1, 7)]
+        [0.33, 0.67, 1.0, 0.85, 0.5, 0.15]
+        """
+        if round <= self.lr_warmup:
+            return self.lr * round / (self.lr_warmup + 1)
+        past = round - 1 - self.lr_warmup
+        if self.lr_schedule == "step":
+            return self.lr * self.lr_gamma ** (past // self.lr_step)
+        if self.lr_schedule == "cosine":
+            return self.lr * (1 + math.cos(math.pi * past / (self.rounds - self.lr_warmup))) / 2
+        return self.lr
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Config:
+        """The configuration that `to_dict` wrote, or a part of it.
+
+        Raises:
+            InvalidInput: a key is not a field.
+        """
+        fields = [f.name for f in dataclasses.fields(cls)]
+        for name in values:
+            if name not in fields:
+                raise unknown_name("configuration", name, fields)
+        return cls(**values)
+
+
+CHECKPOINT = "checkpoint.pt"
+"""The file in `Execution.checkpoint_dir`."""
+
+CHECKPOINT_EVERY = 10
+"""Rounds between two checkpoints; the last round has one, too."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a simulation is carried out. Moves no number beyond rounding."""
+
+    device: str = "auto"
+    """cpu, cuda, cuda:N, or auto: cuda where there is one."""
+    backend: Literal["auto", "loop", "stacked"] = "auto"
+    """loop on a CPU and stacked on a GPU, unless said otherwise."""
+    threads: int = 1
+    """Of torch, on a CPU. The fused kernels serve one thread only; `workers` use several cores faster."""
+    workers: int | None = None
+    """Processes that share the clients of a round in the loop backend on a CPU; results are bit-identical for
+    any number. None means one per ``threads`` cores; 1 where a GPU is visible, and on other systems than
+    Linux."""
+    moments: tuple[str, ...] = ()
+    """Moments (`pfl.engine.method.Moment`) that the evaluations before the last one have; () means all. The
+    last evaluation has all moments."""
+    checkpoint_dir: str | None = None
+    """Folder for the checkpoint; a simulation that finds its own there continues from it."""
+    code: str | None = None
+    """Names the code that checkpoints are of (`pfl.run.fingerprint`); by default a digest of it does. A
+    checkpoint of other code is refused."""
+    until: int | None = None
+    """Pause after this round, which must be one with an evaluation, and write the checkpoint; None means run
+    to the end."""
+    save: str | None = None
+    """File for the final models (weights only): for each seed, tensors by name, (clients, *shape), or
+    (1, *shape) where all clients share one."""

@@ -1,0 +1,585 @@
+"""Digests of code: what modules and all that they import say, with the data files beside them.
+
+Comments, docstrings, formatting, import statements, the names and places of files, the order of definitions,
+and declarations that are no numerics (search ranges) do not count. A digest is the same on every supported
+Python, and whatever is installed: modules are looked for on the disk, not imported.
+
+A module is the list of its top-level statements, and it is known by its *contents*: the names that it
+defines. In a statement, a name that was imported is replaced by what it refers to: of a library by the full
+dotted name ("numpy.random.default_rng"), of our own code by the contents of its module and the name there. So
+a swap of two imports counts, and the move of a file does not.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import json
+import marshal
+import re
+import sys
+import sysconfig
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+from pfl.core.began import BEGAN
+from pfl.core.errors import InvalidInput
+from pfl.core.files import cache_root, folder_lock, write_text
+
+NO_NUMBERS = (
+    *(f"pfl.core.{name}" for name in ("began", "digests", "errors", "files", "terminal", "text")),
+    *(f"pfl.run.{name}" for name in ("fingerprint", "progress", "sources", "trials.provenance")),
+)
+"""Modules of which no number comes."""
+
+IGNORED_FILES = ("behaviours.json", "py.typed")
+C_SUFFIXES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp")
+DECLARED = ("default", "choices")
+"""Options of a hyperparameter's declaration that count. A default is in no trial's key."""
+
+_STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
+_LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_NO_MEANING = {"ctx", "kind", "type_comment"}  # fields of syntax trees
+
+
+class Edited(InvalidInput):
+    """The source of this process has changed since it began."""
+
+    _verdict = ""
+
+    def __init__(self, path: str):
+        super().__init__("source changed", path, "the code that this process began with; run it again")
+
+    def __reduce__(self) -> tuple[type[Edited], tuple[str]]:
+        return Edited, (self.shown,)
+
+
+@dataclass(frozen=True)
+class Module:
+    """What matters of a source file.
+
+    Attributes:
+        contents: a digest of the names that it defines.
+        imports: the modules that it imports, and names in modules, also inside functions.
+        names: each name that it imports at its top level, and what that refers to.
+        statements: a digest for each top-level statement, followed by what its imported names refer to.
+    """
+
+    contents: str
+    imports: list[str]
+    names: dict[str, str]
+    statements: list[list[str]]
+
+
+class Code:
+    """The code on the disk, each file read once.
+
+    Args:
+        own: packages that count although they may be installed as libraries.
+        outside: modules and packages that do not count: a name that is imported from there is a mere name.
+        roots: folders in which packages are looked for first; then it is not the code that this process runs.
+
+    Raises:
+        Edited: by all that reads files, if this process may run other code than they say.
+    """
+
+    def __init__(
+        self, own: Iterable[str] = (), outside: Sequence[str] = NO_NUMBERS, roots: Sequence[Path] = ()
+    ):
+        self._own = {"pfl", *own}
+        self._outside = outside
+        self._roots = roots
+        self._modules: dict[Path, Module] = {}
+        self._files: dict[str, Path | None] = {}
+        self._listed: dict[tuple[Path, str], dict[Path, str]] = {}
+        self._origins: dict[str, str] = {}
+        self._cached = _stored()
+        self._fresh: dict[str, list[Any]] = {}
+
+    def reached(
+        self, modules: Iterable[str], excluded: Callable[[str], bool] = lambda _: False
+    ) -> dict[str, Path]:
+        """The files of ``modules`` and of what they import, by module, without installed libraries.
+
+        Args:
+            excluded: whether a module is left out besides, with what only it imports.
+        """
+        files: dict[str, Path] = {}
+        pending = list(modules)
+        while pending:
+            name = pending.pop()
+            if name in files or self._is_outside(name) or excluded(name):
+                continue
+            if self.is_own(name) and (path := self.file(name)):
+                files[name] = path
+                parent = name.rpartition(".")[0]
+                pending += [*([parent] if parent else []), *self.module(path, name).imports]
+        return files
+
+    def package(self, name: str) -> dict[str, Path]:
+        """The modules of a whole package, or of a module that is none."""
+        start = self.file(name)
+        files = {name: start} if start else {}
+        for folder in self._folders(name):
+            for path in folder.rglob("*.py"):
+                parts = path.relative_to(folder).with_suffix("").parts
+                files[".".join((name, *(part for part in parts if part != "__init__")))] = path.resolve()
+        return files
+
+    def digest(self, files: Mapping[str, Path], whole: Iterable[str] = ()) -> str:
+        """The digest of modules, by name, and of the data files beside them.
+
+        Args:
+            whole: packages of which all data files count.
+        """
+        lines = [f"{name} {self._content(path)}" for path, name in self.data(files, whole).items()]
+        for name, path in files.items():
+            module = self.module(path, name)
+            lines += [
+                " ".join([module.contents, digest, *map(self._origin, references)])
+                for digest, *references in module.statements
+            ]
+        self._store()
+        return _hash("\n".join(sorted(lines)))
+
+    def data(self, files: Mapping[str, Path], whole: Iterable[str] = ()) -> dict[Path, str]:
+        """The data files of modules, and their names; see `digest`."""
+        folders = {path.parent for name, path in files.items() if "." in name or path.name == "__init__.py"}
+        data: dict[Path, str] = {}
+        for folder in folders:
+            data |= self._beside(folder, "*")
+        for folder in (folder for name in whole for folder in self._folders(name)):
+            data |= self._beside(folder, "**/*")
+        for path in files.values():
+            if path.parent not in folders:  # in no package: the data files beside it are those that it names
+                text = path.read_text(encoding="utf-8")
+                data |= {file: name for file, name in self._beside(path.parent, "*").items() if name in text}
+        return data
+
+    def _is_outside(self, name: str) -> bool:
+        return is_in(name, self._outside) or name == "pfl"  # which names the whole public API
+
+    def is_own(self, name: str) -> bool:
+        """Whether a module counts: it is there, and no part of an installed library or of Python's own."""
+        top = _top(name)
+        if top in self._own:
+            return True
+        places = [path] if (path := self.file(top)) else self._folders(top)
+        return bool(places) and not is_library(places[0])
+
+    def file(self, name: str) -> Path | None:
+        """The file of a module."""
+        if name not in self._files:
+            parent, _, last = name.rpartition(".")
+            places = self._folders(parent) if parent else self._roots
+            paths = [
+                path for folder in places for path in (folder / last / "__init__.py", folder / f"{last}.py")
+            ]
+            found = next((path.resolve() for path in paths if path.is_file()), None)
+            if found is None and not parent and (spec := _spec(name)) and (spec.origin or "").endswith(".py"):
+                found = Path(str(spec.origin)).resolve()
+            self._files[name] = found
+        return self._files[name]
+
+    def _folders(self, package: str) -> list[Path]:
+        """The folders of a package's modules."""
+        path = self.file(package)
+        if path is not None:
+            return [path.parent] if path.name == "__init__.py" else []
+        parent, _, last = package.rpartition(".")  # perhaps a package without `__init__.py`
+        if parent:
+            return [folder / last for folder in self._folders(parent) if (folder / last).is_dir()]
+        spec = _spec(package)
+        return [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
+
+    def module(self, path: Path, name: str) -> Module:
+        """What matters of a source file."""
+        if path not in self._modules:
+            package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+            compiled = Path(importlib.util.cache_from_source(str(path)))
+
+            def analysed(source: bytes) -> dict[str, Any]:
+                _check_compiled(path, source, compiled)
+                return asdict(_analysed(source, package))
+
+            self._modules[path] = Module(**self._read(path, analysed, package, compiled))
+        return self._modules[path]
+
+    def _content(self, path: Path) -> str:
+        """The digest of a data file; of a C source, without comments and formatting."""
+
+        def digest(content: bytes) -> str:
+            if path.suffix in C_SUFFIXES:
+                content = _without_comments(content.decode("latin-1")).encode()
+            return hashlib.sha256(content).hexdigest()
+
+        return str(self._read(path, digest))
+
+    def _read(
+        self, path: Path, examined: Callable[[bytes], Any], package: str = "", compiled: Path | None = None
+    ) -> Any:
+        """What ``examined`` makes of a file, from the cache if the file has not changed since."""
+        stamps = [_stamp(file) for file in (path, compiled) if file]
+        entry = self._cached.get(str(path), ())
+        if entry[:2] != [stamps, package]:
+            content = path.read_bytes()
+            result = examined(content)  # which may remove the compiled file
+            stamps = [_stamp(file) for file in (path, compiled) if file]
+            entry = [stamps, package, hashlib.sha256(content).hexdigest(), result]
+            if time.time() - path.stat().st_ctime > 1:  # otherwise another edit may have the same stamp
+                self._fresh[str(path)] = entry
+        edited = not self._roots and path.stat().st_ctime > BEGAN and entry[2] != _first.get(path)
+        if edited and (compiled is None or _is_loaded(path)):
+            raise Edited(str(path))
+        _first.setdefault(path, entry[2])
+        return entry[3]
+
+    def _beside(self, folder: Path, pattern: str) -> dict[Path, str]:
+        """The files of a folder that a module may read, and their names in it."""
+        if (folder, pattern) not in self._listed:
+            named = {path: path.relative_to(folder) for path in folder.glob(pattern) if _is_data(path)}
+            hidden = (".", "__pycache__")
+            self._listed[folder, pattern] = {
+                path: str(name)
+                for path, name in named.items()
+                if not any(part.startswith(hidden) for part in name.parts)
+            }
+        return self._listed[folder, pattern]
+
+    def _origin(self, dotted: str) -> str:
+        """What a dotted name stands for."""
+        if dotted not in self._origins:
+            self._origins[dotted] = dotted  # also where imports go round in a circle
+            self._origins[dotted] = " ".join(map(self._resolved, dotted.split("|")))
+        return self._origins[dotted]
+
+    def _resolved(self, dotted: str) -> str:
+        if not self.is_own(dotted):
+            return dotted
+        parts = dotted.split(".")
+        for cut in range(len(parts), 0, -1):
+            if path := self.file(name := ".".join(parts[:cut])):
+                if self._is_outside(name):
+                    return ".".join(["", *parts[cut:]])
+                module, rest = self.module(path, name), parts[cut:]
+                if rest and rest[0] in module.names:
+                    return self._origin(".".join([module.names[rest[0]], *rest[1:]]))
+                return ".".join([module.contents, *rest])
+        return dotted
+
+    def _store(self) -> None:
+        """Keep what was read for other processes; one that cannot be kept is read again."""
+        if self._fresh:
+            file = _cache_file()
+            with suppress(OSError, InvalidInput), folder_lock(file.parent):
+                kept = {path: entry for path, entry in _stored().items() if Path(path).exists()}
+                write_text(file, json.dumps(kept | self._fresh))
+            self._cached |= self._fresh
+            self._fresh = {}
+
+
+_first: dict[Path, str] = {}
+"""The digest of each file's content as this process first saw it."""
+
+
+def digest_of_modules(modules: Sequence[str]) -> str:
+    """The digest of ``modules`` and of all that they import, without installed libraries and `NO_NUMBERS`."""
+    code = Code(map(_top, modules))
+    return code.digest(code.reached(modules))
+
+
+def is_in(module: str, packages: Iterable[str]) -> bool:
+    """Whether a module is one of ``packages``, or in one of them."""
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+# ---- one source file -----------------------------------------------------------------------------------
+
+
+def _analysed(source: bytes, package: str) -> Module:
+    """What matters of a source file in ``package``; of a template, which is no Python, its content."""
+    try:
+        statements = list(_that_run(ast.parse(source).body))
+    except (SyntaxError, ValueError):
+        return Module("", [], {}, [[hashlib.sha256(source).hexdigest()]])
+    names = _imported(statements, package, inside=False)
+    bound = [_bound(statement) for statement in statements]
+    count = Counter(name for names_of in bound for name in names_of)
+    lines, others = [], []
+    for statement, names_of in zip(statements, bound, strict=True):
+        if "__all__" in names_of:
+            public = [part.value for part in ast.walk(statement) if isinstance(part, ast.Constant)]
+            lines += [[f"__all__ {name}", names[name]] for name in public if name in names]
+        elif isinstance(statement, _DEFINITIONS) and all(count[name] == 1 for name in names_of):
+            lines.append(_line([statement], names, package))
+        elif not isinstance(statement, ast.Import | ast.ImportFrom) or _is_star(statement):
+            others.append(statement)
+    if others:  # in which the order counts
+        lines.append(_line(others, names, package))
+    imports = {module for name in _imports(statements, package) for module in name[1:]}
+    contents = _hash(" ".join(sorted(count.keys() - {"__all__"})))
+    return Module(contents, sorted(imports), names, lines)
+
+
+def _line(statements: Sequence[ast.stmt], names: Mapping[str, str], package: str) -> list[str]:
+    """The digest of statements, and what their imported names refer to."""
+    references: list[str] = []
+    own = {**names, **_imported(statements, package, inside=True)}
+    local = {name for part in statements for name in _bound(part, inside=True)}
+    normal = [_normal(statement, own, local, references) for statement in statements]
+    return [_hash(json.dumps(normal)), *references]
+
+
+def _normal(node: Any, names: Mapping[str, str], local: set[str], references: list[str]) -> Any:
+    """A syntax tree as lists of texts, the same for each text of one meaning.
+
+    Args:
+        names: those imported, and what they refer to.
+        local: names that the statement itself binds.
+        references: receives what the imported names in the tree refer to, in their order.
+    """
+
+    def normal(part: Any) -> Any:
+        return _normal(part, names, local, references)
+
+    if not isinstance(node, ast.AST):
+        return str(node)
+    if isinstance(node, ast.Constant):
+        value = node.value
+        return ["Constant", type(value).__name__, hex(value) if type(value) is int else ascii(value)]
+    if isinstance(node, ast.Name | ast.Attribute) and (origin := _dotted(node, names)):
+        references.append(origin)
+        if _root(node) not in local:
+            return ["imported"]
+    if isinstance(node, ast.Call) and _dotted(node.func, names) == "pfl.core.hyper.hyper":
+        kept = [keyword for keyword in node.keywords if keyword.arg in DECLARED]
+        return ["hyper", *map(normal, node.args[:1]), *map(normal, kept)]
+    if isinstance(node, ast.JoinedStr):
+        return ["JoinedStr", *map(normal, _joined(node.values))]
+    parts: list[Any] = [type(node).__name__]
+    for name, value in ast.iter_fields(node):
+        if isinstance(value, list):
+            running = _that_run(value) if name in ("body", "orelse", "finalbody") else value
+            parts += (
+                [[name, *inside]]
+                if (inside := [normal(part) for part in running if not _is_empty(part)])
+                else []
+            )
+        elif value is not None and name not in _NO_MEANING and not _is_no_format(value):
+            parts.append([name, normal(value)])
+    return parts
+
+
+def _is_no_format(value: Any) -> bool:
+    """Whether it is the empty format of ``f"{x:}"``, which some versions of Python leave out."""
+    return isinstance(value, ast.JoinedStr) and not value.values
+
+
+def _joined(values: Sequence[ast.expr]) -> Iterator[ast.expr]:
+    """The parts of an f-string, with the constants between two others as one: versions of Python differ."""
+    text = ""
+    for value in values:
+        if isinstance(value, ast.Constant):
+            text += str(value.value)
+            continue
+        if text:
+            yield ast.Constant(text)
+        text = ""
+        yield value
+    if text:
+        yield ast.Constant(text)
+
+
+def _is_empty(node: Any) -> bool:
+    """Whether a statement has no effect, as a docstring, or is an import, or says what a method is."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id == "family" and isinstance(node.value, ast.Constant)
+    return isinstance(node, ast.Pass) or (
+        isinstance(node, ast.Import | ast.ImportFrom) and not _is_star(node)
+    )
+
+
+def _is_star(node: ast.AST) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+
+
+def _that_run(statements: Iterable[Any]) -> Iterator[Any]:
+    """``statements`` without docstrings and without those for type checkers."""
+    for statement in statements:
+        if isinstance(statement, ast.If) and _for_types(statement.test):
+            yield from _that_run(statement.orelse)
+        elif not isinstance(statement, ast.Expr | ast.Pass) or not _is_empty(statement):
+            yield statement
+
+
+def _for_types(test: ast.expr) -> bool:
+    name = test.id if isinstance(test, ast.Name) else test.attr if isinstance(test, ast.Attribute) else ""
+    return name == "TYPE_CHECKING"
+
+
+def _root(node: ast.AST) -> str:
+    """The first name of a dotted one."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _dotted(node: ast.AST, names: Mapping[str, str]) -> str | None:
+    """What a name, or attributes of a name, refer to if the name was imported."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Attribute) and (base := _dotted(node.value, names)):
+        return "|".join(f"{origin}.{node.attr}" for origin in base.split("|"))
+    return None
+
+
+def _walked(statements: Iterable[ast.AST], inside: bool) -> Iterator[ast.AST]:
+    """All parts of ``statements`` that run, of functions and classes only the head unless ``inside``."""
+    for statement in _that_run(statements):
+        yield statement
+        if inside or not isinstance(statement, _SCOPES):
+            yield from _walked(ast.iter_child_nodes(statement), inside)
+
+
+def _bound(statement: ast.stmt, inside: bool = False) -> set[str]:
+    """The names that a statement binds, other than by imports; with ``inside``, also those within."""
+    names = set()
+    for node in _walked([statement], inside):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            names.add(node.name)
+    return names
+
+
+def _imports(statements: Iterable[ast.stmt], package: str, inside: bool = True) -> Iterator[tuple[str, ...]]:
+    """For each imported name the name, what it refers to, and the module that it comes from."""
+    for node in _walked(statements, inside):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.asname or _top(alias.name)
+                yield top, (alias.name if alias.asname else top), alias.name
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{module}.{alias.name}", module
+
+
+def _imported(statements: Iterable[ast.stmt], package: str, inside: bool) -> dict[str, str]:
+    """What each imported name refers to; of one that is imported in several ways, to each of them."""
+    names: dict[str, str] = {}
+    for name, origin, _ in _imports(statements, package, inside):
+        if name != "*" and origin not in names.get(name, "").split("|"):
+            names[name] = f"{names[name]}|{origin}" if name in names else origin
+    return names
+
+
+# ---- files ---------------------------------------------------------------------------------------------
+
+
+def _is_data(path: Path) -> bool:
+    """Whether a module may read this file beside it."""
+    ignored = path.suffix in (".py", ".pyc") or path.name in IGNORED_FILES or path.name.endswith("~")
+    return not ignored and path.is_file()
+
+
+def _without_comments(text: str) -> str:
+    """A C source without comments, indentation and empty lines; strings are kept."""
+    pattern = r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|//[^\n]*|/\*.*?\*/'
+    code = re.sub(pattern, lambda match: match[1] or " ", text, flags=re.DOTALL)
+    lines = (" ".join(line.split()) for line in code.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def _check_compiled(path: Path, source: bytes, compiled: Path) -> None:
+    """Remove the compiled file of other code that Python takes for this file's: times can be set.
+
+    Raises:
+        Edited: it was imported, or cannot be removed.
+    """
+    try:
+        content = compiled.read_bytes()
+        flags, modified, size = (int.from_bytes(content[i : i + 4], "little") for i in (4, 8, 12))
+        stat = path.stat()
+        if flags == 0 and (modified, size) != (int(stat.st_mtime) & 0xFFFFFFFF, stat.st_size & 0xFFFFFFFF):
+            return  # Python sees that it is old
+        if marshal.loads(content[16:]) == compile(source, str(path), "exec", dont_inherit=True):
+            return
+    except (OSError, ValueError, EOFError, TypeError, SyntaxError):
+        return
+    with suppress(OSError):
+        compiled.unlink()
+    if compiled.exists() or _is_loaded(path):
+        raise Edited(str(path))
+
+
+def _is_loaded(path: Path) -> bool:
+    """Whether this process has imported the file."""
+    return path in {Path(file).resolve() for file in _loaded()}
+
+
+def _loaded() -> Iterator[str]:
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str):
+            yield file
+
+
+def _stamp(path: Path) -> list[int]:
+    """Differs between two contents of a file, whatever is done to its times; empty if there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return []
+    return [stat.st_ino, stat.st_ctime_ns, stat.st_size]
+
+
+def _cache_file() -> Path:
+    own = _hash(Path(__file__).read_text(encoding="utf-8"))
+    return cache_root() / "digests" / f"{sys.implementation.cache_tag}-{own}.json"
+
+
+def _stored() -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        content = json.loads(_cache_file().read_text(encoding="utf-8"))
+        if isinstance(content, dict):
+            return content
+    return {}
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def is_library(path: Path) -> bool:
+    """Whether a file is of the standard library or of an installed library."""
+    return path.is_relative_to(_STDLIB) or not _LIBRARY_FOLDERS.isdisjoint(path.parts)
+
+
+@cache
+def _spec(name: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, AttributeError, ValueError):
+        return None

@@ -1,0 +1,247 @@
+"""Files that are whole or not there, and lists that lose no line, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from pfl.core.errors import InvalidInput
+
+log = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_TRIES = 5.0  # at a disk that is full
+LOCK = ".lock"  # file in a scratch folder, locked by the process that uses the folder
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which takes the place of ``path`` once all of it is on the disk.
+
+    A device or a pipe, such as /dev/stdout, is written to as it is.
+
+    Raises:
+        OSError: it cannot be written; then ``path`` is what it was.
+    """
+    if _is_special(path):
+        with path.open("wb") as file:
+            yield file
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = _partial(path)
+    try:
+        with partial.open("w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _partial(path: Path) -> Path:
+    return path.parent / f"{path.name}.partial"
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Wait until no other process is inside for the same ``folder``, in which this one is to write."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # the system releases it when the process ends, even if killed
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder in ``parent`` that is removed at the end, unless `publish` has renamed it.
+
+    If the process is killed, the folder stays until `remove_abandoned` finds it.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        lock = (folder / LOCK).open("wb")
+        with suppress(OSError):  # on a file system without locks, no folder is regarded as abandoned
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if (folder / LOCK).exists():
+            break
+        lock.close()  # another process has removed the folder before it was locked
+    try:
+        yield folder
+    finally:
+        lock.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(scratch: Path, target: Path) -> None:
+    """Rename a scratch folder to ``target``, which must not exist or be empty."""
+    (scratch / LOCK).unlink()
+    scratch.replace(target)
+
+
+def remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove the scratch folders of that prefix whose process was killed."""
+    for lock in parent.glob(f"{prefix}*/{LOCK}"):
+        with suppress(OSError), lock.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while the folder is in use
+            shutil.rmtree(lock.parent)
+
+
+def cache_root() -> Path:
+    """The folder PFL_CACHE, by default ~/.cache/pfl-repro.
+
+    Raises:
+        InvalidInput: the user has no home, as in some containers.
+    """
+    folder = os.environ.get("PFL_CACHE") or "~/.cache/pfl-repro"
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:
+        accepted = "a folder that exists; set HOME or PFL_CACHE, as this user has no home folder"
+        raise InvalidInput("PFL_CACHE", folder, accepted) from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the content of ``path``, all or nothing.
+
+    Raises:
+        InvalidInput: it cannot be written.
+    """
+    with writing(path), replacing(path) as file:
+        file.write(text.encode())
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Likewise, as JSON."""
+    write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+@contextmanager
+def writing(path: Path, parameter: str = "file") -> Iterator[None]:
+    """Inside, an operating system's refusal to write ``path`` is an `InvalidInput` of ``parameter``."""
+    try:
+        yield
+    except OSError as error:
+        accepted = f"a file that can be written ({error.strerror})"
+        raise InvalidInput(parameter, str(path), accepted) from None
+
+
+def check_writable(path: Path, parameter: str) -> None:
+    """Find out now what would else be found out after hours of compute.
+
+    Args:
+        parameter: by which the user gave the path.
+
+    Raises:
+        InvalidInput: no file can be written at ``path``, or beside it by `replacing`.
+    """
+    with writing(path, parameter):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for file in (path,) if _is_special(path) else (path, _partial(path)):
+            there = file.exists()
+            file.open("ab").close()
+            if not there:
+                file.unlink()
+
+
+def parse_json(content: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is no JSON, or an object has a key twice; `json.loads` would keep the last value.
+    """
+    return json.loads(content, object_pairs_hook=_distinct)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} occurs twice")
+    return values
+
+
+def append_lines(path: Path, lines: Iterable[bytes], wait: bool = False) -> None:
+    """Add ``lines``, each without its end, on the disk before this returns.
+
+    A line that was cut off is ended first.
+
+    Args:
+        wait: for free space if the disk is full, instead of raising.
+
+    Raises:
+        InvalidInput: the file cannot be written; it is what it was.
+    """
+    text = b"".join(line + b"\n" for line in lines)
+    told = False
+    with writing(path):
+        while True:
+            try:
+                return _append(path, text)
+            except OSError as error:
+                if not wait or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+            if not told:
+                log.warning("%s: no space left on the disk; waiting for space (Ctrl-C stops)", path)
+                told = True
+            time.sleep(SECONDS_BETWEEN_TRIES)
+
+
+def _append(path: Path, lines: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b", buffering=0) as file:
+        length = file.tell()
+        try:
+            if length and os.pread(file.fileno(), 1, length - 1) != b"\n":
+                lines = b"\n" + lines
+            while lines:
+                lines = lines[file.write(lines) :]
+            os.fsync(file.fileno())
+        except OSError:
+            with suppress(OSError):
+                file.truncate(length)
+            raise
+
+
+class Line(NamedTuple):
+    """A line of a file, without its end.
+
+    Attributes:
+        number: 1 for the first line of the file.
+        offset: of its first byte.
+    """
+
+    number: int
+    offset: int
+    content: bytes
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """The lines of a file that are not blank, one after another; none where there is no file."""
+    if not path.exists():
+        return
+    offset = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield Line(number, offset, line.rstrip(b"\r\n"))
+            offset += len(line)

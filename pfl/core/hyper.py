@@ -1,0 +1,89 @@
+"""Hyperparameters of a method: dataclass fields that carry their domain and their search range."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pfl.core.errors import InvalidInput
+
+LARGEST = {float: 1e18, int: 10**9}
+"""Largest accepted float and int: the product of two fits into float32, and into int64."""
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """The declaration of one hyperparameter.
+
+    Attributes:
+        about: one line for lists and documentation.
+        low, high: accepted values, inclusive (None means unbounded).
+        search: the range that a search draws from, inclusive, or some of the choices; None means no search.
+        log: the search range is on a logarithmic scale.
+        choices: accepted values of a categorical hyperparameter.
+        when: another hyperparameter and some of its choices, as in ("form", "raw", "heur"). A search asks for
+            this one only where the other has one of these choices. Elsewhere it has no effect, or its search
+            range does not suit. Trial keys do not depend on it.
+        probe: its value in the few rounds and among the ten clients of `pfl.testing.cases`, where the
+            default would outlast them or keep some of the method's code from mattering.
+    """
+
+    about: str
+    low: float | None = None
+    high: float | None = None
+    search: tuple[Any, ...] | None = None
+    log: bool = False
+    choices: tuple[Any, ...] | None = None
+    when: tuple[str, ...] = ()
+    probe: Any = None
+
+    def active(self, values: Mapping[str, Any]) -> bool:
+        """Whether a search asks for it, given the ``values`` of the others."""
+        return not self.when or values[self.when[0]] in self.when[1:]
+
+    def check(self, name: str, value: Any, default: Any) -> None:
+        """Raise `InvalidInput` unless ``value`` has the default's type and lies in the domain."""
+        accepted = self.domain(default)
+        if self.choices is not None:
+            valid = value in self.choices
+        elif isinstance(default, bool):
+            valid = isinstance(value, bool)
+        else:
+            number = int if isinstance(default, int) else (int, float)
+            largest = LARGEST[type(default)]
+            valid = (
+                isinstance(value, number)
+                and not isinstance(value, bool)
+                and abs(value) <= largest
+                and (self.low is None or value >= self.low)
+                and (self.high is None or value <= self.high)
+            )
+            accepted += f", up to {largest:g}" if self.high is None else ""
+        if not valid:
+            raise InvalidInput(name, value, accepted)
+
+    def domain(self, default: Any) -> str:
+        """The accepted values in words, for example "a number in [0, 1]"."""
+        if self.choices is not None:
+            return "one of " + ", ".join(str(choice) for choice in self.choices)
+        if isinstance(default, bool):
+            return "true or false"
+        kind = "integer" if isinstance(default, int) else "number"
+        one = "an integer" if isinstance(default, int) else "a number"
+        if self.low is not None and self.high is not None:
+            return f"{one} in [{self.low:.12g}, {self.high:.12g}]"
+        if self.low == 0:
+            return f"a non-negative {kind}"
+        if self.low == 1 and kind == "integer":
+            return "a positive integer"
+        return one if self.low is None else f"{one} of at least {self.low:.12g}"
+
+
+def hyper(default: Any, about: str, **declaration: Any) -> Any:
+    """A dataclass field that is a hyperparameter.
+
+    >>> rho: float = hyper(0.5, "share of rounds", low=0.0, high=1.0, search=(0.0, 1.0))
+    """
+    return dataclasses.field(default=default, metadata={"hyper": Hyperparameter(about, **declaration)})

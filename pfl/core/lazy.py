@@ -1,0 +1,25 @@
+"""torch, loaded at its first use.
+
+Importing torch takes seconds. Method files say ``from pfl.core.lazy import torch``, so that ``--help``, lists
+and error messages, which read the methods' declarations but compute nothing, answer at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+else:
+
+    class _LazyModule:
+        def __init__(self, name: str):
+            self._name = name
+
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(importlib.import_module(self._name), attribute)
+
+    torch = _LazyModule("torch")
+
+__all__ = ["torch"]

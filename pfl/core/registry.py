@@ -1,0 +1,132 @@
+"""The registries of methods, models, data sets and partition rules. A component is a file.
+
+``pfl/methods/fedper.py`` is the method ``fedper``. A plugin package adds one by an entry point of the group
+``pfl.methods`` with the component's name, which no file may have. Names are known without any import, so that
+lists and error messages come at once.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from pfl.core.errors import InvalidInput, unknown_name
+
+T = TypeVar("T")
+
+
+def only_class(base: type[T]) -> Callable[[ModuleType], type[T]]:
+    """Takes the one class out of a module that is derived from ``base`` there."""
+
+    def pick(module: ModuleType) -> type[T]:
+        (kind,) = (
+            member
+            for member in vars(module).values()
+            if isinstance(member, type) and issubclass(member, base) and member.__module__ == module.__name__
+        )
+        return kind
+
+    return pick
+
+
+class Registry(Mapping[str, T]):
+    """A mapping from name to component; a component is imported when it is asked for.
+
+    Args:
+        kind: what an entry is called in error messages, for example "method".
+        package: the package whose files are the components; also the name of the entry-point group.
+        pick: takes the component out of its module; by default the module's attribute of the same name.
+    """
+
+    def __init__(self, kind: str, package: str, pick: Callable[[ModuleType], T] | None = None):
+        self.kind = kind
+        self.package = package
+        self._pick = pick or (lambda module: getattr(module, module.__name__.rpartition(".")[2]))
+
+        self._added: dict[str, T] = {}
+
+    def add(self, name: str, component: T) -> None:
+        """Make a component known by ``name`` in this process, instead of one that was added before.
+
+        Raises:
+            InvalidInput: a file or a package has another component of that name.
+        """
+        if name not in self._files and name not in self._points:
+            self._added[name] = component
+        elif self[name] is not component:
+            raise InvalidInput(self.kind, name, f"a name that no other {self.kind} has")
+
+    def was_added(self, name: str) -> bool:
+        """Whether the component was given as an object, so that no file identifies its code."""
+        return name in self._added
+
+    @cached_property
+    def _files(self) -> frozenset[str]:
+        path = importlib.import_module(self.package).__path__
+        return frozenset(module.name for module in pkgutil.iter_modules(path) if module.name[0] != "_")
+
+    @cached_property
+    def _points(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=self.package)}
+
+    def __getitem__(self, name: str) -> T:
+        """The component called ``name``.
+
+        Raises:
+            InvalidInput: no such name, with the known ones and the nearest in the message; a plugin that does
+                not load, or has the name of a built-in component.
+        """
+        if name in self._added:
+            return self._added[name]
+        if name in self._files:
+            if plugin := self._points.get(name):
+                whose = f"package {plugin.dist.name}" if plugin.dist else "plugin"
+                accepted = (
+                    f"another name in the {whose} ({plugin.value}), as a built-in {self.kind} has this one"
+                )
+                raise InvalidInput(self.kind, name, accepted)
+            return self._pick(importlib.import_module(f"{self.package}.{name}"))
+        if name in self._points:
+            try:
+                component = self._points[name].load()
+                return self._pick(component) if isinstance(component, ModuleType) else component
+            except (Exception, SystemExit) as error:  # whatever the import of a plugin raises
+                point, why = self._points[name].value, f"{type(error).__name__}: {error}"
+                raise InvalidInput(
+                    self.kind, name, f"an entry point that loads, not {point} ({why})"
+                ) from error
+        raise unknown_name(self.kind, name, self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._added or name in self._files or name in self._points
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._files | self._points.keys() | self._added.keys()))
+
+    def __len__(self) -> int:
+        return len(self._files | self._points.keys() | self._added.keys())
+
+    def plugin(self, name: str) -> EntryPoint | None:
+        """The plugin that a component comes from; None means this package."""
+        return None if name in self._files else self._points.get(name)
+
+    def module(self, name: str) -> str:
+        """The module of a component."""
+        point = self.plugin(name)
+        return point.module if point else f"{self.package}.{name}"
+
+    def summary(self, name: str) -> str:
+        """The first line of the docstring of the component's file, read without importing it."""
+        spec = importlib.util.find_spec(self.module(name))
+        if spec is None or spec.origin is None:
+            return ""
+        text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8")))
+        return (text or "").partition("\n")[0]

@@ -1,0 +1,240 @@
+"""`simulate`: a whole simulation by names or objects."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.methods import METHODS
+from pfl.models import MODELS, fitting
+from pfl.run.progress import progress as shown
+from pfl.run.runs import Run, Runs
+from pfl.run.validation import check_execution, check_seeds, execution_warnings, validated, warnings_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from pfl.data.dataset import Dataset
+    from pfl.data.partition import Division, Partition
+    from pfl.engine.method import Method
+    from pfl.engine.simulation import Measure
+    from pfl.models import Shape
+
+DEFAULT_CLIENTS = 20
+NAMED = ("method", "model")
+"""Fields of a configuration that `simulate` has as arguments of its own."""
+
+EXECUTED = [field.name for field in dataclasses.fields(Execution)]
+
+
+def simulate(
+    method: str | Method | type[Method] = "fedavg",
+    dataset: Any = "digits",
+    partition: str | Partition = "dirichlet:0.1",
+    *,
+    clients: int | None = None,
+    model: str | nn.Module | Callable[[Shape, int], nn.Module] | None = None,
+    seeds: int | Sequence[int] = 1,
+    progress: bool = True,
+    execution: Execution = Execution(),
+    measure: Measure | None = None,
+    label: str | None = None,
+    **options: Any,
+) -> Runs:
+    """Simulate a method on a data set that is divided over clients.
+
+    >>> runs = simulate("fedper", clients=5, rounds=2, epochs=1, seeds=2, progress=False)
+    >>> [run.labels["seed"] for run in runs]
+    [0, 1]
+    >>> list(runs.to_frame("summary").columns[:4])
+    ['method', 'seed', 'pooled', 'client_mean']
+
+    Args:
+        method: a name of `pfl methods`; a method with its hyperparameters, as in ``PFedSim(rho=0.3)``; or its
+            class.
+        dataset: a name of `pfl datasets`, a path to your own data, a data set, or samples that
+            `pfl.from_samples` takes.
+        partition: a rule with its options, as `pfl partitions` lists them, or a partition.
+        clients: their number; by default what the rule decides, else 20.
+        model: a name of `pfl models`; a function of the images' shape and the number of classes that
+            returns a new ``nn.Module``; or an ``nn.Module``, whose weights are then the initialisation for
+            every seed. By default a network that fits the images.
+        seeds: how many, from 0 on; or which.
+        progress: show a bar.
+        execution: device, backend, threads, checkpoints.
+        measure: called after every round with the server and the network; must change nothing in them.
+        label: what the runs are called in frames and plots; by default the method's name.
+        **options: fields of `Config`, for example ``rounds``, ``lr`` or ``hyperparameters``. An option is the
+            training's, like a key of a table's ``schedule``; ``hyperparameters`` are the method's, like a
+            row's ``params``. So ``momentum=0.9`` is that of local SGD, and for pFedHN
+            ``hyperparameters={"momentum": 0.9}`` is that of its server.
+
+    Returns:
+        A `Run` per seed.
+
+    Raises:
+        InvalidInput: an argument is not accepted.
+    """
+    check_execution(execution)
+    chosen, clients = _seeds(seeds), _plain(clients)
+    _check_options(method, options)
+    given = options.get("hyperparameters", {})
+    if not isinstance(given, Mapping):
+        raise InvalidInput("hyperparameters", given, "a mapping from names to values")
+    own: Mapping[str, Any] = {}
+    if not isinstance(method, str):
+        method, own = _known_method(method)
+    options = {name: _plain(value) for name, value in options.items()}
+    options["hyperparameters"] = {name: _plain(value) for name, value in {**own, **given}.items()}
+    named = model if isinstance(model, str) or model is None else _known_model(model)
+    config = validated(Config(method=method, model=named or Config.model, **options))
+    if measure is not None and not callable(measure):
+        raise InvalidInput("measure", measure, "a function of the server and the network")
+    if measure and config.observe != Config.observe:
+        raise InvalidInput(
+            "measure", "a function", f"None beside observe {config.observe}, which measures, too"
+        )
+    for line in (*warnings_of(config), *execution_warnings(execution)):
+        warnings.warn(line, stacklevel=2)
+    data, split = _divided(dataset, partition, clients, chosen)
+    if named is None:
+        config = dataclasses.replace(config, model=fitting(data.shape))
+
+    from pfl.run.simulation import simulate as run
+
+    headline = METHODS[method].headline
+    with shown(config.rounds, method, headline) if progress else nullcontext() as on_round:
+        results = run(config, data, split, chosen, execution, on_round, measure)
+    return Runs(
+        tuple(
+            Run(
+                {"method": label or method, "seed": result.seed},
+                result.metrics,
+                result.measured,
+                result.measurements,
+            )
+            for result in results
+        )
+    )
+
+
+def _seeds(seeds: Any) -> tuple[int, ...]:
+    seeds = _plain(seeds)
+    if type(seeds) is int and seeds > 0:
+        seeds = range(seeds)
+    elif isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        accepted = "a number of seeds, or a list of different non-negative integers"
+        raise InvalidInput("seeds", seeds, accepted)
+    chosen = tuple(map(_plain, seeds))
+    check_seeds(chosen)
+    return chosen
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy scalar, as searches over ``np.linspace`` bring it, as a number of Python."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _check_options(method: str | Method | type[Method], options: Mapping[str, Any]) -> None:
+    fields = [field.name for field in dataclasses.fields(Config) if field.name not in NAMED]
+    for name, value in options.items():
+        if isinstance(method, str) and name not in fields and name in METHODS[method].declarations():
+            raise InvalidInput(
+                "option", name, f"hyperparameters={{'{name}': {value!r}}}, as it is the method's"
+            )
+        if name in EXECUTED:
+            raise InvalidInput("option", name, f"execution=Execution({name}={value!r})")
+        if name not in fields:
+            own = [known for known in inspect.signature(simulate).parameters if known != "options"]
+            raise unknown_name("option", name, [*fields, *own])
+
+
+def load_checked(dataset: str, spec: str, clients: int | None) -> tuple[Dataset, int | None]:
+    """The data set and how many clients divide it; what can be checked is checked before anything is read.
+
+    Raises:
+        InvalidInput: the data set, the partition or the number of clients is not accepted.
+    """
+    from pfl.data.dataset import check_dataset, load
+    from pfl.data.partition import check_partition
+
+    clients = _clients(spec, clients)
+    known = check_dataset(dataset)
+    check_partition(spec, clients, *((known.samples, known.classes) if known else ()))
+    return load(dataset), clients
+
+
+def _clients(spec: str, clients: int | None) -> int | None:
+    from pfl.data.partition import parse_spec
+
+    return DEFAULT_CLIENTS if clients is None and not parse_spec(spec)[1].clients_from_data else clients
+
+
+def _divided(
+    dataset: Any, partition: str | Partition, clients: int | None, seeds: Sequence[int]
+) -> tuple[Dataset, Division]:
+    from pfl.data.dataset import Dataset, load
+    from pfl.data.partition import Partition, check_partition, make_division
+
+    if not isinstance(dataset, str | Path | Dataset):
+        from pfl.data.samples import from_samples
+
+        dataset = from_samples(dataset)
+    if isinstance(partition, str):
+        if isinstance(dataset, Dataset):
+            data, clients = dataset, _clients(partition, clients)
+            check_partition(partition, clients, len(data.labels), len(data.classes))
+        else:
+            data, clients = load_checked(str(dataset), partition, clients)
+        return data, make_division(partition, data, clients, seeds)
+    if not isinstance(partition, Partition):
+        raise InvalidInput("partition", partition, "a rule of `pfl partitions`, or a partition")
+    if clients not in (None, partition.clients):
+        raise InvalidInput("clients", clients, f"{partition.clients}, as the partition has")
+    data = dataset if isinstance(dataset, Dataset) else load(str(dataset))
+    if partition.data_checksum != data.checksum:
+        raise InvalidInput("partition", partition.spec, f"a partition of {data.name}, not of other data")
+    return data, partition
+
+
+def _known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
+    """The name by which a method is found, and the hyperparameters that it brings."""
+    from pfl.engine.method import Method
+
+    kind = method if isinstance(method, type) else type(method)
+    if not issubclass(kind, Method):
+        raise InvalidInput("method", method, "a name of `pfl methods`, a method or its class")
+    own = {} if isinstance(method, type) else method.hyperparameters()
+    name = kind.__module__.rpartition(".")[2]
+    if kind.__module__ != METHODS.package + "." + name:
+        name = kind.__name__.lower()
+        METHODS.add(name, kind)
+    return name, own
+
+
+def _known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
+    """The name by which a network or its builder is found."""
+    from torch import nn
+
+    if isinstance(model, nn.Module):
+        name = type(model).__name__
+        MODELS.add(name, lambda *_: copy.deepcopy(model))
+        return name
+    if not callable(model):
+        raise InvalidInput(
+            "model", model, "a name of `pfl models`, an nn.Module or a function that makes one"
+        )
+    name = getattr(model, "__name__", type(model).__name__)
+    if model.__module__ != MODELS.package + "." + name:
+        MODELS.add(name, model)
+    return name

@@ -1,0 +1,395 @@
+"""The name of the code's behaviour that a trial's key holds, out of digests of the code (`pfl.core.digests`).
+
+The code of a trial has four *components*: the engine, the kernels, its method and its network. A component's
+digest is accepted if `behaviours.json` lists it. A *question* is a method with its choices on a network. It
+keeps its name while the digests of its components are accepted; any other digest gives it another name. So an
+edit makes results stale, unless it is proved to be harmless: ``pfl behaviours`` compares results of the code
+before and after (`pfl.testing.battery`), and enters the new digest.
+
+Two files list what is accepted: `pfl/behaviours.json` for what comes with the simulator, and, for the methods
+and networks of plugins, `behaviours.json` in the user's own project: in the working directory, or beside the
+plugin's package. The latter lists the digests of all components that these were tried with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pfl.core.config import Config
+from pfl.core.digests import NO_NUMBERS, Code, Edited, digest_of_modules, is_in, is_library
+from pfl.core.errors import InvalidInput
+from pfl.core.files import write_text
+from pfl.methods import METHODS
+from pfl.models import MODELS, weights_of
+from pfl.run.validation import validated
+
+if TYPE_CHECKING:
+    from pfl.core.hyper import Hyperparameter
+    from pfl.models import Shape
+
+__all__ = [
+    "BUILTIN",
+    "Accepted",
+    "Behaviour",
+    "Values",
+    "check_unchanged",
+    "code_digest",
+    "components",
+    "components_of",
+    "digest_of_modules",
+    "digest_of_plugin",
+    "enter",
+    "files_of",
+    "forget",
+    "name_of",
+    "question_of",
+    "unknown",
+    "unknown_of",
+]
+
+BUILTIN = Path(__file__).parents[1] / "behaviours.json"
+PROJECT = Path("behaviours.json")
+"""The name of the file in a user's own project."""
+
+ROOTS = ("pfl.run.simulation", "pfl.run.trials.running", "pfl.data.statistics")
+"""The engine is what these reach by imports, without the other components."""
+
+READERS = ("pfl.data.dataset", "pfl.data.datasets", "pfl.data.partitions")
+"""Modules whose results have checksums in a trial's key: images, labels and partitions."""
+
+KERNELS = "pfl.kernels"
+
+ON = ("momentum", "weight_decay", "validation", "lr_warmup")
+"""Numbers of a configuration that 0 switches off."""
+
+ROUNDING = ("dtype", "precision")
+"""Options that a question leaves out: they are in a trial's key by themselves."""
+
+Values = dict[str, Any]
+"""The results of one case of the battery by name: numbers, and names of moments."""
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a method with its choices does on a network.
+
+    Attributes:
+        question: for example "fedcac, lenet5, 3x32x32, 10 classes, collab=none".
+        name: the same for all code that does the same.
+    """
+
+    question: str
+    name: str
+
+
+@dataclass
+class Accepted:
+    """The content of a `behaviours.json`.
+
+    Attributes:
+        components: the accepted digests of each component, the latest last.
+        revisions: the code that last moved the numbers of a method or a network ("method fedavg").
+        names: of questions, from before names followed from revisions.
+        battery: the results of each case.
+    """
+
+    components: dict[str, list[str]] = field(default_factory=dict)
+    revisions: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    battery: dict[str, Values] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path) -> Accepted:
+        """The content of a file; empty if there is none.
+
+        Raises:
+            InvalidInput: the file has another form.
+        """
+        try:
+            parts = json.loads(path.read_text(encoding="utf-8"))
+            if not all(isinstance(part, dict) for part in parts.values()):
+                raise TypeError
+            return cls(**parts)
+        except FileNotFoundError:
+            return cls()
+        except (OSError, ValueError, TypeError, AttributeError):
+            raise InvalidInput("behaviours", str(path), "a file that `pfl behaviours` has written") from None
+
+    def save(self, path: Path) -> None:
+        """Write the file, whole or not at all, with one entry per line."""
+        parts = []
+        for name, part in vars(self).items():
+            lines = ",\n".join(f"  {json.dumps(key)}: {_compact(part[key])}" for key in sorted(part))
+            parts.append(f' "{name}": {{\n{lines}\n }}' if part else f' "{name}": {{}}')
+        write_text(path, "{\n" + ",\n".join(parts) + "\n}\n")
+
+    def unknown(self, digests: Mapping[str, str]) -> dict[str, str]:
+        """The components whose digests are not accepted."""
+        return {
+            name: digest for name, digest in digests.items() if digest not in self.components.get(name, ())
+        }
+
+
+# ---- components ----------------------------------------------------------------------------------------
+
+
+class Components:
+    """The components of a tree and their digests.
+
+    Args:
+        roots: as of `pfl.core.digests.Code`; by default the tree is that of this process.
+    """
+
+    def __init__(self, roots: Sequence[Path] = ()):
+        plugins = [_top(point.module) for point in _points()]
+        self.code = Code(plugins, (*READERS, *NO_NUMBERS), roots)
+        self._kernels = self.code.package(KERNELS)
+        self._engine = self.code.reached(ROOTS, self._is_no_engine)
+        self._known: dict[str, str] = {}
+
+    def digest(self, component: str) -> str:
+        """The digest of a component: "engine", "kernels", "method NAME" or "network NAME"."""
+        if component not in self._known:
+            self._known[component] = self.code.digest(*self._parts(component))
+        return self._known[component]
+
+    def files(self, component: str) -> set[Path]:
+        """The files of a component."""
+        files, whole = self._parts(component)
+        return {*files.values(), *self.code.data(files, whole)}
+
+    def _parts(self, component: str) -> tuple[dict[str, Path], list[str]]:
+        """The modules of a component by name, and the packages that belong to it with all data files."""
+        if component == "engine":
+            return self._engine, []
+        if component == "kernels":
+            return self._kernels, [KERNELS]
+        kind, _, name = component.partition(" ")
+        registry = METHODS if kind == "method" else MODELS
+        module = registry.module(name)
+        whole = [_top(module)] if registry.plugin(name) else []
+        files = {name: file for package in whole for name, file in self.code.package(package).items()}
+        return files | self.code.reached([module, *files], self._is_no_method), whole
+
+    def _is_no_engine(self, module: str) -> bool:
+        return is_in(module, [KERNELS])
+
+    def _is_no_method(self, module: str) -> bool:
+        return module in self._engine or self._is_no_engine(module)
+
+
+def components_of(method: str, model: str) -> tuple[str, str, str, str]:
+    """The names of the components that decide the numbers of a method with a network."""
+    return "engine", "kernels", f"method {method}", f"network {model}"
+
+
+def components() -> dict[str, str]:
+    """The digest of every component, plugins' included."""
+    names = [
+        "engine",
+        "kernels",
+        *(f"method {name}" for name in METHODS),
+        *(f"network {name}" for name in MODELS),
+    ]
+    return {name: _components().digest(name) for name in names}
+
+
+def unknown() -> dict[str, str]:
+    """The components with digests that their file does not accept."""
+    digests = components()
+    own = {name: digest for name, digest in digests.items() if is_plugin(name)}
+    ours = {name: digest for name, digest in digests.items() if name not in own}
+    return _accepted(BUILTIN).unknown(ours) | (_project().unknown(own) if own else {})
+
+
+def files_of(component: str) -> set[Path]:
+    """The files that a component's digest is of."""
+    return _components().files(component)
+
+
+def unknown_of(method: str, model: str) -> dict[str, str]:
+    """The components of a method with a network whose digests are not accepted."""
+    names = components_of(method, model)
+    return _accepting(names).unknown({name: _components().digest(name) for name in names})
+
+
+def is_plugin(component: str) -> bool:
+    """Whether a component is a method or a network of a plugin."""
+    kind, _, name = component.partition(" ")
+    return bool(name) and (METHODS if kind == "method" else MODELS).plugin(name) is not None
+
+
+def enter(moved: Collection[str], results: Mapping[str, Values], file: Path) -> None:
+    """Accept the components' digests of today in ``file``, and write it.
+
+    Args:
+        moved: the methods and networks ("method fedavg") whose numbers are no longer those of the battery.
+            They get new names; all others keep theirs.
+        results: all results of the battery, by case.
+    """
+    accepted = Accepted.load(file)
+    today = {name: digest for name, digest in components().items() if file != BUILTIN or not is_plugin(name)}
+    new = accepted.unknown(today)
+    for subject in moved:
+        kind, _, name = subject.partition(" ")
+        place = 0 if kind == "method" else 1
+        accepted.names = {
+            question: known
+            for question, known in accepted.names.items()
+            if question.split(", ")[place] != name
+        }
+        accepted.revisions[subject] = _hash({part: today[part] for part in ("engine", "kernels", subject)})
+    for name, digest in new.items():
+        moves = bool(moved) if name in ("engine", "kernels") else name in moved
+        accepted.components[name] = [*([] if moves else accepted.components.get(name, [])), digest]
+    accepted.battery = dict(results)
+    accepted.save(file)
+    forget()
+
+
+# ---- names ---------------------------------------------------------------------------------------------
+
+
+def name_of(config: Config, shape: Shape, classes: int) -> Behaviour:
+    """The question that ``config`` (validated) is for the code, and its name.
+
+    Args:
+        shape: of the images: channels, height, width.
+        classes: their number.
+
+    Raises:
+        Edited: the code of this process is not that of the files.
+    """
+    question = question_of(config, shape, classes)
+    if question not in _names:
+        _names[question] = _name(question, config.method, config.model)
+    return Behaviour(question, _names[question])
+
+
+def question_of(config: Config, shape: Shape, classes: int) -> str:
+    """What a name stands for, in words. Options at their defaults are left out, so that a new option changes
+    no question; so are numbers, as they are in a trial's key."""
+    usual = validated(Config(method=config.method))
+    parts = [config.method, config.model, "x".join(map(str, shape)), f"{classes} classes"]
+    if weights := weights_of(config.model):
+        parts.append(weights)
+    for name, value in vars(config).items():
+        default = getattr(usual, name)
+        if name in ON and bool(value) != bool(default):
+            parts.append(f"{name}={'some' if value else 0}")
+        elif isinstance(value, str) and name not in ("method", "model", *ROUNDING) and value != default:
+            parts.append(f"{name}={value}")
+    for name, declared in METHODS[config.method].declarations().items():
+        value, default = config.hyperparameters[name], usual.hyperparameters[name]
+        if is_choice(declared, default):
+            parts += [f"{name}={value}"] if value != default else []
+        elif bool(value) != bool(default):
+            parts.append(f"{name}={'some' if value else 0}")
+    return ", ".join(parts)
+
+
+def is_choice(declared: Hyperparameter, default: Any) -> bool:
+    """Whether it is one of a few values rather than a number."""
+    return declared.choices is not None or isinstance(default, bool)
+
+
+def code_digest(method: str, model: str) -> str:
+    """One digest of all code that decides the numbers of a method with a network."""
+    return _hash([_components().digest(name) for name in components_of(method, model)])
+
+
+def digest_of_plugin(package: str) -> str:
+    """The digest of a plugin's package with its data files, and of what it imports beside the simulator."""
+    code = _components().code
+    files = code.package(package)
+    return code.digest(files | code.reached(files, lambda module: is_in(module, ["pfl"])), [package])
+
+
+def check_unchanged(method: str, model: str) -> None:
+    """Check that the files of a method with a network are those that this process began with.
+
+    Raises:
+        Edited: they are not.
+    """
+    now = Components()
+    for name in components_of(method, model):
+        if now.digest(name) != _components().digest(name):
+            raise Edited(f"the files of {name}")
+
+
+def _name(question: str, method: str, model: str) -> str:
+    names = components_of(method, model)
+    accepted, new = _accepting(names), unknown_of(method, model)
+    revisions = [accepted.revisions.get(name, "") for name in names]
+    name = accepted.names.get(question) or f"{method}-{_hash([question, revisions])}"
+    return f"{method}-{_hash([name, new])}" if new else name
+
+
+def _accepting(names: Iterable[str]) -> Accepted:
+    """What is accepted for a method with a network, given their components."""
+    return _project() if any(map(is_plugin, names)) else _accepted(BUILTIN)
+
+
+@cache
+def _components() -> Components:
+    """Those of this process."""
+    return Components()
+
+
+_accepted = cache(Accepted.load)
+_names: dict[str, str] = {}
+"""The names that this process has given, by question."""
+
+
+@cache
+def _project() -> Accepted:
+    """What the user's own projects accept: that in the working directory, and those of plugins."""
+    merged = Accepted()
+    for path in project_files():
+        part = Accepted.load(path)
+        for name, digests in part.components.items():
+            merged.components.setdefault(name, []).extend(digests)
+        merged.revisions |= part.revisions
+    return merged
+
+
+def project_files() -> list[Path]:
+    """Where the user's projects may accept digests: the working directory, and beside each plugin's package
+    that is not installed as a library."""
+    code = Code(_top(point.module) for point in _points())
+    paths = [PROJECT.resolve()]
+    for point in _points():
+        top = _top(point.module)
+        if (file := code.file(top)) and not is_library(file):
+            paths.append((file.parent.parent if file.name == "__init__.py" else file.parent) / PROJECT)
+    return list(dict.fromkeys(paths))
+
+
+def _points() -> list[Any]:
+    """The entry points of plugins' methods and networks."""
+    named = ((registry, name) for registry in (METHODS, MODELS) for name in registry)
+    return [point for registry, name in named if (point := registry.plugin(name))]
+
+
+def forget() -> None:
+    """Read the files of accepted digests again."""
+    for known in (_accepted, _project):
+        known.cache_clear()
+    _names.clear()
+
+
+_compact = partial(json.dumps, separators=(",", ":"))
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]

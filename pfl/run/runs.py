@@ -1,0 +1,187 @@
+"""Results of simulations as pandas frames and matplotlib plots, which are imported when used."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from pfl.core.errors import InvalidInput, Missing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+    from pfl.engine.metrics import Measured, Metrics
+
+What = Literal["curves", "clients", "summary"]
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One simulation with one seed.
+
+    Attributes:
+        labels: what distinguishes it from the others, for example its method and its seed.
+        metrics: accuracies, curves, per-client accuracies and traffic.
+        measured: time and memory.
+        measurements: what ``measure`` returned, unless ``None``, round after round.
+    """
+
+    labels: Mapping[str, Any]
+    metrics: Metrics
+    measured: Measured
+    measurements: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class Runs(Sequence[Run]):
+    """Simulations, of one seed each."""
+
+    runs: tuple[Run, ...]
+
+    def __repr__(self) -> str:
+        return f"Runs({'; '.join(_named(run.labels) for run in self)})"
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.runs[place]
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __add__(self, other: Runs) -> Runs:
+        """These and others, for example of another method, to be compared in one plot.
+
+        Raises:
+            InvalidInput: a run of each has the same labels, so that nothing would tell them apart.
+        """
+        known = [run.labels for run in self]
+        for run in other:
+            if run.labels in known:
+                accepted = "others than the first runs have; see simulate's label"
+                raise InvalidInput("labels", _named(run.labels), accepted)
+        return Runs((*self.runs, *other.runs))
+
+    def to_frame(self, what: What = "curves") -> DataFrame:
+        """A pandas frame.
+
+        Args:
+            what: ``curves``, a row per evaluation and moment; ``clients``, a row per client, of the last
+                evaluation; ``summary``, a row per simulation. Accuracies are in percent.
+
+        Raises:
+            InvalidInput: another name, or pandas is not installed.
+        """
+        rows = _of(what)
+        pandas = _library("pandas")
+        frame: DataFrame = pandas.DataFrame([{**run.labels, **row} for run in self for row in rows(run)])
+        return frame
+
+    def plot(self, what: What = "curves", ax: Axes | None = None) -> Axes:
+        """Matplotlib axes, with the mean and the sample standard deviation over seeds.
+
+        Args:
+            what: ``curves``, accuracy by round; ``clients``, the clients' accuracies in ascending order;
+                ``summary``, the accuracy of the last round.
+            ax: where to draw; by default on a new figure.
+
+        Raises:
+            InvalidInput: another name, no run, or matplotlib or pandas is not installed.
+        """
+        if not self.runs:
+            raise InvalidInput("plot", "no run", "at least one")
+        frame = self.to_frame(what)
+        if ax is None:
+            _, ax = _library("matplotlib.pyplot").subplots()
+        named = [name for name in self[0].labels if name != "seed"]
+        for label, own in frame.groupby(named, sort=False):
+            _PLOTS[what](ax, ", ".join(map(str, label)), own)
+        ax.set_ylabel("accuracy (%)")
+        if what != "summary":
+            ax.legend()
+        return ax
+
+
+def _named(labels: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in labels.items())
+
+
+def _of(what: str) -> Callable[[Run], Iterator[Values]]:
+    if what not in get_args(What):
+        raise InvalidInput("what", what, " or ".join(get_args(What)))
+    return _ROWS[what]
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        package = name.partition(".")[0]
+        raise Missing(package, "not installed", f"it for to_frame and plot (pip install {package})") from None
+
+
+def _curves(run: Run) -> Iterator[Values]:
+    for entry in run.metrics.rounds:
+        for moment, accuracy in entry.moments.items():
+            traffic = {"bytes_down": entry.bytes_down, "bytes_up": entry.bytes_up}
+            yield {
+                "round": entry.round,
+                "moment": moment,
+                "headline": moment == run.metrics.headline,
+                **dataclasses.asdict(accuracy),
+                "train_loss": entry.train_loss,
+                **traffic,
+            }
+
+
+def _clients(run: Run) -> Iterator[Values]:
+    yield from map(dataclasses.asdict, run.metrics.per_client)
+
+
+def _summary(run: Run) -> Iterator[Values]:
+    pooled, mean = run.metrics.reached("pooled"), run.metrics.reached("client_mean")
+    yield {
+        "pooled": pooled.last,
+        "client_mean": mean.last,
+        "best": pooled.best,
+        "best_round": pooled.best_round,
+        "diverged_at": run.metrics.diverged_at,
+        "bytes_down": run.metrics.bytes_down,
+        "bytes_up": run.metrics.bytes_up,
+        **dataclasses.asdict(run.measured),
+    }
+
+
+_ROWS: dict[str, Callable[[Run], Iterator[Values]]] = {
+    "curves": _curves,
+    "clients": _clients,
+    "summary": _summary,
+}
+
+
+def _draw_curves(ax: Any, label: str, frame: Any) -> None:
+    rounds = frame[frame["headline"]].groupby("round")["pooled"]
+    mean, deviation = rounds.mean(), rounds.std()
+    ax.plot(mean.index, mean, ".-", label=label)
+    ax.fill_between(mean.index, mean - deviation, mean + deviation, alpha=0.2)
+    ax.set_xlabel("round")
+
+
+def _draw_clients(ax: Any, label: str, frame: Any) -> None:
+    accuracies = frame.groupby("client")["accuracy"].mean().dropna().sort_values()
+    ax.plot(range(1, len(accuracies) + 1), accuracies, ".-", label=label)
+    ax.set_xlabel("clients, by accuracy")
+
+
+def _draw_summary(ax: Any, label: str, frame: Any) -> None:
+    ax.bar(label, frame["pooled"].mean(), yerr=frame["pooled"].std())
+
+
+_PLOTS: dict[str, Callable[[Any, str, Any], None]] = {
+    "curves": _draw_curves,
+    "clients": _draw_clients,
+    "summary": _draw_summary,
+}

@@ -1,0 +1,165 @@
+"""Simulations by name: methods and networks are looked up, everything is checked, a device is chosen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from pfl.analysis.measures import similarities
+from pfl.core import memory
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.files import check_writable
+from pfl.data.dataset import Dataset
+from pfl.data.federation import Federation
+from pfl.data.partition import Division, Partition, of_seed
+from pfl.engine.device import backend_for, check_precision, keep_compiled, numerics, resolve_device, threads
+from pfl.engine.local import Backend
+from pfl.engine.method import Moment
+from pfl.engine.simulation import Measure, OnRound, Result, Simulation
+from pfl.methods import METHODS
+from pfl.models import MODELS, build
+from pfl.run.fingerprint import code_digest
+from pfl.run.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
+
+log = logging.getLogger(__name__)
+
+
+def simulate(
+    config: Config,
+    dataset: Dataset,
+    partition: Division,
+    seeds: Sequence[int] = (0,),
+    execution: Execution = Execution(),
+    on_round: OnRound | None = None,
+    measure: Measure | None = None,
+) -> list[Result]:
+    """Simulate a federation once for every seed, all seeds in lockstep.
+
+    The numbers are a function of (configuration, data, partition, seed) alone, interrupted or not, on one
+    machine, backend and number of threads.
+
+    Args:
+        config: what to compute; validated here.
+        partition: which images are whose, for all seeds or by seed; with ``config.validation`` the clients
+            are evaluated on that share of their training samples.
+        seeds: each drives initialisation, participants and batches of one simulation.
+        execution: device, backend, threads, checkpoints.
+        on_round: called after every round.
+        measure: called with every seed's federation after every round; must change nothing in it. By default
+            what ``config.observe`` names.
+
+    Returns:
+        One result per seed.
+
+    Raises:
+        InvalidInput: the configuration, the seeds, the execution, a device that is not there, or a
+            precision that the device does not have.
+    """
+    (results,) = simulate_together([config], dataset, partition, seeds, execution, on_round, measure)
+    return results
+
+
+def simulate_together(
+    configs: Sequence[Config],
+    dataset: Dataset,
+    partition: Division,
+    seeds: Sequence[int] = (0,),
+    execution: Execution = Execution(),
+    on_round: OnRound | None = None,
+    measure: Measure | None = None,
+) -> list[list[Result]]:
+    """Simulate a federation for every configuration and every seed, all in lockstep.
+
+    The stacked backend trains the clients of all of them at once, as far as their local programs are alike;
+    the numbers are the same as for each alone, up to rounding.
+
+    Args:
+        configs: alike but for the learning rate and real-valued hyperparameters
+            (`pfl.run.validation.stackable`).
+        execution: its ``save`` is for a single configuration.
+        on_round: called for the first configuration.
+
+    Returns:
+        For each configuration what `simulate` returns.
+
+    Raises:
+        InvalidInput: a configuration, one unlike the others, the seeds, the execution, a device that is not
+            there, or a precision that the device does not have.
+    """
+    check_execution(execution)
+    for moment in execution.moments:
+        if moment not in get_args(Moment):
+            raise unknown_name("moments", moment, get_args(Moment))
+    check_seeds(seeds)
+    configs = [validated(config) for config in configs]
+    if not configs or not stackable(configs):
+        names = ", ".join(config.method for config in configs) or "none"
+        accepted = "one or more that differ in lr and real-valued hyperparameters only"
+        raise InvalidInput("configurations", names, accepted)
+    if execution.save and len(configs) > 1:
+        raise InvalidInput("save", execution.save, "no file where several configurations run together")
+    config = configs[0]
+    check_pause(execution, config)
+    if execution.save:
+        check_writable(Path(execution.save), "save")
+    identity = _identity(configs, execution) if execution.checkpoint_dir else ()
+    device = resolve_device(execution.device)
+    check_precision(config.precision, device)
+    if execution.threads > 1 and device.type == "cpu":
+        slower = "the fused kernels serve one thread only"
+        log.warning("threads %d: %s; workers use several cores faster", execution.threads, slower)
+
+    def seen(part: Partition) -> Partition:
+        """What a simulation may see of a partition."""
+        return part.with_validation(config.validation, dataset.labels) if config.validation else part
+
+    with numerics(config.precision), threads(execution.threads):
+        dtype = getattr(torch, config.dtype)
+        first = of_seed(partition, seeds[0])
+        federation = Federation(dataset, seen(first), device, dtype, config.input_scale)
+        federations = [
+            federation if (own := of_seed(partition, seed)) is first else federation.divided(seen(own))
+            for seed in seeds
+        ]
+        backend = backend_for(execution, device)
+        simulation = make_simulation(configs, federations, seeds, backend, measure, execution.moments)
+        results = simulation.run(execution, on_round, identity)
+    return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
+
+
+def make_simulation(
+    configs: Sequence[Config],
+    federation: Federation | Sequence[Federation],
+    seeds: Sequence[int],
+    backend: Backend,
+    measure: Measure | None = None,
+    moments: Sequence[str] = (),
+) -> Simulation:
+    """The simulation of validated ``configs`` before its first round; see `Simulation` for the arguments."""
+    methods = [METHODS[config.method].from_dict(config.hyperparameters) for config in configs]
+    if measure is None and configs[0].observe == "similarities":
+        measure = similarities
+    network = partial(build, configs[0].model)
+    memory.keep_freed()
+    keep_compiled()
+    return Simulation(configs, methods, network, federation, seeds, backend, measure, moments)
+
+
+def _identity(configs: Sequence[Config], execution: Execution) -> list[Any]:
+    """Names the code and the configurations of a checkpoint; a new option does not change it.
+
+    Raises:
+        InvalidInput: the code is not known, as the method or the network was given as an object.
+    """
+    method, model = configs[0].method, configs[0].model
+    if execution.code is None and (METHODS.was_added(method) or MODELS.was_added(model)):
+        accepted = f"execution.code beside it, a name for the code of {method} on {model}, given as an object"
+        raise InvalidInput("checkpoint_dir", execution.checkpoint_dir, accepted)
+    code = execution.code or code_digest(method, model)
+    return [code, [non_defaults(config.to_dict()) for config in configs]]

@@ -1,0 +1,101 @@
+"""Where the running code comes from, for provenance: a checkout or an installed release, and plugins."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.metadata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from pfl.methods import METHODS
+from pfl.models import MODELS
+from pfl.run.fingerprint import digest_of_plugin
+
+ROOT = Path(__file__).resolve().parents[1]
+DISTRIBUTION = "pfl-repro"
+SHOWS = ("cli", "data/plot.py", "run/progress.py", "run/runs.py", "core/terminal.py", "core/text.py")
+"""Those of the simulator's files and folders that print and draw: no number comes from them."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin package with a method or a network.
+
+    Attributes:
+        name, version: of the distribution.
+        digest: of the code of its package, and of what it imports (`pfl.run.fingerprint.digest_of_plugin`).
+    """
+
+    name: str
+    version: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Release:
+    """An installed distribution of the simulator.
+
+    Attributes:
+        edited: a file that numbers come from is not as it was installed.
+    """
+
+    version: str
+    edited: bool
+
+
+@cache
+def digest() -> str:
+    """SHA-256 of the simulator's files that numbers come from."""
+    return digest_of(_files())
+
+
+def release() -> Release | None:
+    """The distribution that the running code was installed from; None for a checkout (editable or not)."""
+    try:
+        distribution = importlib.metadata.distribution(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    recorded = {
+        Path(str(file.locate())).resolve(): file.hash.value for file in distribution.files or () if file.hash
+    }
+    if ROOT / "run/sources.py" not in recorded:
+        return None
+    edited = any(recorded.get(path) != _as_recorded(path) for path in _files())
+    return Release(distribution.version, edited)
+
+
+def _as_recorded(path: Path) -> str:
+    """The checksum of a file in the form of a distribution's RECORD."""
+    checksum = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
+    return checksum.rstrip(b"=").decode()
+
+
+def _files() -> list[Path]:
+    """The simulator's that numbers come from, sorted."""
+    shows = [ROOT / name for name in SHOWS]
+    code = (path for path in ROOT.rglob("*") if path.suffix in (".py", ".cpp"))
+    return sorted(path for path in code if not any(path.is_relative_to(one) for one in shows))
+
+
+@cache
+def plugins_of(method: str, model: str) -> tuple[Plugin, ...]:
+    """The plugins that a method and a network come from; none if both are built in."""
+    points = [point for point in (METHODS.plugin(method), MODELS.plugin(model)) if point]
+    plugins = {}
+    for point in points:
+        package = point.module.partition(".")[0]
+        name, version = (point.dist.name, point.dist.version) if point.dist else (package, "unknown")
+        plugins[name] = Plugin(name, version, digest_of_plugin(package))
+    return tuple(plugins.values())
+
+
+def digest_of(files: Iterable[Path]) -> str:
+    """SHA-256 of files and of their names."""
+    digest = hashlib.sha256()
+    for path in files:
+        where = path.relative_to(ROOT.parent) if path.is_relative_to(ROOT) else path.name
+        digest.update(str(where).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

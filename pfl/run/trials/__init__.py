@@ -1,0 +1,44 @@
+"""Trials: simulations with a key, run anywhere, and their records."""
+
+from pfl.engine.metrics import json_ready
+from pfl.run.trials.provenance import (
+    Hardware,
+    Sources,
+    Versions,
+    commit,
+    edits,
+    git,
+    hardware,
+    knows,
+    plugins,
+    versions,
+)
+from pfl.run.trials.record import Failure, Record, Success, checksum_of, split_checksum, with_checksum
+from pfl.run.trials.running import cause_of, run_together, run_trial
+from pfl.run.trials.trial import Trial, folder_of, trial_key
+
+__all__ = [
+    "Failure",
+    "Hardware",
+    "Record",
+    "Sources",
+    "Success",
+    "Trial",
+    "Versions",
+    "cause_of",
+    "checksum_of",
+    "commit",
+    "edits",
+    "folder_of",
+    "git",
+    "hardware",
+    "json_ready",
+    "knows",
+    "plugins",
+    "run_together",
+    "run_trial",
+    "split_checksum",
+    "trial_key",
+    "versions",
+    "with_checksum",
+]

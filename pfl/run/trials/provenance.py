@@ -1,0 +1,155 @@
+"""Where a result comes from: commit, versions, hardware, plugins."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pfl
+from pfl import kernels
+from pfl.core.config import Execution
+from pfl.run import sources
+from pfl.run.sources import DISTRIBUTION
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The code that computed a result.
+
+    Attributes:
+        commit: in a checkout; of an installed package its name and version, of a mere copy "unknown".
+        dirty: what decides numbers is in no commit, or an installed file was edited.
+        sources: the SHA-256 of the simulator's files.
+    """
+
+    commit: str
+    dirty: bool
+    sources: str
+
+    @property
+    def version(self) -> str | None:
+        """Of the installed package; None where the code is not one."""
+        name, _, version = self.commit.partition(" ")
+        return version if name == DISTRIBUTION else None
+
+    @property
+    def name(self) -> str:
+        """The name of the code in reports: "commit 0123…", "pfl-repro 0.1.0" or "commit unknown"."""
+        return (self.commit if self.version else f"commit {self.commit}") + (", edited" if self.dirty else "")
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Of what ran.
+
+    Attributes:
+        compiler: of the CPU kernels; None without one.
+    """
+
+    python: str
+    torch: str
+    compiler: str | None
+    pfl: str
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a trial ran on.
+
+    Attributes:
+        threads: of one trial.
+        workers: processes that share the clients of one trial's rounds.
+        gpu: its name; None on a CPU.
+    """
+
+    cpu: str
+    cores: int | None
+    threads: int
+    gpu: str | None
+    device: str
+    backend: str
+    workers: int = 1
+
+
+def hardware(execution: Execution, device: Any) -> Hardware:
+    """The hardware that a trial with this execution runs on."""
+    import torch
+
+    from pfl.engine.device import resolve_backend, workers_for
+
+    return Hardware(
+        cpu=_cpu_name(),
+        cores=os.cpu_count(),
+        threads=execution.threads,
+        gpu=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        device=device.type,
+        backend=resolve_backend(execution.backend, device),
+        workers=workers_for(execution, device),
+    )
+
+
+def plugins(config: Mapping[str, Any]) -> tuple[sources.Plugin, ...]:
+    """The plugins that the method or the network of a configuration comes from."""
+    return sources.plugins_of(config["method"], config["model"])
+
+
+def versions() -> Versions:
+    """The versions of what ran."""
+    import torch
+
+    return Versions(
+        python=platform.python_version(),
+        torch=torch.__version__,
+        compiler=kernels.compiler_version(),
+        pfl=pfl.__version__,
+    )
+
+
+@cache
+def commit() -> Sources:
+    """The code that is running."""
+    root = sources.ROOT.parent
+    if release := sources.release():
+        name, edited = f"{DISTRIBUTION} {release.version}", release.edited
+    elif knows(root, "pfl/__init__.py") and (head := git(root, "rev-parse", "HEAD")):
+        shows = (f":!pfl/{shown}" for shown in sources.SHOWS)
+        name, edited = head, bool(edits(root, "pfl", *shows, "requirements.lock"))
+    else:
+        name, edited = "unknown", True
+    return Sources(name, edited, sources.digest())
+
+
+def knows(root: Path, file: str) -> bool:
+    """Whether a file is in the newest commit of the checkout ``root``; to be staged does not count."""
+    return git(root, "cat-file", "-e", f"HEAD:./{file}") is not None
+
+
+def edits(root: Path, *paths: str) -> list[str]:
+    """The changes below ``paths`` since the newest commit, untracked files included."""
+    said = git(root, "status", "--porcelain", "--untracked-files=all", "--", *paths)
+    return (said or "").splitlines()
+
+
+def git(root: Path, *arguments: str) -> str | None:
+    """The output of git in the checkout ``root``; None if it is not a checkout or git is not installed."""
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+@cache
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,125 @@
+"""A trial: one configuration of one cell, and the keys of its results."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pfl.models import weights_of
+from pfl.run.validation import non_defaults
+
+Phase = Literal["search", "final"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration of one cell, to be run with one or more seeds.
+
+    Attributes:
+        table, cell, setting, row: where in a table the result belongs; no part of the key.
+        partition_name: of the partition in that table, as its files are called; no part of the key.
+        phase: "search" on the validation part, "final" on the full training data.
+        config: `Config.to_dict` of a validated configuration.
+        dataset, partition, clients: what `pfl.data` makes the data and the partition from.
+        data_checksum, partition_checksum: what they must turn out to be; the partition's by seed where each
+            seed has one of its own.
+        behaviour: the name that the code must have (`pfl.run.fingerprint`).
+        moment: the one that its cell reads, which is shown while it runs; no part of the key.
+        moments: those that every evaluation has, as in `pfl.core.config.Execution`; no part of the key, since
+            a row shows which it has.
+        until: the round after which it pauses; the trial without it continues from there. Default: the last.
+    """
+
+    table: str
+    cell: str
+    setting: str
+    row: str
+    partition_name: str
+    phase: Phase
+    config: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    dataset: str
+    partition: str
+    clients: int | None
+    data_checksum: str
+    partition_checksum: str | Mapping[int, str]
+    behaviour: str
+    moment: str = "post_aggregation"
+    moments: tuple[str, ...] = ()
+    until: int | None = None
+
+    @property
+    def method(self) -> str:
+        return str(self.config["method"])
+
+    def keys(self) -> list[str]:
+        """The key of each seed's row."""
+        return [
+            trial_key(
+                self.config, self.data_checksum, self.partition_of(seed), seed, self.behaviour, self.until
+            )
+            for seed in self.seeds
+        ]
+
+    def partition_of(self, seed: int) -> str:
+        """The checksum of a seed's partition."""
+        checksum = self.partition_checksum
+        return checksum if isinstance(checksum, str) else checksum[seed]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "config": dict(self.config), "seeds": list(self.seeds)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Trial:
+        divided = values["partition_checksum"]
+        if not isinstance(divided, str):
+            divided = {int(seed): checksum for seed, checksum in divided.items()}
+        return cls(
+            **{
+                **values,
+                "partition_checksum": divided,
+                "seeds": tuple(values["seeds"]),
+                "moments": tuple(values["moments"]),
+            }
+        )
+
+
+def folder_of(*trials: Trial) -> str:
+    """The name of the folder for a stack in progress, unique for each set of trials and seeds.
+
+    A trial that pauses shares the folder with the trial that continues it.
+    """
+    keys = "".join("".join(replace(trial, until=None).keys()) for trial in trials)
+    return hashlib.sha256(keys.encode()).hexdigest()
+
+
+def trial_key(
+    config: Mapping[str, Any],
+    data_checksum: str,
+    partition_checksum: str,
+    seed: int,
+    behaviour: str,
+    until: int | None = None,
+) -> str:
+    """The identity of a result: everything that decides its numbers, and nothing else.
+
+    Its ``behaviour`` (`pfl.run.fingerprint`) stands for the code, so that an edit that moves no number makes
+    no result stale. What is at its default is left out, so that a new option makes none stale either.
+    """
+    content = {
+        "config": non_defaults(config),
+        "data": data_checksum,
+        "partition": partition_checksum,
+        "seed": seed,
+        "behaviour": behaviour,
+    }
+    if until:
+        content["until"] = until
+    if weights := weights_of(config["model"]):
+        content["weights"] = weights
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,151 @@
+"""Whether a simulation's configuration, execution and seeds are accepted, and what follows from them.
+
+This is above the methods and networks, since a method's hyperparameters are part of its configuration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.text import amount
+from pfl.methods import METHODS
+from pfl.models import MODELS
+
+_FIELDS = get_type_hints(Config, include_extras=True)
+DEVICES = r"auto|cpu|cuda(:(0|[1-9][0-9]?))?"
+MOST_THREADS = 1024
+
+
+def validated(config: Config) -> Config:
+    """``config`` with the method's defaults filled in.
+
+    Raises:
+        InvalidInput: a name is unknown or a value is outside its range.
+    """
+    rates: dict[str, Any] = {}
+    for name, field in _FIELDS.items():
+        value = getattr(config, name)
+        if get_origin(field) is Literal:
+            _check(name, value, value in get_args(field), " or ".join(get_args(field)))
+        elif get_origin(field) is Annotated:
+            kind, accepted = get_args(field)
+            numbers = (int,) if kind is int else (int, float)
+            _check(name, repr(value), type(value) in numbers and accepted.test(value), accepted.words)
+            if kind is float:
+                rates[name] = float(value)  # 1 and 1.0 must have one key
+    for name in ("lr_step", "lr_gamma"):
+        usual = getattr(config, name) == getattr(Config, name)
+        _check(
+            name, getattr(config, name), usual or config.lr_schedule == "step", "lr_schedule step beside it"
+        )
+    lower = config.precision != "fp32"
+    _check("precision", config.precision, not lower or config.dtype == "float32", "fp32 beside dtype float64")
+    if config.model not in MODELS:  # the name only: importing a network imports torch
+        raise unknown_name("model", config.model, MODELS)
+    method = METHODS[config.method].from_dict(config.hyperparameters)
+    return dataclasses.replace(config, hyperparameters=method.hyperparameters(), **rates)
+
+
+def warnings_of(config: Config) -> tuple[str, ...]:
+    """One line for each thing in ``config`` that is accepted but hardly meant, like an unused option."""
+    return METHODS[config.method].from_dict(config.hyperparameters).warnings(config)
+
+
+def non_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The method and all values that are not the default, of `Config.to_dict` of a validated configuration.
+
+    It stays the same when an option is added.
+    """
+    usual = validated(Config(method=config["method"])).to_dict()
+    values = {name: value for name, value in config.items() if value != usual[name]}
+    own = usual["hyperparameters"]
+    values["hyperparameters"] = {
+        name: value for name, value in config["hyperparameters"].items() if value != own[name]
+    }
+    return {"method": config["method"], **values}
+
+
+def stackable(configs: Sequence[Config]) -> bool:
+    """Whether the clients of all validated ``configs`` can be in one stack: whether these differ in nothing
+    but the learning rate and real-valued hyperparameters.
+    """
+
+    def rest(config: Config) -> Config:
+        numbers = METHODS[config.method].from_dict(config.hyperparameters).numbers()
+        kept = {name: value for name, value in config.hyperparameters.items() if name not in numbers}
+        return dataclasses.replace(config, lr=1.0, hyperparameters=kept)
+
+    return all(rest(config) == rest(configs[0]) for config in configs)
+
+
+def check_execution(execution: Execution) -> None:
+    """Check what can be checked without torch.
+
+    Raises:
+        InvalidInput: a value is outside its range.
+    """
+    _check(
+        "execution",
+        execution,
+        isinstance(execution, Execution),
+        "an Execution, as in Execution(device='cpu')",
+    )
+    backend, device, threads = execution.backend, execution.device, execution.threads
+    _check("backend", backend, backend in ("auto", "loop", "stacked"), "loop, stacked or auto")
+    _check("device", device, re.fullmatch(DEVICES, str(device)) is not None, "cpu, cuda, cuda:N or auto")
+    accepted = f"an integer in [1, {MOST_THREADS}]"
+    _check("threads", threads, type(threads) is int and 1 <= threads <= MOST_THREADS, accepted)
+    workers = execution.workers
+    holds = workers is None or (type(workers) is int and 1 <= workers <= MOST_THREADS)
+    _check("workers", workers, holds, accepted)
+
+
+def execution_warnings(execution: Execution) -> tuple[str, ...]:
+    """One line for each thing in a valid ``execution`` that is accepted but hardly meant.
+
+    More threads than cores are accepted, as only the same number of threads gives bit-identical numbers.
+    """
+    if execution.threads == 1:
+        return ()
+    from joblib import cpu_count  # counts what a container or taskset leaves of the machine
+
+    if execution.threads <= cpu_count():
+        return ()
+    cores = amount(cpu_count(), "core")
+    return (f"threads is {execution.threads}, more than the {cores} here: training is slower",)
+
+
+def check_pause(execution: Execution, config: Config) -> None:
+    """Check that a simulation can pause after the round ``execution.until``.
+
+    Raises:
+        InvalidInput: nothing is evaluated after that round, or not the moment of the clients' accuracies.
+    """
+    until, moments = execution.until, execution.moments
+    if until is None or until == config.rounds:
+        return
+    evaluated = 0 < until < config.rounds and until % config.eval_every == 0
+    _check("until", until, evaluated, f"a multiple of eval_every ({config.eval_every}) up to {config.rounds}")
+    headline = METHODS[config.method].headline
+    accepted = f"{headline} among them beside until, as the result has the clients' accuracies at it"
+    _check("moments", ", ".join(moments), not moments or headline in moments, accepted)
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Check the seeds of a simulation.
+
+    Raises:
+        InvalidInput: there is no seed, one occurs twice, or one is not a non-negative integer.
+    """
+    holds = all(type(seed) is int and seed >= 0 for seed in seeds) and 0 < len(set(seeds)) == len(seeds)
+    _check("seeds", list(seeds), holds, "one or more different non-negative integers")
+
+
+def _check(parameter: str, value: object, holds: bool, accepted: str) -> None:
+    if not holds:
+        raise InvalidInput(parameter, value, accepted)

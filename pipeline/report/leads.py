@@ -1,0 +1,229 @@
+"""Which method is first, by how much and how surely: in each column, and over the columns by mean ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.core.text import amount, points
+from pfl.run.trials import Record
+from pipeline.report.pairs import Difference, difference
+from pipeline.report.plots import STYLE, WIDTH
+from pipeline.report.summary import Entry, Line, Summary
+from pipeline.spec.evaluation import Evaluation
+from pipeline.svg import svg_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pandas import DataFrame
+
+SIGNIFICANT = 0.05
+COLUMNS = 3
+"""Mean ranks over fewer columns say little."""
+
+RANK_RULE = (
+    "Mean ranks over the columns in which all methods have run, 1 being the highest accuracy, ties sharing "
+    f"their mean. Methods on one bar are not told apart by Nemenyi's test ({100 * SIGNIFICANT:.0f} %)."
+)
+
+
+@dataclass(frozen=True)
+class Lead:
+    """The first of a column.
+
+    Attributes:
+        column: its label.
+        best: labels of the first: several if they are exactly level.
+        score: their accuracy, in percent.
+        second: label of the next.
+        gap: the first minus the second.
+        level: labels of the methods that cannot be told apart from the first; the second may be among them.
+        unknown: labels of those without an interval.
+    """
+
+    column: str
+    best: tuple[str, ...]
+    score: float
+    second: str
+    gap: Difference | None
+    level: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def short(self) -> str:
+        """As in "FedPer by 0.36 over FedRep (95 % interval −1.10 to +1.82 over 5 paired seeds)"."""
+        names = _listed(self.best)
+        level = f" (level at {points(self.score)})" if len(self.best) > 1 else ""
+        if self.gap is None:
+            return f"{names}{level}, then {self.second}"
+        sure = (
+            f"95 % interval {self.gap.interval} over {self.gap.basis}"
+            if self.gap.interval
+            else "one seed, no interval"
+        )
+        return f"{names}{level} by {points(self.gap.mean)} over {self.second} ({sure})"
+
+    @property
+    def text(self) -> str:
+        """A sentence or two."""
+        first = "it" if len(self.best) == 1 else "them"
+        said = [f"First, with {points(self.score)} %: {self.short}."]
+        if self.level:
+            said.append(f"Cannot be told apart from {first}: {_listed(self.level)}.")
+        if self.unknown:
+            said.append(f"Without an interval: {_listed(self.unknown)}.")
+        if self.gap and not self.level and not self.unknown:
+            said.append(f"Every other method can be told apart from {first}.")
+        return " ".join(said)
+
+
+def leads(summary: Summary) -> list[Lead]:
+    """The first of each column with at least two methods, among the selected configurations if there are
+    any."""
+    found = (_lead(summary, name) for name in summary.table.settings if name in summary.columns)
+    return [lead for lead in found if lead]
+
+
+def headline(summary: Summary, leading: Sequence[Lead], ranks: Ranks | None) -> str:
+    """The first line of a report; empty where no column has two methods.
+
+    For example "First: FedPer by 0.36 over FedRep (95 % interval −1.10 to +1.82 over 5 paired seeds)."
+    """
+    if not leading:
+        return ""
+    tuned = " after tuning" if summary.selected else ""
+    if len(leading) == 1:
+        said = leading[0].text
+        return said.replace("First,", f"First{tuned},") if tuned else said
+    columns = "; ".join(f"{lead.column}: {lead.short}" for lead in leading)
+    return f"First{tuned} in {columns}.{f' {ranks.text}' if ranks else ''}"
+
+
+def methods(summary: Summary, setting: str) -> list[tuple[Line, Entry]]:
+    """The methods of a column that are done and can be ranked, each simulation once for each evaluation."""
+    chosen: dict[tuple[object, ...], tuple[Line, Entry]] = {}
+    for line in summary.selected or summary.pinned:
+        entry = line.entries[setting]
+        if entry.is_ranked and entry.score:
+            keys = tuple(record.key for record in entry.rows)
+            chosen.setdefault((keys, entry.evaluation.model_dump_json()), (line, entry))
+    return list(chosen.values())
+
+
+def _lead(summary: Summary, setting: str) -> Lead | None:
+    there = [
+        (line.label, entry, entry.score.mean) for line, entry in methods(summary, setting) if entry.score
+    ]
+    if len(there) < 2:
+        return None
+    ordered = sorted(there, key=lambda one: -one[2])
+    top = ordered[0][2]
+    best = [one for one in ordered if one[2] == top]
+    others = [one for one in ordered if one[2] < top]
+    first = best[0][1]
+    gaps = {label: difference(_reading(first), _reading(entry)) for label, entry, _ in others}
+    if not others:
+        return Lead(summary.columns[setting], tuple(label for label, *_ in best), top, "no other", None)
+    return Lead(
+        column=summary.columns[setting],
+        best=tuple(label for label, *_ in best),
+        score=top,
+        second=others[0][0],
+        gap=gaps[others[0][0]],
+        level=tuple(label for label, gap in gaps.items() if gap and gap.sign == 0),
+        unknown=tuple(label for label, gap in gaps.items() if gap is None or gap.sign is None),
+    )
+
+
+def _reading(entry: Entry) -> tuple[Sequence[Record], Evaluation]:
+    return entry.rows, entry.evaluation
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Mean ranks of a table's methods over its columns.
+
+    Attributes:
+        means: by label, the best first.
+        columns: how many columns they are over.
+        friedman: the p-value of Friedman's test that all methods are alike.
+        nemenyi: the p-values of Nemenyi's test for each pair.
+    """
+
+    means: Mapping[str, float]
+    columns: int
+    friedman: float
+    nemenyi: DataFrame
+
+    @property
+    def text(self) -> str:
+        """Two sentences about the best."""
+        (best, rank), *others = self.means.items()
+        level = [label for label, _ in others if self.nemenyi.loc[best, label] >= SIGNIFICANT]
+        told = _listed([label for label, _ in others if label not in level]) or "none of the others"
+        return (
+            f"Over {amount(self.columns, 'column')}, {best} has the best mean rank, {points(rank)} among "
+            f"{len(self.means)} methods (Friedman's test: p = {self.friedman:.2g}); Nemenyi's test tells it "
+            f"apart from {told}."
+        )
+
+
+def mean_ranks(summary: Summary) -> Ranks | None:
+    """Over the columns in which all methods that have run anywhere are done; None for fewer than three
+    columns or methods."""
+    import numpy as np
+
+    by_column = {
+        name: {line.label: entry.score.mean for line, entry in methods(summary, name) if entry.score}
+        for name in summary.table.settings
+        if name in summary.columns
+    }
+    labels = list(dict.fromkeys(label for column in by_column.values() for label in column))
+    whole = [column for column in by_column.values() if len(column) == len(labels)]
+    if len(whole) < COLUMNS or len(labels) < COLUMNS:
+        return None
+    return ranks_of(labels, np.array([[column[label] for label in labels] for column in whole]))
+
+
+def ranks_of(labels: Sequence[str], accuracies: NDArray) -> Ranks | None:  # type: ignore[type-arg]
+    """Mean ranks and tests of an array (columns, methods); None if all methods are level everywhere.
+
+    Source: J. Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 7, 2006.
+    """
+    from scikit_posthocs import posthoc_nemenyi_friedman
+    from scipy.stats import friedmanchisquare, rankdata
+
+    ranks = rankdata(-accuracies, axis=1)
+    means = dict(zip(labels, map(float, ranks.mean(axis=0)), strict=True))
+    if len(set(means.values())) == 1:
+        return None
+    nemenyi = posthoc_nemenyi_friedman(accuracies)
+    nemenyi.index = nemenyi.columns = list(labels)
+    friedman = float(friedmanchisquare(*accuracies.T).pvalue)
+    ordered = dict(sorted(means.items(), key=lambda one: one[1]))
+    return Ranks(ordered, len(accuracies), friedman, nemenyi)
+
+
+def diagram(ranks: Ranks) -> str:
+    """The critical-difference diagram, as SVG text."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from scikit_posthocs import critical_difference_diagram
+
+    with rc_context({**STYLE, "axes.grid": False}):
+        figure = Figure(figsize=(WIDTH, 1.2 + 0.16 * len(ranks.means)), layout="constrained")
+        axes = figure.subplots()
+        critical_difference_diagram(dict(ranks.means), ranks.nemenyi, ax=axes, alpha=SIGNIFICANT)
+        axes.set_xlabel("Mean rank")
+        axes.xaxis.set_label_position("top")
+        return svg_text(figure)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """As in "A, B and C".
+
+    >>> _listed(["A"]), _listed(["A", "B"]), _listed(["A", "B", "C"])
+    ('A', 'A and B', 'A, B and C')
+    """
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1] if names else ""

@@ -1,0 +1,200 @@
+"""All methods at one moment: after local training on a client's own data, and as received.
+
+A method reports the moment that its paper names; the last evaluation of a simulation holds all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pfl.core.text import csv_text, points, signed
+from pipeline.report.pairs import Difference, difference
+from pipeline.report.summary import Configuration, Entry, Line, Summary
+from pipeline.spec.evaluation import At, Evaluation
+from pipeline.store.scores import Score, score
+
+MOMENTS: Mapping[At, str] = {
+    "post_local": "After local training on the client's own data",
+    "post_aggregation": "As received, before local training",
+}
+Place = tuple[str, Configuration]
+"""A row and its configuration."""
+COLUMNS = (
+    *("table", "setting", "row", "label", "configuration", "moment", "mean", "std", "seeds"),
+    *("against", "difference", "low", "high", "pairs", "over", "keys"),
+)
+
+
+@dataclass(frozen=True)
+class AtMoment:
+    """An entry at one moment of the last evaluation.
+
+    Attributes:
+        score: None where it has not run, or no such moment is recorded.
+        gap: the entry minus the one that the others are compared with; None for that one itself.
+    """
+
+    entry: Entry
+    moment: At
+    score: Score | None
+    against: str = ""
+    gap: Difference | None = None
+
+    @property
+    def markdown(self) -> str:
+        if self.score is None:
+            return "*not recorded*" if self.entry.rows else f"*{self.entry.status}*"
+        std = "" if self.score.std is None else f" ± {points(self.score.std)}"
+        text = f"{points(self.score.mean)}{std}"
+        if self.gap is None:
+            return f"**{text}**" if self.against else text
+        interval = f" ({self.gap.interval})" if self.gap.interval else ""
+        return f"{text}<br><sub>{signed(self.gap.mean)}{interval}</sub>"
+
+
+@dataclass(frozen=True)
+class Block:
+    """The table at one moment.
+
+    Attributes:
+        lines: by row, its label and its entries by setting.
+    """
+
+    moment: At
+    title: str
+    lines: Mapping[Place, tuple[str, Mapping[str, AtMoment]]]
+
+
+def blocks(summary: Summary) -> list[Block]:
+    """One block for each moment; none if nothing has run, or the table reports no accuracies."""
+    lines = _methods(summary)
+    if not any(entry.rows for line in lines for entry in line.entries.values()):
+        return []
+    return [_block(summary, lines, moment) for moment in MOMENTS]
+
+
+def caption(summary: Summary) -> str:
+    """What the blocks show."""
+    table = summary.table
+    against = summary.labels[table.reference] if table.reference else "the best of the column"
+    return (
+        "Methods report the moment that their papers name; here all are read at the same one, of the last "
+        f"evaluation. Below an accuracy: minus that of {against} (bold), with a 95 % interval over paired "
+        "seeds or, with one seed, over clients where their accuracies at this moment are kept."
+    )
+
+
+def comma_separated(summary: Summary, shown: Sequence[Block]) -> str:
+    """A line for each method, column and moment."""
+    rows = []
+    for block in shown:
+        for label, entries in block.lines.values():
+            for at in entries.values():
+                if at.score is None:
+                    continue
+                gap = at.gap
+                rows.append(
+                    [
+                        *(summary.id, at.entry.setting, at.entry.row, label, at.entry.configuration),
+                        *(at.moment, f"{at.score.mean:.4f}", _decimals(at.score.std), at.score.seeds),
+                        at.against,
+                        *(
+                            (f"{gap.mean:.4f}", _decimals(gap.low), _decimals(gap.high), gap.pairs, gap.over)
+                            if gap
+                            else ("",) * 5
+                        ),
+                        " ".join(record.key for record in at.entry.rows),
+                    ]
+                )
+    return csv_text(COLUMNS, rows)
+
+
+def _methods(summary: Summary) -> list[Line]:
+    """The lines of all clients whose simulations no earlier line has in every column: each method once."""
+    seen: set[tuple[object, ...]] = set()
+    lines = []
+    for line in summary.lines:
+        entries = {
+            name: entry
+            for name, entry in line.entries.items()
+            if name in summary.table.settings
+            and entry.evaluation.is_accuracy
+            and not entry.evaluation.clients
+        }
+        simulated = tuple(tuple(record.key for record in entry.rows) for entry in entries.values())
+        if any(simulated) and simulated not in seen:
+            seen.add(simulated)
+            lines.append(dataclasses.replace(line, entries=entries))
+    return lines
+
+
+def at_moment(evaluation: Evaluation, moment: At) -> Evaluation:
+    """What is reported at a moment of the last evaluation, of all clients that count."""
+    return evaluation.model_copy(update={"moment": moment, "which": "last", "clients": None})
+
+
+def _block(summary: Summary, lines: Sequence[Line], moment: At) -> Block:
+    by_setting: dict[str, dict[Place, AtMoment]] = {}
+    for setting in summary.table.settings:
+        column = {
+            (line.row, line.configuration): line.entries[setting] for line in lines if setting in line.entries
+        }
+        if not any(entry.rows for entry in column.values()):
+            continue
+        scored = {place: scored_at(entry, moment) for place, entry in column.items()}
+        against = _reference(summary, column, scored)
+        by_setting[setting] = {
+            place: AtMoment(
+                entry,
+                moment,
+                scored[place],
+                column[against].row if against else "",
+                _gap(entry, column[against], moment)
+                if against and place != against and scored[place]
+                else None,
+            )
+            for place, entry in column.items()
+        }
+    return Block(
+        moment,
+        MOMENTS[moment],
+        {
+            (line.row, line.configuration): (
+                line.label + (", selected" if line.configuration == "selected" else ""),
+                {name: column[line.row, line.configuration] for name, column in by_setting.items()},
+            )
+            for line in lines
+        },
+    )
+
+
+def _reference(
+    summary: Summary, column: Mapping[Place, Entry], scored: Mapping[Place, Score | None]
+) -> Place | None:
+    """The place of a column with which the others are compared: the table's, or else the best."""
+    there = {place: reached.mean for place, reached in scored.items() if reached and column[place].complete}
+    if summary.table.reference:
+        place: Place = (summary.table.reference, "pinned")
+        return place if place in there else None
+    return max(there, key=lambda place: there[place], default=None)
+
+
+def scored_at(entry: Entry, moment: At) -> Score | None:
+    """An entry's accuracy at a moment of the last evaluation; None where it is not recorded."""
+    if not entry.evaluation.is_accuracy:
+        return None
+    evaluation = at_moment(entry.evaluation, moment)
+    if not all(moment in record.metrics.rounds[-1].of(evaluation.group) for record in entry.rows):
+        return None
+    return score(entry.rows, evaluation)
+
+
+def _gap(entry: Entry, other: Entry, moment: At) -> Difference | None:
+    first, second = ((one.rows, at_moment(one.evaluation, moment)) for one in (entry, other))
+    return difference(first, second)
+
+
+def _decimals(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

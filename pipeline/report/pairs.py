@@ -1,0 +1,119 @@
+"""Differences of two rows of a column, with 95 % intervals over what both share: seeds, or else clients."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pfl.core.text import amount, signed
+from pfl.run.trials import Record
+from pipeline.spec.evaluation import Evaluation
+from pipeline.store.scores import reported
+
+LEVEL = 0.95
+
+INTERVAL_RULE = (
+    "Intervals are Student's, at 95 %, over the differences of paired seeds; with one seed over the clients, "
+    "whose models were trained together, so that they say nothing about another seed. Each stands by itself: "
+    "they are not corrected for their number. Methods whose interval contains 0 cannot be told apart."
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One row's number minus another's, in points.
+
+    Attributes:
+        low, high: ends of the 95 % interval; None where there are no pairs to compute it from.
+        pairs: how many pairs are behind it.
+        over: what is paired.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    pairs: int
+    over: Literal["seed", "client"]
+
+    @property
+    def sign(self) -> int | None:
+        """1 if surely positive, -1 if surely negative, 0 if the interval contains 0, None without one."""
+        if self.low is None or self.high is None:
+            return None
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+
+    @property
+    def interval(self) -> str:
+        """As in "+0.12 to +0.83"; empty without one."""
+        return "" if self.low is None or self.high is None else f"{signed(self.low)} to {signed(self.high)}"
+
+    @property
+    def basis(self) -> str:
+        """As in "5 paired seeds"."""
+        return amount(self.pairs, f"paired {self.over}")
+
+
+def difference(
+    first: tuple[Sequence[Record], Evaluation], second: tuple[Sequence[Record], Evaluation]
+) -> Difference | None:
+    """The first row minus the second, over the seeds that both have; None if they share no seed.
+
+    Args:
+        first, second: the records of a row, one per seed, and what is reported of them.
+    """
+    ours, theirs = ({record.seed: record for record in records} for records, _ in (first, second))
+    seeds = [seed for seed in ours if seed in theirs]
+    gaps = [reported(ours[seed], first[1]) - reported(theirs[seed], second[1]) for seed in seeds]
+    if not gaps:
+        return None
+    mean = statistics.fmean(gaps)
+    if len(gaps) > 1:
+        half = _half(statistics.stdev(gaps), len(gaps))
+        return Difference(mean, mean - half, mean + half, len(gaps), "seed")
+    (seed,) = seeds
+    return _over_clients((ours[seed], first[1]), (theirs[seed], second[1]), mean)
+
+
+def _over_clients(
+    first: tuple[Record, Evaluation], second: tuple[Record, Evaluation], mean: float
+) -> Difference:
+    """The difference of two simulations with an interval over the clients, if both kept their accuracies.
+
+    The accuracy over all clients is a weighted mean, so the error is that of a ratio, linearised: of n
+    clients with weights w_i and differences d_i, sd(w_i (d_i - mean)) / (mean(w) sqrt(n)).
+    """
+    ours, theirs = _by_client(*first), _by_client(*second)
+    shared = [client for client in ours if client in theirs]
+    if len(shared) < 2 or first[0].partition_checksum != second[0].partition_checksum:
+        return Difference(mean, None, None, 1, "seed")
+    weights = [ours[client][1] for client in shared]
+    residuals = [
+        weight * (ours[client][0] - theirs[client][0] - mean)
+        for client, weight in zip(shared, weights, strict=True)
+    ]
+    half = _half(statistics.stdev(residuals) / statistics.fmean(weights), len(shared))
+    return Difference(mean, mean - half, mean + half, len(shared), "client")
+
+
+def _by_client(record: Record, evaluation: Evaluation) -> Mapping[int, tuple[float, float]]:
+    """Accuracy and weight of every client with test samples; empty where records keep no such accuracies."""
+    metrics = record.metrics
+    asked = (evaluation.which, evaluation.group, evaluation.clients)
+    if asked != ("last", None, None) or evaluation.moment_of(metrics.headline) != metrics.headline:
+        return {}
+    weigh = {"pooled": "test", "client_mean_weighted": "train"}.get(evaluation.metric)
+    return {
+        one.client: (one.accuracy, getattr(one, weigh) if weigh else 1)
+        for one in metrics.per_client
+        if one.accuracy is not None
+    }
+
+
+def _half(deviation: float, pairs: int) -> float:
+    """Half the length of the interval of a mean of ``pairs`` values with this sample standard deviation."""
+    from scipy.stats import t
+
+    return float(t.ppf(0.5 + LEVEL / 2, pairs - 1)) * deviation / math.sqrt(pairs)

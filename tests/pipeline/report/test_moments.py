@@ -1,0 +1,84 @@
+"""All methods at one moment of the last evaluation."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from pipeline.report.moments import blocks
+from pipeline.report.table_report import write_report
+from tests.pipeline.fake_results import fake_results, ledger_row, summary_of, write_results
+
+SETTING = "cifar10-0.1"
+
+
+def results_of(reference: str | None = None, **accuracies: tuple[float, ...]) -> dict:
+    results = fake_results(len(accuracies), 1, seeds=len(next(iter(accuracies.values()))))
+    results["config"]["reference"] = reference
+    for cell in results["cells"]:
+        cell["pinned"]["rows"] = [
+            ledger_row(cell["cell"], seed, accuracy=value)
+            for seed, value in enumerate(accuracies[cell["row"]])
+        ]
+    return results
+
+
+def test_each_moment_has_its_own_accuracies_whatever_a_method_reports():
+    results = results_of(local=(50.0, 52.0), fedavg=(60.0, 62.0), pfedsim=(70.0, 72.0))
+    results["config"]["methods"][1]["evaluation"] = {"moment": "post_local", "which": "best"}
+    trained, received = blocks(summary_of(results))
+    means = {
+        block.moment: [entries[SETTING].score.mean for _, entries in block.lines.values()]
+        for block in (trained, received)
+    }
+    # In made-up rows, a model is 5 points better after local training.
+    assert means["post_local"] == pytest.approx([56.0, 66.0, 76.0])
+    assert means["post_aggregation"] == pytest.approx([51.0, 61.0, 71.0])
+
+
+def test_the_others_are_compared_with_the_reference_or_else_with_the_best():
+    accuracies = {"local": (50.0, 52.0), "fedavg": (70.0, 72.5), "pfedsim": (68.0, 70.0)}
+    for reference, against in (("pfedsim", "pfedsim"), (None, "fedavg")):
+        trained, _ = blocks(summary_of(results_of(reference, **accuracies)))
+        entries = [entries[SETTING] for _, entries in trained.lines.values()]
+        assert {entry.against for entry in entries} == {against}
+        assert [entry.entry.row for entry in entries if entry.gap is None] == [against]
+    gap = next(
+        entries[SETTING].gap
+        for _, entries in blocks(summary_of(results_of("pfedsim", **accuracies)))[0].lines.values()
+        if entries[SETTING].entry.row == "fedavg"
+    )
+    assert gap.mean == pytest.approx(2.25)
+    assert gap.high == pytest.approx(2.25 + 12.706204736174707 * 0.25)
+
+
+def test_a_moment_that_a_row_does_not_have_is_said_to_be_missing(tmp_path):
+    results = results_of(local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
+    for evaluation in results["cells"][1]["pinned"]["rows"][0]["metrics"]["rounds"]:
+        del evaluation["post_local"]
+    write_results(results, tmp_path)
+    folder = write_report("fake", tmp_path)
+    block = (folder / "README.md").read_text().partition("### After local training")[2].partition("###")[0]
+    assert "| FedAvg | *not recorded* |" in block
+    assert ">not recorded</span>" in (folder / "index.html").read_text()
+    with (folder / "moments.csv").open() as lines:
+        rows = [(row["row"], row["moment"]) for row in csv.DictReader(lines)]
+    assert ("fedavg", "post_aggregation") in rows
+    assert ("fedavg", "post_local") not in rows
+    with (folder / "table.csv").open() as lines:
+        moments = {row["row"]: row["post_local"] for row in csv.DictReader(lines)}
+    assert moments == {"local": "55.0000", "fedavg": "", "pfedsim": "75.0000"}
+
+
+def test_rows_of_one_simulation_are_shown_once():
+    results = results_of(local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
+    results["cells"][1]["pinned"]["rows"] = results["cells"][2]["pinned"]["rows"]
+    trained, _ = blocks(summary_of(results))
+    assert [label for label, _ in trained.lines.values()] == ["Local", "FedAvg"]
+
+
+def test_a_table_without_accuracies_has_no_moments():
+    results = results_of(local=(50.0,), pfedsim=(70.0,))
+    results["config"]["evaluation"]["metric"] = "seconds_per_sample"
+    assert blocks(summary_of(results)) == []

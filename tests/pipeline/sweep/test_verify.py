@@ -1,0 +1,218 @@
+"""Published rows that are computed again, and what a difference means."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pfl.core.errors import InvalidInput
+from pfl.engine.metrics import Accuracy, Evaluated, Metrics
+from pfl.run.trials import Hardware, Record
+from pipeline.store.ledger import Ledger
+from pipeline.store.refusals import Refusal, refuse
+from pipeline.store.verification import Verification
+from pipeline.sweep import verify as module
+from pipeline.sweep.verify import drawn
+from tests.command import pfl
+from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of
+
+PUBLISHED = Path("results/ledger/small.jsonl")
+OTHER = Hardware("another CPU", 2, 1, None, "cpu", "loop")
+
+
+@pytest.fixture
+def row(ledger) -> Record:
+    return fake_run(scheduler_of(ledger).next())[0]
+
+
+def with_accuracies(row: Record, accuracies: dict[int, float], hardware: Hardware | None = None) -> Record:
+    """``row`` with these accuracies by round."""
+    moments = {round: Accuracy(value, value, value, loss=1.0) for round, value in accuracies.items()}
+    rounds = tuple(
+        Evaluated(round, {"post_aggregation": value}, 1.0, 0, 0) for round, value in moments.items()
+    )
+    metrics = Metrics("post_aggregation", rounds, (), 0, 0)
+    return replace(
+        row, outcome=replace(row.success, metrics=metrics, hardware=hardware or row.success.hardware)
+    )
+
+
+def verdict(row: Record, then: dict[int, float], now: dict[int, float], on: Hardware | None = None) -> str:
+    return Verification(with_accuracies(row, then), "0" * 64, with_accuracies(row, now, on)).verdict
+
+
+def test_on_a_machine_of_the_same_kind_every_accuracy_must_be_equal(row):
+    assert verdict(row, {10: 40.0, 100: 60.0}, {10: 40.0, 100: 60.0}) == "agrees"
+    assert verdict(row, {10: 40.0, 100: 60.0}, {10: 40.0, 100: 60.01}) == "fails"
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ({10: 40.5, 100: 59.5}, "agrees"),
+        ({10: 40.6, 100: 60.0}, "fails"),
+        ({10: 40.0, 100: 60.6}, "undecided"),
+    ],
+)
+def test_another_kind_of_machine_explains_half_a_point_in_twenty_rounds_and_later_more(row, now, expected):
+    assert verdict(row, {10: 40.0, 100: 60.0}, now, OTHER) == expected
+
+
+def test_a_row_without_an_early_evaluation_fails_on_no_other_kind_of_machine(row):
+    assert verdict(row, {100: 60.0}, {100: 30.0}, OTHER) == "undecided"
+    assert verdict(row, {100: 60.0}, {100: 60.3}, OTHER) == "agrees"
+
+
+@pytest.mark.parametrize("changes", [{"cpu": "x"}, {"threads": 2}, {"gpu": "x"}, {"backend": "stacked"}])
+def test_a_kind_is_the_processor_its_threads_the_gpu_and_the_backend(row, changes):
+    same = Verification(row, "", row)
+    other = Hardware(**{**vars(row.success.hardware), **changes})
+    assert same.same_kind
+    assert not Verification(row, "", replace(row, outcome=replace(row.success, hardware=other))).same_kind
+
+
+@pytest.mark.parametrize("changes", [{"torch": "2.11.0"}, {"compiler": "c++ 13"}])
+def test_and_the_versions_of_torch_and_of_the_compiler(row, changes):
+    other = replace(row.success.versions, **changes)
+    assert not Verification(row, "", replace(row, outcome=replace(row.success, versions=other))).same_kind
+
+
+# ---- with simulations ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def published(prepared) -> list[Record]:
+    """The rows of a small table, computed here and published."""
+    pfl("trials", "small", "trials.jsonl")
+    pfl("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
+    lines = (prepared / "rows.jsonl").read_bytes().splitlines()
+    return publish(*(replace(Record.from_line(line), sources=SOURCES) for line in lines))
+
+
+def verify(*options: str, status: int = 0) -> list[str]:
+    """The lines that the command prints."""
+    ended = pfl("ledger", "verify", "small", *options)
+    assert ended.returncode == status, ended.stderr
+    return ended.stdout.splitlines()
+
+
+def publish(*rows: Record) -> list[Record]:
+    PUBLISHED.parent.mkdir(parents=True, exist_ok=True)
+    PUBLISHED.write_bytes(b"".join(row.to_line() + b"\n" for row in rows))
+    return list(rows)
+
+
+def off_by_a_point(row: Record) -> Record:
+    (*rounds, last) = row.metrics.rounds
+    headline = row.metrics.headline
+    moved = replace(last.moments[headline], pooled=last.moments[headline].pooled - 1)
+    rounds.append(replace(last, moments={**last.moments, headline: moved}))
+    return replace(row, outcome=replace(row.success, metrics=replace(row.metrics, rounds=tuple(rounds))))
+
+
+def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, monkeypatch):
+    said = verify("--out", "page")
+    assert said[0].startswith(
+        "4 rows of 4 that today's code computes, out of 1 table; 0 more are of other code"
+    )
+    assert [line.partition(": small")[0] for line in said[1:-1]] == [f"{n}/4 agrees" for n in range(1, 5)]
+    assert said[-1] == "4 agree, 0 are undecided, 0 fail"
+    with Path("page/rows.csv").open() as file:
+        listed = list(csv.DictReader(file))
+    assert {row["key"] for row in listed} == {row.key for row in published}
+    assert {(row["verdict"], row["largest difference of any accuracy"]) for row in listed} == {
+        ("agrees", "0.0")
+    }
+    assert "**4 agree, 0 are undecided, 0 fail.**" in Path("page/README.md").read_text()
+    assert not list(Path(".sweeps/verify").glob("*/"))
+    monkeypatch.setattr(module, "run_trial", None)  # it would be called
+    assert verify()[1:] == said[1:]
+
+
+def test_a_row_that_fails_on_such_a_machine_is_kept_listed_and_never_served(published):
+    publish(off_by_a_point(published[0]), *published[1:])
+    content = PUBLISHED.read_bytes()
+    verify("--out", "page", status=1)
+    assert PUBLISHED.read_bytes() == content
+    ledger = Ledger(SOURCES)
+    assert ledger.refused == {published[0].key: "off by 1 points when computed again on such a machine"}
+    assert [ledger.get(row.key) is None for row in published] == [True, False, False, False]
+    page = Path("page/README.md").read_text()
+    assert "**3 agree, 0 are undecided, 1 fails.**" in page
+    assert f"- small {published[0].cell}, seed {published[0].seed}: off by 1 points" in page
+    assert "3 rows of 3" in verify()[0]
+
+
+def test_a_row_that_differs_on_another_machine_is_not_refused(published):
+    elsewhere = replace(published[0].success, hardware=OTHER)
+    publish(off_by_a_point(replace(published[0], outcome=elsewhere)), *published[1:])
+    verify(status=1)
+    assert Ledger(SOURCES).refused == {}
+
+
+def test_a_run_that_was_interrupted_continues(published, monkeypatch):
+    ran, real = [], module.run_trial
+
+    def run_trial(trial, *others):
+        if len(ran) == 2:
+            ran.append("interrupted")
+            raise KeyboardInterrupt
+        ran.append(trial.keys()[0])
+        return real(trial, *others)
+
+    monkeypatch.setattr(module, "run_trial", run_trial)
+    verify(status=130)
+    assert verify()[-1] == "4 agree, 0 are undecided, 0 fail"
+    ran.remove("interrupted")
+    assert sorted(ran) == sorted(row.key for row in published)
+
+
+def test_a_simulation_that_raises_is_one_line_and_the_others_run(published, monkeypatch):
+    real = module.run_trial
+
+    def run_trial(trial, *others):
+        if trial.keys() == [published[0].key]:
+            raise ValueError("no such luck")
+        return real(trial, *others)
+
+    monkeypatch.setattr(module, "run_trial", run_trial)
+    ended = pfl("ledger", "verify", "small")
+    assert ended.returncode == 1
+    first = published[0]
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("pfl: ")]
+    assert line == f"pfl: small {first.cell}, seed {first.seed}: ValueError: no such luck"
+    assert ended.stdout.splitlines()[-1] == "3 agree, 0 are undecided, 0 fail"
+
+
+@pytest.mark.usefixtures("project")
+def test_a_sample_is_drawn_by_its_seed_from_rows_of_today_s_code_that_are_not_refused(ledger):
+    rows = [row for trial in iter(scheduler_of(ledger).next, None) for row in fake_run(trial)]
+    stale, refused, *current = (replace(row, sources=SOURCES) for row in rows)
+    publish(replace(stale, behaviour="fedavg-0"), refused, *current)
+    checksum = json.loads(refused.to_line())["checksum"]
+    refuse([Refusal("small", refused.cell, str(refused.seed), refused.key, checksum, "off")])
+
+    def keys(count: int | None, seed: int) -> list[str]:
+        return [row.key for row, _ in drawn(["small"], count, seed).rows]
+
+    sample = drawn((), None, 0)
+    assert sample.facts == {"drawn": len(current), "tables": 1, "candidates": len(current), "stale": 1}
+    assert set(keys(None, 0)) == {row.key for row in current}
+    assert keys(5, 0) == keys(5, 0)
+    assert set(keys(4, 0)) < set(keys(5, 0)) != set(keys(5, 1))
+    with pytest.raises(InvalidInput, match="did you mean 'small'"):
+        drawn(["smal"], None, 0)
+
+
+@pytest.mark.usefixtures("project")
+def test_every_table_is_in_a_sample_of_as_many_rows_and_the_shortest_comes_first(ledger):
+    rows = [replace(fake_run(trial)[0], sources=SOURCES) for trial in iter(scheduler_of(ledger).next, None)]
+    publish(*rows[1:])
+    measured = replace(rows[0].measured, wall_seconds=0.1)
+    other = replace(rows[0], table="other", outcome=replace(rows[0].success, measured=measured))
+    PUBLISHED.with_name("other.jsonl").write_bytes(other.to_line() + b"\n")
+    assert [row.table for row, _ in drawn((), 2, 0).rows] == ["other", "small"]
