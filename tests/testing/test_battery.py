@@ -276,6 +276,21 @@ def test_in_lower_precision_losses_are_compared_more_coarsely():
     assert differences(case, values, {**near, "train loss": [1.0001]}, "float32")
 
 
+def test_a_new_hyperparameter_moves_nothing_at_its_default():
+    case = CASES["fedprox, defaults"]
+    before = answer(case, None).values
+    older = replace(CASES["fedprox, below"], options={**case.options, "hyperparameters": {}}, data=case.data)
+    newer = replace(older, options={**case.options, "hyperparameters": {"mu": 0.6}})
+    recorded = {name: value for name, value in before.items() if not name.startswith("default ")}
+    result = answer(newer, recorded)
+    assert not result.moved
+    assert result.new
+    assert result.values["asked"] == {"mu": 0.6}
+    assert answer(newer, {**recorded, "train loss": [1.0, 2.0, 3.0]}).moved
+    assert not differences(case, recorded, before, "loop")
+    assert differences(case, {**recorded, "default mu": 2.0}, before, "loop")
+
+
 def test_a_case_that_raises_says_so():
     case = Case("broken", None, {"model": "cnn_digits", "batch_size": 0})
     assert answer(case, None).values["error"].startswith("InvalidInput: ")
