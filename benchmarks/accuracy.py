@@ -14,10 +14,10 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.workload import JsonFile, Workload, in_subprocess, run, write
-from pfl.config import Execution
-from pfl.errors import InvalidInput
+from pfl.core.config import Execution
+from pfl.core.errors import InvalidInput
 from pfl.kernels import compiler
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 
 NETWORKS = ("lenet5_bn", "lenet4", "spfl_cnn", "cnn4", "resnet8")
 

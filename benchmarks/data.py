@@ -29,10 +29,10 @@ from benchmarks.comparisons import (
 )
 from benchmarks.loading import measure
 from benchmarks.workload import run
+from pfl.core.errors import InvalidInput
+from pfl.core.files import check_writable
 from pfl.data.datasets import DATASETS
 from pfl.data.partitions import PARTITIONS
-from pfl.errors import InvalidInput
-from pfl.files import check_writable
 from pipeline.report.amounts import statistics_columns, value_range
 from pipeline.report.notices import copies
 from pipeline.report.plots import STYLE
@@ -44,7 +44,7 @@ from pipeline.svg import svg_text
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Partition
-    from pfl.trials.provenance import Sources
+    from pfl.run.trials.provenance import Sources
 
 DRAWN_ON = "cifar10"
 SEEDS = range(100)
@@ -110,7 +110,7 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
     """
     from pfl.data.dataset import load
     from pfl.data.partition import make_partition
-    from pfl.trials import commit
+    from pfl.run.trials import commit
 
     names = _present()
     check_writable(out / "README.md", "out")
@@ -288,8 +288,8 @@ def _provenance(datasets: Mapping[str, Dataset], code: Sources) -> dict[str, lis
     import PIL
     import torch
 
-    from pfl.config import Execution
-    from pfl.trials import hardware
+    from pfl.core.config import Execution
+    from pfl.run.trials import hardware
 
     machine = asdict(hardware(Execution(), torch.device("cpu")))
     versions = {"python": platform.python_version(), "numpy": np.__version__}

@@ -27,13 +27,13 @@ from benchmarks.breakdown import flop
 from benchmarks.naive import NaiveFedAvg
 from benchmarks.throughput import naive_round
 from benchmarks.workload import MADE_UP, Device, JsonFile, Repeats, Workload, run, timed, write
-from pfl.config import Execution, Precision
+from pfl.core.config import Execution, Precision
 from pfl.engine.device import computes_in, numerics, peak_memory, resolve_device
 from pfl.engine.simulation import Simulation
 from pfl.engine.stacked import StackedBackend
 from pfl.models import MODELS
 from pfl.models._network import Network
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 
 WORK = {
     "lenet5_bn": Workload(dataset=MADE_UP),

@@ -18,9 +18,9 @@ import typer
 from torch import Tensor
 
 from benchmarks.workload import run, timed
-from pfl.config import Precision
+from pfl.core.config import Precision
+from pfl.core.errors import InvalidInput
 from pfl.engine.device import numerics
-from pfl.errors import InvalidInput
 from pfl.kernels import gpu_convolution
 from pfl.kernels.gpu_convolution import Tile
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 
-from pfl import memory
+from pfl.core import memory
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import typer
 
 from benchmarks.naive import NaiveFedAvg
 from benchmarks.workload import JsonFile, Workload, in_subprocess, run, write
-from pfl import memory
+from pfl.core import memory
 from pfl.models import MODELS
 
 

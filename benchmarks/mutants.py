@@ -42,7 +42,7 @@ RESULTS = FOLDER / "mutants.json"
 SCOPE: dict[str, tuple[tuple[str, ...], int]] = {
     "engine": (("pfl/engine/*.py",), 90),
     "methods": (("pfl/methods/*.py",), 90),
-    "config, rng": (("pfl/config.py", "pfl/rng.py"), 15),
+    "config, rng": (("pfl/core/config.py", "pfl/core/rng.py"), 15),
     "kernels": (("pfl/kernels/conv_block.*", "pfl/kernels/im2col.*", "pfl/kernels/read_rows.*"), 25),
 }
 """Files, and how many mutants of them are drawn. A GPU's kernels do not run on the machine of the study."""
@@ -315,9 +315,9 @@ def _drawn(declared: Mapping[str, Any], defaults: Mapping[str, Any], stream: ran
 def results_of(real: Real) -> Any:
     """What a simulation computes, as a row of the ledger has it."""
     import pfl
-    from pfl.config import Config, Execution
+    from pfl.core.config import Config, Execution
     from pfl.data.partition import make_partition
-    from pfl.simulation import simulate_together
+    from pfl.run.simulation import simulate_together
 
     dataset = pfl.load(real.data)
     partition = make_partition("dirichlet:0.3,min=8", dataset, 12)
@@ -463,7 +463,7 @@ def _verdict(mutant: Mutant, runs: str, expected: list[Any]) -> dict[str, Any]:
             break
     else:
         return {"outcome": "moves no number"}
-    from pfl.fingerprint import BUILTIN, Accepted
+    from pfl.run.fingerprint import BUILTIN, Accepted
     from pfl.testing.battery import answer, concerned
     from pfl.testing.cases import Case, cases
 

@@ -19,13 +19,13 @@ import numpy as np
 
 from benchmarks.memory import imported
 from benchmarks.workload import Workload, in_subprocess, run, write, write_page
-from pfl import memory
-from pfl.config import CHECKPOINT, Config, Execution
+from pfl.core import memory
+from pfl.core.config import CHECKPOINT, Config, Execution
+from pfl.core.rng import generator
 from pfl.data.dataset import Dataset
 from pfl.data.partition import make_partition
 from pfl.models import MODELS
-from pfl.rng import generator
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 from pfl.testing.federation import make_dataset
 from pipeline.report.plots import COLOURS, STYLE, WIDTH
 from pipeline.svg import svg_text

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.workload import JsonFile, Repeats, Workload, in_subprocess, run, timed, write
-from pfl import memory
+from pfl.core import memory
 
 BASE = Workload(epochs=1)
 PARTICIPANTS = (5, 10, 20, 40, 80)

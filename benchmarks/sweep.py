@@ -26,7 +26,7 @@ import torch
 import typer
 
 from benchmarks.workload import JsonFile, Workload, run, timed, write
-from pfl.config import Execution
+from pfl.core.config import Execution
 from pfl.engine import checkpoint, evaluation, seed_run
 from pipeline.spec.search import Search
 from pipeline.sweep.search import Study

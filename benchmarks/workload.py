@@ -20,17 +20,17 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from pfl.config import Config, Execution, Precision
+from pfl.core.config import Config, Execution, Precision
+from pfl.core.errors import InvalidInput
 from pfl.data.dataset import Dataset, load
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition, make_partition
 from pfl.engine.device import backend_for, resolve_device
 from pfl.engine.simulation import Simulation
-from pfl.errors import InvalidInput
-from pfl.simulation import make_simulation
+from pfl.run.simulation import make_simulation
+from pfl.run.trials import commit, hardware, versions
+from pfl.run.validation import validated
 from pfl.testing.federation import make_dataset
-from pfl.trials import commit, hardware, versions
-from pfl.validation import validated
 
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures here.")]
 Threads = Annotated[int, typer.Option(help="Threads on a CPU.")]
@@ -91,7 +91,7 @@ class Workload:
         """A simulation before its first round; ``trials`` of them, each of another learning rate, in one.
 
         Args:
-            moments: as in `pfl.config.Execution`.
+            moments: as in `pfl.core.config.Execution`.
         """
         place = resolve_device(device)
         federation = Federation(self.data, self.split, place, torch.float32)

@@ -13,17 +13,17 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from pfl import began  # noqa: F401 - before all other files
+from pfl.core import began  # noqa: F401 - before all other files
 
 if TYPE_CHECKING:
-    from pfl.api import simulate
-    from pfl.config import Config, Execution
+    from pfl.core.config import Config, Execution
     from pfl.data.dataset import load
     from pfl.data.partition import make_partition
     from pfl.data.samples import from_samples
     from pfl.engine.method import Method
     from pfl.models._network import Network
-    from pfl.runs import Runs
+    from pfl.run.api import simulate
+    from pfl.run.runs import Runs
 
 __version__ = "0.1.0"
 __all__ = [
@@ -39,15 +39,15 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Config": "pfl.config",
-    "Execution": "pfl.config",
+    "Config": "pfl.core.config",
+    "Execution": "pfl.core.config",
     "Method": "pfl.engine.method",
     "Network": "pfl.models._network",
-    "Runs": "pfl.runs",
+    "Runs": "pfl.run.runs",
     "from_samples": "pfl.data.samples",
     "load": "pfl.data.dataset",
     "make_partition": "pfl.data.partition",
-    "simulate": "pfl.api",
+    "simulate": "pfl.run.api",
 }
 
 

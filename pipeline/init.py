@@ -6,8 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from pfl.errors import InvalidInput, Missing, unknown_name
-from pfl.files import write_text, writing
+from pfl.core.errors import InvalidInput, Missing, unknown_name
+from pfl.core.files import write_text, writing
 from pipeline.spec.files import TABLES, names_in
 from pipeline.spec.params import PARAMS
 from pipeline.spec.published import FOLDER as PUBLISHED

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from pfl.config import Config, Execution
+from pfl.core.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
@@ -20,13 +20,13 @@ from pfl.engine import checkpoint
 from pfl.engine.local import Backend
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
-from pfl.fingerprint import name_of
 from pfl.methods import METHODS
 from pfl.models import MODELS
-from pfl.simulation import make_simulation, simulate
+from pfl.run.fingerprint import name_of
+from pfl.run.simulation import make_simulation, simulate
+from pfl.run.trials import Trial
+from pfl.run.validation import validated
 from pfl.testing.federation import make_clients, make_dataset
-from pfl.trials import Trial
-from pfl.validation import validated
 
 CONFIG = Config(
     model="lenet5_bn",

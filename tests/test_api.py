@@ -12,8 +12,8 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 
 import pfl
-from pfl.config import Execution
-from pfl.errors import InvalidInput
+from pfl.core.config import Execution
+from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.methods.fedprox import FedProx
 from pfl.testing.federation import make_clients, make_dataset
@@ -213,7 +213,7 @@ def test_an_accuracy_that_was_not_measured_is_one_clear_line(runs):
 
 
 def test_progress_needs_no_accuracy_at_the_moment_that_is_reported(monkeypatch, capsys):
-    monkeypatch.setattr("pfl.progress.SECONDS", 0.0)
+    monkeypatch.setattr("pfl.run.progress.SECONDS", 0.0)
     arguments = {**SHORT, "progress": True}
     pfl.simulate("fedavg", clients=4, execution=Execution(moments=("post_local",)), **arguments)
     first, *_, last = capsys.readouterr().err.splitlines()
@@ -269,7 +269,7 @@ def test_an_option_that_shares_a_name_with_a_hyperparameter_sets_the_training_s(
         configs.append(config)
         return []
 
-    monkeypatch.setattr("pfl.simulation.simulate", simulated)
+    monkeypatch.setattr("pfl.run.simulation.simulate", simulated)
     usual = METHODS[method].__dataclass_fields__[name].default
     pfl.simulate(method, clients=4, **{name: value}, **SHORT)
     pfl.simulate(method, clients=4, hyperparameters={name: value}, **SHORT)

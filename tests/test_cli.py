@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from pfl import __version__
-from pfl.config import CHECKPOINT_EVERY, Config, Execution
+from pfl.core.config import CHECKPOINT_EVERY, Config, Execution
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
-from pfl.trials import Trial
-from pfl.validation import execution_warnings
+from pfl.run.trials import Trial
+from pfl.run.validation import execution_warnings
 from tests.command import pfl
 from tests.conftest import make_trial
 

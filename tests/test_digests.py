@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl.digests import Code, digest_of_modules
+from pfl.core.digests import Code, digest_of_modules
 
 SAMPLE = '''
 """A module with what versions of Python parse or print in different ways."""

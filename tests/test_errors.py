@@ -2,7 +2,7 @@
 
 import pickle
 
-from pfl.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, unknown_name
 
 
 def test_the_line_names_parameter_value_and_what_is_accepted():

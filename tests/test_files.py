@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pfl.errors import InvalidInput
-from pfl.files import append_lines, cache_root, check_writable, read_lines, replacing, write_text
+from pfl.core.errors import InvalidInput
+from pfl.core.files import append_lines, cache_root, check_writable, read_lines, replacing, write_text
 
 
 def test_a_pipe_is_written_to_and_stays_one(tmp_path):

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-import pfl.fingerprint
-from pfl.config import Config
-from pfl.errors import InvalidInput
-from pfl.fingerprint import Accepted, Components, components, enter, name_of, question_of, unknown
+import pfl.run.fingerprint
+from pfl.core.config import Config
+from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import MODELS
-from pfl.validation import validated
+from pfl.run.fingerprint import Accepted, Components, components, enter, name_of, question_of, unknown
+from pfl.run.validation import validated
 from tests.test_registry import install
 
 ROOT = Path(__file__).parents[1]
@@ -85,12 +85,12 @@ EDITS = {
         "engine",
     ),
     "steps of the learning rate with ceil for floor": (
-        *("config.py", "(past // self.lr_step)", "(-(-past // self.lr_step))"),
+        *("core/config.py", "(past // self.lr_step)", "(-(-past // self.lr_step))"),
         "engine",
     ),
-    "the warm-up's denominator": ("config.py", "(self.lr_warmup + 1)", "self.lr_warmup", "engine"),
+    "the warm-up's denominator": ("core/config.py", "(self.lr_warmup + 1)", "self.lr_warmup", "engine"),
     "participants with round for floor": (
-        *("config.py", "whole_part(self.participation, clients)", "round(self.participation * clients)"),
+        *("core/config.py", "whole_part(self.participation, clients)", "round(self.participation * clients)"),
         "engine",
     ),
     "pFedSim's rho with round for floor": (
@@ -98,11 +98,11 @@ EDITS = {
         "method pfedsim",
     ),
     "the seed left out of the random streams' key": (
-        *("rng.py", "SeedSequence([seed, ", "SeedSequence(["),
+        *("core/rng.py", "SeedSequence([seed, ", "SeedSequence(["),
         "engine",
     ),
     "FedProx's mu clamped at 1": (
-        *("methods/fedprox.py", "self.mu / 2", "min(self.mu, 1) / 2"),
+        *("methods/fedprox.py", "batches[0]), self.mu)", "batches[0]), min(self.mu, 1))"),
         "method fedprox",
     ),
     "mixing of more than six participants": (
@@ -125,7 +125,9 @@ EDITS = {
         "method clusterfl, method fesem",
     ),
     "another import of the same name": (
-        *("methods/fedprox.py", "from pfl.hyper import hyper", "from pfl.registry import Registry as hyper"),
+        "methods/fedprox.py",
+        "from pfl.core.hyper import hyper",
+        "from pfl.core.registry import Registry as hyper",
         "method fedprox",
     ),
     "an import inside a function": (
@@ -147,18 +149,22 @@ def test_an_edit_that_can_move_numbers_changes_the_digest_of_its_component_alone
     [
         ("methods/fedprox.py", "class FedProx", "# a comment\n\n\nclass FedProx"),
         ("methods/fedprox.py", "with a proximal term", "with a term"),
-        ("methods/fedprox.py", "self.mu / 2 * client", "(\n            self.mu / 2\n        ) * client"),
+        ("methods/fedprox.py", "batches[0]), self.mu)", "batches[0]), (\n            self.mu\n        ))"),
         ("methods/fedprox.py", "search=(1e-4, 3.0), log=True", "search=(1e-3, 2.0), high=5.0"),
         ("methods/fedprox.py", "weight of the proximal term", "weight"),
         ("methods/fedprox.py", 'family = "local objective"', 'family = "mixing"'),
-        ("methods/fedprox.py", "import Mixing\n", "import Mixing as Mixing\nfrom pfl.rng import generator\n"),
+        (
+            "methods/fedprox.py",
+            "import Mixing\n",
+            "import Mixing as Mixing\nfrom pfl.core.rng import generator\n",
+        ),
         ("methods/fedprox.py", "    from torch import Tensor\n", "    from torch import Tensor, device\n"),
         ("engine/groups.py", '"""Parameter groups', '"""Groups of parameters'),
         ("kernels/conv_block.cpp", "// A block of a convolutional network", "//  A  block"),
         ("kernels/conv_block.cpp", "using real = REAL;", "using   real = REAL;  // the type"),
         ("data/datasets/digits.py", "np.rint", "np.floor"),
         ("data/partitions/shards.py", '"""', '"""Other. '),
-        ("trials/provenance.py", "import os\n", "import os\n\nNEW = 1\n"),
+        ("run/trials/provenance.py", "import os\n", "import os\n\nNEW = 1\n"),
         ("cli/run.py", "def ", "\n\ndef other():\n    return 1\n\n\ndef "),
     ],
 )
@@ -176,7 +182,7 @@ def test_an_edit_that_moves_no_number_changes_no_digest(name, old, new, tree, be
         ("engine/mixing.py", "engine/weaving.py"),
         ("methods/_clusters.py", "methods/_groups.py"),
         ("models/_convnet.py", "models/_plans.py"),
-        ("rng.py", "engine/streams.py"),
+        ("core/rng.py", "engine/streams.py"),
         ("kernels/read_rows.py", "kernels/rows.py"),
     ],
 )
@@ -194,7 +200,7 @@ def test_digests_are_the_same_without_triton_and_without_a_compiler(tmp_path):
     code = (
         "import json, sys\n"
         "sys.modules['triton'] = None\n"
-        "from pfl.fingerprint import components\n"
+        "from pfl.run.fingerprint import components\n"
         "print(json.dumps(components()))"
     )
     environment = {**os.environ, "CXX": "", "PFL_CACHE": str(tmp_path)}
@@ -203,19 +209,19 @@ def test_digests_are_the_same_without_triton_and_without_a_compiler(tmp_path):
 
 
 def test_the_engine_is_all_that_a_simulation_runs_and_no_component_of_its_own():
-    engine = pfl.fingerprint.files_of("engine")
+    engine = pfl.run.fingerprint.files_of("engine")
     reached = {str(path.relative_to(ROOT / "pfl")) for path in engine}
     assert reached >= {str(path.relative_to(ROOT / "pfl")) for path in (ROOT / "pfl/engine").glob("*.py")}
     assert reached >= {
-        "config.py",
-        "rng.py",
+        "core/config.py",
+        "core/rng.py",
         "data/augmentation.py",
         "data/federation.py",
         "models/_network.py",
     }
     assert not any(f"methods/{name}.py" in reached for name in METHODS)
     assert not any(f"models/{name}.py" in reached for name in MODELS)
-    kernels = {path.name for path in pfl.fingerprint.files_of("kernels")}
+    kernels = {path.name for path in pfl.run.fingerprint.files_of("kernels")}
     assert kernels >= {"conv_block.cpp", "conv_block.py", "convolution.py"}
 
 
@@ -230,13 +236,13 @@ def test_the_tree_s_digests_are_accepted():
 def accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A file that accepts the tree as it is, in place of the simulator's own."""
     file = tmp_path / "behaviours.json"
-    monkeypatch.setattr(pfl.fingerprint, "BUILTIN", file)
+    monkeypatch.setattr(pfl.run.fingerprint, "BUILTIN", file)
     question = question_of(config("fedprox"), *DIGITS)
     tree = {name: [digest] for name, digest in components().items()}
     Accepted(components=tree, names={question: "fedprox-of-old"}).save(file)
-    pfl.fingerprint.forget()
+    pfl.run.fingerprint.forget()
     yield file
-    pfl.fingerprint.forget()
+    pfl.run.fingerprint.forget()
 
 
 def names(*methods: str) -> list[str]:
@@ -245,10 +251,10 @@ def names(*methods: str) -> list[str]:
 
 def edit(monkeypatch: pytest.MonkeyPatch, **digests: str) -> None:
     """Let components have other digests."""
-    known = pfl.fingerprint.components()
+    known = pfl.run.fingerprint.components()
     edited = known | {name.replace("_", " "): digest for name, digest in digests.items()}
     monkeypatch.setattr(Components, "digest", lambda _, name: edited[name])
-    pfl.fingerprint.forget()
+    pfl.run.fingerprint.forget()
 
 
 @pytest.mark.usefixtures("accepted")
@@ -359,9 +365,9 @@ NETWORK = '''
 ASK = """
 import json, sys
 from pathlib import Path
-from pfl import fingerprint
-from pfl.config import Config
-from pfl.validation import validated
+from pfl.run import fingerprint
+from pfl.core.config import Config
+from pfl.run.validation import validated
 if sys.argv[1] == "enter":
     fingerprint.enter([], {}, Path("behaviours.json"))
 pairs = [pair.split("/") for pair in sys.argv[2:]]
@@ -443,16 +449,16 @@ def test_the_author_of_a_plugin_accepts_its_digests_in_the_project(plugins):
 RUN = """
 import os, sys
 from pathlib import Path
-from pfl import fingerprint
-from pfl.config import Config
+from pfl.run import fingerprint
+from pfl.core.config import Config
 from pfl.methods import METHODS
-from pfl.validation import validated
+from pfl.run.validation import validated
 METHODS["fedprox"]
 print(fingerprint.name_of(validated(Config(method="fedprox")), (1, 8, 8), 10).name)
 exec(sys.argv[1])
 fingerprint.check_unchanged("fedprox", "cnn_digits")
 """
-SAME_SIZE = "self.mu / 2", "self.mu / 3"
+SAME_SIZE = "batches[0]), self.mu", "batches[1]), self.mu"
 
 
 @pytest.fixture

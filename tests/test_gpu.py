@@ -8,14 +8,14 @@ import gc
 import pytest
 import torch
 
-from pfl import memory
-from pfl.config import Config, Execution
+from pfl.core import memory
+from pfl.core.config import Config, Execution
 from pfl.engine.device import computes_in, numerics
 from pfl.engine.graphs import CudaGraphs
 from pfl.engine.stacked import StackedBackend
 from pfl.kernels import gpu, gpu_convolution
 from pfl.methods import METHODS
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 from pfl.testing.federation import make_clients, make_dataset
 from tests.conftest import CONFIG, interrupt, simulation_of
 

@@ -4,14 +4,14 @@ import subprocess
 import sys
 from mmap import mmap
 
-from pfl import memory
+from pfl.core import memory
 
 
 def page_faults(before: str) -> int:
     """Of a process that allocates and frees five blocks of 4 MB a hundred times."""
     program = f"""
 import resource
-from pfl import memory
+from pfl.core import memory
 {before}
 for _ in range(100):
     blocks = [bytes([1]) * (4 << 20) for _ in range(5)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pfl.engine.metrics import Accuracy, Evaluated
-from pfl.progress import progress
+from pfl.run.progress import progress
 
 
 def evaluated(round):
@@ -21,16 +21,16 @@ def evaluated(round):
     ],
 )
 def test_an_accuracy_of_an_earlier_round_is_not_shown_as_this_round_s(now, newest, line, monkeypatch, capsys):
-    monkeypatch.setattr("pfl.progress.live", lambda: False)
-    monkeypatch.setattr("pfl.progress.SECONDS", 0)
+    monkeypatch.setattr("pfl.run.progress.live", lambda: False)
+    monkeypatch.setattr("pfl.run.progress.SECONDS", 0)
     with progress(9, "fedavg", "post_local") as on_round:
         on_round(now, 9, newest)
     assert capsys.readouterr().err == line + "\n"
 
 
 def test_an_accuracy_at_another_moment_is_not_shown(monkeypatch, capsys):
-    monkeypatch.setattr("pfl.progress.live", lambda: False)
-    monkeypatch.setattr("pfl.progress.SECONDS", 0)
+    monkeypatch.setattr("pfl.run.progress.live", lambda: False)
+    monkeypatch.setattr("pfl.run.progress.SECONDS", 0)
     with progress(9, "fedavg", "adapted") as on_round:
         on_round(5, 9, evaluated(5))
     assert capsys.readouterr().err == "fedavg: round 5 of 9\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import MODELS
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pfl.config import Config
-from pfl.rounding import whole_part
+from pfl.core.config import Config
+from pfl.core.rounding import whole_part
 
 
 @pytest.mark.parametrize(

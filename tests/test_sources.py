@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl import sources
+from pfl.run import sources
 
 
 @pytest.fixture
@@ -15,12 +15,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     recorded = tmp_path / "pfl_repro-1.2.3.dist-info"
     for folder in (recorded, tmp_path / "pfl"):
         folder.mkdir()
-    for name in ("sources.py", "kernel.cpp"):
-        (tmp_path / "pfl" / name).write_text(name)
+    (tmp_path / "pfl/run").mkdir()
+    for name in ("run/sources.py", "kernel.cpp"):
+        (tmp_path / "pfl" / name).write_text(Path(name).name)
     (recorded / "METADATA").write_text("Metadata-Version: 2.1\nName: pfl-repro\nVersion: 1.2.3\n")
     # The form is that of https://packaging.python.org/en/latest/specifications/binary-distribution-format/
     (recorded / "RECORD").write_text(
-        "pfl/sources.py,sha256=725N-bcP0toJflUYdEDHmrZ4k_OpIP8lFAKQ-qzrjeg,10\n"
+        "pfl/run/sources.py,sha256=725N-bcP0toJflUYdEDHmrZ4k_OpIP8lFAKQ-qzrjeg,10\n"
         "pfl/kernel.cpp,sha256=rn9Pdiq20rDipUUj0FpHIXAWhMs0456YvTLinusEVBc,10\n"
         "pfl_repro-1.2.3.dist-info/RECORD,,\n"
     )
@@ -34,13 +35,13 @@ def test_an_installed_package_is_a_release():
     assert sources.release() == sources.Release("1.2.3", edited=False)
 
 
-@pytest.mark.parametrize("name", ["sources.py", "new.py"])
+@pytest.mark.parametrize("name", ["run/sources.py", "new.py"])
 def test_a_release_with_another_file_than_was_installed_is_edited(installed, name):
     (installed / name).write_text("edited")
     assert sources.release() == sources.Release("1.2.3", edited=True)
 
 
-@pytest.mark.parametrize("name", ["cli/run.py", "data/plot.py", "terminal.py"])
+@pytest.mark.parametrize("name", ["cli/run.py", "data/plot.py", "core/terminal.py"])
 def test_a_release_whose_pages_or_pictures_were_edited_gives_the_same_numbers(installed, name):
     path = installed / name
     path.parent.mkdir(exist_ok=True)

@@ -2,14 +2,14 @@
 
 import pytest
 
-from pfl.terminal import bar
+from pfl.core.terminal import bar
 
 
 @pytest.mark.parametrize(("watched", "drawn"), [(True, 60), (False, 2)])
 def test_a_bar_is_drawn_at_each_update_for_a_person_and_twice_a_minute_in_a_log_file(
     watched, drawn, monkeypatch, capsys
 ):
-    monkeypatch.setattr("pfl.terminal.live", lambda: watched)
+    monkeypatch.setattr("pfl.core.terminal.live", lambda: watched)
     reading = bar("reading", " images", total=600, shown=True)
     began = reading.start_t
     for second in range(1, 61):

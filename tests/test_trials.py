@@ -12,16 +12,27 @@ import numpy as np
 import pytest
 import torch
 
-from pfl import sources
-from pfl.config import Config, Execution
+from pfl.core.config import Config, Execution
+from pfl.core.digests import Edited
 from pfl.data.cache import ordered_checksum
-from pfl.digests import Edited
 from pfl.engine import checkpoint
-from pfl.fingerprint import Components
 from pfl.models.mobilenet_v2 import weights_file
-from pfl.simulation import simulate
-from pfl.trials import Record, Trial, commit, edits, folder_of, git, knows, run_together, run_trial, trial_key
-from pfl.validation import validated
+from pfl.run import sources
+from pfl.run.fingerprint import Components
+from pfl.run.simulation import simulate
+from pfl.run.trials import (
+    Record,
+    Trial,
+    commit,
+    edits,
+    folder_of,
+    git,
+    knows,
+    run_together,
+    run_trial,
+    trial_key,
+)
+from pfl.run.validation import validated
 from tests.conftest import make_trial
 
 CONFIG = validated(
@@ -140,7 +151,7 @@ def test_code_that_was_edited_while_it_ran_gives_no_record(trial, dataset, parti
             return "other"
 
     def edit(*_: object) -> None:
-        monkeypatch.setattr("pfl.fingerprint.Components", Other)
+        monkeypatch.setattr("pfl.run.fingerprint.Components", Other)
 
     with pytest.raises(Edited, match=r"source changed: .* run it again"):
         run_trial(trial, dataset, partition, Execution(device="cpu"), edit)

@@ -12,13 +12,13 @@ from scipy.stats import spearmanr
 from tqdm import tqdm
 
 from benchmarks.search.workload import FOLDER, METHODS, WORKLOADS
-from pfl.config import Config
+from pfl.core.config import Config
+from pfl.core.files import write_text
+from pfl.core.text import csv_text
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pfl.files import write_text
-from pfl.simulation import simulate
-from pfl.text import csv_text
-from pfl.validation import validated
+from pfl.run.simulation import simulate
+from pfl.run.validation import validated
 from pipeline.spec.search import Search
 from pipeline.sweep.search import Study, on_validation
 

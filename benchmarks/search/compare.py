@@ -23,10 +23,10 @@ from benchmarks.search.pool import (
     position,
 )
 from benchmarks.search.workload import FOLDER, METHODS, WORKLOADS
-from pfl.files import write_text
+from pfl.core.files import write_text
+from pfl.core.rng import generator
+from pfl.core.text import csv_text
 from pfl.methods import METHODS as KNOWN
-from pfl.rng import generator
-from pfl.text import csv_text
 from pipeline.report.plots import COLOURS, STYLE, WIDTH
 from pipeline.spec.search import PINNED_TRIAL, with_params
 from pipeline.svg import svg_text

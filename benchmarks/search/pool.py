@@ -22,13 +22,13 @@ from tqdm import tqdm
 
 from benchmarks.search.workload import FOLDER, METHODS, SPACE, WORKLOADS
 from benchmarks.workload import run
-from pfl.config import Config, Execution
+from pfl.core.config import Config, Execution
+from pfl.core.errors import unknown_name
+from pfl.core.rng import integer_seed
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.engine.simulation import Result
-from pfl.errors import unknown_name
-from pfl.rng import integer_seed
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 from pipeline.spec.search import Search, distribution, pinned_value, searched, with_params
 from pipeline.sweep.search import WORST, on_validation
 

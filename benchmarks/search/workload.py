@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pfl.config import Config
-from pfl.validation import validated
+from pfl.core.config import Config
+from pfl.run.validation import validated
 
 FOLDER = Path("reports/engineering/search")
 METHODS = ("fedavg", "fedper", "fedrep", "pfedsim")

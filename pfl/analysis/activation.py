@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pfl.errors import InvalidInput
-from pfl.lazy import torch
+from pfl.core.errors import InvalidInput
+from pfl.core.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pfl.analysis.similarity import class_cosines, data_similarity, statistics_distances, update_cosines
-from pfl.lazy import torch
+from pfl.core.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

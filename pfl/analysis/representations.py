@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pfl.lazy import torch
+from pfl.core.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from pfl import __version__, memory
+from pfl import __version__
 from pfl.cli import behaviours, lists, partition, run, trials
-from pfl.errors import DataWarning, InvalidInput
+from pfl.core import memory
+from pfl.core.errors import DataWarning, InvalidInput
 
 app = typer.Typer(
     help="Personalised federated learning: simulate, compare, reproduce.",
@@ -109,7 +110,7 @@ def _explained(error: BaseException) -> str | None:
     elif isinstance(error, SystemExit):  # click raises none here
         text = f"a plugin or a library has called sys.exit({'' if error.code is None else repr(error.code)})"
     elif isinstance(error, MemoryError | RuntimeError):
-        from pfl.trials import cause_of
+        from pfl.run.trials import cause_of
 
         text = cause_of(error) if memory.ran_out(error) else None
     return text

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pfl.testing.battery import Difference
     from pfl.testing.entering import Outcome
 
-SHOWN = 3  # cases, and values of each
+SHOWN = 2  # cases, and values of each
 
 
 def behaviours(
@@ -21,7 +24,7 @@ def behaviours(
     there: under the old names where all numbers agree, under new names where they do not. Commit the file
     with the edit.
     """
-    from pfl import fingerprint
+    from pfl.run import fingerprint
 
     new = fingerprint.unknown()
     if check:
@@ -31,7 +34,7 @@ def behaviours(
 
     from tqdm import tqdm
 
-    from pfl.fingerprint import Accepted
+    from pfl.run.fingerprint import Accepted
     from pfl.testing.entering import enter, examine, files
 
     status = 0
@@ -60,22 +63,24 @@ def behaviours(
 
 def _report(outcome: Outcome, unknown: dict[str, str]) -> None:
     for answer in outcome.mistakes:
-        print(f"{answer.case.name}: a mistake in the code")
-        for difference in [*(answer.moved or []), *answer.disagreeing][:SHOWN]:
-            print(f"  {difference}")
+        print(f"{answer.case.name}: a mistake in the code, as its ways disagree or it raises")
+        _show([*answer.disagreeing, *(answer.moved or [])], "  ")
+    for subject, moved in outcome.moved.items():
+        print(f"{subject}: its numbers have moved, so it has new names; {len(moved)} cases, among them")
+        for answer in moved[:SHOWN]:
+            print(f"  {answer.case.name}{'' if answer.moved else ', which asks something else now'}")
+            _show(answer.moved or [], "    ")
     for component in unknown:
-        moved = [component] if component in outcome.moved else list(outcome.moved)
-        if component not in ("engine", "kernels") and component not in outcome.moved:
-            moved = []
-        if not moved:
-            print(f"{component}: agrees; its digest keeps the old names")
-        for subject in moved:
-            print(f"{component}: moves {subject}, which has new names")
-            for answer in outcome.moved[subject][:SHOWN]:
-                differences = [str(difference) for difference in (answer.moved or [])[:SHOWN]]
-                print(f"  {answer.case.name}: {'; '.join(differences) or answer.values}")
+        if component not in outcome.moved:
+            others = component in ("engine", "kernels") and outcome.moved
+            print(f"{component}: {'all else agrees' if others else 'agrees'}, and keeps its names")
     fresh = sum(answer.moved is None for answer in outcome.answers)
     if fresh:
         print(f"new cases of the battery: {fresh}")
     if not unknown and not outcome.answers:
         print("all code is in behaviours.json")
+
+
+def _show(differences: Sequence[Difference], indent: str) -> None:
+    for difference in differences[:SHOWN]:
+        print(f"{indent}{difference}")

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pfl.config import Execution
-from pfl.errors import InvalidInput
-from pfl.files import check_writable
-from pfl.validation import check_execution, execution_warnings
+from pfl.core.config import Execution
+from pfl.core.errors import InvalidInput
+from pfl.core.files import check_writable
+from pfl.run.validation import check_execution, execution_warnings
 
 
 def execution_of(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from pfl.registry import Registry
+    from pfl.core.registry import Registry
 
 
 def methods(
@@ -65,7 +65,7 @@ def _method_tables() -> str:
 
 def _method_table(names: list[str]) -> str:
     """A Markdown table of methods. What they mix, store and send is observed in a short simulation."""
-    from pfl.observation import observe
+    from pfl.testing.observation import observe
 
     head = "| method | mixed | own state | model sizes down, up | hyperparameters |"
     lines = [head, "| --- | --- | --- | --- | --- |"]

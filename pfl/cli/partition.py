@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from pfl.api import load_checked
-from pfl.errors import InvalidInput
-from pfl.files import check_writable, replacing, writing
-from pfl.text import count
+from pfl.core.errors import InvalidInput
+from pfl.core.files import check_writable, replacing, writing
+from pfl.core.text import count
+from pfl.run.api import load_checked
 
 PICTURES = (".svg", ".png", ".pdf")
 

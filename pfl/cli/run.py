@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from pfl.api import load_checked
 from pfl.cli.execution import check_files, execution_of
-from pfl.config import CHECKPOINT, CHECKPOINT_EVERY, Config
-from pfl.errors import InvalidInput
-from pfl.files import write_text
+from pfl.core.config import CHECKPOINT, CHECKPOINT_EVERY, Config
+from pfl.core.errors import InvalidInput
+from pfl.core.files import write_text
+from pfl.core.text import amount
 from pfl.models import fitting
-from pfl.progress import progress
-from pfl.text import amount
-from pfl.validation import check_seeds, validated, warnings_of
+from pfl.run.api import load_checked
+from pfl.run.progress import progress
+from pfl.run.validation import check_seeds, validated, warnings_of
 
 if TYPE_CHECKING:
     from pfl.engine.simulation import Result
@@ -181,10 +181,10 @@ def run(
         config = validated(dataclasses.replace(config, model=fitting(data.shape)))
 
     from pfl.data.partition import make_division, of_seed, parse_spec
-    from pfl.fingerprint import name_of
     from pfl.methods import METHODS
-    from pfl.simulation import simulate
-    from pfl.trials import json_ready, versions
+    from pfl.run.fingerprint import name_of
+    from pfl.run.simulation import simulate
+    from pfl.run.trials import json_ready, versions
 
     split = make_division(spec, data, clients, chosen)
     if checkpoint:

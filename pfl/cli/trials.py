@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pfl.cli.execution import check_files, execution_of
-from pfl.config import CHECKPOINT, Execution
-from pfl.digests import Edited
-from pfl.errors import InvalidInput
-from pfl.files import append_lines, read_lines
-from pfl.progress import progress
+from pfl.core.config import CHECKPOINT, Execution
+from pfl.core.digests import Edited
+from pfl.core.errors import InvalidInput
+from pfl.core.files import append_lines, read_lines
+from pfl.run.progress import progress
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
-    from pfl.trials import Trial
+    from pfl.run.trials import Trial
 
 
 def run_trials(
@@ -63,7 +63,7 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
     """
     from pfl.data.dataset import load
     from pfl.data.partition import make_division
-    from pfl.trials import cause_of, folder_of, run_trial
+    from pfl.run.trials import cause_of, folder_of, run_trial
 
     checkpoints = Path(execution.checkpoint_dir) if execution.checkpoint_dir else None
     done = _keys(rows)
@@ -99,7 +99,7 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
 
 def _keys(rows: Path) -> set[str]:
     """The keys of the rows in a file. A row that is damaged is reported; its trial runs again."""
-    from pfl.trials import Record
+    from pfl.run.trials import Record
 
     keys = set()
     for line in read_lines(rows):
@@ -116,7 +116,7 @@ def _read(file: Path) -> list[Trial]:
     Raises:
         InvalidInput: `pfl trials` did not write it, or it contains an unknown method or option.
     """
-    from pfl.trials import Trial
+    from pfl.run.trials import Trial
 
     try:
         trials = [Trial.from_dict(json.loads(line)) for line in file.read_text().splitlines()]

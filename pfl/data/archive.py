@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from pfl.core.errors import InvalidInput
+from pfl.core.files import remove_abandoned, scratch_folder
 from pfl.data.folders import as_text, below
-from pfl.errors import InvalidInput
-from pfl.files import remove_abandoned, scratch_folder
 
 DAMAGED = (
     zipfile.BadZipFile,

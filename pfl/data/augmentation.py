@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pfl.rng import hash32
+from pfl.core.rng import hash32
 
 PADDING = 4  # pixels added on each side before an image is cropped to its size
 DEGREES = 15  # maximum angle of a rotation, in either direction

@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
+from pfl.core.files import cache_root, publish, remove_abandoned, scratch_folder
+from pfl.core.terminal import bar
+from pfl.core.text import amount
 from pfl.data.resize import Resize
 from pfl.data.statistics import channel_statistics
-from pfl.errors import InvalidInput
-from pfl.files import cache_root, publish, remove_abandoned, scratch_folder
-from pfl.terminal import bar
-from pfl.text import amount
 
 log = logging.getLogger(__name__)
 

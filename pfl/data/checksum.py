@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pfl.core.errors import InvalidInput
+from pfl.core.files import write_json
 from pfl.data.definition import RemoteFile
 from pfl.data.folders import below
-from pfl.errors import InvalidInput
-from pfl.files import write_json
 
 RECORD = "checksums.json"
 """Record in a data set's folder: name, bytes and SHA-256 of files without a published checksum."""

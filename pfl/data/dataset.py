@@ -16,6 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from pfl.core.digests import digest_of_modules
+from pfl.core.errors import DataWarning, InvalidInput
+from pfl.core.text import amount, listed
 from pfl.data import cache, checksum
 from pfl.data.archive import check_archive
 from pfl.data.cache import Content
@@ -23,9 +26,6 @@ from pfl.data.datasets import DATASETS
 from pfl.data.definition import Definition
 from pfl.data.locate import Located, download, locate
 from pfl.data.resize import Resize, resized
-from pfl.digests import digest_of_modules
-from pfl.errors import DataWarning, InvalidInput
-from pfl.text import amount, listed
 
 
 @dataclass(frozen=True, eq=False)

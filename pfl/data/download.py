@@ -8,11 +8,11 @@ import urllib.request
 from pathlib import Path
 from urllib.error import HTTPError
 
+from pfl.core.errors import InvalidInput
+from pfl.core.files import folder_lock, writing
+from pfl.core.terminal import bar
 from pfl.data import checksum
 from pfl.data.definition import RemoteFile
-from pfl.errors import InvalidInput
-from pfl.files import folder_lock, writing
-from pfl.terminal import bar
 
 _TRIES = 4
 """Number of successive connections without any data after which a download fails."""

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pfl.core.errors import InvalidInput
 from pfl.data.augmentation import Moves, augmented
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
-from pfl.errors import InvalidInput
 from pfl.kernels import gpu, gpu_layers
 from pfl.kernels.read_rows import read_rows
 
@@ -41,7 +41,7 @@ class Federation:
         partition: each client's training and test samples.
         device: device of all tensors.
         dtype: dtype of the normalised images.
-        input_scale: scale of the images, see `pfl.config.Config`.
+        input_scale: scale of the images, see `pfl.core.config.Config`.
 
     Raises:
         InvalidInput: the scale is for images of other channels.

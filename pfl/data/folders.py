@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 
 
 def below(root: Path) -> tuple[list[bytes], list[bytes]]:

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from pfl.core.errors import InvalidInput, unknown_name
 from pfl.data import checksum
 from pfl.data.datasets import DATASETS, _image_folder, _npz
 from pfl.data.definition import Definition, Reader
 from pfl.data.download import fetch
-from pfl.errors import InvalidInput, unknown_name
 
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".npz")
 

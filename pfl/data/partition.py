@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
+from pfl.core.files import replacing, writing
 from pfl.data.partitions import PARTITIONS
 from pfl.data.rule import Rule, parsed, split, written
-from pfl.errors import InvalidInput
-from pfl.files import replacing, writing
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from PIL.Image import Image

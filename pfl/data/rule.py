@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from pfl.errors import InvalidInput, unknown_name
-from pfl.hyper import hyper
-from pfl.rng import generator
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.hyper import hyper
+from pfl.core.rng import generator
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset

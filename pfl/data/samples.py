@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
 from pfl.data.cache import Changes, content_checksum
 from pfl.data.dataset import Dataset, check_names, class_notes, warn
 from pfl.data.definition import MOST_UNNAMED
 from pfl.data.pixels import ROUNDED, check, converted, is_grey
 from pfl.data.resize import Resize
 from pfl.data.statistics import channel_statistics
-from pfl.errors import InvalidInput
 
 _ROUNDING = 0.01
 """Distance of a float from one of the 256 levels that is regarded as rounding of the float itself."""

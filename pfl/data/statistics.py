@@ -1,6 +1,6 @@
 """Mean and standard deviation of images, by which they are normalised.
 
-They are in no checksum of the data, so that this file counts as a part of the engine (`pfl.fingerprint`).
+They are in no checksum of the data, so that this file counts as a part of the engine (`pfl.run.fingerprint`).
 """
 
 from __future__ import annotations

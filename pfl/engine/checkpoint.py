@@ -11,11 +11,11 @@ from typing import Any, BinaryIO
 
 import torch
 
-from pfl.config import CHECKPOINT, CHECKPOINT_EVERY
+from pfl.core.config import CHECKPOINT, CHECKPOINT_EVERY
+from pfl.core.errors import InvalidInput
+from pfl.core.files import replacing
+from pfl.core.text import first_line
 from pfl.engine.server import Server
-from pfl.errors import InvalidInput
-from pfl.files import replacing
-from pfl.text import first_line
 
 log = logging.getLogger(__name__)
 

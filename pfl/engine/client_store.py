@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.lazy import torch
 from pfl.engine.transfer import on_device
-from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

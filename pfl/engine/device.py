@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from pfl import memory
-from pfl.config import Execution, Precision
+from pfl.core import memory
+from pfl.core.config import Execution, Precision
+from pfl.core.errors import InvalidInput
 from pfl.engine import workers
 from pfl.engine.graphs import captures_on
 from pfl.engine.local import Backend
 from pfl.engine.loop import LoopBackend
 from pfl.engine.stacked import StackedBackend
-from pfl.errors import InvalidInput
 
 COMPILED = 4096
 """Operations that oneDNN keeps compiled; by default 1,024."""
@@ -73,7 +73,7 @@ def numerics(precision: Precision) -> Iterator[None]:
 
 
 def computes_in(precision: Precision, device: torch.device) -> bool:
-    """Whether ``device`` has instructions for ``precision``, as in `pfl.config.Config`."""
+    """Whether ``device`` has instructions for ``precision``, as in `pfl.core.config.Config`."""
     if precision == "fp32":
         return True
     if device.type == "cuda":
@@ -96,7 +96,7 @@ def check_precision(precision: Precision, device: torch.device) -> None:
 
 
 def resolve_device(name: str) -> torch.device:
-    """The torch device called ``name``, as in `pfl.config.Execution`.
+    """The torch device called ``name``, as in `pfl.core.config.Execution`.
 
     Raises:
         InvalidInput: a GPU is asked for and absent.

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 import torch
 
-from pfl import memory
+from pfl.core import memory
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pfl.core.errors import unknown_name
 from pfl.engine.mixing import Identity, Matrix, Mixing
-from pfl.errors import unknown_name
 from pfl.models._network import Network
 
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pfl.config import Config
+from pfl.core.config import Config
+from pfl.core.rng import generator, integer_seed
 from pfl.data.augmentation import draw
 from pfl.data.federation import Federation
 from pfl.engine.client import Batch, Client
@@ -23,7 +24,6 @@ from pfl.engine.method import Method, Phase
 from pfl.models._conv import ResNetConv2d
 from pfl.models._layers import BatchNorm, Dropout, SingleClientMode
 from pfl.models._network import Network
-from pfl.rng import generator, integer_seed
 
 ADAPTATION = "adaptation"
 """The purpose (of random streams) of training before an evaluation; its learning rate has no schedule."""

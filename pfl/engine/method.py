@@ -25,14 +25,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from pfl.core.errors import unknown_name
+from pfl.core.hyper import Hyperparameter
 from pfl.engine.mixing import Mixing
-from pfl.errors import unknown_name
-from pfl.hyper import Hyperparameter
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pfl.config import Config
+    from pfl.core.config import Config
     from pfl.data.federation import Federation
     from pfl.engine.client import Batch, Client, LocalGradient, LocalStep, Loss
     from pfl.engine.server import Server

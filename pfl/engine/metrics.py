@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pfl.errors import unknown_name
+from pfl.core.errors import unknown_name
 
 AverageName = Literal["pooled", "client_mean", "client_mean_weighted"]
 AVERAGES: tuple[AverageName, ...] = get_args(AverageName)

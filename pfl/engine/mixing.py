@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.lazy import torch
 from pfl.engine.client_store import ClientStore, CopyOnWriteTensor
-from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl.config import Config
+from pfl.core.config import Config
+from pfl.core.rng import generator
 from pfl.data.federation import Federation
 from pfl.data.rule import split
 from pfl.engine.client_store import ClientStore, CopyOnWriteTensor
@@ -21,7 +22,6 @@ from pfl.engine.stopwatch import Stopwatch
 from pfl.engine.traffic import Traffic, Uploads
 from pfl.engine.transfer import on_device
 from pfl.models._network import Network
-from pfl.rng import generator
 
 LARGEST_ON_DEVICE = 2 << 30  # bytes; a bank that could grow larger is kept in host memory
 

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pfl.config import Config, Execution
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput
+from pfl.core.rng import integer_seed
 from pfl.data.federation import Federation
 from pfl.engine import checkpoint
 from pfl.engine.device import peak_memory
@@ -25,10 +27,8 @@ from pfl.engine.round import begin_round, end_round
 from pfl.engine.seed_run import SeedRun
 from pfl.engine.server import Server
 from pfl.engine.stopwatch import Stopwatch
-from pfl.errors import InvalidInput
 from pfl.models import Shape
 from pfl.models._network import Network
-from pfl.rng import integer_seed
 
 BYTES_PER_SCALAR = 4
 AHEAD = 20
@@ -73,7 +73,7 @@ class Simulation:
         seeds: each configuration has one federation per seed.
         backend: runs local programs and evaluations.
         measure: called after every round, with the federation of each seed.
-        moments: as in `pfl.config.Execution`.
+        moments: as in `pfl.core.config.Execution`.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl import memory
+from pfl.core import memory
 from pfl.engine.client import Batch, Client
 from pfl.engine.graphs import Capture
 from pfl.engine.groups import bind

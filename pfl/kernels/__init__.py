@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pfl.files import cache_root
+from pfl.core.files import cache_root
 
 if TYPE_CHECKING:
     from torch import Tensor

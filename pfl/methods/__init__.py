@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pfl.registry import Registry, only_class
+from pfl.core.registry import Registry, only_class
 
 if TYPE_CHECKING:
     from pfl.engine.method import Method

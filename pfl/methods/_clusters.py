@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pfl.core.lazy import torch
 from pfl.engine.mixing import Dense, normalised
-from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

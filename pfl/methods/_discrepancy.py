@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pfl.lazy import torch
+from pfl.core.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

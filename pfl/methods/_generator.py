@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from pfl.lazy import torch
+from pfl.core.lazy import torch
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Mixing
-from pfl.hyper import hyper
-from pfl.lazy import torch
 from pfl.methods._personal_model import counterparts, personal_logits, with_personal_model
 
 if TYPE_CHECKING:

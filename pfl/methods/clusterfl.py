@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import ZERO, cosines
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
 from pfl.engine.method import Method
 from pfl.engine.mixing import Mixing
-from pfl.hyper import hyper
-from pfl.lazy import torch
 from pfl.methods._clusters import cluster_average, flattened
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pfl.config import Config
+    from pfl.core.config import Config
     from pfl.engine.server import Server
 
 FEWEST = 4

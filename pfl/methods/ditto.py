@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
 from pfl.engine.method import Method, Moment, Phase
 from pfl.engine.mixing import Mixing
-from pfl.hyper import hyper
 from pfl.methods._personal_model import NAME, personal_logits, with_personal_model
 
 if TYPE_CHECKING:

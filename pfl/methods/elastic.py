@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Mixing
-from pfl.hyper import hyper
-from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from pfl.engine.client import Batch, Client, Step
     from pfl.engine.server import Server
 
+NEGLIGIBLE = 1e-6
+"""Sensitivities below this share of the model's highest are rounding, as those of biases before batch norm,
+whose gradient is 0; quotients of them would be arbitrary."""
 SMALLEST = 1e-30
-"""Replaces a largest sensitivity of 0, so that the quotient is defined."""
+"""Replaces a highest sensitivity of 0, so that the quotient is defined."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ class Elastic(Method):
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: batch norm's running statistics stay as they are while Omega_i is measured;
         the batches of the measurement are drawn anew for the training. A ``share`` of the samples is
-        rounded up to whole batches. FL-bench takes the gradient of the loss in evaluation mode, one number
+        rounded up to whole batches; a tensor whose sensitivities are all rounding moves by 1 + tau times
+        FedAvg's step. FL-bench takes the gradient of the loss in evaluation mode, one number
         per tensor (since June 2024 of the whole tensor, before of its first slice), the maximum over the
         participants, mu = 0.95, and a share of 0.3 on which it then does not train.
     """
@@ -75,10 +79,14 @@ class Elastic(Method):
     def aggregate(self, server: Server) -> Mixing:
         average, present, moved = server.average(), server.participants, {}
         server.count("sensitivities", up=len(present) * server.scalars(*server.groups.trainable))
+        means = {}
         for name in server.groups.trainable:
             sensitivity = server.client_state[f"sensitivity.{name}"][present]
-            mean = torch.tensordot(average.weights.to(sensitivity.dtype), sensitivity, 1)
-            factor = 1 + self.tau - mean / mean.max().clamp(min=SMALLEST)
+            means[name] = torch.tensordot(average.weights.to(sensitivity.dtype), sensitivity, 1)
+        highest = {name: mean.max() for name, mean in means.items()}
+        negligible = (NEGLIGIBLE * torch.stack([*highest.values()]).max()).clamp(min=SMALLEST)
+        for name, mean in means.items():
+            factor = 1 + self.tau - mean / torch.maximum(highest[name], negligible)
             start = server.received[name][:1]  # all participants received the same
             moved[name] = start + factor * (server.averaged(name, average) - start)
         return {"all": average, **moved}

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import cosines, squared_distances
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, check_rows, mixed
-from pfl.hyper import hyper
-from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

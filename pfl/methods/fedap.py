@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import statistics_distances
+from pfl.core.errors import InvalidInput
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
+from pfl.core.rounding import whole_part
 from pfl.engine.method import Method, Moment
 from pfl.engine.mixing import Dense, Identity, Matrix, Mixing, mixed
-from pfl.errors import InvalidInput
-from pfl.hyper import hyper
-from pfl.lazy import torch
-from pfl.rounding import whole_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,11 +6,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
+from pfl.core.rng import generator
 from pfl.engine.mixing import Average, Mixing
-from pfl.hyper import hyper
-from pfl.lazy import torch
 from pfl.methods._clock import Clocked
-from pfl.rng import generator
 
 if TYPE_CHECKING:
     from torch import Tensor

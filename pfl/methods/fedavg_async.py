@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
 from pfl.engine.method import Phase
-from pfl.hyper import hyper
 from pfl.methods._clock import Clocked
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.lazy import torch
+from pfl.core.lazy import torch
 from pfl.methods._clock import Clocked
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.hyper import hyper
+from pfl.core.hyper import hyper
 from pfl.methods._server_optimiser import ServerOptimiser
 
 if TYPE_CHECKING:

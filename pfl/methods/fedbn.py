@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.lazy import torch
 from pfl.engine.method import Method
 from pfl.engine.mixing import Identity, Mixing
-from pfl.lazy import torch
 
 if TYPE_CHECKING:
-    from pfl.config import Config
+    from pfl.core.config import Config
     from pfl.engine.server import Server
 
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.analysis.sensitivity import sensitivity
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
+from pfl.core.rng import generator
+from pfl.core.rounding import whole_part
 from pfl.engine.method import Method
 from pfl.engine.mixing import Dense, Masked, Matrix, Mixing, normalised
-from pfl.hyper import hyper
-from pfl.lazy import torch
-from pfl.rng import generator
-from pfl.rounding import whole_part
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pfl.config import Config
+    from pfl.core.config import Config
     from pfl.engine.server import Server
 
 TOLERANCE = 1e-12  # for an overlap that should equal the threshold

@@ -6,10 +6,10 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Matrix, Mixing
-from pfl.hyper import hyper
-from pfl.lazy import torch
 from pfl.methods._discrepancy import discrepancy
 from pfl.methods._prototypes import features as width_of
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
+from pfl.core.rng import generator
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Mixing
-from pfl.hyper import hyper
-from pfl.lazy import torch
 from pfl.methods._generator import descend, generate, initial_state, network
 from pfl.methods._prototypes import features
-from pfl.rng import generator
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
+from pfl.core.rng import generator
 from pfl.engine.method import Method
 from pfl.engine.mixing import Mixing
-from pfl.hyper import hyper
-from pfl.lazy import torch
 from pfl.methods._prototypes import class_means, features
-from pfl.rng import generator
 
 if TYPE_CHECKING:
     from torch import Tensor

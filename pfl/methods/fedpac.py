@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, Mixing, normalised
-from pfl.hyper import hyper
-from pfl.lazy import torch
 from pfl.methods._prototypes import class_means, features
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pfl.config import Config
+    from pfl.core.config import Config
     from pfl.engine.client import Batch, Client
     from pfl.engine.server import Server
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
+from pfl.core.rounding import whole_part
 from pfl.engine.method import Method, Moment
 from pfl.engine.mixing import Mixing, per_row
-from pfl.hyper import hyper
-from pfl.lazy import torch
 from pfl.methods._discrepancy import discrepancy, distances_squared
-from pfl.rounding import whole_part
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,9 +6,9 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
 from pfl.engine.method import Method
 from pfl.engine.mixing import Mixing
-from pfl.hyper import hyper
 
 if TYPE_CHECKING:
     from torch import Tensor

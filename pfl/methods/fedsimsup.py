@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
+from pfl.core.rng import generator
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, Mixing
-from pfl.hyper import hyper
-from pfl.lazy import torch
-from pfl.rng import generator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pfl.config import Config
+    from pfl.core.config import Config
     from pfl.data.federation import Federation
     from pfl.engine.client import Client
     from pfl.engine.server import Server

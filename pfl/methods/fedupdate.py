@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Mixing
-from pfl.hyper import hyper
 
 if TYPE_CHECKING:
     from pfl.engine.server import Server

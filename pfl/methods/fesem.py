@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import squared_distances
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
+from pfl.core.rng import integer_seed
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Mixing, normalised
-from pfl.hyper import hyper
-from pfl.lazy import torch
 from pfl.methods._clusters import cluster_average, flattened
-from pfl.rng import integer_seed
 
 if TYPE_CHECKING:
     from torch import Tensor

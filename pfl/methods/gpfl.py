@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Mixing, normalised
-from pfl.hyper import hyper
-from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pfl.config import Config
+    from pfl.core.config import Config
     from pfl.data.federation import Federation
     from pfl.engine.client import Batch, Client
     from pfl.engine.server import Server

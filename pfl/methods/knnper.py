@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
 from pfl.engine.method import Method, Moment
 from pfl.engine.mixing import Mixing
-from pfl.hyper import hyper
-from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import cosines
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
 from pfl.engine.mixing import Mixing, per_row
-from pfl.hyper import hyper
-from pfl.lazy import torch
 from pfl.methods._clock import Clocked
 from pfl.methods._stages import stages
 

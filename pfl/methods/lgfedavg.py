@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
 from pfl.engine.method import Method
 from pfl.engine.mixing import Mixing
-from pfl.hyper import hyper
 from pfl.methods._stages import stages
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pfl.analysis.similarity import squared_distances
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
+from pfl.core.rng import generator
+from pfl.core.rounding import whole_part
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Dense, Mixing, mixed
-from pfl.hyper import hyper
-from pfl.lazy import torch
-from pfl.rng import generator
-from pfl.rounding import whole_part
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
+from pfl.core.rounding import whole_part
 from pfl.engine.method import Method
 from pfl.engine.mixing import Dense, Mixing, normalised
-from pfl.hyper import hyper
-from pfl.lazy import torch
-from pfl.rounding import whole_part
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.hyper import hyper
-from pfl.lazy import torch
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
 from pfl.methods.lga import LGA
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pfl.analysis.similarity import cosines
+from pfl.core.errors import InvalidInput
+from pfl.core.hyper import hyper
+from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import DeltaMix, Dense, Identity, Matrix, Mixing, normalised
-from pfl.errors import InvalidInput
-from pfl.hyper import hyper
-from pfl.lazy import torch
 from pfl.methods._stages import stages
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pfl.errors import InvalidInput
-from pfl.registry import Registry
+from pfl.core.errors import InvalidInput
+from pfl.core.registry import Registry
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pfl.models import Shape
 from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm, BatchNorm1d, BatchNorm2d, Dropout

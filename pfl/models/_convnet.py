@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pfl.kernels.conv_block import Pooling, conv_block, usable
 from pfl.models import Shape
 from pfl.models._conv import Conv2d

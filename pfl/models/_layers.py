@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pfl.core.rng import hash32
 from pfl.kernels import gpu, gpu_convolution, gpu_layers
-from pfl.rng import hash32
 
 
 class SingleClientMode(nn.Module):

@@ -19,7 +19,7 @@ class Network(nn.Module):
 
     Attributes:
         pretrained: whether the extractor starts from weights learnt on other data; None if there are none.
-        bf16: `features` are computed under bfloat16 autocast; see `pfl.config.Config.precision`.
+        bf16: `features` are computed under bfloat16 autocast; see `pfl.core.config.Config.precision`.
     """
 
     pretrained: bool | None = None

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from pfl.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, unknown_name
 from pfl.models import Shape
 from pfl.models._conv import Conv2d
 from pfl.models._convnet import ConvNet

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from torch import nn

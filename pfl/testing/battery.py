@@ -1,12 +1,11 @@
 """The battery: short simulations whose numbers show whether an edit moved any.
 
-`pfl behaviours` runs it for the components whose code has changed (`pfl.fingerprint`). What agrees with the
-recorded numbers keeps its name; what does not gets a new one.
+`pfl behaviours` runs it for the components whose code has changed (`pfl.run.fingerprint`). What agrees with
+the recorded numbers keeps its name; what does not gets a new one.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import signal
@@ -15,18 +14,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
 from unittest.mock import patch
 
-from pfl.config import Config, Execution, Precision
-from pfl.errors import InvalidInput
+from pfl.core.config import Config, Execution, Precision
+from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
+from pfl.run.validation import validated
 from pfl.testing.cases import Case, federation
-from pfl.validation import validated
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -111,27 +110,38 @@ class Answer:
     """What a case says now.
 
     Attributes:
-        values: the results of its first way.
+        values: the results of its first way, and ``asked``, the method's hyperparameters.
         moved: what differs from the recorded results; None where there are none.
         disagreeing: what further ways compute otherwise than the first, which is a mistake in the code.
+        new: whether ``values`` are to be recorded.
     """
 
     case: Case
     values: Values
     moved: Sequence[Difference] | None
     disagreeing: Sequence[Difference]
+    new: bool
 
 
 def answer(case: Case, recorded: Values | None) -> Answer:
-    """Run ``case`` in all its ways. Where it raises, its only value is the error."""
+    """Run ``case`` in all its ways. Where it raises, its only value is the error.
+
+    If the method has got hyperparameters since the results were recorded, the question of that time is asked
+    as well: it has their defaults.
+    """
     first, *others = case.ways
     values = _values(case, first) or {}
-    moved = None if recorded is None else differences(case, recorded, values, first)
     disagreeing = []
     for way in others:
         now = _values(case, way)
         disagreeing += [] if now is None else differences(case, values, now, way)
-    return Answer(case, values, moved, disagreeing)
+    if recorded is None:
+        return Answer(case, values, None, disagreeing, True)
+    asked = recorded.get("asked", {})
+    same = asked == case.own
+    then = case if same else replace(case, options={**case.options, "hyperparameters": asked})
+    moved = differences(then, recorded, values if same else _values(then, first) or {}, first)
+    return Answer(case, values, moved, disagreeing, bool(moved) or not same)
 
 
 def answers(
@@ -187,9 +197,9 @@ def subjects(case: Case, unknown: Collection[str]) -> list[str]:
     edited = [name for name in (f"method {case.method}", f"network {case.model}") if name in unknown]
     if edited:
         return edited
-    return (
-        [case.subject] if case.subject else [f"method {name}" for name in METHODS if not METHODS.plugin(name)]
-    )
+    if case.subject:
+        return [case.subject]
+    return [f"method {name}" for name in METHODS if not METHODS.plugin(name)]
 
 
 def kernels_are_usable() -> bool:
@@ -214,33 +224,31 @@ def run(case: Case, way: str) -> Values | None:
     import torch
 
     from pfl.engine.device import computes_in
-    from pfl.simulation import simulate_together
+    from pfl.run.simulation import simulate_together
 
     how = WAYS[way]
     if how.precision and not computes_in(how.precision, torch.device("cpu")):
         return None
     configs = case.configs()
     if how.precision:
-        configs = [
-            dataclasses.replace(config, dtype="float32", precision=how.precision) for config in configs
-        ]
+        configs = [replace(config, dtype="float32", precision=how.precision) for config in configs]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         dataset, division = _data(case, folder)
         execution = Execution(device="cpu", backend=how.backend)
         if how.device:
             stack.enter_context(_emulated())
-            execution = dataclasses.replace(execution, device="meta")
+            execution = replace(execution, device="meta")
         if not how.kernels:
             stack.enter_context(without_kernels())
         if how.resumed:
-            execution = dataclasses.replace(execution, checkpoint_dir=str(folder), code="battery")
+            execution = replace(execution, checkpoint_dir=str(folder), code="battery")
             until = configs[0].eval_every * (UNTIL // configs[0].eval_every or 1)
             if until < configs[0].rounds:
-                pause = dataclasses.replace(execution, until=until)
+                pause = replace(execution, until=until)
                 simulate_together(configs, dataset, division, case.seeds, pause)
         if len(configs) == 1:
-            execution = dataclasses.replace(execution, save=str(folder / "models.pt"))
+            execution = replace(execution, save=str(folder / "models.pt"))
         results = simulate_together(configs, dataset, division, case.seeds, execution)
         values: Values = {}
         for number, of_config in enumerate(results):
@@ -251,17 +259,28 @@ def run(case: Case, way: str) -> Values | None:
             models = torch.load(execution.save, weights_only=True)
             clients = len(case.data.train)
             values["models"] = [_digest(of_seed, clients) for of_seed in models.values()]
+    if case.own:
+        values["asked"] = dict(case.own)
     if case.defaults:
         values |= {f"default {name}": value for name, value in _defaults(configs[0]).items()}
     return {name: _rounded(value) for name, value in values.items()}
 
 
 def differences(case: Case, expected: Values, now: Values, way: str) -> list[Difference]:
-    """What does not agree. In less than float64 only losses are compared, as an accuracy moves in steps."""
+    """What does not agree. In less than float64 only losses are compared, as an accuracy moves in steps.
+
+    A hyperparameter that was not there moves nothing by its default.
+    """
     precision = WAYS[way].precision
     tolerance = lower_tolerance(case, WAYS[way]) if precision else TOLERANCE
     names = dict.fromkeys([*expected, *now])
-    compared = [name for name in names if not precision or "loss" in name or name == "error"]
+    compared = [
+        name
+        for name in names
+        if (not precision or "loss" in name or name == "error")
+        and name != "asked"
+        and (name in expected or not name.startswith("default "))
+    ]
     return [
         Difference(name, way, expected.get(name), now.get(name))
         for name in compared
@@ -274,7 +293,6 @@ def values_of(metrics: Metrics) -> Values:
     best = metrics.reached()
     values: Values = {
         "headline": metrics.headline,
-        "rounds": [entry.round for entry in metrics.rounds],
         "train loss": [entry.train_loss for entry in metrics.rounds],
         "bytes down": [entry.bytes_down for entry in metrics.rounds] + [metrics.bytes_down],
         "bytes up": [entry.bytes_up for entry in metrics.rounds] + [metrics.bytes_up],
@@ -323,12 +341,12 @@ def _emulated() -> Iterator[None]:
 def _data(case: Case, folder: Path) -> tuple[Dataset, Division]:
     dataset, partition = federation(case.data)
     if case.data.mapped:
-        dataset = dataclasses.replace(dataset, images=_mapped(dataset, folder / "images.bin"))
+        dataset = replace(dataset, images=_mapped(dataset, folder / "images.bin"))
     if not case.divided:
         return dataset, partition
     # Other seeds have the clients' samples in another order, and other sizes with them.
     turned = {
-        seed: dataclasses.replace(
+        seed: replace(
             partition,
             train=tuple(partition.train[(k + turn) % partition.clients] for k in range(partition.clients)),
         )

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.methods import METHODS
 from pfl.models import MODELS
 
 if TYPE_CHECKING:
+    from pfl.core.hyper import Hyperparameter
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Partition
-    from pfl.hyper import Hyperparameter
     from pfl.models import Shape
 
 
@@ -99,7 +99,8 @@ class Case:
 
     @property
     def key(self) -> str:
-        """The name with a digest of the question: a case that asks something else has another key."""
+        """The name with a digest of the question but for the method's hyperparameters: there may be more of
+        them one day (`own`)."""
         asked = [
             dict(self.options),
             repr(self.data),
@@ -109,6 +110,12 @@ class Case:
         ]
         text = json.dumps([asked, federation(self.data)[0].checksum], sort_keys=True)
         return f"{self.name} #{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+
+    @property
+    def own(self) -> Mapping[str, Any]:
+        """The hyperparameters that are not the method's defaults."""
+        own: Mapping[str, Any] = self.options.get("hyperparameters", {})
+        return own
 
     def configs(self) -> list[Config]:
         """All that run in lockstep."""
@@ -153,7 +160,8 @@ def of_method(method: str) -> Iterator[Case]:
 
     yield case("defaults", {}, ways=("loop", "stacked", "float32"), defaults=True)
     yield case("batch norm", {}, WIDE_USUAL, data=WIDE)
-    yield case("options", low, {**WIDE_USUAL, **OPTIONS}, data=WIDE)
+    usual, data = (USUAL, SMALL) if method in BY_ELEMENT else (WIDE_USUAL, WIDE)
+    yield case("options", low, {**usual, **OPTIONS}, data=data)
     if low:
         yield case("below", low, WIDE_USUAL, data=WIDE)
         yield case("above", high)
@@ -166,9 +174,12 @@ def of_method(method: str) -> Iterator[Case]:
                     yield case(f"{name}={shown}", {**low, name: choice}, usual, data=data)
 
 
+BY_ELEMENT = {"elastic"}
+"""Methods that amplify the rounding of a gradient that is 0, as that of a bias before batch norm is."""
+
 OF_BATCH_NORM = {("fedcac", "statistics")}
-"""Choices that concern batch norm. Others are run on a network without it, as the gradient of a bias before
-batch norm is rounding alone, by which a method that compares elements may choose."""
+"""Choices that concern batch norm. Others are run on a network without it, as a method that compares elements
+may choose by that rounding."""
 
 OPTIONS = {
     "momentum": 0.5,
@@ -201,7 +212,12 @@ def away(declared: Hyperparameter, default: float) -> tuple[float, float]:
     low = -float("inf") if declared.low is None else declared.low
     high = float("inf") if declared.high is None else declared.high
     fitting = [value for value in wanted if low <= value <= high and value != default]
-    return fitting[0], fitting[-1]
+    return _short(fitting[0]), _short(fitting[-1])
+
+
+def _short(value: float) -> float:
+    """With six digits, as it is recorded with the results."""
+    return value if isinstance(value, int) else float(f"{value:.6g}")
 
 
 # ---- networks ------------------------------------------------------------------------------------------
@@ -246,7 +262,7 @@ def _fitting(model: str) -> tuple[Shape, int]:
     """The shape of its images, and its number of parameters; on the meta device nothing is computed."""
     import torch
 
-    from pfl.errors import InvalidInput
+    from pfl.core.errors import InvalidInput
     from pfl.models import build
 
     shapes = [SHAPES[model]] if model in SHAPES else SIDES

@@ -42,7 +42,7 @@ SUBSCRIPTS = (Tensor.__getitem__, Tensor.__setitem__)
 def emulated() -> Iterator[Device]:
     """There is a device `DEVICE`."""
     device = Device()
-    places = patch("pfl.validation.DEVICES", DEVICE.type)
+    places = patch("pfl.run.validation.DEVICES", DEVICE.type)
     with _Operations(device), _Python(), places, patch("torch.autocast", _Autocast):
         yield device
 

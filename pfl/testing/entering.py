@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pfl import fingerprint
-from pfl.errors import InvalidInput
-from pfl.fingerprint import Accepted, Values
+from pfl.core.errors import InvalidInput
+from pfl.run import fingerprint
+from pfl.run.fingerprint import Accepted, Values
 from pfl.testing.battery import Answer, answers, concerned, kernels_are_usable, subjects
 from pfl.testing.cases import Case, cases
 
@@ -77,7 +77,7 @@ def enter(accepted: Accepted, everything: Sequence[Case], outcome: Outcome, file
     """Write the new digests and results; results of cases that are no more are left out."""
     keys = {case.key for case in everything}
     results: dict[str, Values] = {key: values for key, values in accepted.battery.items() if key in keys}
-    results |= {answer.case.key: answer.values for answer in outcome.answers if answer.moved != []}
+    results |= {answer.case.key: answer.values for answer in outcome.answers if answer.new}
     fingerprint.enter(list(outcome.moved), results, file)
 
 
@@ -92,7 +92,7 @@ def _run(
     for answer in answers(chosen, accepted.battery):
         outcome.answers.append(answer)
         progress(len(chosen))
-        # Edited code that changes what a case asks moves numbers, whatever the answer would be.
+        # Code that was edited together with what a case asks has moved, as far as one can see.
         asks_otherwise = answer.moved is None and answer.case.name in names
         if answer.moved or asks_otherwise or (answer.moved is None and "error" in answer.values):
             for subject in subjects(answer.case, unknown) if unknown else ():

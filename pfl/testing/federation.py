@@ -1,7 +1,7 @@
 """Synthetic federations: noisy images of a pattern for each class, divided among clients of given sizes.
 
-Learnable, and the same on every machine. Tests, benchmarks, the battery, calibrations and `pfl.observation`
-use them.
+Learnable, and the same on every machine. Tests, benchmarks, the battery, calibrations and
+`pfl.testing.observation` use them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pfl.core.rng import generator
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
-from pfl.rng import generator
 
 if TYPE_CHECKING:
     from pfl.models import Shape

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pfl.errors import InvalidInput
-from pfl.text import amount
+from pfl.core.errors import InvalidInput
+from pfl.core.text import amount
 from pipeline.cli import stages
 from pipeline.cli.project import in_project
 from pipeline.cli.stages import TableName
@@ -166,8 +166,8 @@ def trials(
     There, `pfl run-trials FILE` runs them. Give the rows that it writes to `pfl ledger import`, and repeat
     until no trial is pending.
     """
-    from pfl.files import write_text
-    from pfl.text import amount
+    from pfl.core.files import write_text
+    from pfl.core.text import amount
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
@@ -280,16 +280,19 @@ def pages(
     from pipeline.figures.make import write_overview as write_figures
     from pipeline.report.overview import write_overview
     from pipeline.report.table_report import write_report
-    from pipeline.spec.files import table_names
+    from pipeline.spec.files import REPORTS, table_names
+    from pipeline.spec.published import FOLDER
     from pipeline.sweep.train_sweep import collect
 
     for name in names or table_names():
         if cells := collect(name):
-            print(
-                f"{name}: {write_report(name, Path.cwd()).relative_to(Path.cwd())}, {amount(cells, 'cell')}"
-            )
-    print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
-    write_figures()
+            folder = write_report(name, Path.cwd()).relative_to(Path.cwd())
+            print(f"{name}: {folder}, {amount(cells, 'cell')}", flush=True)
+        elif (REPORTS / name).exists():
+            print(f"{name}: the ledger holds no cell that today's code would compute; the report is kept")
+    if FOLDER.is_dir():
+        print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
+        write_figures()
 
 
 def figure(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="See `pfl tables`.")]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pfl.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, unknown_name
 from pipeline.figures.claims import SeriesClaim
 from pipeline.spec.files import FIGURES, names_in, table_file
 from pipeline.spec.table import Subset, Table

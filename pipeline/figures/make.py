@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pfl.core.errors import InvalidInput, Missing
+from pfl.core.files import check_writable
+from pfl.core.text import amount
 from pfl.data.partition import parse_spec
-from pfl.errors import InvalidInput, Missing
-from pfl.files import check_writable
-from pfl.text import amount
-from pfl.trials import commit, json_ready
+from pfl.run.trials import commit, json_ready
 from pipeline.figures.config import Changes, Figure, changed, figure_names, load_figure, parts_of
 from pipeline.figures.drawing import labels
 from pipeline.figures.numbers import read_values
@@ -53,7 +53,7 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
     for part, figure, notes in prepared:
         content, retried = _make(part, figure, notes, out, options)
         failed += retried
-        answers = [claim["answer"] for claim in tested(content, out)]
+        answers = [claim["answer"] for claim in answered(content, out)]
         claims = amount(len(answers), "claim")
         lines.append(f"{out / part}.svg; {answers.count('confirmed')} of {claims} of the paper confirmed")
     write_overview(out)
@@ -70,7 +70,7 @@ def write_overview(out: Path = FOLDER) -> None:
     write_files(out, {"README.md": overview(out)})
 
 
-def tested(content: Mapping[str, Any], out: Path) -> list[dict[str, str]]:
+def answered(content: Mapping[str, Any], out: Path) -> list[dict[str, str]]:
     """The paper's claims about a figure that was made, tested on the numbers of its CSV.
 
     Reduced runs and a single seed decide nothing: the answer is then open.
@@ -152,7 +152,7 @@ def overview(out: Path) -> str:
     """README.md of a folder of figures: each with its paper's claims, and a list of all figures."""
     contents = {path.stem: stored(path) for path in sorted(out.glob("*.json"))}
     made = [
-        content | {"claims": tested(content, out)}
+        content | {"claims": answered(content, out)}
         for name, content in contents.items()
         if content and content.get("name") == name
     ]

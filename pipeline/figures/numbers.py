@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pfl.text import csv_text
+from pfl.core.text import csv_text
 
 
 class Point(NamedTuple):

@@ -10,12 +10,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pfl.config import Execution
-from pfl.errors import InvalidInput
-from pfl.files import write_text
-from pfl.fingerprint import digest_of_modules
-from pfl.progress import progress
-from pfl.trials import Record
+from pfl.core.config import Execution
+from pfl.core.errors import InvalidInput
+from pfl.core.files import write_text
+from pfl.run.fingerprint import digest_of_modules
+from pfl.run.progress import progress
+from pfl.run.trials import Record
 from pipeline.figures.config import Figure
 from pipeline.spec.cells import Cell, cells
 from pipeline.store.ledger import Ledger, publish
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Division
     from pfl.engine.simulation import Measure
-    from pfl.trials import Trial
+    from pfl.run.trials import Trial
 
 MEASURED = SCRATCH / "figures"
 
@@ -131,7 +131,7 @@ class Runs:
             yield replace(whole, seeds=(seed,))
 
     def _measured(self, trial: Trial, measure: Measure) -> Record:
-        from pfl.trials import run_trial
+        from pfl.run.trials import run_trial
 
         key = hashlib.sha256(
             f"{trial.keys()[0]} {digest_of_modules([measure.__module__])}".encode()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from pfl.text import csv_text, points, signed
+from pfl.core.text import csv_text, points, signed
 from pipeline.report.agreement import Ranking, Tested
 from pipeline.report.moments import MOMENTS, scored_at
 from pipeline.report.plots import megabytes, seconds

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pfl.text import amount, points
-from pfl.trials import Record
+from pfl.core.text import amount, points
+from pfl.run.trials import Record
 from pipeline.report.pairs import Difference, difference
 from pipeline.report.plots import STYLE, WIDTH
 from pipeline.report.summary import Entry, Line, Summary

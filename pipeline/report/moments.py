@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pfl.text import csv_text, points, signed
+from pfl.core.text import csv_text, points, signed
 from pipeline.report.pairs import Difference, difference
 from pipeline.report.summary import Configuration, Entry, Line, Summary
 from pipeline.spec.evaluation import At, Evaluation

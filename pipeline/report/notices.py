@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from pfl.text import amount
+from pfl.core.text import amount
 from pipeline.report.formats import DAGGER
 from pipeline.report.summary import Summary
 from pipeline.report.verdicts import Status, judge, rule

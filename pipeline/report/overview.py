@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pfl.text import amount, signed
+from pfl.core.text import amount, signed
 from pipeline.report.agreement import OurFinding, Outcome, Tally, firmness, outcomes
 from pipeline.report.moments import MOMENTS
 from pipeline.report.notices import is_original

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pfl.text import amount, signed
-from pfl.trials import Record
+from pfl.core.text import amount, signed
+from pfl.run.trials import Record
 from pipeline.spec.evaluation import Evaluation
 from pipeline.store.scores import reported
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pfl.core.text import amount, duration
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import follows_run
 from pfl.data.resize import resized
-from pfl.text import amount, duration
-from pfl.trials import Hardware, Record
+from pfl.run.trials import Hardware, Record
 from pipeline.report.summary import Summary
 from pipeline.spec.cells import cells
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pfl.hyper import Hyperparameter
-from pfl.text import csv_text, gain
+from pfl.core.hyper import Hyperparameter
+from pfl.core.text import csv_text, gain
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import PINNED_TRIAL, distribution, searched

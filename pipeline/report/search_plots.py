@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pfl.hyper import Hyperparameter
+from pfl.core.hyper import Hyperparameter
 from pipeline.report.plots import GRID, STYLE, WIDTH, Look, legend, looks, panels
 from pipeline.report.search import last_steps
 from pipeline.report.summary import Entry, Line, Summary

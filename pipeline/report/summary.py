@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pfl.trials import Record, Sources
+from pfl.run.trials import Record, Sources
 from pipeline.report.verdicts import Status, Verdict, judge
 from pipeline.spec.axes import Average, Row, target
 from pipeline.spec.evaluation import Evaluation

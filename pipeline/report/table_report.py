@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pfl.files import write_text, writing
-from pfl.text import count, gain, parameters, points, signed
+from pfl.core.files import write_text, writing
+from pfl.core.text import count, gain, parameters, points, signed
 from pipeline.report import (
     agreement,
     formats,

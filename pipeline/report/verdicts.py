@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from pfl.text import amount
+from pfl.core.text import amount
 from pipeline.spec.published import Published
 from pipeline.store.results import CellStatus
 from pipeline.store.scores import Score

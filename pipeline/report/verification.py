@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pfl.text import csv_text, points
+from pfl.core.text import csv_text, points
 from pipeline.report.table_report import environment, write_files
 from pipeline.store.refusals import Refusal
 from pipeline.store.verification import EARLY, RULE, Verification

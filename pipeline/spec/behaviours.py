@@ -1,4 +1,4 @@
-"""The names of the code for the configurations of a table (`pfl.fingerprint`)."""
+"""The names of the code for the configurations of a table (`pfl.run.fingerprint`)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from pfl.config import Config
+from pfl.core.config import Config
+from pfl.core.errors import InvalidInput
 from pfl.data.dataset import check_dataset
-from pfl.errors import InvalidInput
-from pfl.fingerprint import ON, name_of
 from pfl.models import Shape
-from pfl.validation import validated
+from pfl.run.fingerprint import ON, name_of
+from pfl.run.validation import validated
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import searched, with_params
 from pipeline.spec.table import Table

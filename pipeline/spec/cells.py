@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pfl.config import Config
-from pfl.validation import validated
+from pfl.core.config import Config
+from pfl.run.validation import validated
 from pipeline.spec.axes import Row, RowOverride, Setting
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.files import table_file

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pfl.text import amount
+from pfl.core.text import amount
 from pipeline.spec.yaml import Strict
 
 Answer = Literal["confirmed", "refuted", "in part", "open"]

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import AverageName
-from pfl.errors import InvalidInput
 from pipeline.spec.yaml import Strict
 
 Metric = Literal[AverageName, "seconds_per_sample", "similarity"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pfl.errors import Missing
+from pfl.core.errors import Missing
 
 TABLES = Path("tables")
 FIGURES = Path("figures")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from pfl.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, unknown_name
 from pipeline.spec.yaml import Strict, parse
 
 FOLDER = Path("tables/published")

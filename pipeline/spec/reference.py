@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pfl.files import write_text
+from pfl.core.files import write_text
 from pipeline.spec.files import TABLES
 from pipeline.spec.table import Table
 

@@ -1,4 +1,4 @@
-"""The training options of a table's file: those of `pfl.config.Config`, each of them optional."""
+"""The training options of a table's file: those of `pfl.core.config.Config`, each of them optional."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter, create_model
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pipeline.spec.yaml import Strict
 
 ELSEWHERE = ("method", "hyperparameters", "model", "validation", "eval_every", "dtype")
@@ -25,5 +25,5 @@ def _options() -> dict[str, Any]:
 
 
 class Schedule(create_model("Schedule", __base__=Strict, **_options())):  # type: ignore[misc]
-    """Training, as in `pfl.config.Config`. A key that is left out is inherited: a row's from its setting, a
-    setting's from the table, and the table's is the default of `pfl run`."""
+    """Training, as in `pfl.core.config.Config`. A key that is left out is inherited: a row's from its
+    setting, a setting's from the table, and the table's is the default of `pfl run`."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, model_validator
 
-from pfl.config import Config
-from pfl.errors import InvalidInput, unknown_name
-from pfl.hyper import Hyperparameter
+from pfl.core.config import Config
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.hyper import Hyperparameter
 from pfl.methods import METHODS
-from pfl.validation import validated
+from pfl.run.validation import validated
 from pipeline.spec.yaml import Strict
 
 if TYPE_CHECKING:

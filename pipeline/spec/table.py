@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PlainValidator, model_validator
 
-from pfl.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, unknown_name
 from pipeline.spec.axes import AVERAGE, NAME, Average, Name, Row, Setting, short_form
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.files import table_file, table_names

@@ -16,8 +16,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from pfl.errors import InvalidInput, unknown_name
-from pfl.text import amount
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.text import amount
 from pipeline.spec.claims import Claim, Finding
 
 Place = tuple[str, str]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from pfl.errors import InvalidInput, Missing, unknown_name
+from pfl.core.errors import InvalidInput, Missing, unknown_name
 
 
 class Strict(BaseModel):

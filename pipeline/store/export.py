@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from pfl.errors import InvalidInput
-from pfl.text import gain
+from pfl.core.errors import InvalidInput
+from pfl.core.text import gain
 from pipeline.spec.search import PINNED_TRIAL, TRAINING
 from pipeline.store.results import CellResult, Results
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pfl.trials import Trial
+from pfl.run.trials import Trial
 from pipeline.store.workspace import checkpoint_folder
 
 if TYPE_CHECKING:

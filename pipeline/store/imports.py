@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from pfl.errors import InvalidInput, unknown_name
-from pfl.files import Line, append_lines, read_lines
-from pfl.trials import Record, Sources, checksum_of, split_checksum
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.files import Line, append_lines, read_lines
+from pfl.run.trials import Record, Sources, checksum_of, split_checksum
 from pipeline.spec.files import run_names
 from pipeline.store.ledger import LOCAL, Ledger, identity_of, publish
 from pipeline.store.workspace import current_sources

@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pfl.files import append_lines, read_lines, replacing, writing
-from pfl.trials import Record, Sources, checksum_of
+from pfl.core.files import append_lines, read_lines, replacing, writing
+from pfl.run.trials import Record, Sources, checksum_of
 from pipeline.store.refusals import refusals
 from pipeline.store.rows import Place, Row, decode, key_in, read_rows
 from pipeline.store.workspace import SCRATCH

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pfl.files import folder_lock
-from pfl.trials import Record
+from pfl.core.files import folder_lock
+from pfl.run.trials import Record
 from pipeline.store.mlflow_mapping import Measure
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Sequence
 from datetime import datetime
 
-from pfl.text import csv_text
-from pfl.trials import Record, Success
+from pfl.core.text import csv_text
+from pfl.run.trials import Record, Success
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.search import PINNED_TRIAL
 from pipeline.store.results import CellResult

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
-from pfl.text import first_line
-from pfl.trials import Record
+from pfl.core.text import first_line
+from pfl.run.trials import Record
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.files import partition_file
 from pipeline.store import mlflow_client

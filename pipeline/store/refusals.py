@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from pfl.errors import InvalidInput
-from pfl.files import write_text
-from pfl.text import csv_text
+from pfl.core.errors import InvalidInput
+from pfl.core.files import write_text
+from pfl.core.text import csv_text
 
 FILE = Path("results/ledger/refused.csv")
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pfl.errors import InvalidInput, unknown_name
-from pfl.runs import Run, Runs
-from pfl.text import amount
-from pfl.trials import Record, Sources
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.text import amount
+from pfl.run.runs import Run, Runs
+from pfl.run.trials import Record, Sources
 from pipeline.spec.cells import cells
 from pipeline.spec.files import TABLES, names_in, results_folder
 from pipeline.spec.table import Subset, Table

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pfl.files import read_lines
-from pfl.sources import Plugin
-from pfl.trials import Record, checksum_of, split_checksum
+from pfl.core.files import read_lines
+from pfl.run.sources import Plugin
+from pfl.run.trials import Record, checksum_of, split_checksum
 
 Report = Callable[["Place", str], None]
 """Receives the place of a line that is no row as it was written, and the reason."""

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pfl.core.errors import InvalidInput, unknown_name
 from pfl.engine.metrics import ClientResult
-from pfl.errors import InvalidInput, unknown_name
-from pfl.trials import Record
+from pfl.run.trials import Record
 from pipeline.spec.evaluation import Evaluation
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pfl.core.errors import InvalidInput
 from pfl.data.partition import Division, Partition, follows_run, parse_spec
-from pfl.errors import InvalidInput
 from pipeline.spec.files import manifest_file, partition_file
 
 

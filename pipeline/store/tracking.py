@@ -14,8 +14,8 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from types import TracebackType
 
-from pfl.errors import InvalidInput
-from pfl.trials import Record
+from pfl.core.errors import InvalidInput
+from pfl.run.trials import Record
 from pipeline.spec.cells import cells
 from pipeline.spec.evaluation import Evaluation
 from pipeline.store.mlflow_store import MLflowStore

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from pfl.core.text import amount, points, signed
 from pfl.engine.metrics import AVERAGES, Evaluated
-from pfl.text import amount, points, signed
-from pfl.trials import Record
+from pfl.run.trials import Record
 
 Verdict = Literal["agrees", "undecided", "fails"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pfl.trials import Sources, Trial, commit, folder_of, knows
+from pfl.run.trials import Sources, Trial, commit, folder_of, knows
 from pipeline.spec.files import table_file
 
 SCRATCH = Path(".sweeps")

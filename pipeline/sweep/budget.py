@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.spec.search import FINALISTS, PINNED_TRIAL, Search
 
 REDUCTION = 3

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from pfl.config import Config
+from pfl.core.config import Config
+from pfl.core.errors import InvalidInput
+from pfl.core.files import write_json
 from pfl.data.datasets import DATASETS
-from pfl.errors import InvalidInput
-from pfl.files import write_json
 
 if TYPE_CHECKING:
     import torch
@@ -170,7 +170,7 @@ class Calibration:
 
 
 def _file() -> Path:
-    from pfl.files import cache_root
+    from pfl.core.files import cache_root
 
     return cache_root() / "calibration.json"
 
@@ -202,11 +202,11 @@ def synthetic_simulation(
     import numpy as np
     import torch
 
-    from pfl.config import Execution
+    from pfl.core.config import Execution
     from pfl.data.federation import Federation
     from pfl.data.partition import Partition
     from pfl.engine.device import backend_for
-    from pfl.simulation import make_simulation
+    from pfl.run.simulation import make_simulation
     from pfl.testing.federation import make_dataset
 
     each = min(config.batch_size, LARGEST_BATCH) + TEST_SAMPLES

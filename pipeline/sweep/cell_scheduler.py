@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.data.partition import of_seed, parse_spec
-from pfl.fingerprint import name_of
 from pfl.methods import METHODS
-from pfl.trials import Record, Trial
+from pfl.run.fingerprint import name_of
+from pfl.run.trials import Record, Trial
 from pipeline.spec.cells import Cell
 from pipeline.spec.search import PINNED_TRIAL
 from pipeline.spec.table import Table

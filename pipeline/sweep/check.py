@@ -7,14 +7,14 @@ import os
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
-from pfl.config import Precision
+from pfl.core.config import Precision
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.text import amount
 from pfl.data.dataset import check_dataset
 from pfl.data.definition import Definition
 from pfl.data.partition import check_partition
-from pfl.errors import InvalidInput, unknown_name
-from pfl.text import amount
-from pfl.trials import cause_of
-from pfl.validation import warnings_of
+from pfl.run.trials import cause_of
+from pfl.run.validation import warnings_of
 from pipeline.spec.axes import target
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.files import REPORTS, manifest_file, partitions_folder, results_folder, table_file

@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pfl.errors import InvalidInput
-from pfl.text import first_line
-from pfl.trials import Trial, commit
+from pfl.core.errors import InvalidInput
+from pfl.core.text import first_line
+from pfl.run.trials import Trial, commit
 from pipeline.spec.table import Resources
 from pipeline.sweep.environment import LONGEST_TEMPORARY, SCRATCH_PREFIX, check_nodes, temporary_folder
 from pipeline.sweep.guard import Guard, has_died

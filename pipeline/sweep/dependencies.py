@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from pfl.digests import Code
+from pfl.core.digests import Code
 from pipeline.spec.behaviours import named_behaviours
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import searched

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pfl.errors import InvalidInput
-from pfl.files import cache_root
-from pfl.trials import commit
+from pfl.core.errors import InvalidInput
+from pfl.core.files import cache_root
+from pfl.run.trials import commit
 from pipeline.store.workspace import SCRATCH
 
 GUIDE = "(see docs/cluster.md)"
@@ -212,7 +212,7 @@ def lacking(mark: Path, sources: str) -> str | None:
 
     Args:
         mark: a file in the scratch of the project.
-        sources: `pfl.trials.commit` of the sweep.
+        sources: `pfl.run.trials.commit` of the sweep.
     """
     if not mark.exists():
         return f"the folder {mark.parent.parent} of the sweep, on storage that all nodes share"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pfl.text import amount, duration
+from pfl.core.text import amount, duration
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.files import partition_file
 from pipeline.spec.table import Table

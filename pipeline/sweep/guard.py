@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from types import TracebackType
 
-from pfl.errors import InvalidInput, Missing
+from pfl.core.errors import InvalidInput, Missing
 
 PERIOD = 2.0  # seconds between two questions to the head node
 SILENCE = 40.0

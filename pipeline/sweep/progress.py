@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pfl.text import duration
-from pfl.trials import Trial
+from pfl.core.text import duration
+from pfl.run.trials import Trial
 from pipeline.store.heartbeat import reached
 from pipeline.store.scores import score
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from ray import tune
 from ray.tune.search import Searcher
 
-from pfl.config import Execution
-from pfl.digests import Edited
-from pfl.trials import Record, Trial, cause_of, commit, run_together, run_trial
+from pfl.core.config import Execution
+from pfl.core.digests import Edited
+from pfl.run.trials import Record, Trial, cause_of, commit, run_together, run_trial
 from pipeline.store import heartbeat
 from pipeline.store.workspace import MODELS, checkpoint_folder
 

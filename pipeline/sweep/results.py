@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pfl.files import write_json, write_text
-from pfl.text import csv_text, first_line
-from pfl.trials import Sources
+from pfl.core.files import write_json, write_text
+from pfl.core.text import csv_text, first_line
+from pfl.run.trials import Sources
 from pipeline.spec.files import results_folder
 from pipeline.spec.table import Subset, Table
 from pipeline.store.results import Results, metrics_of

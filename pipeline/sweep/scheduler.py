@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.methods import METHODS
-from pfl.trials import Failure, Record, Trial
-from pfl.validation import stackable
+from pfl.run.trials import Failure, Record, Trial
+from pfl.run.validation import stackable
 from pipeline.spec.cells import Cell
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.table import Table

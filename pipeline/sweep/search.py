@@ -12,9 +12,9 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pfl.config import Config
+from pfl.core.config import Config
+from pfl.core.rng import integer_seed
 from pfl.methods import METHODS
-from pfl.rng import integer_seed
 from pipeline.spec.search import (
     PINNED_TRIAL,
     Search,

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
+from pfl.core.errors import InvalidInput
+from pfl.core.files import write_json, write_text
 from pfl.data.datasets import DATASETS
 from pfl.data.partitions import PARTITIONS
-from pfl.errors import InvalidInput
-from pfl.files import write_json, write_text
-from pfl.fingerprint import digest_of_modules
-from pfl.sources import digest_of
+from pfl.run.fingerprint import digest_of_modules
+from pfl.run.sources import digest_of
 from pipeline.spec.cells import cells
 from pipeline.spec.files import TABLES, manifest_file, partition_file
 from pipeline.spec.params import load_part, selected_tables

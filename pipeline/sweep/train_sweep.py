@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pfl.errors import InvalidInput
-from pfl.text import amount
+from pfl.core.errors import InvalidInput
+from pfl.core.text import amount
 from pipeline.spec.cells import cells
 from pipeline.spec.files import results_folder
 from pipeline.spec.params import selected_subset

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pfl.config import Execution
-from pfl.errors import unknown_name
-from pfl.files import append_lines, read_lines
-from pfl.progress import progress
-from pfl.text import amount, duration
-from pfl.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
+from pfl.core.config import Execution
+from pfl.core.errors import unknown_name
+from pfl.core.files import append_lines, read_lines
+from pfl.core.text import amount, duration
+from pfl.run.progress import progress
+from pfl.run.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
 from pipeline.spec.behaviours import is_current
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.refusals import Refusal, refusals, refuse

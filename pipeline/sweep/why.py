@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pfl.errors import InvalidInput
-from pfl.fingerprint import components_of, files_of, unknown_of
-from pfl.text import amount
-from pfl.trials import Record, Trial, edits, git, plugins
-from pfl.validation import non_defaults
+from pfl.core.errors import InvalidInput
+from pfl.core.text import amount
+from pfl.run.fingerprint import components_of, files_of, unknown_of
+from pfl.run.trials import Record, Trial, edits, git, plugins
+from pfl.run.validation import non_defaults
 from pipeline.store.ledger import Ledger
 from pipeline.store.rows import Row
 from pipeline.sweep.scheduler import Scheduler

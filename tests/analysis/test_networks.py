@@ -9,7 +9,7 @@ from torch import nn
 from pfl.analysis.activation import activation_maps, spread
 from pfl.analysis.representations import layers, outputs
 from pfl.analysis.sensitivity import sensitivity
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pfl.models import MODELS
 from pfl.models._network import Network
 

@@ -14,9 +14,9 @@ from benchmarks import data
 from benchmarks.data import EXAMPLES, NEEDS, write_data_report
 from benchmarks.loading import measure
 from benchmarks.workload import run
+from pfl.core.errors import InvalidInput
 from pfl.data.dataset import load
 from pfl.data.partitions import PARTITIONS
-from pfl.errors import InvalidInput
 from pipeline.spec.published import FOLDER
 
 pytestmark = pytest.mark.slow

@@ -114,6 +114,6 @@ def test_an_edit_that_moves_a_number_is_seen_and_a_flag_of_a_dataclass_is_not(tm
         at = source.index(before.encode())
         return study.examine(Mutant("methods", "pfl/methods/fedprox.py", 1, at, "", before, after))["outcome"]
 
-    assert outcome("self.mu / 2", "self.mu / 3") == "seen"
+    assert outcome("batches[0]), self.mu)", "batches[0]), self.mu / 3)") == "seen"
     assert outcome("frozen=True", "frozen=1") == "moves no number"
-    assert outcome("client.distance_squared()", "client.nothing()") == "raises"
+    assert outcome("client.pulled(", "client.nothing(") == "raises"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pfl.core.files import cache_root
 from pfl.data.dataset import Dataset
-from pfl.files import cache_root
 from pfl.testing.federation import make_dataset
 
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pfl.core.errors import DataWarning, InvalidInput
 from pfl.data.dataset import load
-from pfl.errors import DataWarning, InvalidInput
 
 
 def zipped(folder: Path) -> Path:

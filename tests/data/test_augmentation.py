@@ -9,9 +9,9 @@ import pytest
 import torch
 from torchvision.transforms import functional as theirs
 
-from pfl.config import Config, Execution
+from pfl.core.config import Config, Execution
 from pfl.data.augmentation import Moves, augmented, draw
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 from pfl.testing.federation import make_clients, make_dataset
 from tests.conftest import CONFIG, interrupt
 

@@ -10,8 +10,8 @@ import sys
 import pytest
 from PIL import Image
 
+from pfl.core.files import remove_abandoned, scratch_folder
 from pfl.data.dataset import load
-from pfl.files import remove_abandoned, scratch_folder
 
 SLOW = """
 import sys, time
@@ -46,7 +46,7 @@ def test_what_a_killed_process_left_half_decoded_is_removed_by_the_next(
 
 
 def test_an_unpacked_tar_that_a_killed_process_left_is_removed_by_the_next(tmp_path):
-    code = "import os, sys, signal; from pathlib import Path; from pfl.files import scratch_folder\n"
+    code = "import os, sys, signal; from pathlib import Path; from pfl.core.files import scratch_folder\n"
     code += "with scratch_folder(Path(sys.argv[1]), 'x-'): os.kill(os.getpid(), signal.SIGKILL)"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     assert len([*tmp_path.iterdir()]) == 1

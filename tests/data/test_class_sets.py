@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pfl.core.errors import InvalidInput
 from pfl.data.partition import check_partition, make_partition
-from pfl.errors import InvalidInput
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pfl
+from pfl.core.errors import DataWarning, InvalidInput
 from pfl.data.dataset import load
-from pfl.errors import DataWarning, InvalidInput
 
 IMAGES = np.zeros((12, 8, 8), np.uint8)
 

@@ -18,8 +18,8 @@ import pytest
 import torch
 from PIL import Image
 
+from pfl.core.errors import InvalidInput
 from pfl.data.dataset import _decoder, _located, check_dataset, load
-from pfl.errors import InvalidInput
 
 
 def zipped(folder: Path) -> Path:

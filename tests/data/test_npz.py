@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pfl.core.errors import InvalidInput
 from pfl.data.dataset import load
-from pfl.errors import InvalidInput
 
 RNG = np.random.default_rng(0)
 

@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pfl.core.errors import InvalidInput
 from pfl.data.dataset import Dataset, load
 from pfl.data.datasets import DATASETS
 from pfl.data.datasets.domainnet import DOMAINS, LABELS
-from pfl.errors import InvalidInput
 
 RNG = np.random.default_rng(0)
 

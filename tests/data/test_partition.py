@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pfl.core.errors import InvalidInput
 from pfl.data.dataset import load
 from pfl.data.partition import (
     Partition,
@@ -14,7 +15,6 @@ from pfl.data.partition import (
     of_seed,
     parse_spec,
 )
-from pfl.errors import InvalidInput
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pfl.core.errors import InvalidInput
 from pfl.data.partition import check_partition, make_partition
-from pfl.errors import InvalidInput
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 import pfl
+from pfl.core.errors import DataWarning, InvalidInput
 from pfl.data.dataset import Dataset, load
-from pfl.errors import DataWarning, InvalidInput
 
 ORIENTATION = 0x0112
 RNG = np.random.default_rng(0)

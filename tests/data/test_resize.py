@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 import pfl
+from pfl.core.errors import InvalidInput
 from pfl.data.dataset import check_dataset, load
 from pfl.data.resize import Resize
-from pfl.errors import InvalidInput
 
 
 def test_images_of_several_sizes_get_one(tmp_path):

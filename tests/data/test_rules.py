@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pfl.core.errors import InvalidInput
+from pfl.core.rng import generator
 from pfl.data.partition import Partition, make_partition
 from pfl.data.partitions import PARTITIONS
 from pfl.data.partitions.dirichlet import top_up
 from pfl.data.partitions.dirichlet_client import DirichletClient
 from pfl.data.partitions.pathological import deal
-from pfl.errors import InvalidInput
-from pfl.rng import generator
 
 
 @pytest.fixture

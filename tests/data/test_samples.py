@@ -10,7 +10,7 @@ from torchvision.datasets import FakeData
 from torchvision.transforms import ToTensor
 
 import pfl
-from pfl.errors import DataWarning, InvalidInput
+from pfl.core.errors import DataWarning, InvalidInput
 
 GREY = np.arange(64, dtype=np.uint8).reshape(8, 8)
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pfl.core.errors import InvalidInput
 from pfl.data import download
 from pfl.data.dataset import load
 from pfl.data.datasets import DATASETS
 from pfl.data.definition import RemoteFile
-from pfl.errors import InvalidInput
 
 CONTENT = bytes(range(256)) * 400
 MD5 = hashlib.md5(CONTENT).hexdigest()

@@ -8,10 +8,10 @@ from unittest.mock import patch
 
 import pytest
 
-from pfl.config import Execution
+from pfl.core.config import Execution
 from pfl.engine import checkpoint
 from pfl.methods import METHODS
-from pfl.simulation import simulate_together
+from pfl.run.simulation import simulate_together
 from pfl.testing.emulated import DEVICE, emulated
 from tests.conftest import CONFIG, sampled
 

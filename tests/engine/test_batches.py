@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from pfl.config import Config, Execution
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition, make_partition
 from pfl.engine.local import minibatch_count
 from pfl.engine.method import Phase
 from pfl.engine.round import begin_round
-from pfl.errors import InvalidInput
-from pfl.simulation import simulate
-from pfl.validation import validated
+from pfl.run.simulation import simulate
+from pfl.run.validation import validated
 from tests.conftest import CONFIG, interrupt, simulation_of
 
 STREAM = dataclasses.replace(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from pfl.core.errors import InvalidInput
 from pfl.engine.device import resolve_device
-from pfl.errors import InvalidInput
 
 ROOT = Path(__file__).parents[2]
 PIPELINE = ("pydantic", "ray", "mlflow", "optuna", "dvc", "jinja2", "matplotlib", "rich", "ruamel", "psutil")

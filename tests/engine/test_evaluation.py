@@ -6,13 +6,13 @@ import dataclasses
 
 import pytest
 
-from pfl.config import Execution
+from pfl.core.config import Execution
+from pfl.core.errors import InvalidInput
 from pfl.engine.evaluation import evaluate
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
-from pfl.errors import InvalidInput
 from pfl.methods.fedavg import FedAvg
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 from tests.conftest import CONFIG, simulation_of
 
 

@@ -8,14 +8,14 @@ import math
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.data.federation import Federation
 from pfl.engine.graphs import Capture
 from pfl.engine.simulation import Simulation
 from pfl.engine.stacked import MOST_RECORDED, StackedBackend
-from pfl.simulation import make_simulation
+from pfl.run.simulation import make_simulation
+from pfl.run.validation import validated
 from pfl.testing.emulated import DEVICE, emulated
-from pfl.validation import validated
 from tests.conftest import CONFIG, simulation_of
 
 

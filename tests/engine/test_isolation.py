@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from pfl.config import Execution
+from pfl.core.config import Execution
 from pfl.methods import METHODS
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 from tests.conftest import CONFIG
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 
 CONFIG = Config(method="fedavg", model="cnn_digits", rounds=4, epochs=1, participation=0.5, eval_every=1)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.methods.fedfomo import FedFomo
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 
 EVALUATION = 1e6
 

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from pfl.config import Config, Execution
-from pfl.errors import InvalidInput
-from pfl.simulation import simulate
-from pfl.validation import validated
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput
+from pfl.run.simulation import simulate
+from pfl.run.validation import validated
 from tests.conftest import CONFIG, interrupt
 
 

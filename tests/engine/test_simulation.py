@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 import torch
 
-from pfl.config import Config, Execution
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput
 from pfl.engine.method import Phase
-from pfl.errors import InvalidInput
-from pfl.simulation import simulate, simulate_together
+from pfl.run.simulation import simulate, simulate_together
 from tests.conftest import interrupt, simulation_of
 
 CONFIG = Config(

@@ -1,6 +1,6 @@
 """Randomness is keyed: a stream depends on its key alone."""
 
-from pfl.rng import generator, integer_seed
+from pfl.core.rng import generator, integer_seed
 
 
 def test_a_stream_does_not_depend_on_what_was_drawn_elsewhere():

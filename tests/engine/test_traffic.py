@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pfl.core.errors import InvalidInput
 from pfl.engine.mixing import Average, Dense
 from pfl.engine.round import aggregate, dispatch
 from pfl.engine.traffic import Traffic
-from pfl.errors import InvalidInput
 from tests.methods.toy import after_rounds
 
 PRESENT = 2

@@ -10,16 +10,16 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from pfl.config import Config, Execution
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.engine import workers
 from pfl.engine.device import workers_for
 from pfl.engine.workers import Workers
-from pfl.errors import InvalidInput
 from pfl.methods import METHODS
-from pfl.simulation import simulate
-from pfl.validation import validated
+from pfl.run.simulation import simulate
+from pfl.run.validation import validated
 
 CPU = torch.device("cpu")
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pfl.core.lazy import torch
 from pfl.engine.method import Method
-from pfl.lazy import torch
 
 if TYPE_CHECKING:
     from pfl.engine.mixing import Mixing

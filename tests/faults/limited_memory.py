@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from pfl.config import Execution
-from pfl.simulation import simulate
+from pfl.core.config import Execution
+from pfl.run.simulation import simulate
 from pfl.testing.federation import make_clients, make_dataset
 from tests.conftest import CONFIG
 

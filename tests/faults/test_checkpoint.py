@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl.config import CHECKPOINT, Config, Execution
+from pfl.core.config import CHECKPOINT, Config, Execution
+from pfl.core.errors import InvalidInput
 from pfl.engine import checkpoint
 from pfl.engine.simulation import Result
-from pfl.errors import InvalidInput
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 
 CONFIG = Config(
     method="pfedsim", model="lenet5_bn", participation=0.5, rounds=4, epochs=1, batch_size=8, eval_every=1

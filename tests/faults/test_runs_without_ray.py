@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pfl.trials import Trial
-from pfl.validation import validated
+from pfl.run.trials import Trial
+from pfl.run.validation import validated
 from tests.command import pfl
 from tests.conftest import make_trial
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl.trials import Record
+from pfl.run.trials import Record
 from pipeline.store.mlflow_store import MLflowStore
 from pipeline.store.tracking import Tracker
 from tests.faults.recovery import file_system
@@ -25,7 +25,7 @@ OPEN = """
 import sys
 from pathlib import Path
 from pipeline.store.mlflow_store import MLflowStore
-from pfl.trials import Record
+from pfl.run.trials import Record
 from tests.pipeline.fake_results import ledger_row
 record = Record.from_json(ledger_row("cifar10-0.1/fedavg"))
 MLflowStore(Path(sys.argv[1]), "fake").trial(record.cell, record)

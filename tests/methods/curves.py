@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import pytest
 
-from pfl.config import Execution
+from pfl.core.config import Execution
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 from tests.conftest import CONFIG
 
 Curve = list[float]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 from pfl.engine.server import Server

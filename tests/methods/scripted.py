@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.engine.local import Task, Trained
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation

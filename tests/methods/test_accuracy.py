@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 
 pytestmark = pytest.mark.slow  # 20 rounds of 20 clients for each method
 

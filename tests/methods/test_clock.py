@@ -2,8 +2,8 @@
 
 import pytest
 
-from pfl.config import Config
-from pfl.validation import validated, warnings_of
+from pfl.core.config import Config
+from pfl.run.validation import validated, warnings_of
 from tests.methods.scripted import models, numbers, scripted
 
 CHANGES = [1.0, -2.0, 3.0]  # clients 0 and 1 miss one and two aggregations, client 2 none

@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.engine.round import aggregate, dispatch
 from pfl.methods.clusterfl import ClusterFL
+from pfl.run.validation import validated, warnings_of
 from pfl.testing.federation import make_clients
-from pfl.validation import validated, warnings_of
 from tests.methods.toy import after_rounds
 
 LONG = 2.0

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from pfl.config import Execution
+from pfl.core.config import Execution
+from pfl.core.errors import InvalidInput
 from pfl.data.partition import Partition
 from pfl.engine.evaluation import moments
 from pfl.engine.method import FIELDS
 from pfl.engine.round import begin_round
-from pfl.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.methods._families import FAMILIES
-from pfl.simulation import simulate, simulate_together
+from pfl.run.simulation import simulate, simulate_together
+from pfl.run.validation import validated
 from pfl.testing.emulated import DEVICE, emulated
 from pfl.testing.federation import make_clients
-from pfl.validation import validated
 from tests.conftest import CONFIG, SAMPLE, interrupt, sampled
 from tests.methods.toy import after_rounds
 

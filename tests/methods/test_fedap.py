@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 import pfl
-from pfl.config import Config
+from pfl.core.config import Config
+from pfl.core.errors import InvalidInput
 from pfl.engine.groups import bind
 from pfl.engine.loop import LoopBackend
 from pfl.engine.round import dispatch
 from pfl.engine.stacked import StackedBackend
-from pfl.errors import InvalidInput
 from pfl.methods.fedap import FedAP
 from tests.conftest import simulation_of
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.engine.mixing import mixed
 from pfl.methods.fedcac import FedCAC
-from pfl.validation import validated, warnings_of
+from pfl.run.validation import validated, warnings_of
 from tests.methods.scripted import models, scripted
 from tests.methods.toy import after_rounds
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.engine.client_store import ClientStore
 from pfl.methods.fedfomo import FedFomo, _shares
 from tests.conftest import simulation_of

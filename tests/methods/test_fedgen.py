@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from pfl.core.rng import generator
 from pfl.methods._generator import TRAINED, descend, generate, initial_state, network
 from pfl.methods.fedgen import FedGen, _drawn
-from pfl.rng import generator
 from tests.methods.toy import after_rounds, batch, client
 
 NOISE, HIDDEN = 2, 3

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.engine.mixing import normalised
 from pfl.methods.fedpac import FedPAC, _combination, on_simplex
-from pfl.validation import validated, warnings_of
+from pfl.run.validation import validated, warnings_of
 from tests.methods.toy import after_rounds, batch, client, features_of
 
 

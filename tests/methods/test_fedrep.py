@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.methods.fedrep import FedRep
-from pfl.validation import validated, warnings_of
+from pfl.run.validation import validated, warnings_of
 from tests.methods.toy import after_rounds
 
 

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.engine.client import Client
 from pfl.methods.fedrod import ABSENT, FedRoD
 from tests.conftest import simulation_of

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pfl.config import Config, Execution
+from pfl.core.config import Config, Execution
 from pfl.engine.evaluation import evaluate
 from pfl.engine.mixing import check_rows
 from pfl.methods.fedsimsup import MIXED, FedSimSup
-from pfl.simulation import simulate
-from pfl.validation import validated, warnings_of
+from pfl.run.simulation import simulate
+from pfl.run.validation import validated, warnings_of
 from tests.methods.toy import after_rounds
 
 

@@ -8,11 +8,11 @@ import math
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.engine.client import Client
 from pfl.methods.gpfl import GPFL
 from pfl.models import build
-from pfl.validation import validated, warnings_of
+from pfl.run.validation import validated, warnings_of
 from tests.methods import toy
 from tests.methods.recomputed import LR, begun, minibatches, model_of
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from pfl.config import Config, Execution
+from pfl.core.config import Config, Execution
 from pfl.methods.perfedavg import PerFedAvg
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 from tests.conftest import simulation_of
 from tests.methods import quadratic
 

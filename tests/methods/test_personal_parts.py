@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pfl.config import Config
-from pfl.validation import validated, warnings_of
+from pfl.core.config import Config
+from pfl.run.validation import validated, warnings_of
 from tests.conftest import simulation_of
 from tests.methods.scripted import scripted
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.methods.pfedme import PFedMe
-from pfl.validation import validated, warnings_of
+from pfl.run.validation import validated, warnings_of
 from tests.conftest import simulation_of
 from tests.methods import quadratic
 from tests.methods.scripted import models, scripted

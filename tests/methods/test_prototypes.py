@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.engine.loop import LoopBackend
 from pfl.engine.stacked import StackedBackend
 from pfl.methods._prototypes import class_means

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from pfl.core.errors import InvalidInput
 from pfl.engine.client_store import ClientStore
 from pfl.engine.mixing import Identity, check_rows
-from pfl.errors import InvalidInput
 from pfl.methods.spfl import SPFL
 from tests.methods.scripted import models, scripted
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from pfl.engine.simulation import BYTES_PER_SCALAR
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 from pfl.testing.federation import make_clients, make_dataset
 from tests.conftest import CONFIG
 

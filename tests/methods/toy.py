@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 from pfl.engine.client import Batch, Client

@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import nn
 
 import pfl
-from pfl.config import Config, Execution
-from pfl.errors import InvalidInput
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput
 from pfl.models import MODELS, build
 from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d, Dropout
 from pfl.models._network import Network
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 
 SHAPE, CLASSES = (1, 16, 16), 4
 

@@ -5,7 +5,7 @@ import torch
 import torchvision
 
 import pfl.models.mobilenet_v2 as module
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pfl.models import MODELS
 
 SHAPE = (3, 32, 32)

@@ -8,7 +8,7 @@ import torchvision
 from sklearn.datasets import load_digits
 from torch import nn
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pfl.models import MODELS, fitting
 from pfl.models._layers import BatchNorm2d, Dropout
 

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pfl.models import MODELS
 from pfl.models._convnet import ConvNet
 from pfl.models._supervisors import KINDS, supervisor

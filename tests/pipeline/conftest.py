@@ -13,7 +13,7 @@ import pytest
 
 from pfl.data.partition import Partition
 from pfl.engine.metrics import Accuracy, ClientResult, Evaluated, Measured, Metrics
-from pfl.trials import Hardware, Record, Sources, Success, Trial, Versions
+from pfl.run.trials import Hardware, Record, Sources, Success, Trial, Versions
 from pipeline.spec.cells import cells
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
@@ -47,10 +47,12 @@ VERSIONS = Versions("3.11.9", "2.15.0", None, "0.1.0")
 Run = Callable[[Trial], list[Record]]
 
 
-@pytest.fixture(autouse=True)
-def _made_up_records_are_current(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code that made-up records name does not exist."""
-    monkeypatch.setattr("pipeline.report.notices.is_current", lambda *_: True)
+@pytest.fixture(autouse=True, scope="session")
+def _made_up_records_are_current() -> Iterator[None]:
+    """The code that made-up records name does not exist; reports of a whole session are made of them, too."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("pipeline.report.notices.is_current", lambda *_: True)
+        yield
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pfl.fingerprint import BUILTIN, Accepted, Values
+from pfl.run.fingerprint import BUILTIN, Accepted, Values
 
 
 @pytest.fixture(scope="session")

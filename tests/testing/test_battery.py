@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
+from pfl.core.hyper import Hyperparameter
 from pfl.data.federation import Federation
 from pfl.engine import evaluation
 from pfl.engine.method import Method
@@ -17,7 +18,6 @@ from pfl.engine.metrics import Accuracy
 from pfl.engine.mixing import Average
 from pfl.engine.server import Server
 from pfl.engine.stacked import StackedBackend
-from pfl.hyper import Hyperparameter
 from pfl.kernels import conv_block
 from pfl.methods import METHODS
 from pfl.models import MODELS
@@ -183,7 +183,7 @@ def rounded_rho(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_seed(patch: pytest.MonkeyPatch) -> None:
-    from pfl import rng
+    from pfl.core import rng
 
     original = rng._key
     patch.setattr(rng, "_key", lambda _, *words: original(0, *words))
@@ -191,12 +191,8 @@ def no_seed(patch: pytest.MonkeyPatch) -> None:
 
 def clamped_mu(patch: pytest.MonkeyPatch) -> None:
     cls = METHODS["fedprox"]
-    original = cls.loss
-
-    def loss(self: Any, *batch: Any) -> torch.Tensor:
-        return original(self.with_values({"mu": min(self.mu, 1.0)}), *batch)
-
-    patch.setattr(cls, "loss", loss)
+    original = cls.from_dict
+    patch.setattr(cls, "from_dict", lambda values: original({**values, "mu": min(values["mu"], 1.0)}))
 
 
 def six_in_a_mixing(patch: pytest.MonkeyPatch) -> None:
@@ -278,6 +274,21 @@ def test_in_lower_precision_losses_are_compared_more_coarsely():
     near = {"train loss": [1.000004], "post_local pooled": [75.0]}
     assert not differences(case, values, near, "float32")
     assert differences(case, values, {**near, "train loss": [1.0001]}, "float32")
+
+
+def test_a_new_hyperparameter_moves_nothing_at_its_default():
+    case = CASES["fedprox, defaults"]
+    before = answer(case, None).values
+    older = replace(CASES["fedprox, below"], options={**case.options, "hyperparameters": {}}, data=case.data)
+    newer = replace(older, options={**case.options, "hyperparameters": {"mu": 0.6}})
+    recorded = {name: value for name, value in before.items() if not name.startswith("default ")}
+    result = answer(newer, recorded)
+    assert not result.moved
+    assert result.new
+    assert result.values["asked"] == {"mu": 0.6}
+    assert answer(newer, {**recorded, "train loss": [1.0, 2.0, 3.0]}).moved
+    assert not differences(case, recorded, before, "loop")
+    assert differences(case, {**recorded, "default mu": 2.0}, before, "loop")
 
 
 def test_a_case_that_raises_says_so():

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import typer
 
-from pfl import fingerprint
 from pfl.cli import behaviours as command
-from pfl.errors import InvalidInput
-from pfl.fingerprint import Accepted, Values
-from pfl.registry import Registry
+from pfl.core.errors import InvalidInput
+from pfl.core.registry import Registry
+from pfl.run import fingerprint
+from pfl.run.fingerprint import Accepted, Values
 from pfl.testing import entering
 from pfl.testing.battery import Answer, Difference
 from pfl.testing.cases import Case
@@ -60,7 +60,7 @@ class Battery:
         values = self.values.get(case.name, {"train loss": [1.0]})
         moved = None if known is None else [Difference("train loss", "loop", 1.0, 2.0)] * (values != known)
         ways = [Difference("train loss", "stacked", 1.0, 2.0)] * (case.name in self.disagreeing)
-        return Answer(case, values, moved, ways)
+        return Answer(case, values, moved, ways, moved != [])
 
 
 @pytest.fixture
@@ -211,8 +211,8 @@ def test_the_command_says_what_has_moved(battery, capsys):
     battery.values[PROX.name] = {"train loss": [2.0]}
     status, text = call(capsys)
     assert status == 0
-    assert "method fedprox: moves method fedprox" in text
-    assert "fedprox, defaults: train loss (loop): 1.0 -> 2.0" in text
+    assert "method fedprox: its numbers have moved" in text
+    assert "fedprox, defaults\n    train loss (loop): 1.0 -> 2.0" in text
 
 
 def test_the_command_enters_no_mistake(file, battery, capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pfl import Method
-from pfl.hyper import hyper
+from pfl.core.hyper import hyper
 
 
 @dataclass(frozen=True)

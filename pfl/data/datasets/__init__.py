@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from pfl.core.registry import Registry
 from pfl.data.definition import Definition
-from pfl.registry import Registry
 
 DATASETS: Registry[Definition] = Registry("dataset", "pfl.data.datasets")

@@ -9,9 +9,9 @@ from typing import IO, TypeVar
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
 from pfl.data.archive import Tree
 from pfl.data.cache import ArrayWriter
-from pfl.errors import InvalidInput
 
 _BLOCK = 8192
 

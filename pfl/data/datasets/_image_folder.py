@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
+from pfl.core.text import amount, listed
 from pfl.data.archive import Tree, open_tree
 from pfl.data.cache import ArrayWriter, Content
 from pfl.data.pixels import FORMATS, as_stored, check, converted, is_grey
 from pfl.data.resize import Resize
-from pfl.errors import InvalidInput
-from pfl.text import amount, listed
 
 if TYPE_CHECKING:
     from PIL.Image import Image

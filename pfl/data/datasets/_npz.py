@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
+from pfl.core.text import listed
 from pfl.data.archive import check_archive
 from pfl.data.cache import ArrayWriter, Content
 from pfl.data.definition import MOST_UNNAMED
-from pfl.errors import InvalidInput
-from pfl.text import listed
 
 KEYS = ("images", "labels", "n_train", "classes", "writer", "domain", "domains")
 """Names of the arrays; the first two are required."""

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from pfl.core.rng import generator
 from pfl.data.archive import Tree, open_tree
 from pfl.data.cache import ArrayWriter, Content
 from pfl.data.datasets import _image_folder
 from pfl.data.datasets._image_folder import Labelled, append_images
 from pfl.data.definition import Definition, RemoteFile
 from pfl.data.resize import Resize
-from pfl.rng import generator
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
 LABELS = (5, 13, 24, 58, 88, 101, 167, 170, 186, 192, 205, 208, 216, 218, 248, 272, 277, 307, 322, 330)

@@ -8,14 +8,14 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
+from pfl.core.files import parse_json
 from pfl.data.archive import Tree, open_tree
 from pfl.data.cache import ArrayWriter, Content
 from pfl.data.datasets._emnist import CHARACTERS
 from pfl.data.datasets._image_folder import Labelled, append_images
 from pfl.data.definition import Definition, RemoteFile
 from pfl.data.resize import Resize
-from pfl.errors import InvalidInput
-from pfl.files import parse_json
 
 _BLOCK = 4096
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from pfl.core.registry import Registry, only_class
 from pfl.data.rule import Rule
-from pfl.registry import Registry, only_class
 
 PARTITIONS: Registry[type[Rule]] = Registry("partition", "pfl.data.partitions", only_class(Rule))  # type: ignore[type-abstract]

@@ -8,10 +8,10 @@ from typing import ClassVar, cast
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
+from pfl.core.hyper import hyper
+from pfl.core.rounding import whole_part
 from pfl.data.rule import ClassesRule, Draw, Split
-from pfl.errors import InvalidInput
-from pfl.hyper import hyper
-from pfl.rounding import whole_part
 
 
 @dataclass(frozen=True)

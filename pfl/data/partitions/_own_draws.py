@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
+from pfl.core.hyper import hyper
+from pfl.core.rng import generator
 from pfl.data.rule import Rule, Split, apportion
-from pfl.errors import InvalidInput
-from pfl.hyper import hyper
-from pfl.rng import generator
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
 from pfl.data.rule import ClassesRule, Draw, redrawn
-from pfl.errors import InvalidInput
 
 
 @dataclass(frozen=True)

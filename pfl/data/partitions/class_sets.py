@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
+from pfl.core.hyper import hyper
+from pfl.core.rounding import whole_part
 from pfl.data.rule import Draw, PoolingRule, text_option
-from pfl.errors import InvalidInput
-from pfl.hyper import hyper
-from pfl.rounding import whole_part
 
 CLASS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?(?:x(\d{1,5}))?")
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from pfl.core.hyper import hyper
 from pfl.data.partitions._own_draws import OwnDraws
 from pfl.data.rule import check_classes
-from pfl.hyper import hyper
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from pfl.core.hyper import hyper
 from pfl.data.rule import Draw, PoolingRule, redrawn
-from pfl.hyper import hyper
 
 
 @dataclass(frozen=True)

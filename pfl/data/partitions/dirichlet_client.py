@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from pfl.core.hyper import hyper
 from pfl.data.partitions._own_draws import OwnDraws
-from pfl.hyper import hyper
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
 from pfl.data.rule import Draw, PoolingRule
-from pfl.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
+from pfl.core.files import parse_json
+from pfl.core.rng import generator
+from pfl.core.text import listed
 from pfl.data.rule import Rule, Split, cut, split, text_option
-from pfl.errors import InvalidInput
-from pfl.files import parse_json
-from pfl.rng import generator
-from pfl.text import listed
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset

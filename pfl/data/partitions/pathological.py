@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
 from pfl.data.rule import ClassesRule, Draw
-from pfl.errors import InvalidInput
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from pfl.core.errors import InvalidInput
+from pfl.core.hyper import hyper
 from pfl.data.rule import Draw, PoolingRule
-from pfl.errors import InvalidInput
-from pfl.hyper import hyper
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pfl.registry import Registry
+from pfl.core.registry import Registry
 from pipeline.figures.drawing import Plot
 
 PLOTS: Registry[Plot] = Registry("plot", "pipeline.figures.plots")

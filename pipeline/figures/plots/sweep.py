@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
 from pipeline.figures.numbers import Numbers

@@ -8,7 +8,7 @@ import numpy as np
 
 from pfl.analysis.representations import outputs
 from pfl.analysis.similarity import pairwise_cka
-from pfl.rng import generator
+from pfl.core.rng import generator
 
 if TYPE_CHECKING:
     from pfl.engine.server import Server

@@ -9,8 +9,8 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from pfl.cli import app
-from pfl.errors import InvalidInput
-from pfl.files import cache_root
+from pfl.core.errors import InvalidInput
+from pfl.core.files import cache_root
 from pipeline.cli import add_commands
 from pipeline.figures import make
 from pipeline.figures.config import Changes
@@ -100,3 +100,12 @@ def test_the_overview_says_where_it_is(project):
     (project / "tables/published/not_runs.yaml").write_text("{}\n")
     assert run("overview") == "overview: reports/README.md\n"
     assert (project / "reports/README.md").is_file()
+
+
+def test_pages_keep_a_report_of_which_the_ledger_holds_nothing(project):
+    assert "small" not in run("pages")
+    (project / "reports/tables/small").mkdir(parents=True)
+    assert "small: the ledger holds no cell that today's code would compute; the report is kept\n" in run(
+        "pages"
+    )
+    assert list((project / "reports/tables/small").iterdir()) == []

@@ -26,7 +26,7 @@ def project(tmp_path, monkeypatch) -> Path:
 def run_here(scheduler, _resources, watch) -> None:
     from pfl.data.dataset import load
     from pfl.data.partition import Partition
-    from pfl.trials import run_trial
+    from pfl.run.trials import run_trial
     from pipeline.spec.files import partition_file
 
     while trial := scheduler.next():

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.cli import add_commands
 from pipeline.figures.config import Changes, changed, figure_names, load_figure, parts_of
 from pipeline.figures.plots import PLOTS

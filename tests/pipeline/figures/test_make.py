@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pfl import trials
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
+from pfl.run import trials
 from pipeline.figures import runs
 from pipeline.figures.config import Changes
-from pipeline.figures.make import make, tested
+from pipeline.figures.make import answered, make
 from pipeline.spec.table import Subset
 from pipeline.sweep import cluster
 from pipeline.sweep.train_sweep import table_lock
@@ -64,7 +64,7 @@ def test_each_family(project, name, changes):
     picture = (OUT / f"{name}.svg").read_text()
     assert "Reduced" in picture and "digits" in picture
     assert content["changes"]
-    assert {claim["answer"] for claim in tested(content, OUT)} == {"open"}
+    assert {claim["answer"] for claim in answered(content, OUT)} == {"open"}
     rows = (OUT / f"{name}.csv").read_text().splitlines()
     assert rows[0] == "panel,series,x,value,std" and len(rows) > 2
     overview = (OUT / "README.md").read_text()
@@ -92,7 +92,7 @@ def test_parts_are_made_together():
 def test_nothing_is_run_twice(project, monkeypatch):
     for name in ("fedsimsup-figure3", "pfedsim-figure2"):
         first = made(name, **SMALL, clients=4)
-        monkeypatch.setattr("pfl.trials.run_trial", lambda *_: pytest.fail("run again"))
+        monkeypatch.setattr("pfl.run.trials.run_trial", lambda *_: pytest.fail("run again"))
         again = made(name, **SMALL, clients=4)
         monkeypatch.undo()
         monkeypatch.chdir(project)
@@ -163,7 +163,7 @@ def test_runs_that_all_fail_are_one_clear_line(monkeypatch):
     def fail(*_, **__):
         raise ValueError("no luck")
 
-    monkeypatch.setattr("pfl.trials.run_trial", fail)
+    monkeypatch.setattr("pfl.run.trials.run_trial", fail)
     with pytest.raises(InvalidInput, match=r"runs with a result \(dir-0.1/fedsimsup, seed 0: no luck"):
         made("fedsimsup-figure3", **SMALL, clients=4)
 
@@ -205,6 +205,6 @@ def test_reduced_figures_and_those_of_one_seed_leave_claims_open(changes, proven
     (OUT / "fedcac-figure5.csv").write_text(
         "panel,series,x,value,std\ncifar10,fedcac,0.1,60,\ncifar10,fedcac,0.5,70,\ncifar10,fedcac,0.9,65,\n"
     )
-    (claim,) = tested({"name": "fedcac-figure5", "changes": changes, "provenance": provenance}, OUT)
+    (claim,) = answered({"name": "fedcac-figure5", "changes": changes, "provenance": provenance}, OUT)
     assert claim["answer"] == answer
     assert claim["shown"].startswith(shown)

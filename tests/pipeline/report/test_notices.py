@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from pfl.trials import Record
+from pfl.run.trials import Record
 from pipeline.report.provenance import changed_since, plugins
 from pipeline.report.table_report import write_report
 from pipeline.spec.published import FOLDER

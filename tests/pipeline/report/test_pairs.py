@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from pfl.trials import Record
+from pfl.run.trials import Record
 from pipeline.report.pairs import difference
 from pipeline.spec.evaluation import Evaluation
 from tests.pipeline.fake_results import ledger_row

@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from pfl.hyper import Hyperparameter
+from pfl.core.hyper import Hyperparameter
 from pipeline.report import search
 from pipeline.report.summary import Summary
 from pipeline.store.results import SearchResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pfl.trials import Record
+from pfl.run.trials import Record
 from pipeline.report.summary import Entry
 from pipeline.spec.evaluation import Evaluation
 from pipeline.store.scores import Score, score

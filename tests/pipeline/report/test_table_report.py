@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from pfl.errors import InvalidInput
-from pfl.files import write_json
+from pfl.core.errors import InvalidInput
+from pfl.core.files import write_json
 from pipeline.report.table_report import write_report
 from pipeline.store.results import load_results, metrics_of
 from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pfl.config import Config
-from pfl.fingerprint import name_of
-from pfl.validation import validated
+from pfl.core.config import Config
+from pfl.run.fingerprint import name_of
+from pfl.run.validation import validated
 from pipeline.spec.behaviours import images, is_current
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.spec.evaluation import Evaluation, EvaluationOverride
 
 

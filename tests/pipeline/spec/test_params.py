@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.spec.cells import cells
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.table import Subset, load_table

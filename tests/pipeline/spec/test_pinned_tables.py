@@ -9,11 +9,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.data.dataset import Dataset
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import Partition, make_partition
-from pfl.simulation import simulate
+from pfl.run.simulation import simulate
 from pfl.testing.federation import make_dataset
 from pipeline.spec.cells import cells
 from pipeline.spec.files import table_names

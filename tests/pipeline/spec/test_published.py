@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.spec.axes import Row, Setting, target
 from pipeline.spec.published import FOLDER, PublishedCell, find, published_cells
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pfl.config import Config
-from pfl.errors import InvalidInput
-from pfl.validation import validated
+from pfl.core.config import Config
+from pfl.core.errors import InvalidInput
+from pfl.run.validation import validated
 from pipeline.spec.search import Search, check_space, searched, with_params
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.spec.cells import cells
 from pipeline.spec.table import load_table
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.report.agreement import claims
 from pipeline.report.summary import blank
 from pipeline.spec.claims import Finding

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.spec.cells import cells
 from pipeline.spec.table import Table
 from pipeline.store.export import export

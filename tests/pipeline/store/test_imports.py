@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pfl.errors import InvalidInput
-from pfl.trials import Record, Sources
+from pfl.core.errors import InvalidInput
+from pfl.run.trials import Record, Sources
 from pipeline.store.imports import import_rows
 from pipeline.store.ledger import Ledger
 from tests.pipeline.conftest import SOURCES, fake_run, scheduler_of

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import Metrics
-from pfl.errors import InvalidInput
-from pfl.trials import Failure, Record, Sources, split_checksum
+from pfl.run.trials import Failure, Record, Sources, split_checksum
 from pipeline.store.imports import import_rows
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.refusals import Refusal, refuse

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
+from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import Accuracy, ClientResult, Evaluated, Metrics
-from pfl.errors import InvalidInput
-from pfl.trials import Record
+from pfl.run.trials import Record
 from pipeline.spec.evaluation import Evaluation
 from pipeline.store.scores import curve, curves, reported
 from tests.pipeline.fake_results import ledger_row

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.spec.published import FOLDER
 from pipeline.sweep.check import check_tables
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 import ray
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.sweep.cluster import connected, in_a_line
 from pipeline.sweep.guard import Guard
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pfl.digests import Code
-from pfl.hyper import Hyperparameter
+from pfl.core.digests import Code
+from pfl.core.hyper import Hyperparameter
 from pfl.methods import METHODS
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pfl.errors import InvalidInput
-from pfl.trials import commit
+from pfl.core.errors import InvalidInput
+from pfl.run.trials import commit
 from pipeline.sweep import environment
 from pipeline.sweep.cluster import scratch_folder
 from pipeline.sweep.environment import LONGEST_TEMPORARY, check_environment, lacking, temporary_folder

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from pfl.trials import commit
+from pfl.run.trials import commit
 from pipeline.sweep.environment import lacking
 from tests.pipeline.services import NO_TOKEN, TOKEN, Cluster, without
 

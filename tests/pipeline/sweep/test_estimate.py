@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from pfl.config import Config
+from pfl.core.config import Config
+from pfl.core.text import duration
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.methods import METHODS
-from pfl.text import duration
 from pipeline.spec.cells import cells
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger

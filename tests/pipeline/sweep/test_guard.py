@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import ray
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.sweep import guard
 from pipeline.sweep.guard import Guard
 from tests.pipeline.running import wait_until

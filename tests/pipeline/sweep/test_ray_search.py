@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from pfl.trials import Trial, commit
+from pfl.run.trials import Trial, commit
 from pipeline.store.heartbeat import reached
 from pipeline.store.workspace import checkpoint_folder
 from pipeline.sweep import ray_search as tune

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.spec.table import Resources
 from pipeline.sweep.check import slots_here
 from pipeline.sweep.cluster import GPU_SHARE, gpus_of, slots_of

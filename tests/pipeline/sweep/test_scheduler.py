@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from pfl.config import Config
-from pfl.trials import Record, Trial
-from pfl.validation import stackable
+from pfl.core.config import Config
+from pfl.run.trials import Record, Trial
+from pfl.run.validation import stackable
 from pipeline.store.ledger import Ledger
 from pipeline.store.workspace import checkpoint_folder
 from tests.pipeline.conftest import SOURCES, fake_run, finish, row_of, scheduler_of

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from pfl.config import Config
+from pfl.core.config import Config
 from pfl.methods import METHODS
-from pfl.validation import validated
+from pfl.run.validation import validated
 from pipeline.spec.search import Search
 from pipeline.store.results import Comparison
 from pipeline.sweep import results

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from pfl.cli import app
+from pfl.core.errors import InvalidInput
 from pfl.data.partition import Partition
 from pfl.data.partitions import PARTITIONS
-from pfl.errors import InvalidInput
 from pipeline.cli import add_commands
 from pipeline.sweep import stages
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 from pipeline.spec.table import Resources, Subset, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.workspace import checkpoints_of

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import Accuracy, Evaluated, Metrics
-from pfl.errors import InvalidInput
-from pfl.trials import Hardware, Record
+from pfl.run.trials import Hardware, Record
 from pipeline.store.ledger import Ledger
 from pipeline.store.refusals import Refusal, refuse
 from pipeline.store.verification import Verification

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pfl.sources import Plugin
-from pfl.trials import split_checksum, with_checksum
+from pfl.run.sources import Plugin
+from pfl.run.trials import split_checksum, with_checksum
 from pipeline.store.ledger import Ledger
 from pipeline.store.refusals import Refusal, refuse
 from pipeline.sweep.why import why
@@ -162,13 +162,19 @@ def test_an_option_that_is_gone_is_told():
 @pytest.mark.usefixtures("finished")
 def test_other_code_is_named_by_its_component_with_the_files_that_changed(monkeypatch):
     rewrite_all(behaviour="fedavg-0", commit="a" * 40)
-    changed = ("pfl/api.py", "pfl/methods/fedavg.py", "pfl/methods/fedprox.py", "pfl/config.py", "pfl/rng.py")
+    changed = (
+        "pfl/run/api.py",
+        "pfl/methods/fedavg.py",
+        "pfl/methods/fedprox.py",
+        "pfl/core/config.py",
+        "pfl/core/rng.py",
+    )
     monkeypatch.setattr("pipeline.sweep.why._changed_since", lambda _: changed)
-    monkeypatch.setattr("pipeline.sweep.why._uncommitted", lambda: {"pfl/rng.py"})
+    monkeypatch.setattr("pipeline.sweep.why._uncommitted", lambda: {"pfl/core/rng.py"})
     monkeypatch.setattr(
         "pipeline.sweep.why.files_of", lambda component: {Path(f).resolve() for f in OF[component]}
     )
-    engine = "the engine changed since commit aaaaaaaaaaaa: pfl/rng.py, pfl/config.py"
+    engine = "the engine changed since commit aaaaaaaaaaaa: pfl/core/rng.py, pfl/core/config.py"
     stale = reasons()
     assert len(stale) == 2  # as fedavg and fedprox are different methods
     for line in stale:
@@ -179,7 +185,7 @@ def test_other_code_is_named_by_its_component_with_the_files_that_changed(monkey
 
 
 OF = {
-    "engine": ["pfl/config.py", "pfl/rng.py"],
+    "engine": ["pfl/core/config.py", "pfl/core/rng.py"],
     "kernels": [],
     "method fedavg": ["pfl/methods/fedavg.py"],
     "method fedprox": ["pfl/methods/fedprox.py"],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from pfl.trials import Record
+from pfl.run.trials import Record
 from pipeline.store.mlflow_store import MLflowStore
 from pipeline.store.tracking import attach_report
 from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results

@@ -7,8 +7,8 @@ from threading import Thread
 import pytest
 from mlflow import MlflowClient
 
-from pfl.files import folder_lock
-from pfl.trials import Record
+from pfl.core.files import folder_lock
+from pfl.run.trials import Record
 from pipeline.spec.evaluation import Evaluation
 from pipeline.store import mlflow_client
 from pipeline.store.mlflow_store import MLflowStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from mlflow import MlflowClient
 
-from pfl.errors import InvalidInput
-from pfl.trials import Record
+from pfl.core.errors import InvalidInput
+from pfl.run.trials import Record
 from pipeline.store.tracking import rebuild
 from tests.pipeline.fake_results import failed_row, fake_results, ledger_row, write_results
 from tests.pipeline.store.tracking.entering import no_space_left, runs_of, trials_of

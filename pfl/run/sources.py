@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pfl.fingerprint import digest_of_plugin
 from pfl.methods import METHODS
 from pfl.models import MODELS
+from pfl.run.fingerprint import digest_of_plugin
 
-ROOT = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[1]
 DISTRIBUTION = "pfl-repro"
-SHOWS = ("cli", "data/plot.py", "progress.py", "runs.py", "terminal.py", "text.py")
+SHOWS = ("cli", "data/plot.py", "run/progress.py", "run/runs.py", "core/terminal.py", "core/text.py")
 """Those of the simulator's files and folders that print and draw: no number comes from them."""
 
 
@@ -26,7 +26,7 @@ class Plugin:
 
     Attributes:
         name, version: of the distribution.
-        digest: of the code of its package, and of what it imports (`pfl.fingerprint.digest_of_plugin`).
+        digest: of the code of its package, and of what it imports (`pfl.run.fingerprint.digest_of_plugin`).
     """
 
     name: str
@@ -61,7 +61,7 @@ def release() -> Release | None:
     recorded = {
         Path(str(file.locate())).resolve(): file.hash.value for file in distribution.files or () if file.hash
     }
-    if ROOT / "sources.py" not in recorded:
+    if ROOT / "run/sources.py" not in recorded:
         return None
     edited = any(recorded.get(path) != _as_recorded(path) for path in _files())
     return Release(distribution.version, edited)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pfl.config import Config, Execution
-from pfl.errors import InvalidInput, unknown_name
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput, unknown_name
 from pfl.methods import METHODS
 from pfl.models import MODELS, fitting
-from pfl.progress import progress as shown
-from pfl.runs import Run, Runs
-from pfl.validation import check_execution, check_seeds, execution_warnings, validated, warnings_of
+from pfl.run.progress import progress as shown
+from pfl.run.runs import Run, Runs
+from pfl.run.validation import check_execution, check_seeds, execution_warnings, validated, warnings_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -110,7 +110,7 @@ def simulate(
     if named is None:
         config = dataclasses.replace(config, model=fitting(data.shape))
 
-    from pfl.simulation import simulate as run
+    from pfl.run.simulation import simulate as run
 
     headline = METHODS[method].headline
     with shown(config.rounds, method, headline) if progress else nullcontext() as on_round:

@@ -1,4 +1,4 @@
-"""The name of the code's behaviour that a trial's key holds, out of digests of the code (`pfl.digests`).
+"""The name of the code's behaviour that a trial's key holds, out of digests of the code (`pfl.core.digests`).
 
 The code of a trial has four *components*: the engine, the kernels, its method and its network. A component's
 digest is accepted if `behaviours.json` lists it. A *question* is a method with its choices on a network. It
@@ -21,16 +21,16 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pfl.config import Config
-from pfl.digests import NO_NUMBERS, Code, Edited, digest_of_modules, is_in, is_library
-from pfl.errors import InvalidInput
-from pfl.files import write_text
+from pfl.core.config import Config
+from pfl.core.digests import NO_NUMBERS, Code, Edited, digest_of_modules, is_in, is_library
+from pfl.core.errors import InvalidInput
+from pfl.core.files import write_text
 from pfl.methods import METHODS
 from pfl.models import MODELS, weights_of
-from pfl.validation import validated
+from pfl.run.validation import validated
 
 if TYPE_CHECKING:
-    from pfl.hyper import Hyperparameter
+    from pfl.core.hyper import Hyperparameter
     from pfl.models import Shape
 
 __all__ = [
@@ -53,11 +53,11 @@ __all__ = [
     "unknown_of",
 ]
 
-BUILTIN = Path(__file__).with_name("behaviours.json")
+BUILTIN = Path(__file__).parents[1] / "behaviours.json"
 PROJECT = Path("behaviours.json")
 """The name of the file in a user's own project."""
 
-ROOTS = ("pfl.simulation", "pfl.trials.running", "pfl.data.statistics")
+ROOTS = ("pfl.run.simulation", "pfl.run.trials.running", "pfl.data.statistics")
 """The engine is what these reach by imports, without the other components."""
 
 READERS = ("pfl.data.dataset", "pfl.data.datasets", "pfl.data.partitions")
@@ -143,7 +143,7 @@ class Components:
     """The components of a tree and their digests.
 
     Args:
-        roots: as of `pfl.digests.Code`; by default the tree is that of this process.
+        roots: as of `pfl.core.digests.Code`; by default the tree is that of this process.
     """
 
     def __init__(self, roots: Sequence[Path] = ()):

@@ -10,9 +10,11 @@ from typing import Any, get_args
 
 import torch
 
-from pfl import memory
 from pfl.analysis.measures import similarities
-from pfl.config import Config, Execution
+from pfl.core import memory
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.files import check_writable
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Division, Partition, of_seed
@@ -20,12 +22,10 @@ from pfl.engine.device import backend_for, check_precision, keep_compiled, numer
 from pfl.engine.local import Backend
 from pfl.engine.method import Moment
 from pfl.engine.simulation import Measure, OnRound, Result, Simulation
-from pfl.errors import InvalidInput, unknown_name
-from pfl.files import check_writable
-from pfl.fingerprint import code_digest
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
-from pfl.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
+from pfl.run.fingerprint import code_digest
+from pfl.run.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,8 @@ def simulate_together(
     the numbers are the same as for each alone, up to rounding.
 
     Args:
-        configs: alike but for the learning rate and real-valued hyperparameters (`pfl.validation.stackable`).
+        configs: alike but for the learning rate and real-valued hyperparameters
+            (`pfl.run.validation.stackable`).
         execution: its ``save`` is for a single configuration.
         on_round: called for the first configuration.
 

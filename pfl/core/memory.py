@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from pfl.lazy import torch
+from pfl.core.lazy import torch
 
 STATUS = Path("/proc/self/status")
 

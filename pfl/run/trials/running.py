@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pfl import memory
-from pfl.config import Config, Execution
-from pfl.errors import InvalidInput
-from pfl.fingerprint import check_unchanged, name_of
-from pfl.text import first_line
-from pfl.trials.provenance import hardware, versions
-from pfl.trials.record import Record, Success
-from pfl.trials.trial import Trial
+from pfl.core import memory
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput
+from pfl.core.text import first_line
+from pfl.run.fingerprint import check_unchanged, name_of
+from pfl.run.trials.provenance import hardware, versions
+from pfl.run.trials.record import Record, Success
+from pfl.run.trials.trial import Trial
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
@@ -55,7 +55,7 @@ def run_together(
     execution: Execution = Execution(),
     on_round: OnRound | None = None,
 ) -> list[list[Record]]:
-    """Run trials of the same seeds, whose configurations are `pfl.validation.stackable`, in one stack.
+    """Run trials of the same seeds, whose configurations are `pfl.run.validation.stackable`, in one stack.
 
     They are evaluated at the moments of the first, they pause where it does, and their models are not saved.
 
@@ -127,8 +127,8 @@ def _simulate(
     on_round: OnRound | None,
     measure: Measure | None,
 ) -> list[list[Result]]:
-    """`pfl.simulation.simulate_together`; one seed after another where memory does not suffice."""
-    from pfl.simulation import simulate, simulate_together
+    """`pfl.run.simulation.simulate_together`; one seed after another where memory does not suffice."""
+    from pfl.run.simulation import simulate, simulate_together
 
     models = Path(execution.save) if execution.save else None
     seeds = trials[0].seeds

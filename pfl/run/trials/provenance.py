@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pfl
-from pfl import kernels, sources
-from pfl.config import Execution
-from pfl.sources import DISTRIBUTION
+from pfl import kernels
+from pfl.core.config import Execution
+from pfl.run import sources
+from pfl.run.sources import DISTRIBUTION
 
 
 @dataclass(frozen=True)

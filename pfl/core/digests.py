@@ -30,13 +30,13 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from pfl.began import BEGAN
-from pfl.errors import InvalidInput
-from pfl.files import cache_root, folder_lock, write_text
+from pfl.core.began import BEGAN
+from pfl.core.errors import InvalidInput
+from pfl.core.files import cache_root, folder_lock, write_text
 
 NO_NUMBERS = (
-    *("pfl.began", "pfl.digests", "pfl.errors", "pfl.files", "pfl.fingerprint", "pfl.progress"),
-    *("pfl.sources", "pfl.terminal", "pfl.text", "pfl.trials.provenance"),
+    *(f"pfl.core.{name}" for name in ("began", "digests", "errors", "files", "terminal", "text")),
+    *(f"pfl.run.{name}" for name in ("fingerprint", "progress", "sources", "trials.provenance")),
 )
 """Modules of which no number comes."""
 
@@ -361,7 +361,7 @@ def _normal(node: Any, names: Mapping[str, str], local: set[str], references: li
         references.append(origin)
         if _root(node) not in local:
             return ["imported"]
-    if isinstance(node, ast.Call) and _dotted(node.func, names) == "pfl.hyper.hyper":
+    if isinstance(node, ast.Call) and _dotted(node.func, names) == "pfl.core.hyper.hyper":
         kept = [keyword for keyword in node.keywords if keyword.arg in DECLARED]
         return ["hyper", *map(normal, node.args[:1]), *map(normal, kept)]
     if isinstance(node, ast.JoinedStr):

@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from pfl.config import Config, Execution
-from pfl.errors import InvalidInput, unknown_name
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.text import amount
 from pfl.methods import METHODS
 from pfl.models import MODELS
-from pfl.text import amount
 
 _FIELDS = get_type_hints(Config, include_extras=True)
 DEVICES = r"auto|cpu|cuda(:(0|[1-9][0-9]?))?"

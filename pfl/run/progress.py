@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pfl.terminal import SECONDS, live
+from pfl.core.terminal import SECONDS, live
 
 if TYPE_CHECKING:
     from pfl.engine.metrics import Evaluated
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(rounds: int, title: str, moment: str) -> Iterator[OnRound]:
-    """Yield the ``on_round`` of `pfl.simulation.simulate` that draws a bar with the pooled accuracy at
+    """Yield the ``on_round`` of `pfl.run.simulation.simulate` that draws a bar with the pooled accuracy at
     ``moment``, or in a log file prints a line now and then."""
     if not live():
         yield _lines(title, moment)

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pfl.engine.metrics import Measured, Metrics, json_ready
-from pfl.sources import Plugin
-from pfl.trials.provenance import Hardware, Sources, Versions, commit, plugins
-from pfl.trials.trial import Phase, Trial, trial_key
+from pfl.run.sources import Plugin
+from pfl.run.trials.provenance import Hardware, Sources, Versions, commit, plugins
+from pfl.run.trials.trial import Phase, Trial, trial_key
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Record:
     """One simulation: a trial with one seed, and its outcome.
 
     Attributes:
-        key: the identity of the result (`pfl.trials.trial_key`).
+        key: the identity of the result (`pfl.run.trials.trial_key`).
         sources: the code that computed it.
         finished: when, as an ISO 8601 time.
         until: the round after which the simulation paused; None where it ran to its end.

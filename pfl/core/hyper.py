@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pfl.errors import InvalidInput
+from pfl.core.errors import InvalidInput
 
 LARGEST = {float: 1e18, int: 10**9}
 """Largest accepted float and int: the product of two fits into float32, and into int64."""

@@ -1,6 +1,6 @@
 """torch, loaded at its first use.
 
-Importing torch takes seconds. Method files say ``from pfl.lazy import torch``, so that ``--help``, lists
+Importing torch takes seconds. Method files say ``from pfl.core.lazy import torch``, so that ``--help``, lists
 and error messages, which read the methods' declarations but compute nothing, answer at once.
 """
 

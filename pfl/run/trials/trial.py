@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pfl.models import weights_of
-from pfl.validation import non_defaults
+from pfl.run.validation import non_defaults
 
 Phase = Literal["search", "final"]
 
@@ -27,10 +27,10 @@ class Trial:
         dataset, partition, clients: what `pfl.data` makes the data and the partition from.
         data_checksum, partition_checksum: what they must turn out to be; the partition's by seed where each
             seed has one of its own.
-        behaviour: the name that the code must have (`pfl.fingerprint`).
+        behaviour: the name that the code must have (`pfl.run.fingerprint`).
         moment: the one that its cell reads, which is shown while it runs; no part of the key.
-        moments: those that every evaluation has, as in `pfl.config.Execution`; no part of the key, since a
-            row shows which it has.
+        moments: those that every evaluation has, as in `pfl.core.config.Execution`; no part of the key, since
+            a row shows which it has.
         until: the round after which it pauses; the trial without it continues from there. Default: the last.
     """
 
@@ -107,8 +107,8 @@ def trial_key(
 ) -> str:
     """The identity of a result: everything that decides its numbers, and nothing else.
 
-    Its ``behaviour`` (`pfl.fingerprint`) stands for the code, so that an edit that moves no number makes no
-    result stale. What is at its default is left out, so that a new option makes none stale either.
+    Its ``behaviour`` (`pfl.run.fingerprint`) stands for the code, so that an edit that moves no number makes
+    no result stale. What is at its default is left out, so that a new option makes none stale either.
     """
     content = {
         "config": non_defaults(config),

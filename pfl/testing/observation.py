@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pfl.config import Config
+from pfl.core.config import Config
+from pfl.core.rng import generator
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
@@ -19,10 +20,9 @@ from pfl.engine.device import threads
 from pfl.engine.loop import LoopBackend
 from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked
 from pfl.engine.server import Server
-from pfl.rng import generator
-from pfl.simulation import make_simulation
+from pfl.run.simulation import make_simulation
+from pfl.run.validation import validated
 from pfl.testing.federation import make_dataset
-from pfl.validation import validated
 
 CLIENTS, ROUNDS, SAMPLES = 6, 4, 24
 

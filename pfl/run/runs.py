@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from pfl.errors import InvalidInput, Missing
+from pfl.core.errors import InvalidInput, Missing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pfl.errors import unknown_name
-from pfl.hyper import LARGEST
-from pfl.rounding import whole_part
+from pfl.core.errors import unknown_name
+from pfl.core.hyper import LARGEST
+from pfl.core.rounding import whole_part
 
 BatchOrder = Literal["shuffled", "fixed", "class_stream"]
 LastBatch = Literal["kept", "dropped"]
@@ -54,7 +54,7 @@ Fraction = Annotated[float, Accepted(lambda share: 0 <= share < 1, "a number in 
 class Config:
     """Everything that decides a simulation's numbers, except its data, its partition and its seed.
 
-    The types say what each field accepts, and `pfl.validation.validated` checks it before any compute. A
+    The types say what each field accepts, and `pfl.run.validation.validated` checks it before any compute. A
     table's file has the training options under the same names, with the same texts.
     """
 
@@ -182,7 +182,7 @@ class Execution:
     checkpoint_dir: str | None = None
     """Folder for the checkpoint; a simulation that finds its own there continues from it."""
     code: str | None = None
-    """Names the code that checkpoints are of (`pfl.fingerprint`); by default a digest of it does. A
+    """Names the code that checkpoints are of (`pfl.run.fingerprint`); by default a digest of it does. A
     checkpoint of other code is refused."""
     until: int | None = None
     """Pause after this round, which must be one with an evaluation, and write the checkpoint; None means run

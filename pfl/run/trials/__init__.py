@@ -1,7 +1,7 @@
 """Trials: simulations with a key, run anywhere, and their records."""
 
 from pfl.engine.metrics import json_ready
-from pfl.trials.provenance import (
+from pfl.run.trials.provenance import (
     Hardware,
     Sources,
     Versions,
@@ -13,9 +13,9 @@ from pfl.trials.provenance import (
     plugins,
     versions,
 )
-from pfl.trials.record import Failure, Record, Success, checksum_of, split_checksum, with_checksum
-from pfl.trials.running import cause_of, run_together, run_trial
-from pfl.trials.trial import Trial, folder_of, trial_key
+from pfl.run.trials.record import Failure, Record, Success, checksum_of, split_checksum, with_checksum
+from pfl.run.trials.running import cause_of, run_together, run_trial
+from pfl.run.trials.trial import Trial, folder_of, trial_key
 
 __all__ = [
     "Failure",

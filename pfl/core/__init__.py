@@ -1,0 +1,1 @@
+"""What everything in pfl may use: configuration, errors, files, random streams, registries."""

@@ -1,0 +1,1 @@
+"""Simulations as users and sweeps run them: the API, validation, trials, fingerprints of the code."""
