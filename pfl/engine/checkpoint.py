@@ -122,6 +122,8 @@ def restore_server(server: Server, state: dict[str, Any]) -> None:
     """
     if any(len(rows) != server.clients for rows in (state["positions"], *state["client_state"].values())):
         raise ValueError(f"a state of {server.clients} clients is needed")
+    if missing := server.bank.stacks.keys() - state["bank"].keys():
+        raise ValueError(f"no {', '.join(sorted(missing))} is stored")
     server.round = state["round"]
     server.positions = state["positions"]
     server.bank.restore(state["bank"], server.federation.device)

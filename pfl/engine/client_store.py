@@ -152,15 +152,14 @@ class ClientStore:
         return {name: (stack.stored, stack.rows.on_host) for name, stack in self.stacks.items()}
 
     def restore(self, state: Mapping[str, tuple[Tensor, Tensor]], device: torch.device) -> None:
-        """Put back what `state` returned; rows are then read on ``device``.
+        """Put back what `state` returned, and nothing else; rows are then read on ``device``.
 
         Raises:
-            ValueError: a tensor is missing, or one has another shape or number of clients.
+            ValueError: a tensor has another shape or number of clients.
         """
-        if not self.stacks.keys() <= state.keys():
-            raise ValueError(f"no {', '.join(self.stacks.keys() - state.keys())} is stored")
         home = self.home or device
         maps: dict[bytes, RowMap] = {}
+        restored: dict[str, CopyOnWriteTensor] = {}
         for name, (values, on_host) in state.items():
             known = self.stacks[name].shape if name in self.stacks else values.shape[1:]
             if values.shape[1:] != known or len(on_host) != self.clients or on_host.max() >= len(values):
@@ -168,8 +167,9 @@ class ClientStore:
             key = on_host.numpy().tobytes()
             if key not in maps:
                 maps[key] = RowMap(on_host, on_device(on_host, home), len(values))
-            stack = self.stacks[name] = CopyOnWriteTensor(values[0].to(device), maps[key])
+            stack = restored[name] = CopyOnWriteTensor(values[0].to(device), maps[key])
             stack.values = values.to(home)
+        self.stacks = restored
 
     @property
     def tensors(self) -> dict[str, Tensor]:

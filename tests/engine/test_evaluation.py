@@ -25,6 +25,7 @@ class Counting(LoopBackend):
     """Takes note of how many models each evaluation saw."""
 
     def __init__(self):
+        super().__init__()
         self.seen = []
 
     def collect(self, program, statistic, tensors, state, samples, each=False):
