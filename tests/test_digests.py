@@ -155,6 +155,70 @@ def test_functions_of_the_same_name_in_two_modules_are_told_apart(folder):
     assert digest(folder) != before
 
 
+TWINS = """
+import first
+import passing
+import second
+import starred
+
+def g():
+    return 0
+
+try:
+    from first import g
+except ImportError:
+    pass
+
+class A:
+    from first import f
+    family = rate = "x"
+
+def h(x):
+    family = "x"
+    return hyper(x, "about", **{"default": 1})
+
+from pfl.core.hyper import hyper
+y = first.f() + getattr(passing, "f")()
+"""
+FALLBACK = "try:\n    from first import g\nexcept ImportError:\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("passing.py", "from first", "from second"),
+        ("sample.py", "import first\n", "import second as first\n"),
+        ("sample.py", "y = first.f", "y = second.f"),
+        ("sample.py", f"def g():\n    return 0\n\n{FALLBACK}", f"{FALLBACK}\ndef g():\n    return 0\n"),
+        ("sample.py", "    from first import f", "    from second import f"),
+        ("sample.py", 'rate = "x"', 'rate = "y"'),
+        ("sample.py", '    family = "x"', '    family = "y"'),
+        ("sample.py", '{"default": 1}', '{"default": 2}'),
+        ("third.py", '["f", "g"]', '["f"]'),
+    ],
+)
+def test_what_a_name_refers_to_counts_however_it_is_reached(file, old, new, folder):
+    for name, number in (("first", 1), ("second", 2)):
+        text = f"def f():\n    return {number}\n\n\ndef g():\n    return f()\n"
+        (folder / f"{name}.py").write_text(text)
+    (folder / "third.py").write_text('__all__ = ["f", "g"]\n\nf = g = print\n')
+    (folder / "passing.py").write_text("from first import f\n")
+    (folder / "starred.py").write_text("from passing import *\nfrom first import *\nfrom third import *\n")
+    (folder / "sample.py").write_text(TWINS)
+    before = digest(folder)
+    assert edited(folder, old, new, file) != before
+
+
+@pytest.mark.parametrize(("old", "new"), [("from first", "from second"), ("import f", "import g as f")])
+def test_a_star_brings_what_its_module_imports(old, new, folder):
+    for name, number in (("first", 1), ("second", 2)):
+        (folder / f"{name}.py").write_text(f"def f():\n    return {number}\n\n\ndef g():\n    return f()\n")
+    (folder / "passing.py").write_text("from first import f\n")
+    (folder / "sample.py").write_text("import first\nimport second\nfrom passing import *\n\ny = f()\n")
+    before = digest(folder)
+    assert edited(folder, old, new, "passing.py") != before
+
+
 def test_a_name_that_a_package_passes_on_is_followed(folder):
     (folder / "mine").mkdir()
     (folder / "mine/__init__.py").write_text("from mine.one import f\n")
