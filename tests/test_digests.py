@@ -251,6 +251,35 @@ def test_of_the_files_beside_a_module_in_no_package_those_count_that_it_names(fo
     assert digest(folder) != before
 
 
+def test_files_in_a_folder_beside_a_module_count_if_it_names_both(folder):
+    (folder / "sample.py").write_text('from pathlib import Path\n\nx = Path("more", "sizes.json")\n')
+    (folder / "more").mkdir()
+    before = digest(folder)
+    (folder / "more/other.json").write_text("1")
+    assert digest(folder) == before
+    (folder / "more/sizes.json").write_text("1")
+    assert digest(folder) != before
+
+
+def test_the_files_of_a_package_are_found_where_links_lead(folder):
+    (folder / "mine").mkdir()
+    (folder / "mine/__init__.py").touch()
+    (folder / "elsewhere").mkdir()
+    (folder / "mine/tables").symlink_to(folder / "elsewhere")
+    (folder / "elsewhere/round").symlink_to(folder / "mine")
+
+    def whole() -> str:
+        code = Code(roots=[folder])
+        return code.digest(code.package("mine"), ["mine"])
+
+    before = whole()
+    (folder / "elsewhere/sizes.json").write_text("1")
+    after = whole()
+    assert after != before
+    (folder / "elsewhere/code.py").write_text("x = 1\n")
+    assert whole() != after
+
+
 def test_a_template_that_is_no_python_counts_as_it_is(folder):
     (folder / "sample.py").write_text("import {{ name }}\n")
     before = digest(folder)

@@ -434,6 +434,16 @@ def test_an_edit_of_a_plugin_or_of_what_it_imports_or_reads_renames_what_uses_it
     assert moved() == {"halfway/shallow", "fedavg/shallow"}
 
 
+def test_another_target_of_an_entry_point_renames_what_uses_it(plugins):
+    mine = plugins / "method/site/mine"
+    (mine / "other.py").write_text((mine / "halfway.py").read_text().replace("group()", '"extractor"'))
+    before = ask(plugins)
+    (entry_points,) = plugins.glob("method/site/*/entry_points.txt")
+    replace(entry_points, "mine.halfway", "mine.other")
+    after = ask(plugins)
+    assert {pair for pair in PAIRS if before[pair] != after[pair]} == {"halfway/cnn_digits", "halfway/shallow"}
+
+
 def test_the_author_of_a_plugin_accepts_its_digests_in_the_project(plugins):
     new = ask(plugins)
     entered = ask(plugins, "enter")

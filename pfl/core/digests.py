@@ -17,6 +17,7 @@ import hashlib
 import importlib.util
 import json
 import marshal
+import os
 import re
 import sys
 import sysconfig
@@ -134,7 +135,7 @@ class Code:
         start = self.file(name)
         files = {name: start} if start else {}
         for folder in self._folders(name):
-            for path in folder.rglob("*.py"):
+            for path in (path for path in _below(folder) if path.suffix == ".py"):
                 parts = path.relative_to(folder).with_suffix("").parts
                 files[".".join((name, *(part for part in parts if part != "__init__")))] = path.resolve()
         return files
@@ -172,7 +173,8 @@ class Code:
         for path in files.values():
             if path.parent not in folders:  # in no package: the data files beside it are those that it names
                 text = path.read_text(encoding="utf-8")
-                data |= {file: name for file, name in self._beside(path.parent, "*").items() if name in text}
+                near = self._beside(path.parent, "*") | self._beside(path.parent, "*/*")
+                data |= {file: name for file, name in near.items() if all(part in text for part in name.split("/"))}
         return data
 
     def _is_outside(self, name: str) -> bool:
@@ -256,7 +258,8 @@ class Code:
     def _beside(self, folder: Path, pattern: str) -> dict[Path, str]:
         """The files of a folder that a module may read, and their names in it."""
         if (folder, pattern) not in self._listed:
-            named = {path: path.relative_to(folder) for path in folder.glob(pattern) if _is_data(path)}
+            paths = _below(folder) if pattern == "**/*" else folder.glob(pattern)
+            named = {path: path.relative_to(folder) for path in paths if _is_data(path)}
             hidden = (".", "__pycache__")
             self._listed[folder, pattern] = {
                 path: str(name)
@@ -538,6 +541,15 @@ def _imported(statements: Iterable[ast.stmt], package: str, inside: bool) -> dic
 
 
 # ---- files ---------------------------------------------------------------------------------------------
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """All files below a folder, also where links lead, but not round in a circle."""
+    entered = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        yield from (Path(place, name) for name in names)
+        entered.add(os.path.realpath(place))
+        folders[:] = [name for name in folders if os.path.realpath(Path(place, name)) not in entered]
 
 
 def _is_data(path: Path) -> bool:
