@@ -174,7 +174,9 @@ class Code:
             if path.parent not in folders:  # in no package: the data files beside it are those that it names
                 text = path.read_text(encoding="utf-8")
                 near = self._beside(path.parent, "*") | self._beside(path.parent, "*/*")
-                data |= {file: name for file, name in near.items() if all(part in text for part in name.split("/"))}
+                data |= {
+                    file: name for file, name in near.items() if all(part in text for part in name.split("/"))
+                }
         return data
 
     def _is_outside(self, name: str) -> bool:

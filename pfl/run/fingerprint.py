@@ -57,7 +57,7 @@ BUILTIN = Path(__file__).parents[1] / "behaviours.json"
 PROJECT = Path("behaviours.json")
 """The name of the file in a user's own project."""
 
-ROOTS = ("pfl.run.simulation", "pfl.run.trials.running", "pfl.data.statistics")
+ROOTS = ("pfl.run.simulation", "pfl.run.trials.running", "pfl.data.statistics", "pfl.data.stored")
 """The engine is what these reach by imports, without the other components."""
 
 READERS = ("pfl.data.dataset", "pfl.data.datasets", "pfl.data.partitions")
