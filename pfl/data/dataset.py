@@ -136,7 +136,13 @@ def class_notes(labels: np.ndarray, classes: Sequence[str], n_train: int) -> lis
 
 
 def check_names(kind: str, names: Sequence[str], where: str) -> None:
-    """Raise `InvalidInput` if two classes or domains of the data set ``where`` have one name."""
+    """Raise `InvalidInput` if two classes or domains of the data set ``where`` have one name, or a name is no
+    text."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput("dataset", where, f"{kind} with names in Unicode, not {name!a}") from None
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InvalidInput("dataset", where, f"{kind} with different names; {twice[0]!r} occurs twice")
