@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -78,7 +79,7 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
     others: list[tuple[str, Place, str]] = []
     for table in chosen:
         own = []
-        for place, row, checksum in read_rows(PUBLISHED / f"{table}.jsonl"):
+        for place, row, checksum in read_rows(PUBLISHED / f"{table}.jsonl", _damaged):
             if row.error is not None or checksum is None or checksum in refused:
                 continue
             if is_current(row.config, row.dataset, row.behaviour):
@@ -89,9 +90,22 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
         first += own[:1]
         others += own[1:]
     order = sorted(first) + sorted(others)
-    rows = [(place.record(), checksum) for _, place, checksum in order[:count]]
+    rows = [(record, checksum) for _, place, checksum in order[:count] if (record := _record(place))]
     rows.sort(key=lambda pair: (pair[0].success.hardware.gpu is not None, pair[0].measured.wall_seconds))
     return Sample(rows, len(chosen), len(order), stale)
+
+
+def _record(place: Place) -> Record | None:
+    """The record of a row; None, and a line, if its key does not follow from its content."""
+    try:
+        return place.record()
+    except ValueError as error:
+        _damaged(place, str(error))
+        return None
+
+
+def _damaged(place: Place, reason: str) -> None:
+    print(f"pfl: {place}: {reason}; left out", file=sys.stderr)
 
 
 def verify(sample: Sample) -> Iterator[Verification]:
@@ -149,9 +163,10 @@ def _computed() -> Iterator[Record]:
 
     here = hardware(Execution(), torch.device("cpu")).cpu, versions()
     for line in read_lines(AGAIN):
-        record = Record.from_line(line.content)
-        if (record.success.hardware.cpu, record.success.versions) == here:
-            yield record
+        with suppress(ValueError):  # cut off, as when the disk was full: it is computed once more
+            record = Record.from_line(line.content)
+            if (record.success.hardware.cpu, record.success.versions) == here:
+                yield record
 
 
 def _load(name: str) -> Dataset:

@@ -128,6 +128,10 @@ CHANGES = {
     "the checksum's end": lambda line: line[:-2],
     "a bracket": lambda line: line.replace(b'"plugins":[]', b'"plugins":[}'),
     "a field's name": lambda line: line.replace(b'"metrics"', b'"metrica"'),
+    "a byte, and no checksum": lambda line: (
+        line.replace(b'"phase"', b'"ph\xffse"').rpartition(b",")[0] + b"}"
+    ),
+    "brackets, and no checksum": lambda line: line[:80] + b"[" * 100_000,
     "a byte": lambda line: line.replace(b'"phase"', b'"ph\xffse"'),
 }
 

@@ -40,6 +40,13 @@ EDITS = {
     "a cell's schedule": ("pipeline/spec/cells.py", "setting.schedule, row.schedule", "row.schedule"),
     "a cell's status": ("pipeline/sweep/cell_scheduler.py", 'status = "partial"', 'status = "done"'),
     "what is served": ("pipeline/store/ledger.py", "if not record.metrics.lacks(moments)", "if record"),
+    "what a method reports": (
+        *(
+            "pfl/methods/fedper.py",
+            "class FedPer(Method):\n",
+            "class FedPer(Method):\n    headline = 'post_local'\n",
+        ),
+    ),
     "the metrics": ("pipeline/store/results.py", "round(reached.mean, 2)", "round(reached.mean, 1)"),
 }
 
@@ -54,7 +61,7 @@ def copy(tmp_path_factory) -> Path:
 
 
 def digest(folder: Path) -> str:
-    return code_digest(Code(["pipeline"], roots=[folder]))
+    return code_digest(Code(["pipeline"], roots=[folder]), ["pfl.methods.fedper"])
 
 
 def replace(file: Path, old: str, new: str) -> str:
