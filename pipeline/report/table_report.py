@@ -145,8 +145,8 @@ def write_report(table: str, root: Path) -> Path:
 
 PUBLISHED = ("*.md", "*.csv", "*.tex", "*.svg")
 """What git keeps of a report: what README.md links to."""
-PAGE_ONLY = ("partition-*.svg",)
-"""Pictures that are large, and on the HTML page alone."""
+PAGE_ONLY = ("partition-*.svg", "communication.svg", "slices.svg", "coordinates.svg")
+"""Pictures that are on the HTML page alone, for the size of the repository."""
 
 
 def publish(table: str, root: Path) -> Path:
