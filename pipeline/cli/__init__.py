@@ -304,9 +304,7 @@ def report(
     root = Path.cwd()
     for name in names or (published_tables() if publish else selected_tables()):
         if not (cells := collect(name)):
-            print(
-                f"{name}: the ledger holds no cell that today's code would compute, or its data are not here"
-            )
+            print(f"{name}: no data here, or the ledger holds no cell that today's code would compute")
             continue
         folder = write_report(name, root)
         if publish:

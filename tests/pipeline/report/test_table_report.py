@@ -63,7 +63,7 @@ def test_what_params_yaml_left_out_is_not_selected_and_not_missing(tmp_path):
     part = {"settings": ["cifar10-0.1"], "methods": ["local", "fedavg"], "seeds": []}
     cells = [cell_of(results, "cifar10-0.1/local")]
     readme = small(tmp_path, config=results["config"], subset=part, cells=cells)
-    assert [line_of(readme, label)[0] for label in ("FedAvg", "FedProx")] == ["*not run*", "*not selected*"]
+    assert [line_of(readme, label)[0] for label in ("FedAvg", "pFedSim")] == ["*not run*", "*not selected*"]
     assert "Not selected: CIFAR-10, Dir(0.5)." in readme
     assert "Of 6 entries: 1 not run, 4 not selected." in readme
 
@@ -109,7 +109,7 @@ def test_latex_labels_are_escaped(tmp_path):
 
 def test_every_link_of_the_readme_leads_to_a_file(readme, folder):
     targets = re.findall(r'\]\(([^)]+)\)|src="([^"]+)"', readme)
-    assert len(targets) > 8
+    assert len(targets) >= 8
     assert all((folder / (link or image)).is_file() for link, image in targets)
 
 
