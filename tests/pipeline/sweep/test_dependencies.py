@@ -164,7 +164,7 @@ def test_dvc_runs_the_sweep_where_trials_are_pending_and_the_report_has_its_metr
         assert ran or not pending, name
         assert ran == (name != "a comment"), name
         metrics = json.loads((checkout.root / "results/small/metrics.json").read_text())
-        table = (checkout.root / "reports/tables/small/table.csv").read_text().splitlines()
+        table = (checkout.root / "results/small/report/table.csv").read_text().splitlines()
         rows = [row for row in csv.DictReader(table) if row["configuration"] == "pinned"]
         shown = {f"{row['setting']}/{row['row']}": row["mean"] for row in rows}
         for cell in ("dir/fedavg", "dir/fedprox"):
