@@ -198,7 +198,7 @@ def test_runs_of_equal_names_are_told_apart_by_a_label(runs):
     assert [run.labels["method"] for run in runs + labelled] == ["pfedsim", "pfedsim", "again"]
 
 
-def test_what_is_accepted_but_hardly_meant_is_a_warning():
+def test_a_valid_but_probably_unintended_option_is_a_warning():
     with pytest.warns(UserWarning, match="theta diverges"):
         pfl.simulate("pfedme", clients=4, hyperparameters={"lam": 500.0}, **SHORT)
 

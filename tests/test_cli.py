@@ -112,7 +112,7 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--method", "pfedsim", "--set", "cosine_cap=1"], ["cosine_cap", "[1e-06, 0.999999999999]"]),
         (["--method", "fedprox", "--set", "mu=1e39"], ["mu", "1e+39", "a non-negative number, up to 1e+18"]),
         (["--method", "fedprox", "--set", f"mu={'9' * 401}"], ["mu", "9999", "up to 1e+18"]),
-        (["--method", "fedavg", "--set", "mu=1"], ["mu", "none, as there is no hyperparameter"]),
+        (["--method", "fedavg", "--set", "mu=1"], ["FedAvg has no hyperparameter 'mu'"]),
         (["--method", "pfedsim", "--set", "tau=7"], ["hyperparameter", "tau", "rho"]),
         (["--method", "fedcac", "--set", "beta=Infinity"], ["beta", "inf", "a non-negative number"]),
         (["--set", "rho"], ["--set", "rho", "NAME=VALUE"]),

@@ -119,7 +119,7 @@ class Config:
     """`similarities`: after the last round, also measure how similar the clients are."""
 
     def participants(self, clients: int) -> int:
-        """How many of so many clients take part in a round."""
+        """Number of clients sampled per round, out of ``clients``."""
         return max(1, whole_part(self.participation, clients))
 
     def lr_in(self, round: int) -> float:
@@ -164,7 +164,7 @@ CHECKPOINT_EVERY = 10
 
 @dataclass(frozen=True)
 class Execution:
-    """How a simulation is carried out. Moves no number beyond rounding."""
+    """How a simulation is executed. Results are unaffected up to rounding."""
 
     device: str = "auto"
     """cpu, cuda, cuda:N, or auto: cuda where there is one."""

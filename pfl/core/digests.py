@@ -55,7 +55,7 @@ _NO_MEANING = {"ctx", "kind", "type_comment"}  # fields of syntax trees
 class Edited(InvalidInput):
     """The source of this process has changed since it began."""
 
-    _verdict = ""
+    _form = "{}: {}; expected {}"
 
     def __init__(self, path: str):
         super().__init__("source changed", path, "the code that this process began with; run it again")

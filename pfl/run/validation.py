@@ -52,7 +52,7 @@ def validated(config: Config) -> Config:
 
 
 def warnings_of(config: Config) -> tuple[str, ...]:
-    """One line for each thing in ``config`` that is accepted but hardly meant, like an unused option."""
+    """One line for each option in ``config`` that is valid, but probably unintended, such as an unused one."""
     return METHODS[config.method].from_dict(config.hyperparameters).warnings(config)
 
 
@@ -106,7 +106,7 @@ def check_execution(execution: Execution) -> None:
 
 
 def execution_warnings(execution: Execution) -> tuple[str, ...]:
-    """One line for each thing in a valid ``execution`` that is accepted but hardly meant.
+    """One line for each option of ``execution`` that is valid, but probably unintended.
 
     More threads than cores are accepted, as only the same number of threads gives bit-identical numbers.
     """

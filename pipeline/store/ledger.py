@@ -100,7 +100,7 @@ class Ledger:
         return filter(None, map(self._record, self._entries(table)))
 
     def rows(self, table: str) -> Iterator[Row]:
-        """Likewise, without the numbers."""
+        """A table's records without their numbers."""
         return (
             decode(entry.to_line()) if isinstance(entry, Record) else entry.row()
             for entry in self._entries(table)

@@ -113,7 +113,7 @@ class SchedulerSearcher(Searcher):
         return {}
 
     def save(self, checkpoint_path: str) -> None:
-        """Likewise nothing."""
+        """No-op."""
 
 
 class Clock(tune.Callback):

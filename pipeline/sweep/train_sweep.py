@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.text import amount
 from pipeline.spec.cells import cells
 from pipeline.spec.files import results_folder
@@ -216,8 +216,8 @@ def table_lock(name: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            accepted = f"a table that no other sweep is at ({file.read()}); wait for it, or stop it"
-            raise InvalidInput("sweep", name, accepted) from None
+            running = f"another sweep of this table is running ({file.read()})"
+            raise Conflict(f"sweep of {name}", running, "wait for it, or stop it") from None
         file.truncate(0)
         file.write(f"process {os.getpid()} on {platform.node()}, since {datetime.now():%H:%M}")
         file.flush()

@@ -331,7 +331,7 @@ FAULTS = {
     "dvc": Fault(
         "`dvc` alone is killed, and started again while its stage lives on",
         kill_dvc,
-        ("expected a table that no other sweep is at (process",),
+        ("another sweep of this table is running (process",),
     ),
     "everything": Fault("All processes are killed at once, as by a power failure", kill_everything),
     "ctrl-c": Fault("Ctrl-C", press_ctrl_c, ("finished trials are not run again",)),

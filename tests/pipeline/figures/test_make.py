@@ -142,7 +142,7 @@ def test_other_files_of_the_folder_are_left_alone():
 def test_a_figure_that_another_process_is_at_is_refused():
     with (
         table_lock("pfedsim-figure3"),
-        pytest.raises(InvalidInput, match=r"no other sweep is at \(process \d+"),
+        pytest.raises(InvalidInput, match=r"another sweep of this table is running \(process \d+"),
     ):
         made("pfedsim-figure3", dataset="digits", clients=4)
 

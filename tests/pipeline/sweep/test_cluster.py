@@ -39,7 +39,7 @@ def test_an_edit_of_the_sources_ends_a_sweep_and_fails_no_trial(start, edit, tmp
         victim.kill()
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 2, said
-    assert "sources: an edit while trials ran is not accepted" in said
+    assert "sources: the source changed during the sweep; run it again" in said
     assert not any("error" in row for row in rows())
     assert "out of the ledger" in finished(start(PYTHONPATH=str(tmp_path / "sources")))
 

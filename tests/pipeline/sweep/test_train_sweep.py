@@ -242,7 +242,7 @@ def test_checkpoints_are_removed_before_another_sweep_can_begin(monkeypatch):
     removed = []
 
     def remove(folder: Path, **_: object) -> None:
-        with pytest.raises(InvalidInput, match="a table that no other sweep is at"), table_lock("small"):
+        with pytest.raises(InvalidInput, match="another sweep of this table is running"), table_lock("small"):
             pass
         removed.append(folder)
 
