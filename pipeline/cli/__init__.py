@@ -44,14 +44,14 @@ def add_commands(app: typer.Typer) -> None:
 
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
-    table: Annotated[str, typer.Option(help="One of our tables; `digits` takes a few minutes.")] = "digits",
+    table: Annotated[str, typer.Option(help="A built-in table; `digits` takes a few minutes.")] = "digits",
 ) -> None:
-    """Make a folder with a table in which `dvc repro` works."""
+    """Create a project with a table, ready for `dvc repro`."""
     from pipeline.init import init
 
     init(folder, table)
     place = shlex.quote(str(folder))
-    print(f"Next: cd {place}, git commit -m Begin, dvc repro. README.md says what is where.")
+    print(f"Next: cd {place}, git commit -m Begin, dvc repro. README.md describes the folders.")
 
 
 def check(
@@ -68,7 +68,7 @@ def check(
 def tables(
     names: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all.")] = None,
     calibrate: Annotated[
-        bool, typer.Option(help="Measure first what they take here; seconds to minutes per table.")
+        bool, typer.Option(help="First measure the time they take here; seconds to minutes per table.")
     ] = False,
 ) -> None:
     """List the tables with their size and the time they take here."""
@@ -81,7 +81,7 @@ def tables(
 def figures(
     names: Annotated[list[str] | None, typer.Argument(metavar="[FIGURE]...", help="By default all.")] = None,
     calibrate: Annotated[
-        bool, typer.Option(help="Measure first what they take here; seconds to minutes per figure.")
+        bool, typer.Option(help="First measure the time they take here; seconds to minutes per figure.")
     ] = False,
 ) -> None:
     """List the papers' figures with their size and time."""
@@ -140,7 +140,7 @@ def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
         (str(of.cells), str(of.trials), of.client_epochs.text, of.core_hours.text, of.gpu_hours.text)
         for of in extents
     ]
-    headings = ("cells", "trials", "client-epochs", "core-hours", "GPU-hours")
+    headings = ("cells", "runs", "client-epochs", "core-hours", "GPU-hours")
     texts_of = dict(zip(headings, zip(*rows, strict=True), strict=True))
     columns = {heading: texts for heading, texts in texts_of.items() if set(texts) != {UNKNOWN}}
     width = max(map(len, chosen))
@@ -163,7 +163,7 @@ def trials(
 ) -> None:
     """Write the pending trials of a table, to run on another machine.
 
-    There, `pfl run-trials FILE` runs them. Give the rows that it writes to `pfl ledger import`, and repeat
+    There, `pfl run-trials FILE` runs them. Add the records that it writes with `pfl ledger import`, and repeat
     until no trial is pending.
     """
     from pfl.core.files import write_text
@@ -185,17 +185,17 @@ def trials(
 def import_(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", resolve_path=True, help="Rows that `pfl run-trials` wrote."),
+        typer.Argument(metavar="FILE...", resolve_path=True, help="Records that `pfl run-trials` wrote."),
     ],
 ) -> None:
-    """Check rows that another machine computed, or that have no checksum yet, and add them."""
+    """Check and add records of another machine, or records without a checksum."""
     from pipeline.store.imports import import_rows
 
-    print(f"new rows: {sum(map(import_rows, files))}")
+    print(f"new records: {sum(map(import_rows, files))}")
 
 
 def why_(table: TableName) -> None:
-    """Say which trials of a table have no row, and why."""
+    """List the pending runs of a table, and why they are pending."""
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
@@ -208,15 +208,15 @@ def why_(table: TableName) -> None:
 
 def verify_(
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all with published rows.")
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all with published records.")
     ] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="Number of rows; by default all.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random choice of rows.")] = 0,
+    sample: Annotated[int | None, typer.Option(min=1, help="Number of records; by default all.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(resolve_path=True, help="Write a page of the outcome to this folder.")
+        Path | None, typer.Option(resolve_path=True, help="Write a report of the outcome to this folder.")
     ] = None,
 ) -> None:
-    """Compute published rows again, and say how far each is off.
+    """Recompute published records, and report how far each is off.
 
     The rows are drawn at random from those that today's code computes. To continue an interrupted run, give
     the same command again. A row that fails on a machine of the kind that made it is not served any more.
@@ -261,7 +261,7 @@ def track(table: TableName) -> None:
     from pipeline.store.workspace import current_sources
 
     ledger = Ledger(current_sources())
-    print(f"trials entered: {rebuild(Path.cwd(), table, ledger.find, ledger.successes(table))}")
+    print(f"runs entered: {rebuild(Path.cwd(), table, ledger.find, ledger.successes(table))}")
     if (REPORTS / table).is_dir():
         print(attach_report(Path.cwd(), table, REPORTS / table))
 
@@ -276,7 +276,7 @@ def overview() -> None:
 def pages(
     names: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all.")] = None,
 ) -> None:
-    """Write reports and the overview again, of what the ledger holds; nothing is trained."""
+    """Regenerate reports and the overview from the ledger, without training."""
     from pipeline.figures.make import write_overview as write_figures
     from pipeline.report.overview import write_overview
     from pipeline.report.table_report import write_report

@@ -59,9 +59,9 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
     write_overview(out)
     if failed:
         accepted = (
-            f"a result of each; {out} has the figure without them, and the same command tries them again"
+            f"a result of each; {out} has the figure without them, and the same command retries them"
         )
-        raise Missing(f"figure {name}", f"{amount(failed, 'trial')} failed", accepted)
+        raise Missing(f"figure {name}", f"{amount(failed, 'run')} failed", accepted)
     return lines
 
 
@@ -110,7 +110,7 @@ def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list
 
 
 def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) -> tuple[dict[str, Any], int]:
-    """The content of the figure's JSON file, and how many trials failed."""
+    """The content of the figure's JSON file, and how many runs failed."""
     from matplotlib import rc_context
 
     from pipeline.report.plots import MUTED, STYLE

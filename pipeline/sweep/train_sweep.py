@@ -65,7 +65,7 @@ def sweep(name: str) -> str:
         outcome = results.write(name, whole, subset, scheduler, sources, time.monotonic() - began)
         if table == whole and not outcome.failed:  # left by trials that failed, or from before an edit
             shutil.rmtree(checkpoints_of(name), ignore_errors=True)
-    ran = f"{amount(scheduler.ran, 'trial')} run, {scheduler.served} out of the ledger"
+    ran = f"{amount(scheduler.ran, 'run')} computed, {scheduler.served} from the ledger"
     folder = results_folder(name)
     print(f"{name}: {ran}; see {folder}/")
     for cell in outcome.cells:
@@ -148,13 +148,13 @@ def shared_seeds(scheduler: Scheduler, seeds: Sequence[int]) -> list[int]:
 
 
 def _by_cause(errors: Sequence[str]) -> str:
-    """The errors of a cell, each cause once: "final, seed 0 and search, seed 0 (4 trials): out of memory"."""
+    """The errors of a cell, each cause once: "final, seed 0 and search, seed 0 (4 runs): out of memory"."""
     causes: dict[str, Counter[str]] = {}
     for error in errors:
         trial, _, cause = error.partition(": ")
         causes.setdefault(cause, Counter())[trial] += 1
     return "; ".join(
-        " and ".join(trial + f" ({count} trials)" * (count > 1) for trial, count in trials.items())
+        " and ".join(trial + f" ({count} runs)" * (count > 1) for trial, count in trials.items())
         + f": {cause}"
         for cause, trials in causes.items()
     )

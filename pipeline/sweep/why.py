@@ -38,10 +38,10 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
                 reasons.setdefault(reason, []).append(cell.cell.id)
     coming = sum(cell.to_come for cell in scheduler.cells)
     lines = [
-        f"{amount(len(trials), 'trial')} of {_listed(trials)}: {reason}"
+        f"{amount(len(trials), 'run')} of {_listed(trials)}: {reason}"
         for reason, trials in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ]
-    return lines + ([f"{amount(coming, 'trial')} of searches after these"] if coming else [])
+    return lines + ([f"{amount(coming, 'run')} of searches after these"] if coming else [])
 
 
 def _former(scheduler: Scheduler, ledger: Ledger) -> Mapping[Kind, Sequence[Row]]:

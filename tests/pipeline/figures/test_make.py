@@ -78,7 +78,7 @@ def test_a_figure_with_failed_trials_is_written_and_then_is_an_error(monkeypatch
         run_here(scheduler, resources, watch)
 
     monkeypatch.setattr(cluster, "run", failing)
-    with pytest.raises(InvalidInput, match=r"figure fedsimsup-figure3: 1 trial failed; .* tries them again"):
+    with pytest.raises(InvalidInput, match=r"figure fedsimsup-figure3: 1 run failed; .* retries them"):
         made("fedsimsup-figure3", **SMALL, clients=4)
     assert "ValueError: no" in (OUT / "README.md").read_text()
 

@@ -48,7 +48,7 @@ def rewrite_all(**changes: object) -> None:
     rewrite(lambda row: {**row, "key": next(keys), **changes})
 
 
-ALL = "8 trials of dir/fedavg, dir/fedprox, two/fedavg, two/fedprox: "
+ALL = "8 runs of dir/fedavg, dir/fedprox, two/fedavg, two/fedprox: "
 
 
 @pytest.mark.usefixtures("small", "project")
@@ -70,21 +70,21 @@ def test_a_search_says_how_much_is_still_to_come():
 def test_an_option_of_one_row_is_named_with_both_values(edit):
     edit("{mu: 0.1}", "{mu: 0.2}")
     kept, stale = reasons()
-    assert kept == "4 trials of dir/fedavg, two/fedavg: in the ledger"
-    assert stale == "4 trials of dir/fedprox, two/fedprox: stale: mu was 0.1, is now 0.2"
+    assert kept == "4 runs of dir/fedavg, two/fedavg: in the ledger"
+    assert stale == "4 runs of dir/fedprox, two/fedprox: stale: mu was 0.1, is now 0.2"
 
 
 @pytest.mark.usefixtures("finished")
 def test_a_row_that_is_served_is_not_what_another_was_before(edit):
     edit("- fedavg\n", "- fedavg\n- {method: fedavg, as: faster, schedule: {lr: 0.1}}\n")
-    assert "4 trials of dir/faster, two/faster: never run" in reasons()
+    assert "4 runs of dir/faster, two/faster: never run" in reasons()
 
 
 @pytest.mark.usefixtures("finished")
 def test_a_trial_that_never_ran_is_not_compared_with_other_tables_cells_or_seeds(edit):
     edit("seeds: [0, 1]", "seeds: [2]")
     edit("lr: 0.05", "lr: 0.06")
-    assert reasons() == ["4 trials of dir/fedavg, dir/fedprox, two/fedavg, two/fedprox: never run"]
+    assert reasons() == ["4 runs of dir/fedavg, dir/fedprox, two/fedavg, two/fedprox: never run"]
     edit("seeds: [2]", "seeds: [0, 1]")
     assert all(": stale: lr was its default, is now 0.06" in reason for reason in reasons())
     rewrite(lambda row: {**row, "table": "other"})
