@@ -18,7 +18,7 @@ SHOWN = 2  # cases, and values of each
 def behaviours(
     check: Annotated[bool, typer.Option("--check", help="Only list the components with new code.")] = False,
 ) -> None:
-    """Prove that an edit leaves results unchanged, or record the new results.
+    """Check that edited code leaves results unchanged.
 
     Runs short simulations for the components whose code is not in behaviours.json, and enters their digests
     there: under the old names where all numbers agree, under new names where they do not. Commit the file

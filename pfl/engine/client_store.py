@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SPARE = 4  # a store that grows reserves a quarter more rows than it needs
 RESERVED = 512 << 20
-"""Bytes of host memory that one tensor of a store may reserve at once. Reserved memory costs nothing before it
+"""Bytes of host memory that one tensor of a store may reserve at once. Reserved memory costs nothing until it
 is written to, while growing would hold the old and the new copy at the same time."""
 
 

@@ -52,7 +52,7 @@ def validated(config: Config) -> Config:
 
 
 def warnings_of(config: Config) -> tuple[str, ...]:
-    """One line for each option in ``config`` that is valid, but probably unintended, such as an unused one."""
+    """One line for each option in ``config`` that is valid, but probably unintended, as an unused one."""
     return METHODS[config.method].from_dict(config.hyperparameters).warnings(config)
 
 

@@ -163,8 +163,8 @@ def trials(
 ) -> None:
     """Write the pending trials of a table, to run on another machine.
 
-    There, `pfl run-trials FILE` runs them. Add the records that it writes with `pfl ledger import`, and repeat
-    until no trial is pending.
+    There, `pfl run-trials FILE` runs them. Add the records that it writes with `pfl ledger import`, and
+    repeat until no trial is pending.
     """
     from pfl.core.files import write_text
     from pfl.core.text import amount
@@ -276,7 +276,7 @@ def overview() -> None:
 def pages(
     names: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all.")] = None,
 ) -> None:
-    """Regenerate reports and the overview from the ledger, without training."""
+    """Regenerate reports and the overview without training."""
     from pipeline.figures.make import write_overview as write_figures
     from pipeline.report.overview import write_overview
     from pipeline.report.table_report import write_report

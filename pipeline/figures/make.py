@@ -58,9 +58,7 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
         lines.append(f"{out / part}.svg; {answers.count('confirmed')} of {claims} of the paper confirmed")
     write_overview(out)
     if failed:
-        accepted = (
-            f"a result of each; {out} has the figure without them, and the same command retries them"
-        )
+        accepted = f"a result of each; {out} has the figure without them, and the same command retries them"
         raise Missing(f"figure {name}", f"{amount(failed, 'run')} failed", accepted)
     return lines
 

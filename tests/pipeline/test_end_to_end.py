@@ -221,7 +221,7 @@ def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs
 
     replace(clone / "plugins/site/mine/halfway.py", '"head"', '"extractor"')
     reasons = run("pfl", "ledger", "why", "plugins", **path).stdout
-    assert "1 trial of dir/fedavg: in the ledger" in reasons
+    assert "1 run of dir/fedavg: in the ledger" in reasons
     assert "the files of plugin mine 1.0 have changed" in reasons
     said = run("dvc", "repro", **path).stdout
     assert ran in said
