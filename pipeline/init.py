@@ -1,4 +1,4 @@
-"""Makes a new project: a folder with a table, in which `dvc repro` works."""
+"""Project scaffolding: a folder with a table, ready for `dvc repro`."""
 
 from __future__ import annotations
 

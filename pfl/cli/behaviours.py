@@ -1,4 +1,4 @@
-"""The command that enters the digests of edited code, under the old names where the battery agrees."""
+"""The command `pfl behaviours`, which accepts the digests of edited code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The straggler clock of the asynchronous methods: who is sent the model, which models arrive."""
+"""The straggler clock of the asynchronous methods: recipients of the model and arrivals of updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a simulation's configuration, execution and seeds are accepted, and what follows from them.
+"""Validation of a simulation's configuration, execution and seeds.
 
 This is above the methods and networks, since a method's hyperparameters are part of its configuration.
 """

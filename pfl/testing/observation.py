@@ -1,4 +1,4 @@
-"""What a method does, observed: a few rounds on a small federation, watched from the server.
+"""Observation of a method: a few rounds on a small federation, seen from the server.
 
 `pfl methods --markdown` prints it, so that the documentation agrees with the code.
 """

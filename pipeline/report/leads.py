@@ -1,4 +1,4 @@
-"""Which method is first, by how much and how surely: in each column, and over the columns by mean ranks."""
+"""The best method and the significance of its lead: per column, and over all columns by mean ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader must know before a table's numbers: what is reported, on which data, and what is missing."""
+"""Notices before a table's numbers: what is reported, on which data, and what is missing."""
 
 from __future__ import annotations
 

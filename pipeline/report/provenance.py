@@ -1,4 +1,4 @@
-"""Where a table's numbers come from (code, data, partitions, seeds, machines), and how to reproduce them."""
+"""Provenance of a table's numbers (code, data, partitions, seeds, machines), and how to reproduce them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that another machine, or an earlier version, has written, added to the ledger."""
+"""Import of records of another machine or an earlier version into the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of the ledger, row by row, without decoding the numbers of a row before they are asked for."""
+"""The files of the ledger, record by record; the numbers of a record are decoded lazily."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep in MLflow, to browse while it runs and afterwards.
+"""Tracking of a sweep in MLflow, during and after the sweep.
 
 Only the driver of a sweep writes there. Nothing is read back, because results are in the ledger. If the store
 is locked or missing, the sweep logs a warning, and missing entries are written later.

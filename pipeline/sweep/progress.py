@@ -1,4 +1,4 @@
-"""What a sweep shows while it runs: trials done, rounds, best result per cell so far, and time left."""
+"""Progress display of a sweep: finished runs, rounds, best result per cell so far, and time left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published rows computed again, without the ledger, to see whether a stranger gets the same numbers."""
+"""Independent recomputation of published records, without the ledger."""
 
 from __future__ import annotations
 

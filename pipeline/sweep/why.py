@@ -1,4 +1,4 @@
-"""Why trials of a table are run: trials without a row, and the changes that made existing rows stale."""
+"""Pending runs of a table, and the changes that made existing records stale."""
 
 from __future__ import annotations
 

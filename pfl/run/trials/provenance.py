@@ -1,4 +1,4 @@
-"""Where a result comes from: commit, versions, hardware, plugins."""
+"""Provenance of a result: commit, versions, hardware, plugins."""
 
 from __future__ import annotations
 
