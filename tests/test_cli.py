@@ -167,7 +167,7 @@ def test_more_threads_than_cores_are_warned_of_with_the_number_of_cores(monkeypa
 def test_the_result_and_the_models_are_two_files(tmp_path):
     done = pfl("run", "--json", str(tmp_path / "one"), "--save", f"{tmp_path}/../{tmp_path.name}/one")
     assert done.returncode == 2
-    assert "expected another file than that of json" in done.stderr
+    assert "expected a file different from that of json" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -45,5 +45,5 @@ def check_files(written: Mapping[str, Path | None]) -> None:
         if path:
             check_writable(path, parameter)
             if other := option_of.get(path.resolve()):
-                raise InvalidInput(parameter, str(path), f"another file than that of {other}")
+                raise InvalidInput(parameter, str(path), f"a file different from that of {other}")
             option_of[path.resolve()] = parameter

@@ -59,7 +59,7 @@ def check(
         list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default those of params.yaml.")
     ] = None,
 ) -> None:
-    """Check tables, before anything is run."""
+    """Validate tables and the environment before any compute."""
     from pipeline.sweep.check import check_tables
 
     print("\n".join(check_tables(names)))
@@ -71,7 +71,7 @@ def tables(
         bool, typer.Option(help="First measure the time they take here; seconds to minutes per table.")
     ] = False,
 ) -> None:
-    """List the tables with their size and the time they take here."""
+    """List the tables with their size and estimated time."""
     from pipeline.spec.table import load_table
 
     chosen = {name: load_table(name) for name in names} if names else _valid_tables()
@@ -84,7 +84,7 @@ def figures(
         bool, typer.Option(help="First measure the time they take here; seconds to minutes per figure.")
     ] = False,
 ) -> None:
-    """List the papers' figures with their size and time."""
+    """List the papers' figures with their size and estimated time."""
     from pipeline.figures.config import figure_names, load_figure, parts_of
     from pipeline.figures.plots import PLOTS
 
@@ -188,7 +188,7 @@ def import_(
         typer.Argument(metavar="FILE...", resolve_path=True, help="Records that `pfl run-trials` wrote."),
     ],
 ) -> None:
-    """Check and add records of another machine, or records without a checksum."""
+    """Check and add records that were computed elsewhere."""
     from pipeline.store.imports import import_rows
 
     print(f"new records: {sum(map(import_rows, files))}")
@@ -218,8 +218,8 @@ def verify_(
 ) -> None:
     """Recompute published records, and report how far each is off.
 
-    The rows are drawn at random from those that today's code computes. To continue an interrupted run, give
-    the same command again. A row that fails on a machine of the kind that made it is not served any more.
+    Records are sampled at random from those that the current code computes. To continue after an interruption,
+    repeat the command. A record that fails on the kind of machine that computed it is no longer used.
     """
     from pipeline.report.verification import write_page
     from pipeline.store.refusals import refusals
@@ -251,7 +251,7 @@ def export_(table: TableName) -> None:
 
 
 def track(table: TableName) -> None:
-    """Write a table's results to MLflow again.
+    """Restore a table's results in MLflow from the ledger.
 
     For a store that was lost or moved, or failed during the sweep.
     """
@@ -308,9 +308,9 @@ def figure(
         Path | None, typer.Option(resolve_path=True, help="Output folder; by default reports/figures.")
     ] = None,
 ) -> None:
-    """Make a figure of a paper and test what the paper says about it.
+    """Draw a figure of a paper and test the paper's claims about it.
 
-    What is not in the ledger is run. With options it runs less than the paper did, and says so.
+    Runs that are not in the ledger are computed. With options, the figure is reduced and labelled as such.
     """
     from pipeline.figures.config import Changes
     from pipeline.figures.make import FOLDER, make

@@ -256,5 +256,7 @@ def slots_of(cpus: int, gpus: float, nodes: Iterable[Mapping[str, float]]) -> in
     )
     if not slots:
         asked_for = f"{cpus} CPUs and {gpus:g} GPUs"
-        raise InvalidInput("resources", asked_for, "what one node has together, and here none has")
+        raise InvalidInput(
+            "resources", asked_for, "resources that a single node has; no node has all of these"
+        )
     return slots

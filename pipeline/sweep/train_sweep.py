@@ -72,7 +72,7 @@ def sweep(name: str) -> str:
         if cell.errors:
             print(f"{cell.cell}: {cell.status} ({_by_cause(cell.errors)})")
     if table.keep:
-        print(f"{name}: the final models are in {MODELS}/; {folder}/models.csv says which are whose")
+        print(f"{name}: the final models are in {MODELS}/; {folder}/models.csv lists them")
     return failures(outcome)
 
 

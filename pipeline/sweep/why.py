@@ -77,9 +77,9 @@ def _reason(
             return f"failed ({found.failure})"
         return f"in the ledger, without {'its curve' if found.metrics.lacks(curves) else 'its models'}"
     if key in ledger.refused:
-        return f"its row is refused ({ledger.refused[key]})"
+        return f"its record is refused ({ledger.refused[key]})"
     if any(damage.key == key for damage in ledger.damaged):
-        return "its row is damaged"
+        return "its record is damaged"
     return _stale(trial, former[trial.cell, trial.phase, trial.until, seed])
 
 

@@ -398,7 +398,7 @@ FAULTS = {
     "mlflow-gone": Fault(
         "The MLflow server is gone until the sweep has ended",
         stop_mlflow_server,
-        ("entries are missing; `pfl track small` makes them",),
+        ("entries are missing; `pfl track small` adds them",),
         survived=True,
     ),
 }

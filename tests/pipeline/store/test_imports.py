@@ -139,6 +139,6 @@ def test_a_row_that_cannot_be_trusted_is_refused_and_nothing_is_added(rows_file,
 def test_a_file_of_something_else_is_refused(project, content):
     (project / "photos.zip").write_bytes(content)
     with pytest.raises(
-        InvalidInput, match=r"photos\.zip.* is not accepted; expected a (file of rows|row of)"
+        InvalidInput, match=r"photos\.zip.* is not accepted; expected a (file of records|record of)"
     ):
         import_rows(project / "photos.zip", here)

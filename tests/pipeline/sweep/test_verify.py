@@ -134,7 +134,7 @@ def off_by_a_point(row: Record) -> Record:
 def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, monkeypatch):
     said = verify("--out", "page")
     assert said[0].startswith(
-        "4 rows of 4 that today's code computes, out of 1 table; 0 more are of other code"
+        "4 records of 4 that the current code computes, from 1 table; 0 more are of other code"
     )
     assert [line.partition(": small")[0] for line in said[1:-1]] == [f"{n}/4 agrees" for n in range(1, 5)]
     assert said[-1] == "4 agree, 0 are undecided, 0 fail"

@@ -97,7 +97,7 @@ def test_a_refused_row_is_named_with_the_reason():
     first = json.loads(LOCAL.read_bytes().splitlines()[0])
     named = (first[name] for name in ("table", "cell", "seed", "key", "checksum"))
     refuse([Refusal(*map(str, named), "off by 3 points")])
-    assert f"1 run of {first['cell']}: its row is refused (off by 3 points)" in reasons()
+    assert f"1 run of {first['cell']}: its record is refused (off by 3 points)" in reasons()
 
 
 @pytest.mark.usefixtures("finished")
@@ -105,7 +105,7 @@ def test_a_damaged_row_is_told_and_its_trial_is_to_run():
     LOCAL.write_bytes(LOCAL.read_bytes().replace(b'"pooled":8', b'"pooled":9', 1))
     kept, pending = reasons()
     assert kept.endswith("in the ledger")
-    assert pending == "1 run of dir/fedavg: its row is damaged"
+    assert pending == "1 run of dir/fedavg: its record is damaged"
 
 
 @pytest.mark.usefixtures("finished")
