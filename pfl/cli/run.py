@@ -105,8 +105,8 @@ def run(
         str | None,
         typer.Option(
             metavar="MOMENT,...",
-            help="Additional moments of the evaluations before the last one: post_aggregation, post_local, adapted "
-            "or all.",
+            help="Additional moments of the evaluations before the last one: post_aggregation, "
+            "post_local, adapted, or all.",
         ),
     ] = None,
     validation: Annotated[

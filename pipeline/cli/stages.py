@@ -37,8 +37,8 @@ def partition(table: TableName) -> None:
 def sweep(table: TableName) -> None:
     """Search and run every cell.
 
-    If runs failed, it also writes the report and exits with 1. DVC then runs no later stage of this table, and
-    the next `dvc repro` retries the failed runs.
+    If runs failed, it also writes the report and exits with 1. DVC then runs no later stage of this table,
+    and the next `dvc repro` retries the failed runs.
     """
     from pipeline.sweep.train_sweep import sweep
 

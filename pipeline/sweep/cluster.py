@@ -256,7 +256,5 @@ def slots_of(cpus: int, gpus: float, nodes: Iterable[Mapping[str, float]]) -> in
     )
     if not slots:
         asked_for = f"{cpus} CPUs and {gpus:g} GPUs"
-        raise InvalidInput(
-            "resources", asked_for, "resources that a single node has; no node has all of these"
-        )
+        raise InvalidInput("resources", asked_for, "resources of a single node; no node has all of these")
     return slots

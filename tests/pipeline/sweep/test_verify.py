@@ -161,7 +161,7 @@ def test_a_row_that_fails_on_such_a_machine_is_kept_listed_and_never_served(publ
     page = Path("page/README.md").read_text()
     assert "**3 agree, 0 are undecided, 1 fails.**" in page
     assert f"- small {published[0].cell}, seed {published[0].seed}: off by 1 points" in page
-    assert "3 rows of 3" in verify()[0]
+    assert "3 records of 3" in verify()[0]
 
 
 def test_a_row_that_differs_on_another_machine_is_not_refused(published):
