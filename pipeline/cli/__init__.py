@@ -219,7 +219,8 @@ def verify_(
     """Recompute published records, and report how far each is off.
 
     Records are sampled at random from those that the current code computes. To continue after an
-    interruption, repeat the command. A record that fails on the kind of machine that computed it is no longer used.
+    interruption, repeat the command. A record that fails on the kind of machine that computed it is no longer
+    used.
     """
     from pipeline.report.verification import write_page
     from pipeline.store.refusals import refusals
