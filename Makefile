@@ -9,7 +9,7 @@ PYTEST = $(ACTIVATE) && OMP_NUM_THREADS=1 pytest -n 2
 repro: .venv
 	@$(ACTIVATE) && pfl check && dvc repro --keep-going
 	@printf '\nNext:\n  source .venv/bin/activate\n'
-	@printf '  the report:   reports/tables/<table>/index.html (or README.md), at the paths printed above\n'
+	@printf '  the report:   results/<table>/report/index.html (or README.md), at the paths printed above\n'
 	@printf '  every trial:  mlflow ui, then the page printed above, or http://127.0.0.1:5000/#/experiments\n'
 
 test: .venv

@@ -93,11 +93,11 @@ def main(
 ) -> None:
     """Draw the partition rules on CIFAR-10, compare them with the papers' figures, and measure loading."""
     write_data_report(out)
-    print(f"written to {out}/README.md and index.html")
+    print(f"written to {out}/README.md")
 
 
 def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3) -> None:
-    """Write README.md, index.html and a plot for each of `EXAMPLES` to a folder.
+    """Write README.md and a plot for each of `EXAMPLES` to a folder.
 
     Args:
         out: the folder; other files in it stay.
@@ -133,8 +133,6 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
         "examples": EXAMPLES,
         "labels": {name: example.label for name, example in EXAMPLES.items()},
         "statistics": statistics,
-        "figures": {name: _figures(columns) for name, columns in statistics.items()},
-        "remarks": {name: "; ".join((made.spec, *made.notes)) for name, made in partitions.items()},
         "plots": plots,
         "compared": compared,
         "uncapped": [comparison for comparison in uncapped if comparison.quantity == SPREAD],
@@ -148,12 +146,8 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
         "provenance": _provenance(datasets, code),
         "commands": _commands(code.commit),
     }
-    templates = _environment()
-    files = {
-        "README.md": templates.get_template("data.md.j2").render(context),
-        "index.html": templates.get_template("data.html.j2").render(context),
-    }
-    write_files(out, files | {f"partition-{name}.svg": svg for name, svg in plots.items()})
+    readme = _environment().get_template("data.md.j2").render(context)
+    write_files(out, {"README.md": readme} | {f"partition-{name}.svg": svg for name, svg in plots.items()})
 
 
 def _environment() -> jinja2.Environment:
@@ -200,11 +194,6 @@ def _rules() -> list[dict[str, str]]:
 def _columns(partition: Partition, dataset: Dataset) -> dict[str, str]:
     described = partition.statistics(dataset.labels, len(dataset.classes))
     return statistics_columns({"spec": partition.spec, "notes": partition.notes, **described})
-
-
-def _figures(columns: Mapping[str, str]) -> dict[str, str]:
-    """The columns that hold numbers."""
-    return {title: value for title, value in columns.items() if title not in ("Partition", "Notes")}
 
 
 def _draw(partitions: Mapping[str, Partition], dataset: Dataset) -> dict[str, str]:

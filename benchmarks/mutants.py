@@ -22,6 +22,7 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -501,8 +502,11 @@ def _read() -> list[dict[str, Any]]:
 
 def _save(seed: int, drawn: list[Mutant], lines: list[dict[str, Any]]) -> None:
     text = ",\n".join(json.dumps(line) for line in lines)
-    head = f'{{"seed": {seed}, "drawn": {len(drawn)}, "mutants": [\n'
-    RESULTS.write_text(f"{head}{text}\n]}}\n", encoding="utf-8")
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    head = json.dumps({"seed": seed, "drawn": len(drawn), "commit": commit.stdout[:10]})[:-1]
+    RESULTS.write_text(f'{head}, "mutants": [\n{text}\n]}}\n', encoding="utf-8")
 
 
 def draw() -> None:
@@ -525,8 +529,7 @@ def draw() -> None:
         kinds=kinds,
         survivors=survivors,
         hours=hours,
-        drawn=document["drawn"],
-        seed=document["seed"],
+        **{name: document[name] for name in ("drawn", "seed", "commit")},
     )
 
 

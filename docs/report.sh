@@ -1,5 +1,5 @@
 # Draws docs/report.png: the first screen of the report of the table digits, which `make repro` writes.
-page=reports/tables/digits/index.html
+page=results/digits/report/index.html
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
 if [ -z "$browser" ]; then
     echo "docs/report.png is not drawn: it needs chromium"

@@ -47,8 +47,9 @@ dvc repro                         # computes the pending runs and writes the rep
 | --- | --- |
 | `tables/` | one file per table: data, network, partitions, methods, seeds |
 | `params.yaml` | the tables, or parts of them, that `dvc repro` runs |
-| `reports/tables/` | the report of each table: `README.md`, and `index.html` for a browser |
-| `results/` | the numbers behind it; `results/ledger/` is in git, the rest in DVC's cache |
+| `results/<table>/report/` | the report of each table: `README.md`, and `index.html` for a browser |
+| `results/` | reports, and the numbers behind them; `results/ledger/` is in git, the rest in DVC's cache |
+| `reports/tables/` | what git keeps of the reports that `pfl report TABLE --publish` wrote |
 | `data/` | data sets as downloaded, and their partitions |
 """
 

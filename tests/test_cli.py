@@ -307,6 +307,10 @@ def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
     assert "trials run: 1;" in first.stdout, first.stderr
     assert "trials run: 0;" in second.stdout
     assert [json.loads(line)["key"] for line in rows.read_text().splitlines()] == trial.keys()
+    rows.write_bytes(rows.read_bytes().replace(b'"seed":1', b'"seed":2'))
+    third = pfl("run-trials", str(file), "--rows", str(rows))
+    assert "trials run: 1;" in third.stdout
+    assert third.stderr.startswith(f"pfl: {rows}:2 is ignored: its checksum is not that of its content\n")
 
 
 @pytest.fixture

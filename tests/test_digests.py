@@ -155,6 +155,70 @@ def test_functions_of_the_same_name_in_two_modules_are_told_apart(folder):
     assert digest(folder) != before
 
 
+TWINS = """
+import first
+import passing
+import second
+import starred
+
+def g():
+    return 0
+
+try:
+    from first import g
+except ImportError:
+    pass
+
+class A:
+    from first import f
+    family = rate = "x"
+
+def h(x):
+    family = "x"
+    return hyper(x, "about", **{"default": 1})
+
+from pfl.core.hyper import hyper
+y = first.f() + getattr(passing, "f")()
+"""
+FALLBACK = "try:\n    from first import g\nexcept ImportError:\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("passing.py", "from first", "from second"),
+        ("sample.py", "import first\n", "import second as first\n"),
+        ("sample.py", "y = first.f", "y = second.f"),
+        ("sample.py", f"def g():\n    return 0\n\n{FALLBACK}", f"{FALLBACK}\ndef g():\n    return 0\n"),
+        ("sample.py", "    from first import f", "    from second import f"),
+        ("sample.py", 'rate = "x"', 'rate = "y"'),
+        ("sample.py", '    family = "x"', '    family = "y"'),
+        ("sample.py", '{"default": 1}', '{"default": 2}'),
+        ("third.py", '["f", "g"]', '["f"]'),
+    ],
+)
+def test_what_a_name_refers_to_counts_however_it_is_reached(file, old, new, folder):
+    for name, number in (("first", 1), ("second", 2)):
+        text = f"def f():\n    return {number}\n\n\ndef g():\n    return f()\n"
+        (folder / f"{name}.py").write_text(text)
+    (folder / "third.py").write_text('__all__ = ["f", "g"]\n\nf = g = print\n')
+    (folder / "passing.py").write_text("from first import f\n")
+    (folder / "starred.py").write_text("from passing import *\nfrom first import *\nfrom third import *\n")
+    (folder / "sample.py").write_text(TWINS)
+    before = digest(folder)
+    assert edited(folder, old, new, file) != before
+
+
+@pytest.mark.parametrize(("old", "new"), [("from first", "from second"), ("import f", "import g as f")])
+def test_a_star_brings_what_its_module_imports(old, new, folder):
+    for name, number in (("first", 1), ("second", 2)):
+        (folder / f"{name}.py").write_text(f"def f():\n    return {number}\n\n\ndef g():\n    return f()\n")
+    (folder / "passing.py").write_text("from first import f\n")
+    (folder / "sample.py").write_text("import first\nimport second\nfrom passing import *\n\ny = f()\n")
+    before = digest(folder)
+    assert edited(folder, old, new, "passing.py") != before
+
+
 def test_a_name_that_a_package_passes_on_is_followed(folder):
     (folder / "mine").mkdir()
     (folder / "mine/__init__.py").write_text("from mine.one import f\n")
@@ -185,6 +249,35 @@ def test_of_the_files_beside_a_module_in_no_package_those_count_that_it_names(fo
     assert digest(folder) == before
     (folder / "sizes.json").write_text("1")
     assert digest(folder) != before
+
+
+def test_files_in_a_folder_beside_a_module_count_if_it_names_both(folder):
+    (folder / "sample.py").write_text('from pathlib import Path\n\nx = Path("more", "sizes.json")\n')
+    (folder / "more").mkdir()
+    before = digest(folder)
+    (folder / "more/other.json").write_text("1")
+    assert digest(folder) == before
+    (folder / "more/sizes.json").write_text("1")
+    assert digest(folder) != before
+
+
+def test_the_files_of_a_package_are_found_where_links_lead(folder):
+    (folder / "mine").mkdir()
+    (folder / "mine/__init__.py").touch()
+    (folder / "elsewhere").mkdir()
+    (folder / "mine/tables").symlink_to(folder / "elsewhere")
+    (folder / "elsewhere/round").symlink_to(folder / "mine")
+
+    def whole() -> str:
+        code = Code(roots=[folder])
+        return code.digest(code.package("mine"), ["mine"])
+
+    before = whole()
+    (folder / "elsewhere/sizes.json").write_text("1")
+    after = whole()
+    assert after != before
+    (folder / "elsewhere/code.py").write_text("x = 1\n")
+    assert whole() != after
 
 
 def test_a_template_that_is_no_python_counts_as_it_is(folder):

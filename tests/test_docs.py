@@ -317,11 +317,11 @@ def test_without_chromium_the_picture_of_a_report_is_not_drawn_and_a_line_says_s
 
 
 def test_without_a_report_a_line_says_what_makes_it(tmp_path):
-    said = "docs/report.png is not drawn: it needs reports/tables/digits/index.html; run 'make repro' first\n"
+    said = "docs/report.png is not drawn: it needs results/digits/report/index.html; run 'make repro' first\n"
     assert drawn(tmp_path, "chromium") == said
 
 
 def test_the_picture_is_of_the_report_that_is_there(tmp_path):
-    (tmp_path / "reports/tables/digits").mkdir(parents=True)
-    (tmp_path / "reports/tables/digits/index.html").touch()
-    assert drawn(tmp_path, "chromium") == "docs/report.png: drawn from reports/tables/digits/index.html\n"
+    (tmp_path / "results/digits/report").mkdir(parents=True)
+    (tmp_path / "results/digits/report/index.html").touch()
+    assert drawn(tmp_path, "chromium") == "docs/report.png: drawn from results/digits/report/index.html\n"

@@ -117,6 +117,8 @@ EDITS = {
     ),
     "stacked.py": ("engine/stacked.py", "IMAGES = 8192", "IMAGES = 4096", "engine"),
     "the statistics that normalise images": ("data/statistics.py", "/ 255", "/ 256", "engine"),
+    "the images that the statistics are of": ("data/statistics.py", "images[:n_train]", "images", "engine"),
+    "what is read of the cache": ("data/stored.py", "tuple(meta[name])", "meta['std']", "engine"),
     "a split for validation": ("data/rule.py", "rng.permutation(", "np.arange(", "engine"),
     "a default, which is in no key": ("methods/fedprox.py", "hyper(1.0", "hyper(0.5", "method fedprox"),
     "a network": ("models/cnn_digits.py", "hidden=(32,)", "hidden=(48,)", "network cnn_digits"),
@@ -432,6 +434,19 @@ def test_an_edit_of_a_plugin_or_of_what_it_imports_or_reads_renames_what_uses_it
         plugins / "method/site/mine/halfway.py", "averages the head only", "averages what its helper says"
     )
     assert moved() == {"halfway/shallow", "fedavg/shallow"}
+
+
+def test_another_target_of_an_entry_point_renames_what_uses_it(plugins):
+    mine = plugins / "method/site/mine"
+    (mine / "other.py").write_text((mine / "halfway.py").read_text().replace("group()", '"extractor"'))
+    before = ask(plugins)
+    (entry_points,) = plugins.glob("method/site/*/entry_points.txt")
+    replace(entry_points, "mine.halfway", "mine.other")
+    after = ask(plugins)
+    assert {pair for pair in PAIRS if before[pair] != after[pair]} == {
+        "halfway/cnn_digits",
+        "halfway/shallow",
+    }
 
 
 def test_the_author_of_a_plugin_accepts_its_digests_in_the_project(plugins):

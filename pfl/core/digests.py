@@ -17,6 +17,7 @@ import hashlib
 import importlib.util
 import json
 import marshal
+import os
 import re
 import sys
 import sysconfig
@@ -73,12 +74,14 @@ class Module:
         imports: the modules that it imports, and names in modules, also inside functions.
         names: each name that it imports at its top level, and what that refers to.
         statements: a digest for each top-level statement, followed by what its imported names refer to.
+        public: the names in its ``__all__``; None if it has none.
     """
 
     contents: str
     imports: list[str]
     names: dict[str, str]
     statements: list[list[str]]
+    public: list[str] | None = None
 
 
 class Code:
@@ -103,6 +106,7 @@ class Code:
         self._files: dict[str, Path | None] = {}
         self._listed: dict[tuple[Path, str], dict[Path, str]] = {}
         self._origins: dict[str, str] = {}
+        self._ambiguous: set[str] = set()
         self._cached = _stored()
         self._fresh: dict[str, list[Any]] = {}
 
@@ -131,18 +135,24 @@ class Code:
         start = self.file(name)
         files = {name: start} if start else {}
         for folder in self._folders(name):
-            for path in folder.rglob("*.py"):
+            for path in (path for path in _below(folder) if path.suffix == ".py"):
                 parts = path.relative_to(folder).with_suffix("").parts
                 files[".".join((name, *(part for part in parts if part != "__init__")))] = path.resolve()
         return files
 
-    def digest(self, files: Mapping[str, Path], whole: Iterable[str] = ()) -> str:
+    def digest(
+        self, files: Mapping[str, Path], whole: Iterable[str] = (), entry_points: Iterable[str] = ()
+    ) -> str:
         """The digest of modules, by name, and of the data files beside them.
 
         Args:
             whole: packages of which all data files count.
+            entry_points: dotted names of what is used of them.
         """
+        near = [self.module(path, name).contents for name, path in self.reached(files).items()]
+        self._origins, self._ambiguous = {}, {name for name, count in Counter(near).items() if count > 1}
         lines = [f"{name} {self._content(path)}" for path, name in self.data(files, whole).items()]
+        lines += [f"entry point {self._origin(name)}" for name in entry_points]
         for name, path in files.items():
             module = self.module(path, name)
             lines += [
@@ -163,7 +173,10 @@ class Code:
         for path in files.values():
             if path.parent not in folders:  # in no package: the data files beside it are those that it names
                 text = path.read_text(encoding="utf-8")
-                data |= {file: name for file, name in self._beside(path.parent, "*").items() if name in text}
+                near = self._beside(path.parent, "*") | self._beside(path.parent, "*/*")
+                data |= {
+                    file: name for file, name in near.items() if all(part in text for part in name.split("/"))
+                }
         return data
 
     def _is_outside(self, name: str) -> bool:
@@ -247,7 +260,8 @@ class Code:
     def _beside(self, folder: Path, pattern: str) -> dict[Path, str]:
         """The files of a folder that a module may read, and their names in it."""
         if (folder, pattern) not in self._listed:
-            named = {path: path.relative_to(folder) for path in folder.glob(pattern) if _is_data(path)}
+            paths = _below(folder) if pattern == "**/*" else folder.glob(pattern)
+            named = {path: path.relative_to(folder) for path in paths if _is_data(path)}
             hidden = (".", "__pycache__")
             self._listed[folder, pattern] = {
                 path: str(name)
@@ -274,8 +288,19 @@ class Code:
                 module, rest = self.module(path, name), parts[cut:]
                 if rest and rest[0] in module.names:
                     return self._origin(".".join([module.names[rest[0]], *rest[1:]]))
-                return ".".join([module.contents, *rest])
+                public = module.public or []
+                whole = [f"__all__ {_hash(' '.join(public))}"] if rest == ["*"] and public else []
+                if rest in ([], ["*"]):  # a module as a value, of which any name may be used
+                    passed_on = sorted(module.names.keys() - set(public))
+                    whole += [f"{name}={self._origin(module.names[name])}" for name in passed_on]
+                return ".".join([self._identity(module), *rest, *whole])
         return dotted
+
+    def _identity(self, module: Module) -> str:
+        """By its contents or, where others near it define the same names, by what its statements say."""
+        if module.contents in self._ambiguous and module.statements:
+            return _hash(" ".join([module.contents, *sorted(digest for digest, *_ in module.statements)]))
+        return module.contents
 
     def _store(self) -> None:
         """Keep what was read for other processes; one that cannot be kept is read again."""
@@ -315,20 +340,37 @@ def _analysed(source: bytes, package: str) -> Module:
     names = _imported(statements, package, inside=False)
     bound = [_bound(statement) for statement in statements]
     count = Counter(name for names_of in bound for name in names_of)
-    lines, others = [], []
+    lines, others, public = [], [], None
     for statement, names_of in zip(statements, bound, strict=True):
         if "__all__" in names_of:
-            public = [part.value for part in ast.walk(statement) if isinstance(part, ast.Constant)]
-            lines += [[f"__all__ {name}", names[name]] for name in public if name in names]
+            listed = [part.value for part in ast.walk(statement) if isinstance(part, ast.Constant)]
+            public = sorted({*(public or ()), *map(str, listed)})
         elif isinstance(statement, _DEFINITIONS) and all(count[name] == 1 for name in names_of):
             lines.append(_line([statement], names, package))
         elif not isinstance(statement, ast.Import | ast.ImportFrom) or _is_star(statement):
             others.append(statement)
     if others:  # in which the order counts
         lines.append(_line(others, names, package))
+    lines += [[f"__all__ {name}", names[name]] for name in public or () if name in names]
+    lines += [["star", origin] for name, origin, _ in _imports(statements, package) if name == "*"]
+    lines += [[_order(name, statements, package)] for name in names if name in count]
     imports = {module for name in _imports(statements, package) for module in name[1:]}
     contents = _hash(" ".join(sorted(count.keys() - {"__all__"})))
-    return Module(contents, sorted(imports), names, lines)
+    return Module(contents, sorted(imports), names, lines, public)
+
+
+def _order(name: str, statements: Iterable[ast.stmt], package: str) -> str:
+    """Which statements import a name, and which define it: the last of them counts."""
+    order = [
+        kind
+        for statement in statements
+        for kind, names in (
+            ("imported", _imported([statement], package, inside=False)),
+            ("defined", _bound(statement)),
+        )
+        if name in names
+    ]
+    return _hash(" ".join([name, *order]))
 
 
 def _line(statements: Sequence[ast.stmt], names: Mapping[str, str], package: str) -> list[str]:
@@ -362,14 +404,18 @@ def _normal(node: Any, names: Mapping[str, str], local: set[str], references: li
         if _root(node) not in local:
             return ["imported"]
     if isinstance(node, ast.Call) and _dotted(node.func, names) == "pfl.core.hyper.hyper":
-        kept = [keyword for keyword in node.keywords if keyword.arg in DECLARED]
+        kept = [keyword for keyword in node.keywords if keyword.arg in (None, *DECLARED)]
         return ["hyper", *map(normal, node.args[:1]), *map(normal, kept)]
     if isinstance(node, ast.JoinedStr):
         return ["JoinedStr", *map(normal, _joined(node.values))]
     parts: list[Any] = [type(node).__name__]
+    if isinstance(node, ast.ClassDef):  # an import there makes an attribute
+        references += [names[name] for name, *_ in _imports(node.body, "", inside=False) if name in names]
     for name, value in ast.iter_fields(node):
         if isinstance(value, list):
             running = _that_run(value) if name in ("body", "orelse", "finalbody") else value
+            if isinstance(node, ast.ClassDef):
+                running = (part for part in running if not _is_family(part))
             parts += (
                 [[name, *inside]]
                 if (inside := [normal(part) for part in running if not _is_empty(part)])
@@ -401,14 +447,19 @@ def _joined(values: Sequence[ast.expr]) -> Iterator[ast.expr]:
 
 
 def _is_empty(node: Any) -> bool:
-    """Whether a statement has no effect, as a docstring, or is an import, or says what a method is."""
+    """Whether a statement has no effect, as a docstring, or is an import."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-        return node.targets[0].id == "family" and isinstance(node.value, ast.Constant)
     return isinstance(node, ast.Pass) or (
         isinstance(node, ast.Import | ast.ImportFrom) and not _is_star(node)
     )
+
+
+def _is_family(node: Any) -> bool:
+    """Whether it says in which group of methods the documentation shows a class."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Constant) or len(node.targets) > 1:
+        return False
+    return _root(node.targets[0]) == "family" and isinstance(node.value.value, str)
 
 
 def _is_star(node: ast.AST) -> bool:
@@ -492,6 +543,15 @@ def _imported(statements: Iterable[ast.stmt], package: str, inside: bool) -> dic
 
 
 # ---- files ---------------------------------------------------------------------------------------------
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """All files below a folder, also where links lead, but not round in a circle."""
+    entered = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        yield from (Path(place, name) for name in names)
+        entered.add(os.path.realpath(place))
+        folders[:] = [name for name in folders if os.path.realpath(Path(place, name)) not in entered]
 
 
 def _is_data(path: Path) -> bool:

@@ -166,13 +166,16 @@ def parse_json(content: str | bytes) -> Any:
     """The value of a JSON text.
 
     Raises:
-        ValueError: it is no JSON, or an object has a key twice; `json.loads` would keep the last value.
+        ValueError: it is no JSON, an object has a key twice, of which `json.loads` would keep the last value,
+            or a key that cannot be printed.
     """
     return json.loads(content, object_pairs_hook=_distinct)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
+    for name in values:
+        name.encode()  # raises a ValueError for half of a surrogate pair
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)

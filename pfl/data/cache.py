@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pfl.core.errors import InvalidInput
-from pfl.core.files import cache_root, publish, remove_abandoned, scratch_folder
+from pfl.core.files import cache_root, folder_lock, publish, remove_abandoned, scratch_folder
 from pfl.core.terminal import bar
 from pfl.core.text import amount
 from pfl.data.resize import Resize
-from pfl.data.statistics import channel_statistics
+from pfl.data.statistics import training_statistics
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,6 @@ class ArrayWriter:
                 np.save(self._folder / f"{name}.npy", values)
         images = np.memmap(self._folder / "images.bin", np.uint8, "r", shape=(len(labels), *self.shape))
         n_train = len(labels) if content.n_train is None else content.n_train
-        mean, std = channel_statistics(images[:n_train])
         meta = {
             "shape": self.shape,
             "classes": content.classes,
@@ -162,8 +161,7 @@ class ArrayWriter:
             "n_train": n_train,
             "checksum": ordered_checksum(images, labels, content.classes, n_train),
             "content": content_checksum(images, labels, n_train),
-            "mean": mean,
-            "std": std,
+            **training_statistics(images, n_train),
             "source": source | ({"formats": content.formats} if content.formats else {}),
             "notes": [*self.changes.notes(), *content.notes],
         }
@@ -191,8 +189,9 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
             return read(folder)
         except _DAMAGED as error:
             log.warning("%s is damaged and is created again (%s)", folder, error)
-            with _scratch(root, name) as aside, suppress(FileNotFoundError):  # another process was first
-                folder.replace(aside / "damaged")
+            _set_aside(folder, name, read)
+            if folder.is_dir():
+                return read(folder)
     with _scratch(root, name) as made:
         try:
             write(made)
@@ -203,6 +202,20 @@ def entry(name: str, key: str, write: Callable[[Path], None], read: Callable[[Pa
             if not folder.is_dir():  # otherwise another process was first
                 raise
     return read(folder)
+
+
+def _set_aside(folder: Path, name: str, read: Callable[[Path], object]) -> None:
+    """Remove a damaged cache entry, unless another process has created it again, and may use it now."""
+    root = folder.parent
+    try:
+        with folder_lock(root), _scratch(root, name) as aside:
+            try:
+                read(folder)
+            except _DAMAGED:
+                with suppress(FileNotFoundError):
+                    folder.replace(aside / "damaged")
+    except OSError as error:
+        raise _unwritable(root, error) from error
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import warnings
 from collections import Counter
@@ -19,7 +18,7 @@ import numpy as np
 from pfl.core.digests import digest_of_modules
 from pfl.core.errors import DataWarning, InvalidInput
 from pfl.core.text import amount, listed
-from pfl.data import cache, checksum
+from pfl.data import cache, checksum, stored
 from pfl.data.archive import check_archive
 from pfl.data.cache import Content
 from pfl.data.datasets import DATASETS
@@ -137,7 +136,13 @@ def class_notes(labels: np.ndarray, classes: Sequence[str], n_train: int) -> lis
 
 
 def check_names(kind: str, names: Sequence[str], where: str) -> None:
-    """Raise `InvalidInput` if two classes or domains of the data set ``where`` have one name."""
+    """Raise `InvalidInput` if two classes or domains of the data set ``where`` have one name, or a name is no
+    text."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput("dataset", where, f"{kind} with names in Unicode, not {name!a}") from None
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InvalidInput("dataset", where, f"{kind} with different names; {twice[0]!r} occurs twice")
@@ -225,27 +230,11 @@ def _content(located: Located, out: cache.ArrayWriter) -> Content:
 
 
 def _opened(located: Located, size: Resize | None, folder: Path) -> Dataset:
-    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-
-    def column(name: str) -> np.ndarray | None:
-        path = folder / f"{name}.npy"
-        return np.load(path) if path.exists() else None
-
-    labels = np.load(folder / "labels.npy")
+    fields, meta = stored.read(folder)
     return Dataset(
         name=located.name,
-        # copy-on-write: torch accepts it without a warning, and writes never reach the file
-        images=np.memmap(folder / "images.bin", np.uint8, "c", shape=(len(labels), *meta["shape"])),
-        labels=labels,
-        classes=tuple(meta["classes"]),
-        n_train=meta["n_train"],
-        checksum=meta["checksum"],
-        mean=tuple(meta["mean"]),
-        std=tuple(meta["std"]),
+        **fields,
         source=meta["source"],
-        writer=column("writer"),
-        domain=column("domain"),
-        domains=tuple(meta["domains"]),
         content=meta["content"],
         identity=_identity(located, size, meta["content"], meta["source"].get("formats", ())),
         notes=tuple(meta["notes"]),

@@ -13,6 +13,12 @@ _CHUNK = 4096
 """Number of images in memory at once."""
 
 
+def training_statistics(images: np.ndarray, n_train: int) -> dict[str, list[float]]:
+    """``mean`` and ``std`` by which the images are normalised: those of the first ``n_train``."""
+    mean, std = channel_statistics(images[:n_train])
+    return {"mean": mean, "std": std}
+
+
 def channel_statistics(images: np.ndarray) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each channel of uint8 images (N, C, H, W), scaled to [0, 1].
 

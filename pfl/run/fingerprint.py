@@ -57,7 +57,7 @@ BUILTIN = Path(__file__).parents[1] / "behaviours.json"
 PROJECT = Path("behaviours.json")
 """The name of the file in a user's own project."""
 
-ROOTS = ("pfl.run.simulation", "pfl.run.trials.running", "pfl.data.statistics")
+ROOTS = ("pfl.run.simulation", "pfl.run.trials.running", "pfl.data.statistics", "pfl.data.stored")
 """The engine is what these reach by imports, without the other components."""
 
 READERS = ("pfl.data.dataset", "pfl.data.datasets", "pfl.data.partitions")
@@ -156,7 +156,7 @@ class Components:
     def digest(self, component: str) -> str:
         """The digest of a component: "engine", "kernels", "method NAME" or "network NAME"."""
         if component not in self._known:
-            self._known[component] = self.code.digest(*self._parts(component))
+            self._known[component] = self.code.digest(*self._parts(component), _entry_points(component))
         return self._known[component]
 
     def files(self, component: str) -> set[Path]:
@@ -182,6 +182,13 @@ class Components:
 
     def _is_no_method(self, module: str) -> bool:
         return module in self._engine or self._is_no_engine(module)
+
+
+def _entry_points(component: str) -> list[str]:
+    """What a plugin's entry point names, as a dotted name; none for what comes with the simulator."""
+    kind, _, name = component.partition(" ")
+    point = (METHODS if kind == "method" else MODELS).plugin(name) if name else None
+    return [".".join(filter(None, (point.module, point.attr)))] if point else []
 
 
 def components_of(method: str, model: str) -> tuple[str, str, str, str]:

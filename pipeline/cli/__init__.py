@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def add_commands(app: typer.Typer) -> None:
     """Called by ``pfl`` with its application, through the entry-point group ``pfl.commands``."""
     app.command()(init)
-    for command in (check, tables, trials, track, overview, pages, figures, figure):
+    for command in (check, tables, trials, track, report, overview, figures, figure):
         app.command()(in_project(command))
     ledger = typer.Typer(help="The ledger of finished simulations.", no_args_is_help=True)
     ledger.command("import")(in_project(import_))
@@ -256,15 +256,15 @@ def track(table: TableName) -> None:
 
     For a store that was lost or moved, or failed during the sweep.
     """
-    from pipeline.spec.files import REPORTS
+    from pipeline.spec.files import report_folder
     from pipeline.store.ledger import Ledger
     from pipeline.store.tracking import attach_report, rebuild
     from pipeline.store.workspace import current_sources
 
     ledger = Ledger(current_sources())
     print(f"runs entered: {rebuild(Path.cwd(), table, ledger.find, ledger.successes(table))}")
-    if (REPORTS / table).is_dir():
-        print(attach_report(Path.cwd(), table, REPORTS / table))
+    if report_folder(table).is_dir():
+        print(attach_report(Path.cwd(), table, report_folder(table)))
 
 
 def overview() -> None:
@@ -274,25 +274,47 @@ def overview() -> None:
     print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
 
 
-def pages(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all.")] = None,
+def report(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TABLE]...", help="By default those of params.yaml; all published ones with --publish."
+        ),
+    ] = None,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Also into reports/, which git keeps, with the overview.")
+    ] = False,
 ) -> None:
-    """Regenerate reports and the overview without training."""
+    """Write reports of whole tables from the ledger, without training.
+
+    They are written to results/TABLE/report/, whatever params.yaml selects. To publish, it must select no
+    part of a table.
+    """
+    from pipeline.figures.make import FOLDER as FIGURES
     from pipeline.figures.make import write_overview as write_figures
     from pipeline.report.overview import write_overview
+    from pipeline.report.table_report import publish as publish_report
     from pipeline.report.table_report import write_report
-    from pipeline.spec.files import REPORTS, table_names
-    from pipeline.spec.published import FOLDER
+    from pipeline.spec.files import published_tables
+    from pipeline.spec.params import PARAMS, selected_subset, selected_tables
+    from pipeline.spec.published import FOLDER as PUBLISHED
     from pipeline.sweep.train_sweep import collect
 
-    for name in names or table_names():
-        if cells := collect(name):
-            folder = write_report(name, Path.cwd()).relative_to(Path.cwd())
-            print(f"{name}: {folder}, {amount(cells, 'cell')}", flush=True)
-        elif (REPORTS / name).exists():
-            print(f"{name}: the ledger holds no cell that today's code would compute; the report is kept")
-    if FOLDER.is_dir():
-        print(f"overview: {write_overview(Path.cwd()).relative_to(Path.cwd())}")
+    if publish and (left_out := [key for key, chosen in selected_subset() if chosen]):
+        accepted = f"empty lists, as only whole tables are published; git restore {PARAMS}"
+        raise InvalidInput(f"{PARAMS}: subset", ", ".join(left_out), accepted)
+    root = Path.cwd()
+    for name in names or (published_tables() if publish else selected_tables()):
+        if not (cells := collect(name)):
+            print(f"{name}: no data here, or the ledger holds no cell that today's code would compute")
+            continue
+        folder = write_report(name, root)
+        if publish:
+            folder = publish_report(name, root)
+        print(f"{name}: {folder.relative_to(root)}/README.md, {amount(cells, 'cell')}", flush=True)
+    if publish and PUBLISHED.is_dir():
+        print(f"overview: {write_overview(root).relative_to(root)}")
+    if publish and FIGURES.is_dir():
         write_figures()
 
 

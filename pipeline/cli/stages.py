@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from pfl.core.errors import InvalidInput
-
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="See `pfl tables`.")]
 
 
@@ -49,17 +47,10 @@ def sweep(table: TableName) -> None:
 
 
 def report(table: TableName) -> None:
-    """Write the report, and the overview of all papers."""
-    from pipeline.report.overview import write_overview
+    """Write the report to results/TABLE/report/."""
     from pipeline.report.table_report import write_report
-    from pipeline.spec.published import FOLDER
     from pipeline.store.tracking import attach_report
 
     folder = write_report(table, Path.cwd())
-    if FOLDER.is_dir():
-        try:
-            write_overview(Path.cwd())
-        except InvalidInput as error:  # of another table, which this one does not wait for
-            print(f"pfl: warning: no overview of all papers: {error}", file=sys.stderr)
     print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html", flush=True)
     print(attach_report(Path.cwd(), table, folder))

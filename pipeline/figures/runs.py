@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
-from pfl.run.fingerprint import digest_of_modules
+from pfl.run.fingerprint import code_digest, digest_of_modules
 from pfl.run.progress import progress
 from pfl.run.trials import Record
 from pipeline.figures.config import Figure
@@ -107,8 +107,8 @@ class Runs:
     def measurements(self, measure: Measure) -> dict[str, list[list[Any]]]:
         """By cell, for each seed that gave a result, what ``measure`` returned after each round.
 
-        A finished run is looked up by its trial's key and the code of ``measure``. An interrupted run
-        continues from its checkpoint.
+        A finished run is looked up by its trial's key, the code of ``measure`` and that of the simulation. An
+        interrupted run continues from its checkpoint.
 
         Raises:
             InvalidInput: no seed of a cell gave a result.
@@ -133,12 +133,15 @@ class Runs:
     def _measured(self, trial: Trial, measure: Measure) -> Record:
         from pfl.run.trials import run_trial
 
-        key = hashlib.sha256(
-            f"{trial.keys()[0]} {digest_of_modules([measure.__module__])}".encode()
-        ).hexdigest()
+        (trial_key,) = trial.keys()
+        # What a measure sees of the server is in no result of the battery, so that names do not vouch for it.
+        code = digest_of_modules([measure.__module__]), code_digest(trial.method, str(trial.config["model"]))
+        key = hashlib.sha256(" ".join((trial_key, *code)).encode()).hexdigest()
         file = MEASURED / f"{key}.json"
-        with suppress(OSError, ValueError):
-            return Record.from_line(file.read_bytes().rstrip())
+        with suppress(OSError, ValueError, RecursionError):
+            stored = Record.from_line(file.read_bytes().rstrip())
+            if stored.key == trial_key:
+                return stored
         checkpoints = MEASURED / key
         execution = Execution(checkpoint_dir=str(checkpoints))
         dataset, partition = self.datasets[trial.dataset], self.partitions[trial.partition_name]

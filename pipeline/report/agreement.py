@@ -85,7 +85,7 @@ class Tally:
     @property
     def run(self) -> int:
         """Cells whose simulations ended, converged or not."""
-        return self.total - self.count("not run") - self.count("failed")
+        return self.total - self.count("not run") - self.count("not selected") - self.count("failed")
 
     @property
     def uncounted(self) -> str:

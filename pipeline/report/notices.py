@@ -153,7 +153,7 @@ def notices(summary: Summary) -> list[str]:
         said.append("Some numbers were computed by code that is in no commit.")
     # Failed and missing entries with a printed number are verdicts, which the report's first line counts.
     counts = Counter(e.status for e in summary.entries if not e.published or e.status == "partial")
-    troubles: tuple[Status, ...] = ("diverged", "failed", "partial", "not run")
+    troubles: tuple[Status, ...] = ("diverged", "failed", "partial", "not run", "not selected")
     missing = [f"{counts[status]} {status}" for status in troubles if counts[status]]
     if missing:
         entries = "1 entry" if len(summary.entries) == 1 else f"{len(summary.entries)} entries"
@@ -180,6 +180,8 @@ def not_tried(summary: Summary) -> list[str]:
     for name, label in summary.empty.items():
         if name == AVERAGE:
             why = "Needs the columns that are missing"
+        elif name not in (summary.results.subset.settings or summary.columns):
+            why = "Not selected"
         elif (summary.table.settings[name].dataset or summary.table.dataset) in absent:
             why = "No data here"
         else:

@@ -125,9 +125,11 @@ def data_source(sources: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _subset_options(summary: Summary) -> str:
-    return "".join(
-        f" -S 'subset.{key}=[{','.join(map(str, names))}]'" for key, names in summary.results.subset if names
+    results = summary.results
+    part = results.config.subset(
+        {cell.setting for cell in results.cells}, {cell.row for cell in results.cells}, results.subset.seeds
     )
+    return "".join(f" -S 'subset.{key}=[{','.join(map(str, names))}]'" for key, names in part if names)
 
 
 def changed_since(rows: Sequence[Record], sources: str) -> list[str]:

@@ -20,6 +20,8 @@ from pipeline.store.scores import Score, score
 
 Configuration = Literal["pinned", "selected"]
 
+UNTRIED: tuple[Status, ...] = ("not run", "not selected")
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -151,7 +153,7 @@ class Summary:
     @property
     def empty(self) -> dict[str, str]:
         """The columns in which nothing has been tried; empty if that holds for all columns."""
-        tried = {entry.setting for entry in self.entries if entry.status != "not run"}
+        tried = {entry.setting for entry in self.entries if entry.status not in UNTRIED}
         return {name: label for name, label in self.columns.items() if tried and name not in tried}
 
     def without(self, settings: Collection[str]) -> Summary:
@@ -195,6 +197,8 @@ def summarise(results: Results, published: Path = FOLDER) -> Summary:
                 entry = Entry(name, row.id, configuration, evaluation)
                 if cell := cells.get(f"{name}/{row.id}"):
                     entry = _filled(entry, cell, len(table.seeds))
+                elif not results.subset.has(name, row.id):
+                    entry = dataclasses.replace(entry, status="not selected")
             if configuration == "pinned" and table.published and (wanted := target(column, row)):
                 held_against = find(printed, table.published.table, wanted)
                 if held_against:
@@ -249,8 +253,10 @@ def _filled(entry: Entry, cell: CellResult, seeds: int) -> Entry:
 def _averaged(name: str, entries: Sequence[Entry]) -> Entry:
     """The mean of a row's entries, once all are done; seeds of different settings are no repetitions."""
     entry = dataclasses.replace(entries[0], setting=name, published=None, verdict=None)
+    left_out = any(entry.status == "not selected" for entry in entries)
+    status: Status = "not selected" if left_out else "not run"
     empty = dataclasses.replace(
-        entry, status="not run", cause="", score=None, parameters={}, rows=(), diverged=()
+        entry, status=status, cause="", score=None, parameters={}, rows=(), diverged=()
     )
     scores = [entry.score for entry in entries if entry.status == "done" and entry.score]
     if len(scores) < len(entries):

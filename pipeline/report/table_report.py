@@ -1,5 +1,7 @@
 """The report of a table: README.md, a self-contained index.html, table.csv, table.tex and the plots.
 
+It is written to ``results/<table>/report/``. `publish` copies what git keeps of it to ``reports/tables/``.
+
 Everything is read from files of earlier stages, and the same files give the same report, byte for byte.
 """
 
@@ -29,7 +31,7 @@ from pipeline.report.pairs import INTERVAL_RULE
 from pipeline.report.provenance import commands, provenance
 from pipeline.report.summary import Summary, summarise
 from pipeline.report.verdicts import RANKING_RULE
-from pipeline.spec.files import REPORTS, TABLES, partition_file, results_folder
+from pipeline.spec.files import REPORTS, TABLES, partition_file, report_folder, results_folder
 from pipeline.spec.published import FOLDER
 from pipeline.store.results import check_metrics, load_results
 
@@ -61,7 +63,7 @@ CAPTIONS = {
 
 
 def write_report(table: str, root: Path) -> Path:
-    """Write ``reports/tables/<table>/`` and its plots for `dvc plots`, and return the folder.
+    """Write ``results/<table>/report/`` and its plots for `dvc plots`, and return the folder.
 
     Args:
         table: a table whose sweep has written ``results/<table>/results.json``.
@@ -133,12 +135,32 @@ def write_report(table: str, root: Path) -> Path:
         **{f"partition-{name}.svg": svg for name, svg in partitions.items()},
     }
     for folder, written in (
-        (root / REPORTS / table, files),
+        (root / report_folder(table), files),
         (root / results_folder(table) / "plots", {f"{name}.svg": svg for name, svg in drawn.items()}),
     ):
         shutil.rmtree(folder, ignore_errors=True)
         write_files(folder, written)
-    return root / REPORTS / table
+    return root / report_folder(table)
+
+
+PUBLISHED = ("*.md", "*.csv", "*.tex", "*.svg")
+"""What git keeps of a report: what README.md links to."""
+PAGE_ONLY = ("partition-*.svg", "communication.svg", "slices.svg", "coordinates.svg")
+"""Pictures that are on the HTML page alone, for the size of the repository."""
+
+
+def publish(table: str, root: Path) -> Path:
+    """Copy what git keeps of a table's report to ``reports/tables/<table>/``, and return that folder.
+
+    Raises:
+        InvalidInput: the folder cannot be written.
+    """
+    source, folder = root / report_folder(table), root / REPORTS / table
+    kept = {path for pattern in PUBLISHED for path in source.glob(pattern)}
+    kept -= {path for pattern in PAGE_ONLY for path in source.glob(pattern)}
+    shutil.rmtree(folder, ignore_errors=True)
+    write_files(folder, {path.name: path.read_text(encoding="utf-8") for path in sorted(kept)})
+    return folder
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:

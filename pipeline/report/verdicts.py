@@ -12,8 +12,8 @@ from pipeline.spec.published import Published
 from pipeline.store.results import CellStatus
 from pipeline.store.scores import Score
 
-Status = Literal[CellStatus, "not run"]
-"""The status of a cell in a report, where it need not have run."""
+Status = Literal[CellStatus, "not run", "not selected"]
+"""The status of a cell in a report, where it need not have run: `params.yaml` may leave it out."""
 
 POINTS = 2.0
 """An accuracy within this many points of the printed one is reproduced."""
@@ -39,7 +39,17 @@ EXACT = 1e-9
 
 RANKING_RULE = "Kendall's τ of the methods' ranking: 1 is the paper's order, 0 no agreement, −1 the reverse."
 
-Name = Literal["reproduced", "higher", "lower", "ratio", "not comparable", "diverged", "failed", "not run"]
+Name = Literal[
+    "reproduced",
+    "higher",
+    "lower",
+    "ratio",
+    "not comparable",
+    "diverged",
+    "failed",
+    "not run",
+    "not selected",
+]
 NAMES: tuple[Name, ...] = get_args(Name)
 JUDGED: tuple[Name, ...] = ("reproduced", "higher", "lower")
 
@@ -91,7 +101,7 @@ def judge(
         comparable: whether ours measures what the paper prints; a table declares where it does not.
     """
     if score is None:
-        return Verdict(status if status in ("diverged", "failed") else "not run")
+        return Verdict(status if status in ("diverged", "failed", "not selected") else "not run")
     if not comparable:
         return Verdict("not comparable")
     if not published.is_accuracy:

@@ -9,7 +9,7 @@ from pfl.core.errors import Missing
 TABLES = Path("tables")
 FIGURES = Path("figures")
 REPORTS = Path("reports/tables")
-"""A folder for each table."""
+"""A folder for each published table; only `pfl report --publish` writes there."""
 
 
 def table_file(name: str) -> Path:
@@ -45,6 +45,11 @@ def results_folder(table: str) -> Path:
     return Path("results") / table
 
 
+def report_folder(table: str) -> Path:
+    """Where a report is written; git ignores it."""
+    return results_folder(table) / "report"
+
+
 def table_names() -> list[str]:
     """The names of all tables that have a file.
 
@@ -61,6 +66,11 @@ def run_names() -> list[str]:
         InvalidInput: there are no tables here.
     """
     return [*table_names(), *sorted(path.stem for path in FIGURES.glob("*.yaml"))]
+
+
+def published_tables() -> list[str]:
+    """The names of the tables whose report is in ``reports/tables/``."""
+    return [name for name in table_names() if (REPORTS / name).is_dir()]
 
 
 def names_in(folder: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PlainValidator, model_validator
@@ -49,6 +50,10 @@ class Subset(Strict):
     """Names of rows."""
     seeds: list[int] = []
     """Seeds."""
+
+    def has(self, setting: str, row: str) -> bool:
+        """Whether a cell is in this part."""
+        return setting in (self.settings or (setting,)) and row in (self.methods or (row,))
 
 
 class Table(Strict):
@@ -138,6 +143,19 @@ class Table(Strict):
         if part.searched_rows and seeds != self.seeds:
             raise InvalidInput("subset.seeds", subset.seeds, "all seeds, as there is a search")
         return part
+
+    def subset(self, settings: Collection[str], rows: Collection[str], seeds: list[int]) -> Subset:
+        """The part that consists of just these, with empty lists for all."""
+
+        def fewer(names: list[str], kept: Collection[str]) -> list[str]:
+            chosen = [name for name in names if name in kept]
+            return chosen if len(chosen) < len(names) else []
+
+        return Subset(
+            settings=fewer(list(self.settings), settings),
+            methods=fewer([row.id for row in self.methods], rows),
+            seeds=seeds,
+        )
 
     @model_validator(mode="after")
     def _each_once(self) -> Table:

@@ -120,7 +120,7 @@ class Results:
 
     Attributes:
         config: the whole table.
-        subset: the part of it that ``cells`` covers.
+        subset: the part of it that was selected; of that, ``cells`` has what there is.
         manifest: what the download stage found.
         wall_seconds: of the sweep.
     """

@@ -66,7 +66,7 @@ class Place(NamedTuple):
         try:
             record = Record.from_line(self.read())
             expected = record.expected_key()
-        except (OSError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a record ({error!r})") from None
         if record.key != expected:
             raise ValueError(f"its content has the key {expected}")
@@ -83,7 +83,7 @@ def read_rows(path: Path, report: Report = lambda *_: None) -> Iterator[tuple[Pl
             continue
         try:
             yield place, decode(content), checksum
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             report(place, f"not a record ({error})")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,7 +40,7 @@ class Verification:
 
     Attributes:
         checksum: of the row.
-        rounded: the simulation computed here with another rounding; None where that is not needed.
+        rounded: its first rounds computed here with another rounding; None where that is not needed.
     """
 
     row: Record
@@ -80,7 +81,9 @@ class Verification:
 
     @cached_property
     def largest(self) -> float:
-        """The largest difference of any accuracy, in points."""
+        """The largest difference of any accuracy, in points; infinite if one of the two diverged earlier."""
+        if not self._same_rounds:
+            return math.inf
         return max(
             abs(now.moments[moment].average(average) - then.moments[moment].average(average))
             for then, now in _evaluations(self.row, self.again)
@@ -100,12 +103,18 @@ class Verification:
             return "agrees" if self.largest <= ROUNDING else "fails"
         if self.is_doubtful and self.of_rounding is not None and self.of_rounding <= TOLERANCE:
             return "fails"
-        return "agrees" if max(map(abs, self.reported.values())) <= TOLERANCE else "undecided"
+        close = self._same_rounds and max(map(abs, self.reported.values())) <= TOLERANCE
+        return "agrees" if close else "undecided"
 
     @property
     def refuted(self) -> bool:
         """Whether the row is wrong, and not only different."""
         return self.same_kind and self.verdict == "fails"
+
+    @property
+    def _same_rounds(self) -> bool:
+        rounds, others = (record.metrics.rounds for record in (self.row, self.again))
+        return [entry.round for entry in rounds] == [entry.round for entry in others]
 
     @property
     def _must_be_equal(self) -> bool:
@@ -133,7 +142,9 @@ class Verification:
 
 
 def _evaluations(first: Record, second: Record) -> Iterator[tuple[Evaluated, Evaluated]]:
-    return zip(first.metrics.rounds, second.metrics.rounds, strict=True)
+    """The evaluations of the rounds that both have."""
+    others = {entry.round: entry for entry in second.metrics.rounds}
+    return ((entry, others[entry.round]) for entry in first.metrics.rounds if entry.round in others)
 
 
 def _differences(first: Record, second: Record) -> dict[int, float]:

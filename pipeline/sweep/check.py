@@ -17,7 +17,7 @@ from pfl.run.trials import cause_of
 from pfl.run.validation import warnings_of
 from pipeline.spec.axes import target
 from pipeline.spec.cells import Cell, cells
-from pipeline.spec.files import REPORTS, manifest_file, partitions_folder, results_folder, table_file
+from pipeline.spec.files import manifest_file, partitions_folder, results_folder, table_file
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.published import find, published_cells
 from pipeline.spec.search import check_space, searched
@@ -45,12 +45,7 @@ def check_tables(names: Sequence[str] | None = None) -> list[str]:
     warnings = check_environment()
     reports = [_check(name, load_table(name), load_part(name)) for name in chosen]
     for name in chosen:
-        for folder in (
-            manifest_file(name).parent,
-            partitions_folder(name),
-            REPORTS / name,
-            results_folder(name),
-        ):
+        for folder in (manifest_file(name).parent, partitions_folder(name), results_folder(name)):
             check_folder(str(folder), folder)
     return [*(line for lines in reports for line in lines), *warnings]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
 from pfl.core.digests import Code
+from pfl.methods import METHODS
 from pipeline.spec.behaviours import named_behaviours
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import searched
@@ -20,10 +22,12 @@ def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
     """The content of the file on which a table's sweep stage depends: the names of the code that computes the
     trials, the code of the sweep, the search ranges, the version of the sampler, and the rows that the ledger
     must not serve."""
-    ranges = {cell.id: _ranges(cell) for cell in cells(name, table) if cell.search}
+    wanted = cells(name, table)
+    ranges = {cell.id: _ranges(cell) for cell in wanted if cell.search}
+    methods = sorted({METHODS.module(cell.config.method) for cell in wanted})
     return {
         "behaviours": named_behaviours(name, table),
-        "code": code_digest(Code(["pipeline"])),
+        "code": code_digest(Code(["pipeline", *(module.partition(".")[0] for module in methods)]), methods),
         "ranges": ranges,
         "optuna": version("optuna") if ranges else None,
         "damaged": sorted(map(str, ledger.damaged)),
@@ -31,9 +35,14 @@ def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def code_digest(code: Code) -> str:
-    """The digest of the code of a sweep."""
-    return code.digest(code.reached(ROOTS))
+def code_digest(code: Code, methods: Sequence[str] = ()) -> str:
+    """The digest of the code of a sweep.
+
+    Args:
+        methods: the modules of its methods. Which accuracy a method reports, and when a search may stop it,
+            move no number, so that names of the code do not show it.
+    """
+    return code.digest(code.reached([*ROOTS, *methods]))
 
 
 def _ranges(cell: Cell) -> dict[str, list[Any]]:

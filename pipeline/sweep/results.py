@@ -26,7 +26,7 @@ def write(
 
     Args:
         table: the whole of it.
-        subset: the part that ``scheduler`` consists of.
+        subset: the part that was selected.
         seconds: duration of the sweep.
 
     Raises:

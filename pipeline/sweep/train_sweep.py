@@ -8,7 +8,7 @@ import platform
 import shutil
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -102,14 +102,12 @@ def collect(name: str) -> int:
         scheduler.cells = [cell for cell in scheduler.cells if cell.finished]
         if not scheduler.cells:
             return 0
-        held = Subset(
-            settings=_fewer(whole.settings, {cell.cell.setting for cell in scheduler.cells}),
-            methods=_fewer([row.id for row in whole.methods], {cell.cell.row for cell in scheduler.cells}),
-            seeds=seeds,
-        )
+        there = [cell.cell for cell in scheduler.cells]
+        held = whole.subset({cell.setting for cell in there}, {cell.row for cell in there}, seeds)
         write_manifest(name, whole.part(held))
         write_partitions(name, whole.part(held))
-        results.write(name, whole, held, scheduler, sources, 0.0)
+        # What the ledger lacks is missing, and not left out.
+        results.write(name, whole, Subset(seeds=seeds), scheduler, sources, 0.0)
     return len(scheduler.cells)
 
 
@@ -129,12 +127,6 @@ def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
         for division, cell in {cell.partition_name: cell for cell in wanted}.items()
     }
     return Scheduler(wanted, table, partitions, images, ledger)
-
-
-def _fewer(names: Iterable[str], kept: Collection[str]) -> list[str]:
-    """The names that are kept; none if all are, as in a `Subset`."""
-    names = list(names)
-    return [name for name in names if name in kept] if len(set(names) & set(kept)) < len(names) else []
 
 
 def shared_seeds(scheduler: Scheduler, seeds: Sequence[int]) -> list[int]:

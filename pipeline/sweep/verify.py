@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from pipeline.spec.behaviours import is_current
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.refusals import Refusal, refusals, refuse
 from pipeline.store.rows import Place, read_rows
-from pipeline.store.verification import Verification
+from pipeline.store.verification import EARLY, Verification
 from pipeline.store.workspace import SCRATCH
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
     others: list[tuple[str, Place, str]] = []
     for table in chosen:
         own = []
-        for place, row, checksum in read_rows(PUBLISHED / f"{table}.jsonl"):
+        for place, row, checksum in read_rows(PUBLISHED / f"{table}.jsonl", _damaged):
             if row.error is not None or checksum is None or checksum in refused:
                 continue
             if is_current(row.config, row.dataset, row.behaviour):
@@ -89,9 +90,22 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
         first += own[:1]
         others += own[1:]
     order = sorted(first) + sorted(others)
-    rows = [(place.record(), checksum) for _, place, checksum in order[:count]]
+    rows = [(record, checksum) for _, place, checksum in order[:count] if (record := _record(place))]
     rows.sort(key=lambda pair: (pair[0].success.hardware.gpu is not None, pair[0].measured.wall_seconds))
     return Sample(rows, len(chosen), len(order), stale)
+
+
+def _record(place: Place) -> Record | None:
+    """The record of a row; None, and a line, if its key does not follow from its content."""
+    try:
+        return place.record()
+    except ValueError as error:
+        _damaged(place, str(error))
+        return None
+
+
+def _damaged(place: Place, reason: str) -> None:
+    print(f"pfl: {place}: {reason}; left out", file=sys.stderr)
 
 
 def verify(sample: Sample) -> Iterator[Verification]:
@@ -123,7 +137,8 @@ def verify(sample: Sample) -> Iterator[Verification]:
         try:
             verification = Verification(row, checksum, again(row, threads, title))
             if verification.is_doubtful:
-                verification = replace(verification, rounded=again(row, threads + 1, f"{title}, otherwise"))
+                rounded = again(_first_rounds(row), threads + 1, f"{title}, rounded otherwise")
+                verification = replace(verification, rounded=rounded)
         except Exception as error:
             print(f"pfl: {row.table} {row.cell}, seed {row.seed}: {cause_of(error)}", file=sys.stderr)
             continue
@@ -135,15 +150,23 @@ def verify(sample: Sample) -> Iterator[Verification]:
         yield verification
 
 
+def _first_rounds(row: Record) -> Record:
+    """The row of the same simulation that pauses after the last of the first rounds with an evaluation."""
+    until = max(entry.round for entry in row.metrics.rounds if entry.round <= EARLY)
+    paused = replace(row, until=until)
+    return replace(paused, key=paused.expected_key())
+
+
 def _computed() -> Iterator[Record]:
     """What earlier calls have computed on this machine."""
     import torch
 
     here = hardware(Execution(), torch.device("cpu")).cpu, versions()
     for line in read_lines(AGAIN):
-        record = Record.from_line(line.content)
-        if (record.success.hardware.cpu, record.success.versions) == here:
-            yield record
+        with suppress(ValueError):  # cut off, as when the disk was full: it is computed once more
+            record = Record.from_line(line.content)
+            if (record.success.hardware.cpu, record.success.versions) == here:
+                yield record
 
 
 def _load(name: str) -> Dataset:

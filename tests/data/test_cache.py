@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from pfl.core.files import remove_abandoned, scratch_folder
+from pfl.data.cache import entry
 from pfl.data.dataset import load
 
 SLOW = """
@@ -70,6 +71,37 @@ def test_folders_without_a_lock_and_links_are_not_taken_for_abandoned(tmp_path):
     remove_abandoned(tmp_path, "x-")
     assert {path.name for path in tmp_path.iterdir()} == {"mine", "x-other", "x-link"}
     assert (tmp_path / "mine/.lock").exists()
+
+
+def test_a_damaged_entry_that_another_process_has_created_again_is_left_to_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("PFL_CACHE", str(tmp_path))
+
+    written = 0
+
+    def write(folder: Path) -> None:
+        nonlocal written
+        written += 1
+        (folder / "images.bin").write_text("whole")
+
+    def opened(folder: Path) -> str:
+        if (text := (folder / "images.bin").read_text()) != "whole":
+            raise ValueError(text)
+        return text
+
+    def late(folder: Path) -> str:
+        """Reads the damaged entry, and goes on after another process has finished the new one."""
+        try:
+            return opened(folder)
+        except ValueError:
+            entry("digits", "key", write, opened)
+            raise
+
+    entry("digits", "key", write, opened)
+    (file,) = tmp_path.glob("digits-*/images.bin")
+    file.write_text("half")
+    assert entry("digits", "key", write, late) == "whole"
+    assert written == 2
+    assert [path.name for path in tmp_path.iterdir()] == [file.parent.name]
 
 
 def test_a_file_that_was_replaced_with_its_size_and_time_is_decoded_again(image_folder):

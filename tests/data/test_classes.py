@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,18 @@ def test_a_class_name_that_occurs_twice_is_refused(tmp_path):
     samples = type("Samples", (list,), {"classes": ["a", "a"]})([(IMAGES[0], 0), (IMAGES[0], 1)])
     with pytest.raises(InvalidInput, match="'a' occurs twice"):
         pfl.from_samples(samples)
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ({"classes": ["\ud800", "b"]}, r"classes with names in Unicode, not '\ud800'"),
+        ({"domains": ["x"]}, "expected an array domain as well as domains"),
+    ],
+)
+def test_a_name_that_is_no_text_and_names_of_nothing_are_refused(more, complaint, tmp_path):
+    with pytest.raises(InvalidInput, match=re.escape(complaint)):
+        load(arrays(tmp_path, np.arange(12) % 2, **more), progress=False)
 
 
 def test_samples_in_memory_have_the_warning_as_well():

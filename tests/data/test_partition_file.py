@@ -69,6 +69,13 @@ def test_other_names_keep_the_files_order_and_are_noted(tmp_path, data):
         ({"1": [0, 1], "01": [2, 3]}, "client 1 is not accepted; expected each client once"),
         ('{"a": {"train": [0], "test": [1]}, "a": {"train": [2], "test": [3]}}', "the key 'a' occurs twice"),
         ('{"a": {"train": [0], "test": [1], "train": [2]}}', "the key 'train' occurs twice"),
+        ('{"\\ud800": {"train": [0], "test": [1]}}', "surrogates not allowed"),
+        ({"9" * 5000: {"train": [0], "test": [1]}}, "expected names of at most 200 letters"),
+        ({"users": [], "user_data": {}}, "users is not accepted; expected the names in user_data, at least"),
+        (
+            {"users": ["a"], "num_samples": [3], "user_data": {"a": {"y": [0, 1]}}},
+            "num_samples is not accepted; expected the numbers of labels in user_data",
+        ),
         ([], "lists.json"),
         ({}, "lists.json"),
         ('{"a": {"train": [0', "JSON"),

@@ -36,7 +36,7 @@ def test_failed_trials_are_reported_end_dvc_with_an_error_and_are_tried_again(pr
     install_failing(checkout)
     checkout.table.write_text(checkout.table.read_text().replace("search: {trials: 4}\n", ""))
     checkout.table.write_text(checkout.table.read_text().replace("- fedavg\n", "- fedavg\n- recovers\n"))
-    report = checkout.root / "reports/tables/small/README.md"
+    report = checkout.root / "results/small/report/README.md"
     again = "2 of 6 runs failed; the next `dvc repro` retries them"
     repro = ("dvc", "repro", "--keep-going", "train-sweep@small", "report@small")
     (checkout.root / "broken").touch()

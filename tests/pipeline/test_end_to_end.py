@@ -125,7 +125,7 @@ def test_the_life_of_a_table(clone, run):
     selected_pinned = sum(cell["selected"]["trial"] == 0 for cell in results(clone)["cells"])
     assert len(first) == 2 * SIMULATIONS_OF_A_CELL - 2 * selected_pinned
     assert not any(row["dirty"] for row in first.values())
-    assert (clone / "reports/tables/tiny/index.html").stat().st_size > 10_000
+    assert (clone / "results/tiny/report/index.html").stat().st_size > 10_000
     published = clone / "results/ledger/tiny.jsonl"
     assert len(published.read_text().splitlines()) == len(first)
     shown = run("dvc", "metrics", "show").stdout
@@ -210,7 +210,7 @@ def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs
     ran, known = "Running stage 'train-sweep@plugins'", "Stage 'train-sweep@plugins' didn't change, skipping"
 
     assert "plugins: 2 runs computed, 0 from the ledger" in run("dvc", "repro", **path).stdout
-    assert "plugin mine 1.0" in (clone / "reports/tables/plugins/README.md").read_text()
+    assert "plugin mine 1.0" in (clone / "results/plugins/report/README.md").read_text()
 
     replace(clone / "pfl/engine/groups.py", '"""Parameter groups', '"""Groups of parameters')
     replace(clone / "plugins/site/mine/halfway.py", '"""Halfway', '"""In the middle')
@@ -245,7 +245,7 @@ def test_a_colleague_gets_the_results_from_a_remote_and_computes_nothing(clone, 
     again = run("dvc", "repro", **elsewhere).stdout
     for stage in ("partition", "train-sweep", "report"):
         assert f"Stage '{stage}@tiny' didn't change, skipping" in again
-    assert (colleague / "reports/tables/tiny/index.html").exists()
+    assert (colleague / "results/tiny/report/index.html").exists()
     assert not (colleague / ".sweeps/ledger").exists()
 
 
@@ -256,7 +256,7 @@ def test_a_report_s_commands_compute_it_anew_and_take_nothing_from_the_ledger(cl
         run("dvc", "repro", "--force", "--single-item", f"{stage}@tiny")
     assert results(clone)["trials_run"] == 0
     before = (clone / "results/ledger/tiny.jsonl").read_bytes()
-    _, shown = (clone / "reports/tables/tiny/README.md").read_text().split("```sh\n")
+    _, shown = (clone / "results/tiny/report/README.md").read_text().split("```sh\n")
     commands = [line for line in shown.partition("```")[0].splitlines() if not line.startswith("make .venv")]
     anew = clone.parent / "anew"
     run("sh", "-ec", "\n".join(commands), PYTHONPATH=str(anew))

@@ -74,4 +74,4 @@ def test_a_project_of_the_installed_package_runs_and_its_rows_count(installed, t
     (row,) = map(json.loads, (study / "results/ledger/digits.jsonl").read_text().splitlines())
     assert row["commit"].startswith("pfl-repro ")
     assert not row["dirty"]
-    assert "pfl-repro " in (study / "reports/tables/digits/README.md").read_text()
+    assert "pfl-repro " in (study / "results/digits/report/README.md").read_text()

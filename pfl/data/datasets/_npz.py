@@ -60,6 +60,7 @@ def read(files: Sequence[Path], out: ArrayWriter) -> Content:
     domains = names("domains", columns["domain"]) if "domain" in columns else ()
     accepted = f"labels below {len(classes)}, the number of classes, not {labels.max()}"
     require(labels.max() < len(classes), accepted)
+    require("domain" in columns or "domains" not in arrays, "an array domain as well as domains")
     require("domain" not in columns or columns["domain"].max() < len(domains), "one name per domain")
     n_train = arrays.get("n_train", np.array(len(images)))
     whole = n_train.dtype.kind in "iu" and n_train.ndim == 0

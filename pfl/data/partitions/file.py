@@ -24,6 +24,9 @@ TEST = 0.25
 
 Part = Literal["train", "test", "all"]
 OWN: tuple[Part, ...] = ("train", "test")
+LONGEST = 200
+"""Most letters in a client's name."""
+
 SIZES = "Size of samples for labels in clients"
 """PFLlib's key of the samples of each label that a client has: [[label, number], ...] for each client."""
 
@@ -106,6 +109,8 @@ class File(Rule):
         names = content.counts or content.indices
         if clients not in (None, len(names)):
             raise InvalidInput("clients", clients, f"{len(names)}, the number of clients in {self.path}")
+        if long := next((name for name in names if len(name) > LONGEST), None):
+            raise self._wrong(f"client {long[:20]}…", f"names of at most {LONGEST} letters")
         if all(name.isdecimal() for name in names) and len(set(map(int, names))) < len(names):
             twice, _ = Counter(map(int, names)).most_common(1)[0]
             raise self._wrong(f"client {twice}", "each client once")
@@ -197,14 +202,17 @@ class File(Rule):
         """LEAF's data: user_data, {user: {"x": [...], "y": [label, ...]}}; only the labels are used."""
         data = self._value(document, "user_data", dict, "LEAF's data of each user")
         users = self._value(document, "users", list, "LEAF's list of users")
-        if sorted(map(str, users)) != sorted(data):
-            raise self._wrong("users", "the names in user_data, each once")
+        if not users or sorted(map(str, users)) != sorted(data):
+            raise self._wrong("users", "the names in user_data, at least one and each once")
         counts = {}
         for name, values in data.items():
             labels = values.get("y") if isinstance(values, dict) else None
             if not isinstance(labels, list) or not all(type(label) is int and label >= 0 for label in labels):
                 raise self._wrong(f"user {name}", 'a key "y" with a list of labels')
             counts[name] = dict(Counter(labels))
+        sizes = [len(data[str(name)]["y"]) for name in users]
+        if document.get("num_samples", sizes) != sizes:
+            raise self._wrong("num_samples", "the numbers of labels in user_data, in the order of users")
         return Content({}, counts, self._drawn_note("LEAF's"))
 
     def _drawn_note(self, whose: str) -> str:

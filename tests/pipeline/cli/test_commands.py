@@ -102,10 +102,10 @@ def test_the_overview_says_where_it_is(project):
     assert (project / "reports/README.md").is_file()
 
 
-def test_pages_keep_a_report_of_which_the_ledger_holds_nothing(project):
-    assert "small" not in run("pages")
+def test_a_published_report_of_which_the_ledger_holds_nothing_is_kept(project):
+    assert run("report", "--publish") == ""
     (project / "reports/tables/small").mkdir(parents=True)
-    assert "small: the ledger holds no cell that today's code would compute; the report is kept\n" in run(
-        "pages"
-    )
-    assert list((project / "reports/tables/small").iterdir()) == []
+    (project / "reports/tables/small/README.md").touch()
+    said = "small: no data here, or the ledger holds no cell that today's code would compute\n"
+    assert run("report", "small") == run("report", "--publish") == said
+    assert [path.name for path in (project / "reports/tables/small").iterdir()] == ["README.md"]

@@ -10,6 +10,7 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pfl.run import trials
+from pfl.run.trials import Record
 from pipeline.figures import runs
 from pipeline.figures.config import Changes
 from pipeline.figures.make import answered, make
@@ -100,16 +101,27 @@ def test_nothing_is_run_twice(project, monkeypatch):
         assert again == first
 
 
+@pytest.mark.parametrize("what", ["digest_of_modules", "code_digest"])
 @pytest.mark.usefixtures("project")
-def test_what_looked_on_decides_whether_it_has_to_look_again(monkeypatch):
+def test_what_looked_on_and_at_what_decide_whether_it_has_to_look_again(what, monkeypatch):
     def keys() -> set[str]:
         return {path.stem for path in Path(".sweeps/figures").glob("*.json")}
 
     made("pfedcs-figure1", **SMALL)
-    monkeypatch.setattr(runs, "digest_of_modules", lambda _: "other code")
+    monkeypatch.setattr(runs, what, lambda *_: "other code")
     before = keys()
     made("pfedcs-figure1", **SMALL)
     assert len(keys()) == len(before) + 1
+
+
+@pytest.mark.usefixtures("project")
+def test_the_measured_run_of_another_trial_is_not_taken_for_one():
+    made("pfedcs-figure1", **SMALL)
+    (file,) = Path(".sweeps/figures").glob("*.json")
+    row = Record.from_line(file.read_bytes().rstrip())
+    file.write_bytes(replace(row, key="0" * 64).to_line())
+    made("pfedcs-figure1", **SMALL)
+    assert Record.from_line(file.read_bytes().rstrip()).key == row.key
 
 
 def test_a_reduced_figure_does_not_take_the_place_of_one_as_pinned(project):

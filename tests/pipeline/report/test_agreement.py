@@ -277,7 +277,7 @@ def test_findings_written_by_hand_are_part_of_the_report(tmp_path):
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables/fake.md").write_text("FedAvg is *far* above, <b>and</b> this is why.\n")
     assert "## Findings\n\nFedAvg is *far* above" in small(tmp_path)
-    page = (tmp_path / "reports/tables/fake/index.html").read_text()
+    page = (tmp_path / "results/fake/report/index.html").read_text()
     assert "<p>FedAvg is <em>far</em> above, &lt;b&gt;and&lt;/b&gt; this is why.</p>" in page
 
 

@@ -199,7 +199,8 @@ def test_a_part_of_a_table_is_said_to_be_one_and_how_it_is_made_again(tmp_path):
     results["cells"] = [cell for cell in results["cells"] if cell["setting"] == "cifar10-0.1"]
     write_results(results, tmp_path)
     readme = (write_report("fake", tmp_path) / "README.md").read_text()
-    assert "Of 4 entries: 2 not run." in readme
+    assert "Of 4 entries: 2 not selected." in readme
+    assert "Not selected: CIFAR-10, Dir(0.5)." in readme
     assert "-S 'subset.settings=[cifar10-0.1]' -S 'subset.seeds=[0]'" in readme
     assert "seed 1" not in readme
 

@@ -30,7 +30,7 @@ def test_what_a_table_says_is_text_and_never_html(tmp_path):
     results["config"]["methods"][0]["label"] = harm
     results["config"]["sources"] = {"lr": harm}
     readme = small(tmp_path, config=results["config"])
-    page = (tmp_path / "reports/tables/fake/index.html").read_text()
+    page = (tmp_path / "results/fake/report/index.html").read_text()
     assert "<img src=x" not in readme + page
     header, rule, line = readme[readme.index("| Method |") :].splitlines()[:3]
     cells = [text.replace("\\|", "").count("|") for text in (header, rule, line)]
@@ -56,6 +56,16 @@ def test_failed_partial_and_missing_entries_say_what_they_are(readme, page):
     for text in (readme, page):
         assert "FedProx, pinned configuration failed: seed 0: out of memory." in text
         assert "FedAvg, pinned configuration partial: seed 1: diverged in round 17." in text
+
+
+def test_what_params_yaml_left_out_is_not_selected_and_not_missing(tmp_path):
+    results = fake_results(methods=3, settings=2, seeds=1)
+    part = {"settings": ["cifar10-0.1"], "methods": ["local", "fedavg"], "seeds": []}
+    cells = [cell_of(results, "cifar10-0.1/local")]
+    readme = small(tmp_path, config=results["config"], subset=part, cells=cells)
+    assert [line_of(readme, label)[0] for label in ("FedAvg", "pFedSim")] == ["*not run*", "*not selected*"]
+    assert "Not selected: CIFAR-10, Dir(0.5)." in readme
+    assert "Of 6 entries: 1 not run, 4 not selected." in readme
 
 
 def test_hyperparameters_of_the_selected_configuration_are_shown(readme):
@@ -99,7 +109,7 @@ def test_latex_labels_are_escaped(tmp_path):
 
 def test_every_link_of_the_readme_leads_to_a_file(readme, folder):
     targets = re.findall(r'\]\(([^)]+)\)|src="([^"]+)"', readme)
-    assert len(targets) > 8
+    assert len(targets) >= 8
     assert all((folder / (link or image)).is_file() for link, image in targets)
 
 
@@ -165,14 +175,14 @@ def test_the_partition_of_a_row_that_departs_from_its_setting_is_listed(tmp_path
         ["| CIFAR-10, Dir(0.5)", "dirichlet:0.5,min=10,test=0.25,seed=0"],
     ]
     assert (folder / "partition-cifar10-0.1.pfedsim.svg").exists()
-    assert "partition-cifar10-0.1.pfedsim.svg" in readme
+    assert 'aria-label="Partition CIFAR-10, Dir(0.1), pFedSim"' in (folder / "index.html").read_text()
 
 
 def test_plots_of_a_setting_that_is_gone_do_not_stay(tmp_path):
     small(tmp_path)
-    (tmp_path / "reports/tables/fake/partition-gone.svg").touch()
+    (tmp_path / "results/fake/report/partition-gone.svg").touch()
     small(tmp_path)
-    assert not (tmp_path / "reports/tables/fake/partition-gone.svg").exists()
+    assert not (tmp_path / "results/fake/report/partition-gone.svg").exists()
 
 
 # ---- mistakes ------------------------------------------------------------------------------------------
@@ -187,7 +197,7 @@ def test_a_table_without_results_is_one_clear_line(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
     write_results(fake_results(methods=2, settings=1, seeds=1), tmp_path)
-    (tmp_path / "reports").write_text("a file in the way")
+    (tmp_path / "results/fake/report").write_text("a file in the way")
     with pytest.raises(InvalidInput, match="a file that can be written"):
         write_report("fake", tmp_path)
 

@@ -61,6 +61,19 @@ def test_a_row_is_on_disk_as_soon_as_it_is_appended(ledger, row):
     assert Ledger(SOURCES).get(row.key) == stamped(row)
 
 
+def test_a_record_is_decoded_when_it_is_asked_for(ledger, row, monkeypatch):
+    ledger.append(row)
+    decoded = []
+    from_line = Record.from_line
+    monkeypatch.setattr(Record, "from_line", lambda line: decoded.append(line) or from_line(line))
+    reopened = Ledger(SOURCES)
+    assert [known.key for known in reopened.rows("small")] == [row.key]
+    assert reopened.get("0" * 64) is None
+    assert decoded == []
+    assert reopened.get(row.key) == stamped(row)
+    assert len(decoded) == 1
+
+
 def test_a_row_is_found_in_the_file_of_any_table_and_in_either_folder(ledger, row):
     ledger.append(dataclasses.replace(row, table="another"))
     publish("another")
@@ -115,6 +128,10 @@ CHANGES = {
     "the checksum's end": lambda line: line[:-2],
     "a bracket": lambda line: line.replace(b'"plugins":[]', b'"plugins":[}'),
     "a field's name": lambda line: line.replace(b'"metrics"', b'"metrica"'),
+    "a byte, and no checksum": lambda line: (
+        line.replace(b'"phase"', b'"ph\xffse"').rpartition(b",")[0] + b"}"
+    ),
+    "brackets, and no checksum": lambda line: line[:80] + b"[" * 100_000,
     "a byte": lambda line: line.replace(b'"phase"', b'"ph\xffse"'),
 }
 

@@ -40,6 +40,13 @@ EDITS = {
     "a cell's schedule": ("pipeline/spec/cells.py", "setting.schedule, row.schedule", "row.schedule"),
     "a cell's status": ("pipeline/sweep/cell_scheduler.py", 'status = "partial"', 'status = "done"'),
     "what is served": ("pipeline/store/ledger.py", "if not record.metrics.lacks(moments)", "if record"),
+    "what a method reports": (
+        *(
+            "pfl/methods/fedper.py",
+            "class FedPer(Method):\n",
+            "class FedPer(Method):\n    headline = 'post_local'\n",
+        ),
+    ),
     "the metrics": ("pipeline/store/results.py", "round(reached.mean, 2)", "round(reached.mean, 1)"),
 }
 
@@ -54,7 +61,7 @@ def copy(tmp_path_factory) -> Path:
 
 
 def digest(folder: Path) -> str:
-    return code_digest(Code(["pipeline"], roots=[folder]))
+    return code_digest(Code(["pipeline"], roots=[folder]), ["pfl.methods.fedper"])
 
 
 def replace(file: Path, old: str, new: str) -> str:
@@ -157,7 +164,7 @@ def test_dvc_runs_the_sweep_where_trials_are_pending_and_the_report_has_its_metr
         assert ran or not pending, name
         assert ran == (name != "a comment"), name
         metrics = json.loads((checkout.root / "results/small/metrics.json").read_text())
-        table = (checkout.root / "reports/tables/small/table.csv").read_text().splitlines()
+        table = (checkout.root / "results/small/report/table.csv").read_text().splitlines()
         rows = [row for row in csv.DictReader(table) if row["configuration"] == "pinned"]
         shown = {f"{row['setting']}/{row['row']}": row["mean"] for row in rows}
         for cell in ("dir/fedavg", "dir/fedprox"):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
 from pfl.core.errors import InvalidInput
+from pipeline.report.table_report import write_report
 from pipeline.spec.table import Resources, Subset, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.workspace import checkpoints_of
@@ -109,12 +111,63 @@ def test_a_column_of_which_the_ledger_holds_one_method_is_collected_with_that(mo
         ledger.append(row)
     monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: SOURCES)
     assert collect("small") == 1
-    assert results()["subset"] == {"settings": [], "methods": ["fedavg"], "seeds": []}
+    assert results()["subset"] == {
+        "settings": [],
+        "methods": [],
+        "seeds": [],
+    }  # what is missing was not left out
+    readme = (write_report("small", Path()) / "README.md").read_text()
+    assert "*not run*" in readme
+    assert "dvc exp run -S 'tables=[small]' -S 'subset.methods=[fedavg]'\n" in readme
 
 
 def test_nothing_is_written_for_a_table_of_which_the_ledger_holds_nothing(prepared):
     assert collect("small") == 0
     assert not (prepared / "results").exists()
+
+
+@pytest.fixture
+def held(prepared, monkeypatch) -> Path:
+    """A project whose ledger holds one of two methods, and whose `reports/tables/` has a page."""
+    ledger = Ledger(SOURCES)
+    for row in fake_run(in_memory("small", load_table("small"), ledger).cells[0].pinned.trial):
+        ledger.append(row)
+    monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: SOURCES)
+    (prepared / "reports/tables/small").mkdir(parents=True)
+    (prepared / "reports/tables/small/README.md").write_text("As published.\n")
+    return prepared
+
+
+def test_a_report_changes_nothing_that_git_keeps_unless_it_is_published(held):
+    said = pfl("report").stdout
+    assert said.endswith("small: results/small/report/README.md, 1 cell\n")
+    assert (held / "results/small/report/index.html").is_file()
+    assert [path.name for path in (held / "reports/tables/small").iterdir()] == ["README.md"]
+    assert (held / "reports/tables/small/README.md").read_text() == "As published.\n"
+    assert not (held / "reports/README.md").exists()
+
+
+def test_a_published_report_is_that_of_the_table_without_pages_of_html_and_partitions(held):
+    pfl("report", "small")
+    (held / "results/small/report/partition-dir.svg").touch()
+    assert pfl("report", "--publish").stdout.endswith("small: reports/tables/small/README.md, 1 cell\n")
+    source, kept = held / "results/small/report", held / "reports/tables/small"
+    assert {path.name for path in source.iterdir()} - {path.name for path in kept.iterdir()} == {
+        "index.html",
+        *(path.name for path in source.glob("partition-*.svg")),
+    }
+    assert all(path.read_bytes() == (source / path.name).read_bytes() for path in kept.iterdir())
+    links = re.findall(r"\]\(([^)#]+)\)", (kept / "README.md").read_text())
+    assert {"table.csv", "convergence.svg"} <= set(links)
+    assert all((kept / link).is_file() for link in links)
+
+
+def test_a_part_of_a_table_is_not_published(held):
+    (held / "params.yaml").write_text("tables: [small]\nsubset: {methods: [fedavg]}\n")
+    done = pfl("report", "small", "--publish")
+    assert done.returncode
+    assert "subset: methods is not accepted; expected empty lists, as only whole tables" in done.stderr
+    assert (held / "reports/tables/small/README.md").read_text() == "As published.\n"
 
 
 @pytest.mark.usefixtures("ready")
@@ -212,7 +265,7 @@ def test_a_stage_whose_trials_failed_writes_the_report_and_ends_with_an_error(mo
     assert done.returncode == 1
     again = "of 48 runs failed; the next `dvc repro` retries them"
     assert done.stderr.splitlines()[-1] == f"pfl: error: small: 1 {again}"
-    assert f"1 {again}." in Path("reports/tables/small/README.md").read_text()
+    assert f"1 {again}." in Path("results/small/report/README.md").read_text()
     run_with(monkeypatch, lambda scheduler, *_: finish(scheduler))
     assert pfl("stage", "sweep", "small").returncode == 0
 

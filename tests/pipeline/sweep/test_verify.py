@@ -79,6 +79,11 @@ def test_a_row_that_is_off_early_fails_unless_another_rounding_changes_as_much(r
     assert not pair.refuted
 
 
+def test_a_row_that_diverged_in_another_round_does_not_agree(row):
+    assert verdict(row, {10: 40.0, 100: 60.0}, {10: 40.0}) == "fails"
+    assert verdict(row, {10: 40.0, 100: 60.0}, {10: 40.0}, OTHER) == "undecided"
+
+
 def test_a_row_without_an_early_evaluation_fails_on_no_other_kind_of_machine(row):
     assert verdict(row, {100: 60.0}, {100: 30.0}, OTHER) == "undecided"
     assert verdict(row, {100: 60.0}, {100: 60.3}, OTHER) == "agrees"
@@ -148,6 +153,23 @@ def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, m
     assert not list(Path(".sweeps/verify").glob("*/"))
     monkeypatch.setattr(module, "run_trial", None)  # it would be called
     assert verify()[1:] == said[1:]
+
+
+@pytest.mark.usefixtures("published")
+def test_what_is_damaged_is_a_line_and_is_left_out_or_computed_again():
+    verify()
+    first, *others = PUBLISHED.read_bytes().splitlines()
+    foreign = replace(Record.from_line(first), key="0" * 64).to_line()
+    PUBLISHED.write_bytes(b"\n".join([first.replace(b'"seed":', b'"sead":'), foreign, *others]) + b"\n")
+    file = Path(".sweeps/verify/rows.jsonl")
+    file.write_bytes(file.read_bytes()[:-100])
+    ended = pfl("ledger", "verify", "small")
+    assert ended.returncode == 0
+    assert [line.split(": ", 2)[1] for line in ended.stderr.splitlines() if "left out" in line] == [
+        f"{PUBLISHED}:1",
+        f"{PUBLISHED}:2",
+    ]
+    assert ended.stdout.splitlines()[-1] == "3 agree, 0 are undecided, 0 fail"
 
 
 def test_a_row_that_fails_on_such_a_machine_is_kept_listed_and_never_served(published):

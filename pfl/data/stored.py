@@ -1,0 +1,33 @@
+"""What simulations use of a data set in the cache.
+
+It is read after the checksums were taken, so that this file counts as a part of the engine
+(`pfl.run.fingerprint`).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of a `pfl.data.dataset.Dataset` in the folder of a cache entry, and its meta.json."""
+    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    labels = np.load(folder / "labels.npy")
+    fields = {
+        # copy-on-write: torch accepts it without a warning, and writes never reach the file
+        "images": np.memmap(folder / "images.bin", np.uint8, "c", shape=(len(labels), *meta["shape"])),
+        "labels": labels,
+        "n_train": meta["n_train"],
+        **{name: tuple(meta[name]) for name in ("classes", "domains", "mean", "std")},
+        **{name: _column(folder / f"{name}.npy") for name in ("writer", "domain")},
+        "checksum": meta["checksum"],
+    }
+    return fields, meta
+
+
+def _column(path: Path) -> np.ndarray | None:
+    return np.load(path) if path.exists() else None
