@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pfl.run.api import simulate
     from pfl.run.runs import Runs
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Config",
     "Execution",

@@ -1,4 +1,4 @@
-"""Makes a new project: a folder with a table, in which `dvc repro` works."""
+"""Project scaffolding: a folder with a table, ready for `dvc repro`."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ README = """\
 
 {title}
 
-The commands need pfl-repro with its extra `pipeline`, which is on no package index yet. Install the wheel
+The commands need pfl-repro with its extra `pipeline`, which is not on a package index yet. Install the wheel
 that was built in a checkout: `pip install "$(ls CHECKOUT/dist/*.whl)[pipeline]"`.
 
 ```sh
-git commit --message "Begin"      # rows of a table in no commit are kept out of results/ledger/
-pfl check                         # the first mistake in a line, before any compute is spent
-dvc repro                         # runs what is missing, and writes the report
+git commit --message "Begin"      # records of an uncommitted table are not copied to results/ledger/
+pfl check                         # reports the first mistake, before any compute
+dvc repro                         # computes the pending runs and writes the report
 ```
 
 | | |
 | --- | --- |
 | `tables/` | one file per table: data, network, partitions, methods, seeds |
-| `params.yaml` | the tables, and which part of them, that `dvc repro` runs |
+| `params.yaml` | the tables, or parts of them, that `dvc repro` runs |
 | `results/<table>/report/` | the report of each table: `README.md`, and `index.html` for a browser |
 | `results/` | reports, and the numbers behind them; `results/ledger/` is in git, the rest in DVC's cache |
 | `reports/tables/` | what git keeps of the reports that `pfl report TABLE --publish` wrote |
@@ -55,10 +55,10 @@ dvc repro                         # runs what is missing, and writes the report
 
 
 def init(folder: Path, table: str) -> None:
-    """Make a project with one of our tables in a new or an empty folder, with git and DVC.
+    """Create a project with a built-in table in a new or empty folder, with git and DVC.
 
     Raises:
-        InvalidInput: the folder is in use, there is no such table, or no git.
+        InvalidInput: the folder is not empty, the table does not exist, or git is missing.
     """
     ours = _ours()
     known = names_in(ours / TABLES)
@@ -83,7 +83,7 @@ def init(folder: Path, table: str) -> None:
     for command in (["init", "--quiet"], ["add", "--all"]):
         if subprocess.run(["git", "-C", str(folder), *command], check=False).returncode:
             raise InvalidInput(
-                "git", " ".join(command), "git to make a repository here; see its message above"
+                "git", " ".join(command), "git to create a repository here; see its message above"
             )
 
 

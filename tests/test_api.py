@@ -192,13 +192,13 @@ def test_a_checkpoint_needs_a_name_for_the_code_of_an_object(tmp_path):
 
 
 def test_runs_of_equal_names_are_told_apart_by_a_label(runs):
-    with pytest.raises(InvalidInput, match="labels: method pfedsim, seed 0 is not accepted"):
+    with pytest.raises(InvalidInput, match=r"labels: duplicate run labels \(method pfedsim, seed 0\)"):
         runs + runs
     labelled = pfl.simulate("pfedsim", clients=5, label="again", **SHORT)
     assert [run.labels["method"] for run in runs + labelled] == ["pfedsim", "pfedsim", "again"]
 
 
-def test_what_is_accepted_but_hardly_meant_is_a_warning():
+def test_a_valid_but_probably_unintended_option_is_a_warning():
     with pytest.warns(UserWarning, match="theta diverges"):
         pfl.simulate("pfedme", clients=4, hyperparameters={"lam": 500.0}, **SHORT)
 

@@ -112,7 +112,7 @@ def test_a_run_goes_on_from_its_checkpoint_only_when_told(tmp_path):
         (["--method", "pfedsim", "--set", "cosine_cap=1"], ["cosine_cap", "[1e-06, 0.999999999999]"]),
         (["--method", "fedprox", "--set", "mu=1e39"], ["mu", "1e+39", "a non-negative number, up to 1e+18"]),
         (["--method", "fedprox", "--set", f"mu={'9' * 401}"], ["mu", "9999", "up to 1e+18"]),
-        (["--method", "fedavg", "--set", "mu=1"], ["mu", "none, as there is no hyperparameter"]),
+        (["--method", "fedavg", "--set", "mu=1"], ["FedAvg has no hyperparameter 'mu'"]),
         (["--method", "pfedsim", "--set", "tau=7"], ["hyperparameter", "tau", "rho"]),
         (["--method", "fedcac", "--set", "beta=Infinity"], ["beta", "inf", "a non-negative number"]),
         (["--set", "rho"], ["--set", "rho", "NAME=VALUE"]),
@@ -167,7 +167,7 @@ def test_more_threads_than_cores_are_warned_of_with_the_number_of_cores(monkeypa
 def test_the_result_and_the_models_are_two_files(tmp_path):
     done = pfl("run", "--json", str(tmp_path / "one"), "--save", f"{tmp_path}/../{tmp_path.name}/one")
     assert done.returncode == 2
-    assert "expected another file than that of json" in done.stderr
+    assert "expected a file different from that of json" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -310,7 +310,7 @@ def test_trials_of_a_file_are_run_once_and_give_rows_of_their_keys(tmp_path):
     rows.write_bytes(rows.read_bytes().replace(b'"seed":1', b'"seed":2'))
     third = pfl("run-trials", str(file), "--rows", str(rows))
     assert "trials run: 1;" in third.stdout
-    assert third.stderr.startswith(f"pfl: {rows}:2 is passed over: its checksum is not that of its content\n")
+    assert third.stderr.startswith(f"pfl: {rows}:2 is ignored: its checksum is not that of its content\n")
 
 
 @pytest.fixture

@@ -31,7 +31,8 @@ def test_an_unknown_name_brings_the_nearest():
 
 def test_where_there_is_nothing_to_choose_the_line_says_so():
     line = str(unknown_name("figure", "one", []))
-    assert line == "figure: one is not accepted; expected none, as there is no figure"
+    assert line == "there is no figure 'one'"
+    assert str(unknown_name("hyperparameter of FedAvg", "mu", [])) == "FedAvg has no hyperparameter 'mu'"
 
 
 def test_nothing_near_brings_no_guess():

@@ -1,4 +1,4 @@
-"""Files are whole or not there."""
+"""Writes are atomic."""
 
 from __future__ import annotations
 

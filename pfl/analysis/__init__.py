@@ -1,1 +1,1 @@
-"""Looking at models and updates: how alike clients and layers are, what is sensitive, where networks look."""
+"""Analysis of models and updates: similarity of clients and layers, sensitivity, class activation maps."""

@@ -1,4 +1,4 @@
-"""Where a convolutional network looks: gradient-weighted class activation maps, and how far they spread."""
+"""Gradient-weighted class activation maps (Grad-CAM) of convolutional networks, and their spread."""
 
 from __future__ import annotations
 

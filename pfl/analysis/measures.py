@@ -1,4 +1,4 @@
-"""The measures of similarity that methods go by, side by side (pFedSim, Table 2)."""
+"""The similarity measures that methods use (pFedSim, Table 2)."""
 
 from __future__ import annotations
 

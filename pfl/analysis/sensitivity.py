@@ -1,4 +1,4 @@
-"""How much parameters matter to what a client has learnt."""
+"""Sensitivity of a client's loss to its parameters."""
 
 from __future__ import annotations
 

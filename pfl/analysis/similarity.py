@@ -1,4 +1,4 @@
-"""How alike data sets, models, updates and representations are.
+"""Similarity of data sets, models, updates and representations.
 
 Distances and cosines are computed in float64; a cosine with something that is 0 is 0.
 """

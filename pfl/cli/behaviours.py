@@ -1,4 +1,4 @@
-"""The command that enters the digests of edited code, under the old names where the battery agrees."""
+"""The command `pfl behaviours`, which accepts the digests of edited code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = 2  # cases, and values of each
 def behaviours(
     check: Annotated[bool, typer.Option("--check", help="Only list the components with new code.")] = False,
 ) -> None:
-    """Prove that edited code computes what it did, or record what it computes now.
+    """Check that edited code leaves results unchanged.
 
     Runs short simulations for the components whose code is not in behaviours.json, and enters their digests
     there: under the old names where all numbers agree, under new names where they do not. Commit the file
@@ -53,7 +53,7 @@ def behaviours(
             outcome = examine(accepted, everything, unknown, advance)
         _report(outcome, unknown)
         if outcome.mistakes:
-            print(f"nothing is entered in {file}")
+            print(f"nothing was written to {file}")
             status = 1
         elif outcome.answers or unknown:
             enter(accepted, everything, outcome, file)

@@ -15,7 +15,7 @@ from pfl.run.validation import check_execution, execution_warnings
 def execution_of(
     device: str, backend: str, threads: int, workers: int | None, checkpoint: Path | None, save: Path | None
 ) -> Execution:
-    """The execution that a command's options describe; what is hardly meant in it is told.
+    """The execution that a command's options describe; prints a warning for probable mistakes.
 
     Raises:
         InvalidInput: an option is not accepted.
@@ -45,5 +45,5 @@ def check_files(written: Mapping[str, Path | None]) -> None:
         if path:
             check_writable(path, parameter)
             if other := option_of.get(path.resolve()):
-                raise InvalidInput(parameter, str(path), f"another file than that of {other}")
+                raise InvalidInput(parameter, str(path), f"a file different from that of {other}")
             option_of[path.resolve()] = parameter

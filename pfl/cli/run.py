@@ -80,7 +80,7 @@ def run(
         ),
     ] = DEFAULT.input_scale,
     bn_stats: Annotated[
-        str, typer.Option(help="Batch norm's statistics: mixed or local.")
+        str, typer.Option(help="Running statistics of batch norm: mixed or local.")
     ] = DEFAULT.bn_stats,
     seed: Annotated[int, typer.Option(help="Seed of initialisation, participants and batches.")] = 0,
     seeds: Annotated[
@@ -95,7 +95,7 @@ def run(
     ] = None,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = DEFAULT.dtype,
     precision: Annotated[
-        str, typer.Option(help="Of the networks: fp32, or tf32 or bf16 on hardware that supports it.")
+        str, typer.Option(help="Of the networks: fp32, or tf32 or bf16 if the hardware supports it.")
     ] = DEFAULT.precision,
     observe: Annotated[
         str, typer.Option(help="What to record for --json: accuracy, or also similarities of the clients.")
@@ -105,12 +105,12 @@ def run(
         str | None,
         typer.Option(
             metavar="MOMENT,...",
-            help="What the evaluations before the last one also measure, beside the moment that the method "
-            "reports: post_aggregation, post_local, adapted, or all.",
+            help="Additional moments of the evaluations before the last one: post_aggregation, "
+            "post_local, adapted, or all.",
         ),
     ] = None,
     validation: Annotated[
-        float, typer.Option(help="Evaluate on this share of each client's training data, not on its tests.")
+        float, typer.Option(help="Evaluate on this share of each client's training data, not its test data.")
     ] = DEFAULT.validation,
     checkpoint: Annotated[
         Path | None,

@@ -27,7 +27,7 @@ def run_trials(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File that `pfl trials` wrote.")],
     rows: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Append the rows to this file; by default next to the trials."),
+        typer.Option(metavar="FILE", help="Append the records to this file; by default next to the trials."),
     ] = None,
     checkpoint: Annotated[
         Path | None,
@@ -46,7 +46,7 @@ def run_trials(
 ) -> None:
     """Run the trials of a file, on a machine without the pipeline.
 
-    Trials whose rows are already in the file are skipped. A failed trial is reported; the others run.
+    Trials whose records are already in the file are skipped. A failed trial is reported; the others run.
     """
     execution = execution_of(device, backend, threads, workers, checkpoint, save)
     rows = rows or file.with_suffix(".rows.jsonl")
@@ -91,7 +91,7 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
         append_lines(rows, [record.to_line() for record in finished], wait=True)
         if folder:
             shutil.rmtree(folder, ignore_errors=True)  # a trial that diverges early has none
-    print(f"trials run: {len(pending) - failed}; rows in {rows}")
+    print(f"trials run: {len(pending) - failed}; records in {rows}")
     if failed:
         print(f"pfl: trials failed: {failed}; run the same command to retry them", file=sys.stderr)
         raise typer.Exit(1)
@@ -106,7 +106,7 @@ def _keys(rows: Path) -> set[str]:
         try:
             keys.add(Record.from_line(line.content).key)
         except ValueError as error:
-            print(f"pfl: {rows}:{line.number} is passed over: {error}", file=sys.stderr)
+            print(f"pfl: {rows}:{line.number} is ignored: {error}", file=sys.stderr)
     return keys
 
 

@@ -1,1 +1,1 @@
-"""What everything in pfl may use: configuration, errors, files, random streams, registries."""
+"""Shared by all of pfl: configuration, errors, files, random streams, registries."""

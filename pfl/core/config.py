@@ -1,4 +1,4 @@
-"""What a simulation computes (`Config`) and how it is carried out (`Execution`)."""
+"""Configuration of a simulation (`Config`) and of its execution (`Execution`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Observed = Literal["accuracy", "similarities"]
 
 @dataclass(frozen=True)
 class Accepted:
-    """Which numbers a field accepts, as a test and in words."""
+    """The numbers that a field accepts, as a predicate and a description."""
 
     test: Callable[[float], bool]
     words: str
@@ -52,7 +52,7 @@ Fraction = Annotated[float, Accepted(lambda share: 0 <= share < 1, "a number in 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that decides a simulation's numbers, except its data, its partition and its seed.
+    """Everything that determines the results of a simulation, except its data, partition and seed.
 
     The types say what each field accepts, and `pfl.run.validation.validated` checks it before any compute. A
     table's file has the training options under the same names, with the same texts.
@@ -60,10 +60,10 @@ class Config:
 
     method: str = "fedavg"
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-    """The method's own; those left out take the method's defaults."""
+    """Of the method; the others keep the method's defaults."""
     model: str = "cnn_digits"
     participation: Share = 0.5
-    """Share of the clients that take part in a round; at least one does."""
+    """Share of the clients that train in a round; at least one client."""
     rounds: Count = 30
     """Communication rounds."""
     epochs: Count = 2
@@ -78,7 +78,7 @@ class Config:
     """Weight decay of SGD."""
     lr_schedule: LRSchedule = "constant"
     """Learning rate over the rounds. `constant`. `step`: multiplied by `lr_gamma` after every `lr_step`
-    rounds. `cosine`: half a cosine from `lr` to 0. An adaptation before an evaluation has the rate `lr`."""
+    rounds. `cosine`: half a cosine from `lr` to 0. An adaptation before an evaluation uses the rate `lr`."""
     lr_step: Count = 10
     """Rounds between two steps of the schedule `step`."""
     lr_gamma: Share = 0.1
@@ -86,20 +86,20 @@ class Config:
     lr_warmup: CountOrZero = 0
     """Rounds of linear warm-up before the schedule begins."""
     batch_order: BatchOrder = "shuffled"
-    """`shuffled`: minibatches are redrawn in every epoch. `fixed`: they are cut once from the client's
+    """`shuffled`: minibatches are redrawn in every epoch. `fixed`: they are formed once from the client's
     samples in the order of the partition, and stay the same in every epoch and round (FL-bench's release).
     `class_stream`: one endless pass over the samples, class by class, which each local training continues
     (the asynchronous code of LGA and PLGA)."""
     last_batch: LastBatch = "kept"
-    """An epoch's last minibatch where the samples do not fill it: `kept`, unless it has a single sample;
-    `dropped`, unless it is the client's only one (PFLlib)."""
+    """An epoch's incomplete last minibatch: `kept`, unless it has a single sample; `dropped`, unless it is
+    the client's only one (PFLlib)."""
     augmentation: Augmentation = "none"
     """Random transformations of training images: crop after padding by 4 pixels, horizontal flip, rotation
     by up to 15 degrees (FedCAC's code)."""
     input_scale: InputScale = "normalised"
     """`normalised`: by the data set's mean and standard deviation. `symmetric`: -1 to 1. `unit`: 0 to 1, as
     torchvision reads images. `raw255`: 0 to 255 (the code of LGA and PLGA). `mnist`, `cifar10`,
-    `cifar100`: by the constants of that data set in released code, also where the images are of another one
+    `cifar100`: by the constants of that data set in released code, even for images of another one
     (SPFL's code; Fling for Tiny-ImageNet)."""
     bn_stats: BNStats = "mixed"
     """Running statistics of batch norm: `mixed` like the weights beside them, or `local` to each client."""
@@ -108,10 +108,10 @@ class Config:
     eval_every: Count = 5
     """Rounds between evaluations; the last round is always evaluated."""
     dtype: DType = "float32"
-    """Of parameters and activations."""
+    """Data type of parameters and activations."""
     precision: Precision = "fp32"
-    """Of the networks' computations in training, adaptation and evaluation, on hardware that has it. `fp32`:
-    that of `dtype`. `tf32`: products of float32 numbers that a GPU first rounds to TensorFloat-32. `bf16`:
+    """Precision of the networks in training, adaptation and evaluation, on hardware that supports it. `fp32`:
+    that of `dtype`. `tf32`: a GPU rounds factors of products to TensorFloat-32. `bf16`:
     the extractor under bfloat16 autocast. Weights, statistics of batch norm, head, losses and optimiser
     keep their dtype. On a CPU, `bf16` makes networks of many channels faster (spfl_cnn, cnn4, ResNets) and
     the LeNets slower, as their fused kernels compute in float32."""
@@ -119,7 +119,7 @@ class Config:
     """`similarities`: after the last round, also measure how similar the clients are."""
 
     def participants(self, clients: int) -> int:
-        """How many of so many clients take part in a round."""
+        """Number of clients sampled per round, out of ``clients``."""
         return max(1, whole_part(self.participation, clients))
 
     def lr_in(self, round: int) -> float:
@@ -164,29 +164,28 @@ CHECKPOINT_EVERY = 10
 
 @dataclass(frozen=True)
 class Execution:
-    """How a simulation is carried out. Moves no number beyond rounding."""
+    """How a simulation is executed. Results are unaffected up to rounding."""
 
     device: str = "auto"
-    """cpu, cuda, cuda:N, or auto: cuda where there is one."""
+    """cpu, cuda, cuda:N or auto; auto means cuda if available."""
     backend: Literal["auto", "loop", "stacked"] = "auto"
-    """loop on a CPU and stacked on a GPU, unless said otherwise."""
+    """loop, stacked or auto; auto means loop on a CPU and stacked on a GPU."""
     threads: int = 1
-    """Of torch, on a CPU. The fused kernels serve one thread only; `workers` use several cores faster."""
+    """Threads of torch on a CPU. The fused kernels are single-threaded; `workers` use more cores."""
     workers: int | None = None
     """Processes that share the clients of a round in the loop backend on a CPU; results are bit-identical for
-    any number. None means one per ``threads`` cores; 1 where a GPU is visible, and on other systems than
-    Linux."""
+    any number. None means one per ``threads`` cores, and 1 if a GPU is visible or the system is not Linux."""
     moments: tuple[str, ...] = ()
-    """Moments (`pfl.engine.method.Moment`) that the evaluations before the last one have; () means all. The
-    last evaluation has all moments."""
+    """Moments (`pfl.engine.method.Moment`) of the evaluations before the last one; () means all. The last
+    evaluation always has all moments."""
     checkpoint_dir: str | None = None
-    """Folder for the checkpoint; a simulation that finds its own there continues from it."""
+    """Folder of the checkpoint; a simulation continues from its own checkpoint there."""
     code: str | None = None
-    """Names the code that checkpoints are of (`pfl.run.fingerprint`); by default a digest of it does. A
-    checkpoint of other code is refused."""
+    """Name of the code in checkpoints (`pfl.run.fingerprint`); by default a digest of it. A checkpoint of
+    other code is refused."""
     until: int | None = None
     """Pause after this round, which must be one with an evaluation, and write the checkpoint; None means run
     to the end."""
     save: str | None = None
     """File for the final models (weights only): for each seed, tensors by name, (clients, *shape), or
-    (1, *shape) where all clients share one."""
+    (1, *shape) if all clients share one."""

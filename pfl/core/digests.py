@@ -1,4 +1,4 @@
-"""Digests of code: what modules and all that they import say, with the data files beside them.
+"""Digests of code: modules, everything that they import, and the data files beside them.
 
 Comments, docstrings, formatting, import statements, the names and places of files, the order of definitions,
 and declarations that are no numerics (search ranges) do not count. A digest is the same on every supported
@@ -56,7 +56,7 @@ _NO_MEANING = {"ctx", "kind", "type_comment"}  # fields of syntax trees
 class Edited(InvalidInput):
     """The source of this process has changed since it began."""
 
-    _verdict = ""
+    _form = "{}: {}; expected {}"
 
     def __init__(self, path: str):
         super().__init__("source changed", path, "the code that this process began with; run it again")

@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one line that names the parameter, the value and what is accepted."""
+"""Errors that a user can fix: one line that names the parameter, the value and what is accepted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
     'participation: 1.5 is not accepted; expected a number in (0, 1]'
     """
 
-    _verdict = " is not accepted"
+    _form = "{}: {} is not accepted; expected {}"
 
     def __init__(self, parameter: str, value: object, accepted: str):
         # As it was typed, unless that is no line that one can read.
@@ -32,7 +32,7 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
         self.args = (self.parameter, self.shown, self.accepted)
 
     def __str__(self) -> str:
-        line = f"{self.parameter}: {self.shown}{self._verdict}; expected {self.accepted}"
+        line = self._form.format(self.parameter, self.shown, self.accepted)
         return " ".join(line.splitlines())  # a library's message may have several lines
 
 
@@ -41,13 +41,29 @@ class DataWarning(UserWarning):
 
 
 class Missing(InvalidInput):
-    """Something that a user has to provide is not there; the value says in which way.
+    """A missing file or dependency; the value says how it is missing.
 
     >>> str(Missing("git", "not installed", "git, which DVC works with"))
     'git: not installed; expected git, which DVC works with'
     """
 
-    _verdict = ""
+    _form = "{}: {}; expected {}"
+
+
+class Conflict(InvalidInput):
+    """Valid input that cannot be used now; the value is the reason, and ``accepted`` says what to do.
+
+    >>> str(Conflict("sources", "the source changed during the sweep", "run it again"))
+    'sources: the source changed during the sweep; run it again'
+    """
+
+    _form = "{}: {}; {}"
+
+
+class _NoneKnown(InvalidInput):
+    """A name where nothing can be named."""
+
+    _form = "{} {}"
 
 
 def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInput:
@@ -56,11 +72,12 @@ def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInpu
     >>> str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
     "method: pfedsmi is not accepted; expected one of fedavg, pfedsim (did you mean 'pfedsim'?)"
     >>> str(unknown_name("hyperparameter of FedAvg", "mu", []))
-    'hyperparameter of FedAvg: mu is not accepted; expected none, as there is no hyperparameter of FedAvg'
+    "FedAvg has no hyperparameter 'mu'"
     """
     known = sorted(known)
     if not known:
-        return InvalidInput(parameter, name, f"none, as there is no {parameter}")
+        kind, _, owner = parameter.partition(" of ")
+        return _NoneKnown(f"{owner} has no {kind}" if owner else f"there is no {kind}", f"'{name}'", "none")
     meant = PurePath(name.removesuffix(".yaml")).name  # a table's file instead of its name
     near = difflib.get_close_matches(meant, known, n=1, cutoff=0.5)
     hint = f" (did you mean '{near[0]}'?)" if near else ""

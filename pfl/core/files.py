@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and lists that lose no line, whatever happens while they are written."""
+"""Atomic writes and durable JSONL."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Likewise, as JSON."""
+    """Write JSON atomically."""
     write_text(path, json.dumps(content, indent=1) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Memory of this process: its peak, what it keeps for later, and whether it did not suffice."""
+"""Memory of this process: peak, memory kept for reuse, and errors that report running out of it."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def keep_freed() -> None:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether ``error`` says that memory did not suffice, on a GPU or, in torch's words, on a CPU."""
+    """Detect running out of memory, on a GPU or, by torch's message, on a CPU."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)

@@ -1,4 +1,4 @@
-"""Whole numbers out of shares."""
+"""Floor of a share, robust to floating point."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Progress of long work: a display in a terminal or a notebook, a line now and then in a log file."""
+"""Progress of long computations: a display in a terminal or notebook, occasional lines in a log file."""
 
 from __future__ import annotations
 

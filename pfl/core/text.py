@@ -1,4 +1,4 @@
-"""How numbers are printed, in the terminal and in reports."""
+"""Formatting of numbers, in the terminal and in reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definitions of data sets: what is known before any file is read, and how the files are read."""
+"""Definitions of data sets: metadata and readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything below a folder. Names are bytes, so that they are the same in every locale."""
+"""The files below a folder. Names are bytes, so that they are the same in every locale."""
 
 from __future__ import annotations
 

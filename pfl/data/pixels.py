@@ -1,4 +1,4 @@
-"""From an image of Pillow to pixels: what is refused, and what is changed and said."""
+"""Conversion of Pillow images to pixels: refusals, conversions and their warnings."""
 
 from __future__ import annotations
 

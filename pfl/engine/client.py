@@ -1,4 +1,4 @@
-"""What a local program sees: one client, one batch. Both backends run the same program."""
+"""The view of a local program: one client, one batch. Both backends run the same program."""
 
 from __future__ import annotations
 

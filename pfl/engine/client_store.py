@@ -13,9 +13,9 @@ from pfl.engine.transfer import on_device
 if TYPE_CHECKING:
     from torch import Tensor
 
-SPARE = 4  # a bank that grows reserves a quarter more rows than it needs
+SPARE = 4  # a store that grows reserves a quarter more rows than it needs
 RESERVED = 512 << 20
-"""Bytes of host memory that one tensor of a bank may reserve at once. Reserved memory costs nothing before it
+"""Bytes of host memory that one tensor of a store may reserve at once. Reserved memory costs nothing until it
 is written to, while growing would hold the old and the new copy at the same time."""
 
 
@@ -26,7 +26,7 @@ class RowMap:
     Tensors that are written together have the same map.
 
     Attributes:
-        on_host: (n,), so that a device is not waited for to find the clients without a row.
+        on_host: (n,), so that clients without a row are found without a device synchronisation.
         at: (n,), the same numbers on the device that stores the rows.
         count: of rows, with the shared one.
     """

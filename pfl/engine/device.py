@@ -1,4 +1,4 @@
-"""What a simulation is computed on: the device, the backend for it, the threads."""
+"""The hardware of a simulation: device, backend, threads."""
 
 from __future__ import annotations
 

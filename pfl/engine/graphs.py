@@ -24,7 +24,7 @@ Capture = Callable[[Callable[[], None]], Callable[[], None]]
 class CudaGraphs:
     """A `Capture` on a GPU. All steps that it records share one pool of temporary memory.
 
-    It does as `torch.cuda.graph`, which would also wait for the device and free cached memory each time.
+    Like `torch.cuda.graph`, without the synchronisation and without freeing cached memory each time.
     """
 
     def __init__(self) -> None:

@@ -167,11 +167,11 @@ class Method:
         return logits
 
     def client_groups(self, server: Server) -> Mapping[str, Tensor]:
-        """Groups of clients, name to (n,) bool, whose accuracies are reported by themselves as well."""
+        """Groups of clients, name to (n,) bool, whose accuracies are also reported separately."""
         return {}
 
     def warnings(self, config: Config) -> tuple[str, ...]:
-        """One line for each thing in ``config`` that is accepted but hardly meant."""
+        """One line for each option in ``config`` that is valid, but probably unintended."""
         return ()
 
     # ---- the declaration -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a simulation measures, typed; `to_json` and `from_json` alone know the names in its JSON form."""
+"""Typed metrics of a simulation; `to_json` and `from_json` alone know the names in its JSON form."""
 
 from __future__ import annotations
 

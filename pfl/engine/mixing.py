@@ -1,4 +1,4 @@
-"""Mixing matrices over the rows of a bank.
+"""Mixing matrices over the rows of a client store.
 
 A mixing says, for each parameter group, which row-stochastic matrix W turns the clients' stored rows into
 their new ones: ``new[i] = sum_j W[i, j] * old[j]``. Instead of a matrix, a single tensor may have a new value

@@ -23,7 +23,7 @@ from pfl.engine.traffic import Traffic, Uploads
 from pfl.engine.transfer import on_device
 from pfl.models._network import Network
 
-LARGEST_ON_DEVICE = 2 << 30  # bytes; a bank that could grow larger is kept in host memory
+LARGEST_ON_DEVICE = 2 << 30  # bytes; a store that could grow larger is kept in host memory
 
 
 class Server:

@@ -1,4 +1,4 @@
-"""What the steps of a phase see, in tables on the device from which each step takes the next row."""
+"""Inputs of the steps of a phase: tables on the device, from which each step takes the next row."""
 
 from __future__ import annotations
 

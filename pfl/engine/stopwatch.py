@@ -1,4 +1,4 @@
-"""The time that computations take on a device, which the host does not wait for."""
+"""Time of computations on a device, measured without synchronisation."""
 
 from __future__ import annotations
 

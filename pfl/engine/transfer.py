@@ -1,4 +1,4 @@
-"""Copies from the host to the device, which do not wait for it."""
+"""Asynchronous copies from the host to the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def on_device(values: np.ndarray | Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
     """``values`` on ``device``, and there in ``dtype``.
 
-    A GPU is not waited for: the copy, out of page-locked memory, queues up behind the work that the GPU has.
+    The copy to a GPU is asynchronous, from page-locked memory, on the current stream.
     """
     tensor = torch.as_tensor(values)
     if device.type == "cuda" and tensor.device.type == "cpu":

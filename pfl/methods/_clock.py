@@ -1,4 +1,4 @@
-"""The straggler clock of the asynchronous methods: who is sent the model, which models arrive."""
+"""The straggler clock of the asynchronous methods: recipients of the model and arrivals of updates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clocked(Method):
     authors' code), each late arrival is followed by one round in which the straggler is punctual.
 
     ``server.local`` holds the model that every client trained last, including models that have not arrived
-    yet; "post_local" evaluates these. The bank holds the global model, the same for all clients;
+    yet; "post_local" evaluates these. The client store holds the global model, the same for all clients;
     "post_aggregation" evaluates it.
     """
 

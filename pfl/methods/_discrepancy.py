@@ -1,4 +1,4 @@
-"""Maximum mean discrepancy between features, which some methods hold small."""
+"""Maximum mean discrepancy between features, which some methods minimise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name of the code's behaviour that a trial's key holds, out of digests of the code (`pfl.core.digests`).
+"""Fingerprints: names for the code in trial keys, derived from digests of the code (`pfl.core.digests`).
 
 The code of a trial has four *components*: the engine, the kernels, its method and its network. A component's
 digest is accepted if `behaviours.json` lists it. A *question* is a method with its choices on a network. It

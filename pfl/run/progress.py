@@ -1,4 +1,4 @@
-"""What is shown while a simulation runs."""
+"""Progress display of a simulation."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from pfl.core.errors import InvalidInput, Missing
+from pfl.core.errors import Conflict, InvalidInput, Missing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,13 +56,14 @@ class Runs(Sequence[Run]):
         """These and others, for example of another method, to be compared in one plot.
 
         Raises:
-            InvalidInput: a run of each has the same labels, so that nothing would tell them apart.
+            InvalidInput: duplicate run labels.
         """
         known = [run.labels for run in self]
         for run in other:
             if run.labels in known:
-                accepted = "others than the first runs have; see simulate's label"
-                raise InvalidInput("labels", _named(run.labels), accepted)
+                raise Conflict(
+                    "labels", f"duplicate run labels ({_named(run.labels)})", "see simulate's label"
+                )
         return Runs((*self.runs, *other.runs))
 
     def to_frame(self, what: What = "curves") -> DataFrame:

@@ -1,4 +1,4 @@
-"""Simulations by name: methods and networks are looked up, everything is checked, a device is chosen."""
+"""Simulations by name: look up methods and networks, validate, choose a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the running code comes from, for provenance: a checkout or an installed release, and plugins."""
+"""Provenance of the running code: a checkout or an installed release, and plugins."""
 
 from __future__ import annotations
 

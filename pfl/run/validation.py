@@ -1,4 +1,4 @@
-"""Whether a simulation's configuration, execution and seeds are accepted, and what follows from them.
+"""Validation of a simulation's configuration, execution and seeds.
 
 This is above the methods and networks, since a method's hyperparameters are part of its configuration.
 """
@@ -52,7 +52,7 @@ def validated(config: Config) -> Config:
 
 
 def warnings_of(config: Config) -> tuple[str, ...]:
-    """One line for each thing in ``config`` that is accepted but hardly meant, like an unused option."""
+    """One line for each option in ``config`` that is valid, but probably unintended, as an unused one."""
     return METHODS[config.method].from_dict(config.hyperparameters).warnings(config)
 
 
@@ -106,7 +106,7 @@ def check_execution(execution: Execution) -> None:
 
 
 def execution_warnings(execution: Execution) -> tuple[str, ...]:
-    """One line for each thing in a valid ``execution`` that is accepted but hardly meant.
+    """One line for each option of ``execution`` that is valid, but probably unintended.
 
     More threads than cores are accepted, as only the same number of threads gives bit-identical numbers.
     """

@@ -1,1 +1,1 @@
-"""What proves that the code does what it did: synthetic federations, an emulated device, the battery."""
+"""Tests that edited code leaves results unchanged: synthetic federations, an emulated device, the battery."""

@@ -1,4 +1,4 @@
-"""The battery: short simulations whose numbers show whether an edit moved any.
+"""The battery: short simulations that detect edits which change results.
 
 `pfl behaviours` runs it for the components whose code has changed (`pfl.run.fingerprint`). What agrees with
 the recorded numbers keeps its name; what does not gets a new one.

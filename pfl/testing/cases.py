@@ -1,4 +1,4 @@
-"""Which simulations the battery has.
+"""The simulations of the battery.
 
 A case is a question about a method, a network or the engine, and a few ways to answer it (`WAYS`): backends,
 devices, with and without compiled kernels, in one go and resumed. All of them must give one answer.

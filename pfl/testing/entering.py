@@ -1,4 +1,4 @@
-"""Entering the digests of edited code: under the old names where the battery agrees (`pfl behaviours`)."""
+"""Acceptance of the digests of edited code, after a comparison by the battery (`pfl behaviours`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a method does, observed: a few rounds on a small federation, watched from the server.
+"""Observation of a method: a few rounds on a small federation, seen from the server.
 
 `pfl methods --markdown` prints it, so that the documentation agrees with the code.
 """
@@ -28,11 +28,11 @@ CLIENTS, ROUNDS, SAMPLES = 6, 4, 24
 
 KINDS = {
     Identity: "personal",
-    torch.Tensor: "made by the server",
+    torch.Tensor: "server-generated",
     Average: "average",
-    Dense: "rows of its own",
-    DeltaMix: "changes in rows of its own",
-    Masked: "average and rows of its own, by element",
+    Dense: "personalised aggregation",
+    DeltaMix: "personalised aggregation of changes",
+    Masked: "average and personalised aggregation, by element",
 }
 
 
@@ -95,7 +95,7 @@ def observe(method: str) -> Observation:
 
 
 def _kind(server: Server, group: str) -> str:
-    """What this round's mixing did to a group's parameters; batch norm apart where it is treated apart."""
+    """How this round's mixing treated a group's parameters; batch norm listed separately if it differs."""
     norm = set(server.groups["bn_affine"])
     names = [name for name in server.groups[group] if name in server.groups.trainable]
     kinds = {KINDS[type(server.matrices[name])] for name in names if name not in norm}

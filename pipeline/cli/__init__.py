@@ -44,14 +44,14 @@ def add_commands(app: typer.Typer) -> None:
 
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
-    table: Annotated[str, typer.Option(help="One of our tables; `digits` takes a few minutes.")] = "digits",
+    table: Annotated[str, typer.Option(help="A built-in table; `digits` takes a few minutes.")] = "digits",
 ) -> None:
-    """Make a folder with a table in which `dvc repro` works."""
+    """Create a project with a table, ready for `dvc repro`."""
     from pipeline.init import init
 
     init(folder, table)
     place = shlex.quote(str(folder))
-    print(f"Next: cd {place}, git commit -m Begin, dvc repro. README.md says what is where.")
+    print(f"Next: cd {place}, git commit -m Begin, dvc repro. README.md describes the folders.")
 
 
 def check(
@@ -59,7 +59,7 @@ def check(
         list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default those of params.yaml.")
     ] = None,
 ) -> None:
-    """Check tables, before anything is run."""
+    """Validate tables and the environment before any compute."""
     from pipeline.sweep.check import check_tables
 
     print("\n".join(check_tables(names)))
@@ -68,10 +68,10 @@ def check(
 def tables(
     names: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all.")] = None,
     calibrate: Annotated[
-        bool, typer.Option(help="Measure first what they take here; seconds to minutes per table.")
+        bool, typer.Option(help="First measure the time they take here; seconds to minutes per table.")
     ] = False,
 ) -> None:
-    """List the tables with their size and the time they take here."""
+    """List the tables with their size and estimated time."""
     from pipeline.spec.table import load_table
 
     chosen = {name: load_table(name) for name in names} if names else _valid_tables()
@@ -81,10 +81,10 @@ def tables(
 def figures(
     names: Annotated[list[str] | None, typer.Argument(metavar="[FIGURE]...", help="By default all.")] = None,
     calibrate: Annotated[
-        bool, typer.Option(help="Measure first what they take here; seconds to minutes per figure.")
+        bool, typer.Option(help="First measure the time they take here; seconds to minutes per figure.")
     ] = False,
 ) -> None:
-    """List the papers' figures with their size and time."""
+    """List the papers' figures with their size and estimated time."""
     from pipeline.figures.config import figure_names, load_figure, parts_of
     from pipeline.figures.plots import PLOTS
 
@@ -140,7 +140,7 @@ def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
         (str(of.cells), str(of.trials), of.client_epochs.text, of.core_hours.text, of.gpu_hours.text)
         for of in extents
     ]
-    headings = ("cells", "trials", "client-epochs", "core-hours", "GPU-hours")
+    headings = ("cells", "runs", "client-epochs", "core-hours", "GPU-hours")
     texts_of = dict(zip(headings, zip(*rows, strict=True), strict=True))
     columns = {heading: texts for heading, texts in texts_of.items() if set(texts) != {UNKNOWN}}
     width = max(map(len, chosen))
@@ -163,8 +163,8 @@ def trials(
 ) -> None:
     """Write the pending trials of a table, to run on another machine.
 
-    There, `pfl run-trials FILE` runs them. Give the rows that it writes to `pfl ledger import`, and repeat
-    until no trial is pending.
+    There, `pfl run-trials FILE` runs them. Add the records that it writes with `pfl ledger import`, and
+    repeat until no trial is pending.
     """
     from pfl.core.files import write_text
     from pfl.core.text import amount
@@ -185,17 +185,17 @@ def trials(
 def import_(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", resolve_path=True, help="Rows that `pfl run-trials` wrote."),
+        typer.Argument(metavar="FILE...", resolve_path=True, help="Records that `pfl run-trials` wrote."),
     ],
 ) -> None:
-    """Check rows that another machine computed, or that have no checksum yet, and add them."""
+    """Check and add records that were computed elsewhere."""
     from pipeline.store.imports import import_rows
 
-    print(f"new rows: {sum(map(import_rows, files))}")
+    print(f"new records: {sum(map(import_rows, files))}")
 
 
 def why_(table: TableName) -> None:
-    """Say which trials of a table have no row, and why."""
+    """List the pending runs of a table, and why they are pending."""
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
@@ -208,18 +208,19 @@ def why_(table: TableName) -> None:
 
 def verify_(
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all with published rows.")
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all with published records.")
     ] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="Number of rows; by default all.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random choice of rows.")] = 0,
+    sample: Annotated[int | None, typer.Option(min=1, help="Number of records; by default all.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(resolve_path=True, help="Write a page of the outcome to this folder.")
+        Path | None, typer.Option(resolve_path=True, help="Write a report of the outcome to this folder.")
     ] = None,
 ) -> None:
-    """Compute published rows again, and say how far each is off.
+    """Recompute published records, and report how far each is off.
 
-    The rows are drawn at random from those that today's code computes. To continue an interrupted run, give
-    the same command again. A row that fails on a machine of the kind that made it is not served any more.
+    Records are sampled at random from those that the current code computes. To continue after an
+    interruption, repeat the command. A record that fails on the kind of machine that computed it is no longer
+    used.
     """
     from pipeline.report.verification import write_page
     from pipeline.store.refusals import refusals
@@ -251,7 +252,7 @@ def export_(table: TableName) -> None:
 
 
 def track(table: TableName) -> None:
-    """Write a table's results to MLflow again.
+    """Restore a table's results in MLflow from the ledger.
 
     For a store that was lost or moved, or failed during the sweep.
     """
@@ -261,7 +262,7 @@ def track(table: TableName) -> None:
     from pipeline.store.workspace import current_sources
 
     ledger = Ledger(current_sources())
-    print(f"trials entered: {rebuild(Path.cwd(), table, ledger.find, ledger.successes(table))}")
+    print(f"runs entered: {rebuild(Path.cwd(), table, ledger.find, ledger.successes(table))}")
     if report_folder(table).is_dir():
         print(attach_report(Path.cwd(), table, report_folder(table)))
 
@@ -284,9 +285,10 @@ def report(
         bool, typer.Option("--publish", help="Also into reports/, which git keeps, with the overview.")
     ] = False,
 ) -> None:
-    """Write reports of what the ledger holds of whole tables, to results/TABLE/report/; nothing is trained.
+    """Write reports of whole tables from the ledger, without training.
 
-    Whatever params.yaml selects. To publish, it must select no part of a table.
+    They are written to results/TABLE/report/, whatever params.yaml selects. To publish, it must select no
+    part of a table.
     """
     from pipeline.figures.make import FOLDER as FIGURES
     from pipeline.figures.make import write_overview as write_figures
@@ -329,9 +331,9 @@ def figure(
         Path | None, typer.Option(resolve_path=True, help="Output folder; by default reports/figures.")
     ] = None,
 ) -> None:
-    """Make a figure of a paper and test what the paper says about it.
+    """Draw a figure of a paper and test the paper's claims about it.
 
-    What is not in the ledger is run. With options it runs less than the paper did, and says so.
+    Runs that are not in the ledger are computed. With options, the figure is reduced and labelled as such.
     """
     from pipeline.figures.config import Changes
     from pipeline.figures.make import FOLDER, make

@@ -1,4 +1,4 @@
-"""The folder that a command works in."""
+"""The working directory of a command: the root of the project."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def download(table: TableName) -> None:
 
 
 def partition(table: TableName) -> None:
-    """Divide the data over the clients."""
+    """Partition the data over the clients."""
     from pipeline.sweep import stages
 
     stages.partition(table)
@@ -35,8 +35,8 @@ def partition(table: TableName) -> None:
 def sweep(table: TableName) -> None:
     """Search and run every cell.
 
-    Where simulations failed, it writes the report, too, and exits with 1: DVC then tries them again the next
-    time, and runs no later stage of this table.
+    If runs failed, it also writes the report and exits with 1. DVC then runs no later stage of this table,
+    and the next `dvc repro` retries the failed runs.
     """
     from pipeline.sweep.train_sweep import sweep
 

@@ -1,1 +1,1 @@
-"""The papers' figures: what runs and how it is drawn, one YAML file per figure in `figures/`."""
+"""The papers' figures: runs and plots, one YAML file per figure in `figures/`."""

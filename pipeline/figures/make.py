@@ -58,10 +58,8 @@ def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]
         lines.append(f"{out / part}.svg; {answers.count('confirmed')} of {claims} of the paper confirmed")
     write_overview(out)
     if failed:
-        accepted = (
-            f"a result of each; {out} has the figure without them, and the same command tries them again"
-        )
-        raise Missing(f"figure {name}", f"{amount(failed, 'trial')} failed", accepted)
+        accepted = f"a result of each; {out} has the figure without them, and the same command retries them"
+        raise Missing(f"figure {name}", f"{amount(failed, 'run')} failed", accepted)
     return lines
 
 
@@ -110,7 +108,7 @@ def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list
 
 
 def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) -> tuple[dict[str, Any], int]:
-    """The content of the figure's JSON file, and how many trials failed."""
+    """The content of the figure's JSON file, and how many runs failed."""
     from matplotlib import rc_context
 
     from pipeline.report.plots import MUTED, STYLE

@@ -1,1 +1,1 @@
-"""What is shown: verdicts, claims, plots and pages."""
+"""Reports: verdicts, claims, plots and pages."""

@@ -1,4 +1,4 @@
-"""A paper's table as a whole: verdicts are counted, rankings compared and claims tested."""
+"""Agreement with a paper's table: counts of verdicts, comparison of rankings, tests of claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partitions of a table in numbers, and what its methods cost."""
+"""Statistics of the partitions of a table, and costs of its methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which method is first, by how much and how surely: in each column, and over the columns by mean ranks."""
+"""The best method and the significance of its lead: per column, and over all columns by mean ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ COLUMNS = 3
 
 RANK_RULE = (
     "Mean ranks over the columns in which all methods have run, 1 being the highest accuracy, ties sharing "
-    f"their mean. Methods on one bar are not told apart by Nemenyi's test ({100 * SIGNIFICANT:.0f} %)."
+    "their mean. Methods on one bar do not differ significantly by Nemenyi's test "
+    f"({100 * SIGNIFICANT:.0f} %)."
 )
 
 
@@ -38,7 +39,7 @@ class Lead:
         score: their accuracy, in percent.
         second: label of the next.
         gap: the first minus the second.
-        level: labels of the methods that cannot be told apart from the first; the second may be among them.
+        level: labels of the methods that do not differ significantly from the first, perhaps the second.
         unknown: labels of those without an interval.
     """
 
@@ -70,11 +71,11 @@ class Lead:
         first = "it" if len(self.best) == 1 else "them"
         said = [f"First, with {points(self.score)} %: {self.short}."]
         if self.level:
-            said.append(f"Cannot be told apart from {first}: {_listed(self.level)}.")
+            said.append(f"Not significantly different from {first}: {_listed(self.level)}.")
         if self.unknown:
             said.append(f"Without an interval: {_listed(self.unknown)}.")
         if self.gap and not self.level and not self.unknown:
-            said.append(f"Every other method can be told apart from {first}.")
+            said.append(f"Every other method differs significantly from {first}.")
         return " ".join(said)
 
 
@@ -164,8 +165,8 @@ class Ranks:
         told = _listed([label for label, _ in others if label not in level]) or "none of the others"
         return (
             f"Over {amount(self.columns, 'column')}, {best} has the best mean rank, {points(rank)} among "
-            f"{len(self.means)} methods (Friedman's test: p = {self.friedman:.2g}); Nemenyi's test tells it "
-            f"apart from {told}."
+            f"{len(self.means)} methods (Friedman's test: p = {self.friedman:.2g}); by Nemenyi's test it "
+            f"differs significantly from {told}."
         )
 
 

@@ -1,4 +1,4 @@
-"""What a reader must know before a table's numbers: what is reported, on which data, and what is missing."""
+"""Notices before a table's numbers: what is reported, on which data, and what is missing."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def small_print(summary: Summary) -> str:
 
 
 def assumption(summary: Summary) -> str:
-    """That the paper's number of seeds is an assumption, and which verdicts hang on it; empty otherwise."""
+    """That the paper's number of seeds is an assumption, and which verdicts depend on it; empty otherwise."""
     if not (summary.table.published and summary.table.published.assumed):
         return ""
     hanging = [
@@ -78,8 +78,8 @@ def assumption(summary: Summary) -> str:
         and judge(entry.score, entry.status, entry.published, None).name != entry.verdict.name
     ]
     rest = "; ".join(hanging)
-    without = f"without it, {amount(len(hanging), 'verdict')} would be another: {rest}"
-    return f"That number of seeds is our assumption; {without if hanging else 'no verdict hangs on it'}."
+    without = f"without it, {amount(len(hanging), 'verdict')} would change: {rest}"
+    return f"That number of seeds is our assumption; {without if hanging else 'no verdict depends on it'}."
 
 
 def doubts(summary: Summary) -> str:

@@ -18,7 +18,7 @@ LEVEL = 0.95
 INTERVAL_RULE = (
     "Intervals are Student's, at 95 %, over the differences of paired seeds; with one seed over the clients, "
     "whose models were trained together, so that they say nothing about another seed. Each stands by itself: "
-    "they are not corrected for their number. Methods whose interval contains 0 cannot be told apart."
+    "they are not corrected for their number. Methods whose interval contains 0 do not differ significantly."
 )
 
 

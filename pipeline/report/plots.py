@@ -82,7 +82,7 @@ class Look:
 
 
 def looks(lines: Sequence[Line]) -> dict[str, Look]:
-    """The look of each row, by its place in the table; rows can be told apart without colour."""
+    """The look of each row, by its place in the table; rows can be distinguished without colour."""
     return {
         line.row: Look(
             COLOURS[place % len(COLOURS)],

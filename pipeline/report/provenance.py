@@ -1,4 +1,4 @@
-"""Where a table's numbers come from (code, data, partitions, seeds, machines), and how to reproduce them."""
+"""Provenance of a table's numbers (code, data, partitions, seeds, machines), and how to reproduce them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def provenance(summary: Summary) -> dict[str, list[str]]:
         "Hardware": sorted({machine(record.success.hardware) for record in rows}),
         "Time": [
             f"{duration(results.wall_seconds)} of wall time for the sweep",
-            f"{amount(results.trials_run, 'trial')} run, {results.trials_from_ledger} taken from the ledger",
+            f"{amount(results.trials_run, 'run')} computed, {results.trials_from_ledger} from the ledger",
             f"{duration(sum(record.measured.wall_seconds for record in rows))} in the simulations behind it, "
             "added up",
         ],

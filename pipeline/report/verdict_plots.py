@@ -105,7 +105,7 @@ def scatter(papers: Mapping[str, Sequence[Point]]) -> str:
 
 
 def _marker(verdict: Verdict) -> dict[str, Any]:
-    """How a verdict is drawn: told apart by colour and by form, hollow where it is provisional."""
+    """How a verdict is drawn: distinguished by colour and shape, hollow where it is provisional."""
     colour = COLOURS[verdict.name]
     return {
         "marker": MARKERS[verdict.name],

@@ -1,4 +1,4 @@
-"""How our numbers compare with the printed ones: a verdict per cell, and the agreement of two rankings."""
+"""Comparison with the published numbers: a verdict per cell, and the agreement of two rankings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of rows that were computed again: README.md and rows.csv."""
+"""The report of recomputed records: README.md and rows.csv."""
 
 from __future__ import annotations
 

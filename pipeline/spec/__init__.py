@@ -1,1 +1,1 @@
-"""What a table says: its schema, its cells, the published numbers, and what can be checked before a run."""
+"""Specification of tables: schema, cells, published numbers, and validation."""

@@ -20,9 +20,9 @@ the participants' training samples, and the running statistics of batch norm are
 beside them (`bn_stats`), unless the method says otherwise. FL-bench and PFLlib are the public benchmarks that
 other work compares with.
 
-- *Mixed* says what becomes of each part of the model between rounds. *Average*: one for all clients.
-  *Personal*: each client keeps its own. *Rows of its own*: each client gets its own weighted mean of the
-  clients' tensors, or (*changes in rows of its own*) of their changes. *Made by the server*: neither.
+- *Mixed* says how each part of the model is aggregated. *Average*: one value for all clients. *Personal*:
+  each client keeps its own. *Personalised aggregation*: each client gets its own weighted mean of the
+  clients' tensors, or of their changes. *Server-generated*: none of these.
 - *Own state* is what the method keeps beside the models, at the server or the clients, or sends to them.
 - *Model sizes down, up* are the numbers sent to and from a participant in a round, in units of a model's.
 

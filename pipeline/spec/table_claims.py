@@ -148,7 +148,7 @@ class Margin(_TableClaim):
     def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
         super().check(settings, rows)
         if self.at_least is None and self.at_most is None:
-            raise InvalidInput("claims", "a margin of no size", "one with at_least or at_most")
+            raise InvalidInput("claims", "a margin without a size", "at_least or at_most")
 
     def test(
         self, values: Values, columns: Mapping[str, str], rows: Mapping[str, str], tolerance: float = 0.0

@@ -1,4 +1,4 @@
-"""Rows that another machine, or an earlier version, has written, added to the ledger."""
+"""Import of records of another machine or an earlier version into the ledger."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def import_rows(file: Path, sources_of: Callable[[str], Sources] = current_sourc
             own = _of_a_copy(record, sources_here(record.table))
             fresh[identity_of(record)] = record.table, own.to_line()
     if failures:
-        log.warning("%s: rows of failed trials, which are left out: %d", file, failures)
+        log.warning("%s: ignored records of failed trials: %d", file, failures)
     for table in sorted(tables):
         append_lines(LOCAL / f"{table}.jsonl", [row for name, row in fresh.values() if name == table])
         publish(table)
@@ -57,7 +57,7 @@ def _lines(file: Path) -> list[Line]:
         with file.open("rb"):
             return list(read_lines(file))
     except OSError:
-        raise InvalidInput("file", str(file), "a file of rows, as `pfl run-trials` writes it") from None
+        raise InvalidInput("file", str(file), "a file of records, as `pfl run-trials` writes it") from None
 
 
 def _of_a_copy(record: Record, here: Sources) -> Record:
@@ -73,7 +73,7 @@ def _checked(line: Line, where: str) -> Record:
         record = Record.from_json(json.loads(content))
         expected = record.expected_key()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise InvalidInput(where, "the line", "a row of a ledger") from None
+        raise InvalidInput(where, "the line", "a record of the ledger") from None
     if checksum not in (None, wanted := checksum_of(content)):
         raise InvalidInput(
             f"{where}: checksum", str(checksum), f"{wanted}, which is that of the row's content"

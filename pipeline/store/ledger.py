@@ -32,7 +32,7 @@ PUBLISHED = Path("results/ledger")
 
 
 class Damage(NamedTuple):
-    """A line that is no row as it was written.
+    """A damaged line.
 
     Attributes:
         key: as the line has it, where it has one.
@@ -79,7 +79,7 @@ class Ledger:
         missing = Counter(place.path for place in lacking if checksum_of(place.read()) not in checksums)
         for path, count in missing.items():
             adds = f"`pfl ledger import {path}` checks and adds them"
-            log.warning("ledger: %s: rows without a checksum, which are not used: %d; %s", path, count, adds)
+            log.warning("ledger: %s: records without a checksum, not used: %d; %s", path, count, adds)
 
     def get(self, key: str, moments: Collection[str] = ()) -> Record | None:
         """The result with this key that has ``moments`` at every evaluation; never a failure."""
@@ -100,7 +100,7 @@ class Ledger:
         return filter(None, map(self._record, self._entries(table)))
 
     def rows(self, table: str) -> Iterator[Row]:
-        """Likewise, without the numbers."""
+        """A table's records without their numbers."""
         return (
             decode(entry.to_line()) if isinstance(entry, Record) else entry.row()
             for entry in self._entries(table)
@@ -139,7 +139,7 @@ class Ledger:
         damage = Damage(place, reason, key_in(place.read()))
         if damage not in self.damaged:
             self.damaged.append(damage)
-            log.warning("ledger: %s; passed over: if its trial is needed, it runs again", damage)
+            log.warning("ledger: %s; ignored; its trial runs again if it is needed", damage)
 
 
 def publish(table: str) -> None:

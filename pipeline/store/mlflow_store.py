@@ -1,4 +1,4 @@
-"""One table's runs in MLflow: a parent run per cell, a child run per trial, each written once.
+"""One table's runs in MLflow: a parent run per cell, a child run per record, each written once.
 
 The store is ``mlflow.db`` in the root, where plain ``mlflow ui`` finds it; MLFLOW_TRACKING_URI names another.
 """

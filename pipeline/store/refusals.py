@@ -1,4 +1,4 @@
-"""Rows that are kept but never served, because their numbers could not be confirmed."""
+"""Refused records: kept but never used, because their numbers could not be confirmed."""
 
 from __future__ import annotations
 

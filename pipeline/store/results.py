@@ -243,14 +243,14 @@ def load_results(table: str, root: Path) -> Results:
 
 
 def failures(results: Results) -> str:
-    """How many trials failed, and what tries them again; empty if none did.
+    """How many runs failed, and what retries them; empty if none did.
 
     One that diverged has not failed, and would diverge again.
     """
     if not results.failed:
         return ""
-    told = f"{len(results.failed)} of {amount(len(results.keys), 'trial')} failed"
-    return f"{told}; the next `dvc repro` tries them again"
+    told = f"{len(results.failed)} of {amount(len(results.keys), 'run')} failed"
+    return f"{told}; the next `dvc repro` retries them"
 
 
 def forced_sweep(table: str) -> str:

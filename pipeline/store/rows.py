@@ -1,4 +1,4 @@
-"""The files of the ledger, row by row, without decoding the numbers of a row before they are asked for."""
+"""The files of the ledger, record by record; the numbers of a record are decoded lazily."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pfl.run.sources import Plugin
 from pfl.run.trials import Record, checksum_of, split_checksum
 
 Report = Callable[["Place", str], None]
-"""Receives the place of a line that is no row as it was written, and the reason."""
+"""Receives the place of a damaged line and the reason."""
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -67,7 +67,7 @@ class Place(NamedTuple):
             record = Record.from_line(self.read())
             expected = record.expected_key()
         except (OSError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"it is no row ({error!r})") from None
+            raise ValueError(f"not a record ({error!r})") from None
         if record.key != expected:
             raise ValueError(f"its content has the key {expected}")
         return record
@@ -84,7 +84,7 @@ def read_rows(path: Path, report: Report = lambda *_: None) -> Iterator[tuple[Pl
         try:
             yield place, decode(content), checksum
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            report(place, f"it is no row ({error})")
+            report(place, f"not a record ({error})")
 
 
 def key_in(line: bytes) -> str:

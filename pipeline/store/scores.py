@@ -1,4 +1,4 @@
-"""The numbers that an evaluation asks for, out of records."""
+"""The reported numbers of an evaluation, from records."""
 
 from __future__ import annotations
 

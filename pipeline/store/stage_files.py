@@ -1,4 +1,4 @@
-"""What earlier stages wrote: JSON files, the manifest and the partitions of a table."""
+"""Files of earlier stages: JSON files, the manifest and the partitions of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep in MLflow, to browse while it runs and afterwards.
+"""Tracking of a sweep in MLflow, during and after the sweep.
 
 Only the driver of a sweep writes there. Nothing is read back, because results are in the ledger. If the store
 is locked or missing, the sweep logs a warning, and missing entries are written later.
@@ -81,7 +81,7 @@ class Tracker:
                 if last_try:
                     missing = self._entries.qsize()  # without this one, with the None at the end
                     log.warning(
-                        "MLflow: %d entries are missing; `pfl track %s` makes them", missing, self._table
+                        "MLflow: %d entries are missing; `pfl track %s` adds them", missing, self._table
                     )
                     return
                 last_try = self._closing.wait(SECONDS_BETWEEN_TRIES)
@@ -95,8 +95,8 @@ class Tracker:
             self._store.disconnect()
             if not known:
                 log.warning(
-                    "MLflow: %s; results are safe in the ledger, and the sweep tries again every %.0f s; "
-                    "`pfl track %s` enters what is missing once the store works",
+                    "MLflow: %s; results are safe in the ledger, and the sweep retries every %.0f s; "
+                    "`pfl track %s` adds missing entries once the store works",
                     self.lost,
                     SECONDS_BETWEEN_TRIES,
                     self._table,

@@ -1,4 +1,4 @@
-"""A published row beside the same simulation computed again, and what the difference means."""
+"""Comparison of a published record with the same simulation recomputed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long this machine takes for a method with a network: measured once, kept in the user's cache.
+"""Measured speed of a method with a network on this machine, kept in the user's cache.
 
 A few rounds on synthetic images are enough; their time is scaled to a table's schedule and sizes.
 """

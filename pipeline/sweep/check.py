@@ -1,4 +1,4 @@
-"""Everything about tables that can be checked before any of them is run."""
+"""Validation of tables before any compute."""
 
 from __future__ import annotations
 

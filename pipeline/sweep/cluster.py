@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.text import first_line
 from pfl.run.trials import Trial, commit
 from pipeline.spec.table import Resources
@@ -98,10 +98,8 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
                 ),
             ).fit()
         if search.edited:
-            kept = (
-                "those that the sweep began with; what is done is kept, and the next sweep runs the new ones"
-            )
-            raise InvalidInput("sources", "an edit while trials ran", kept)
+            changed = "the source changed during the sweep"
+            raise Conflict("sources", changed, "run it again; finished trials are kept")
 
 
 @contextmanager
@@ -258,5 +256,5 @@ def slots_of(cpus: int, gpus: float, nodes: Iterable[Mapping[str, float]]) -> in
     )
     if not slots:
         asked_for = f"{cpus} CPUs and {gpus:g} GPUs"
-        raise InvalidInput("resources", asked_for, "what one node has together, and here none has")
+        raise InvalidInput("resources", asked_for, "resources of a single node; no node has all of these")
     return slots

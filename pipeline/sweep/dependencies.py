@@ -1,4 +1,4 @@
-"""What the outcome of a table's sweep depends on, besides the files that dvc.yaml names."""
+"""Dependencies of a table's sweep other than the files that dvc.yaml names."""
 
 from __future__ import annotations
 

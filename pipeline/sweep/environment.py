@@ -1,4 +1,4 @@
-"""Every precondition of a sweep that is no table's: folders, variables, a cluster and its nodes.
+"""Preconditions of a sweep outside its table: folders, environment variables, a cluster and its nodes.
 
 `pfl check` tests them, and a sweep does again before it starts Ray.
 """

@@ -185,7 +185,7 @@ class Estimate:
         cluster = os.environ.get("RAY_ADDRESS")
         where = f"the Ray cluster at {cluster}; on this machine alone" if cluster else "this machine"
         text = (
-            f"{table}: {amount(self.trials, 'trial')} to run on {where}, {slots} side by side, "
+            f"{table}: {amount(self.trials, 'run')} to compute on {where}, {slots} side by side, "
             f"{'more than' if self.partial else 'about'} {shown} "
             f"({self.hours:.2g} {'GPU' if self.device == 'cuda' else 'core'}-hours), "
             f"{self.disk_bytes / 1e6:.0f} MB of disk"

@@ -1,4 +1,4 @@
-"""Notices that Ray has died under a sweep, for which Tune would wait for ever."""
+"""Detects that Ray has died during a sweep; Tune would wait forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Successive halving in rounds: how far each configuration trains, and which ones are promoted.
+"""Successive halving over rounds: rungs, brackets and promotions.
 
 These are the brackets of Hyperband (Li et al., 2018, https://arxiv.org/abs/1603.06560, Algorithm 1), run
 synchronously: a rung is decided when all of its trials have ended. So the number of cores, the duration of a

@@ -1,4 +1,4 @@
-"""What a sweep shows while it runs: trials done, rounds, best result per cell so far, and time left."""
+"""Progress display of a sweep: finished runs, rounds, best result per cell so far, and time left."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ class Progress:
 
     def _summary(self, running: Sequence[Running]) -> str:
         scheduler = self._scheduler
-        text = f"{self._table}: {scheduler.done} of {scheduler.total} trials"
+        text = f"{self._table}: {scheduler.done} of {scheduler.total} runs"
         if scheduler.served:
-            text += f", {scheduler.served} of them out of the ledger"
+            text += f", {scheduler.served} of them from the ledger"
         if begun := sum(one.begun for one in running):
             span = " to ".join(dict.fromkeys(f"{100 * one.part:.0f}" for one in (running[-1], running[0])))
             text += f", {len(running)} under way ({span} % of their rounds)"

@@ -1,4 +1,4 @@
-"""The parts for Ray Tune: a searcher that hands out a scheduler's trials, and a worker that runs them."""
+"""Ray Tune integration: a searcher that suggests a scheduler's trials, and a worker that runs them."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class SchedulerSearcher(Searcher):
         return {}
 
     def save(self, checkpoint_path: str) -> None:
-        """Likewise nothing."""
+        """No-op."""
 
 
 class Clock(tune.Callback):

@@ -1,4 +1,4 @@
-"""The pending trials of a table and their outcomes: the sweep without the machinery that runs it."""
+"""The pending trials of a table and their outcomes, independent of Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a sweep ends when it is told to stop, by Ctrl-C or by a batch system's SIGTERM."""
+"""Shutdown of a sweep on Ctrl-C or a batch system's SIGTERM."""
 
 from __future__ import annotations
 

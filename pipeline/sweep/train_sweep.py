@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.text import amount
 from pipeline.spec.cells import cells
 from pipeline.spec.files import results_folder
@@ -65,14 +65,14 @@ def sweep(name: str) -> str:
         outcome = results.write(name, whole, subset, scheduler, sources, time.monotonic() - began)
         if table == whole and not outcome.failed:  # left by trials that failed, or from before an edit
             shutil.rmtree(checkpoints_of(name), ignore_errors=True)
-    ran = f"{amount(scheduler.ran, 'trial')} run, {scheduler.served} out of the ledger"
+    ran = f"{amount(scheduler.ran, 'run')} computed, {scheduler.served} from the ledger"
     folder = results_folder(name)
     print(f"{name}: {ran}; see {folder}/")
     for cell in outcome.cells:
         if cell.errors:
             print(f"{cell.cell}: {cell.status} ({_by_cause(cell.errors)})")
     if table.keep:
-        print(f"{name}: the final models are in {MODELS}/; {folder}/models.csv says which are whose")
+        print(f"{name}: the final models are in {MODELS}/; {folder}/models.csv lists them")
     return failures(outcome)
 
 
@@ -140,13 +140,13 @@ def shared_seeds(scheduler: Scheduler, seeds: Sequence[int]) -> list[int]:
 
 
 def _by_cause(errors: Sequence[str]) -> str:
-    """The errors of a cell, each cause once: "final, seed 0 and search, seed 0 (4 trials): out of memory"."""
+    """The errors of a cell, each cause once: "final, seed 0 and search, seed 0 (4 runs): out of memory"."""
     causes: dict[str, Counter[str]] = {}
     for error in errors:
         trial, _, cause = error.partition(": ")
         causes.setdefault(cause, Counter())[trial] += 1
     return "; ".join(
-        " and ".join(trial + f" ({count} trials)" * (count > 1) for trial, count in trials.items())
+        " and ".join(trial + f" ({count} runs)" * (count > 1) for trial, count in trials.items())
         + f": {cause}"
         for cause, trials in causes.items()
     )
@@ -208,8 +208,8 @@ def table_lock(name: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            accepted = f"a table that no other sweep is at ({file.read()}); wait for it, or stop it"
-            raise InvalidInput("sweep", name, accepted) from None
+            running = f"another sweep of this table is running ({file.read()})"
+            raise Conflict(f"sweep of {name}", running, "wait for it, or stop it") from None
         file.truncate(0)
         file.write(f"process {os.getpid()} on {platform.node()}, since {datetime.now():%H:%M}")
         file.flush()

@@ -1,4 +1,4 @@
-"""Published rows computed again, without the ledger, to see whether a stranger gets the same numbers."""
+"""Independent recomputation of published records, without the ledger."""
 
 from __future__ import annotations
 
@@ -109,16 +109,16 @@ def _damaged(place: Place, reason: str) -> None:
 
 
 def verify(sample: Sample) -> Iterator[Verification]:
-    """Compute the rows of a sample again, and give each when it has ended; a line is printed for each.
+    """Recompute the records of a sample, and yield and print the outcome of each.
 
-    What was computed before on this machine is not computed again, and what was interrupted continues. A row
-    that fails on a machine of the kind that made it is refused from now on.
+    Records that this machine has already recomputed are skipped, and interrupted ones continue. A record that
+    fails on the kind of machine that computed it is refused from now on.
     """
     total = len(sample.rows)
     print(
-        f"{amount(total, 'row')} of {sample.candidates:,} that today's code computes, out of "
+        f"{amount(total, 'record')} of {sample.candidates:,} that the current code computes, from "
         f"{amount(sample.tables, 'table')}; {sample.stale:,} more are of other code. They took "
-        f"{duration(sum(row.measured.wall_seconds for row, _ in sample.rows))} where they were made.",
+        f"{duration(sum(row.measured.wall_seconds for row, _ in sample.rows))} originally.",
         flush=True,
     )
     known = {(record.key, record.success.hardware.threads): record for record in _computed()}

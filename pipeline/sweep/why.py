@@ -1,4 +1,4 @@
-"""Why trials of a table are run: trials without a row, and the changes that made existing rows stale."""
+"""Pending runs of a table, and the changes that made existing records stale."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
                 reasons.setdefault(reason, []).append(cell.cell.id)
     coming = sum(cell.to_come for cell in scheduler.cells)
     lines = [
-        f"{amount(len(trials), 'trial')} of {_listed(trials)}: {reason}"
+        f"{amount(len(trials), 'run')} of {_listed(trials)}: {reason}"
         for reason, trials in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ]
-    return lines + ([f"{amount(coming, 'trial')} of searches after these"] if coming else [])
+    return lines + ([f"{amount(coming, 'run')} of searches after these"] if coming else [])
 
 
 def _former(scheduler: Scheduler, ledger: Ledger) -> Mapping[Kind, Sequence[Row]]:
@@ -77,9 +77,9 @@ def _reason(
             return f"failed ({found.failure})"
         return f"in the ledger, without {'its curve' if found.metrics.lacks(curves) else 'its models'}"
     if key in ledger.refused:
-        return f"its row is refused ({ledger.refused[key]})"
+        return f"its record is refused ({ledger.refused[key]})"
     if any(damage.key == key for damage in ledger.damaged):
-        return "its row is damaged"
+        return "its record is damaged"
     return _stale(trial, former[trial.cell, trial.phase, trial.until, seed])
 
 

@@ -320,7 +320,7 @@ def stop_mlflow_server(checkout: Checkout) -> Iterator[Process]:
     yield process
     with server:
         assert checkout.run("pfl", "track", "small", MLFLOW_TRACKING_URI=server.address) == 0, checkout.said
-    assert f"\ntrials entered: {len(checkout.rows())}\n" in checkout.said
+    assert f"\nruns entered: {len(checkout.rows())}\n" in checkout.said
 
 
 CONTINUES = "the same command continues, and finished trials are not run again"
@@ -331,7 +331,7 @@ FAULTS = {
     "dvc": Fault(
         "`dvc` alone is killed, and started again while its stage lives on",
         kill_dvc,
-        ("expected a table that no other sweep is at (process",),
+        ("another sweep of this table is running (process",),
     ),
     "everything": Fault("All processes are killed at once, as by a power failure", kill_everything),
     "ctrl-c": Fault("Ctrl-C", press_ctrl_c, ("finished trials are not run again",)),
@@ -362,7 +362,7 @@ FAULTS = {
             ": its process died 3 times",
             "dir/leaves: failed (final, seed 0",
             ": SystemExit: 3",
-            "trials failed; the next `dvc repro` tries them again",
+            "runs failed; the next `dvc repro` retries them",
         ),
         lasting=True,
     ),
@@ -372,7 +372,7 @@ FAULTS = {
     "ledger": Fault(
         "All processes are killed; a line of the ledger is cut in half, one is overwritten",
         damage_ledger,
-        ("small.jsonl:1: it is no row",),
+        ("small.jsonl:1: not a record",),
         repeated=2,
     ),
     "checkpoints": Fault(
@@ -398,7 +398,7 @@ FAULTS = {
     "mlflow-gone": Fault(
         "The MLflow server is gone until the sweep has ended",
         stop_mlflow_server,
-        ("entries are missing; `pfl track small` makes them",),
+        ("entries are missing; `pfl track small` adds them",),
         survived=True,
     ),
 }

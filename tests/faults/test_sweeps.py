@@ -37,7 +37,7 @@ def test_failed_trials_are_reported_end_dvc_with_an_error_and_are_tried_again(pr
     checkout.table.write_text(checkout.table.read_text().replace("search: {trials: 4}\n", ""))
     checkout.table.write_text(checkout.table.read_text().replace("- fedavg\n", "- fedavg\n- recovers\n"))
     report = checkout.root / "results/small/report/README.md"
-    again = "2 of 6 trials failed; the next `dvc repro` tries them again"
+    again = "2 of 6 runs failed; the next `dvc repro` retries them"
     repro = ("dvc", "repro", "--keep-going", "train-sweep@small", "report@small")
     (checkout.root / "broken").touch()
     try:
@@ -49,10 +49,10 @@ def test_failed_trials_are_reported_end_dvc_with_an_error_and_are_tried_again(pr
         (checkout.root / "broken").unlink()
         assert checkout.run(*repro) == 0, checkout.said
         assert "failed" not in report.read_text().partition("## Provenance")[0]
-        assert "4 out of the ledger" in checkout.said
+        assert "4 from the ledger" in checkout.said
         before = checkout.said
         assert checkout.run(*repro) == 0, checkout.said
-        assert "out of the ledger" not in checkout.said.removeprefix(before)  # DVC skips the stage
+        assert "from the ledger" not in checkout.said.removeprefix(before)  # DVC skips the stage
     finally:
         checkout.stop()
 

@@ -209,7 +209,7 @@ def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs
     path = {"PYTHONPATH": os.pathsep.join(map(str, (clone, clone / "plugins/site")))}
     ran, known = "Running stage 'train-sweep@plugins'", "Stage 'train-sweep@plugins' didn't change, skipping"
 
-    assert "plugins: 2 trials run, 0 out of the ledger" in run("dvc", "repro", **path).stdout
+    assert "plugins: 2 runs computed, 0 from the ledger" in run("dvc", "repro", **path).stdout
     assert "plugin mine 1.0" in (clone / "results/plugins/report/README.md").read_text()
 
     replace(clone / "pfl/engine/groups.py", '"""Parameter groups', '"""Groups of parameters')
@@ -221,14 +221,14 @@ def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs
 
     replace(clone / "plugins/site/mine/halfway.py", '"head"', '"extractor"')
     reasons = run("pfl", "ledger", "why", "plugins", **path).stdout
-    assert "1 trial of dir/fedavg: in the ledger" in reasons
+    assert "1 run of dir/fedavg: in the ledger" in reasons
     assert "the files of plugin mine 1.0 have changed" in reasons
     said = run("dvc", "repro", **path).stdout
     assert ran in said
-    assert "plugins: 1 trial run, 1 out of the ledger" in said
+    assert "plugins: 1 run computed, 1 from the ledger" in said
 
     replace(clone / "plugins/site/network/shallow.py", "16", "24")
-    assert "plugins: 2 trials run, 0 out of the ledger" in run("dvc", "repro", **path).stdout
+    assert "plugins: 2 runs computed, 0 from the ledger" in run("dvc", "repro", **path).stdout
 
 
 def test_a_colleague_gets_the_results_from_a_remote_and_computes_nothing(clone, run, tmp_path):

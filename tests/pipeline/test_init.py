@@ -1,4 +1,4 @@
-"""`pfl init`: a project of one's own."""
+"""`pfl init`: project scaffolding."""
 
 from __future__ import annotations
 

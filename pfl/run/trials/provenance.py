@@ -1,4 +1,4 @@
-"""Where a result comes from: commit, versions, hardware, plugins."""
+"""Provenance of a result: commit, versions, hardware, plugins."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sources:
 
     @property
     def name(self) -> str:
-        """The name of the code in reports: "commit 0123…", "pfl-repro 0.1.0" or "commit unknown"."""
+        """The name of the code in reports: "commit 0123…", "pfl-repro 0.2.0" or "commit unknown"."""
         return (self.commit if self.version else f"commit {self.commit}") + (", edited" if self.dirty else "")
 
 

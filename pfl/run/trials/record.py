@@ -1,4 +1,4 @@
-"""The record of a simulation: a row of the ledger. Only this file reads and writes it."""
+"""The record of a run: a line of the ledger. Only this file reads and writes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the personalised model and the supervisor look (FedSimSup, Figure 4)."""
+"""Class activation maps of the personalised model and the supervisor (FedSimSup, Figure 4)."""
 
 from __future__ import annotations
 

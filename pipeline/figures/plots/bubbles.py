@@ -1,4 +1,4 @@
-"""How classes are divided over clients: one bubble per class and client."""
+"""Partition of the classes over clients: one bubble per class and client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How alike the layers of independently trained models are (pFedSim, Figure 1)."""
+"""Similarity of the layers of independently trained models (pFedSim, Figure 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How alike the clients' updates are, layer by layer (SPFL, Figures 4 and 5)."""
+"""Similarity of the clients' updates, layer by layer (SPFL, Figures 4 and 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How alike heads are that were trained on given classes (pFedSim, Figure 2)."""
+"""Similarity of heads that were trained on given classes (pFedSim, Figure 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sensitive the weights of the last layer are, class by class (FedCAC, Figure 1b)."""
+"""Sensitivity of the weights of the last layer, class by class (FedCAC, Figure 1b)."""
 
 from __future__ import annotations
 

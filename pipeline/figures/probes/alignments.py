@@ -1,4 +1,4 @@
-"""How alike the layers of the clients' models are, to one another, on the same images."""
+"""Similarity of the layers of the clients' models on the same images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the personalised model and the supervisor of FedSimSup look."""
+"""Class activation maps of the personalised model and the supervisor of FedSimSup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How alike the clients' heads are, class by class."""
+"""Cosine similarity of the clients' heads, class by class."""
 
 from __future__ import annotations
 

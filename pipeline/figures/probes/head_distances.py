@@ -1,4 +1,4 @@
-"""How far the clients' heads are from one another."""
+"""Distances between the clients' heads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sensitive the weights of the last layer are."""
+"""Sensitivity of the weights of the last layer."""
 
 from __future__ import annotations
 

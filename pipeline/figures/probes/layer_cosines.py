@@ -1,4 +1,4 @@
-"""How alike the clients' updates are, layer by layer."""
+"""Cosine similarity of the clients' updates, layer by layer."""
 
 from __future__ import annotations
 

@@ -119,5 +119,5 @@ def test_the_list_says_how_large_each_figure_is_and_which_runs_nothing():
     add_commands(app)
     listed = CliRunner().invoke(app, ["figures", "fedcac-figure1", "pfedsim-figure3"]).output.splitlines()
     (first,) = (line for line in listed if line.startswith("fedcac-figure1a"))
-    assert first.split()[1:4] == ["3", "9", "45,000"]  # cells, trials, client-epochs
+    assert first.split()[1:4] == ["3", "9", "45,000"]  # cells, runs, client-epochs
     assert any("pfedsim-figure3" in line and "runs nothing" in line for line in listed)

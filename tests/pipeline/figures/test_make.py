@@ -79,7 +79,7 @@ def test_a_figure_with_failed_trials_is_written_and_then_is_an_error(monkeypatch
         run_here(scheduler, resources, watch)
 
     monkeypatch.setattr(cluster, "run", failing)
-    with pytest.raises(InvalidInput, match=r"figure fedsimsup-figure3: 1 trial failed; .* tries them again"):
+    with pytest.raises(InvalidInput, match=r"figure fedsimsup-figure3: 1 run failed; .* retries them"):
         made("fedsimsup-figure3", **SMALL, clients=4)
     assert "ValueError: no" in (OUT / "README.md").read_text()
 
@@ -154,7 +154,7 @@ def test_other_files_of_the_folder_are_left_alone():
 def test_a_figure_that_another_process_is_at_is_refused():
     with (
         table_lock("pfedsim-figure3"),
-        pytest.raises(InvalidInput, match=r"no other sweep is at \(process \d+"),
+        pytest.raises(InvalidInput, match=r"another sweep of this table is running \(process \d+"),
     ):
         made("pfedsim-figure3", dataset="digits", clients=4)
 

@@ -34,7 +34,7 @@ def test_the_first_leads_by_its_distance_to_the_second_with_an_interval_over_the
     assert lead.gap.high == pytest.approx(1 + 4.302652729911275 * 2 / 3**0.5)
     assert lead.text == (
         "First, with 71.00 %: pFedSim by 1.00 over FedAvg (95 % interval −3.97 to +5.97 over 3 paired "
-        "seeds). Cannot be told apart from it: FedAvg."
+        "seeds). Not significantly different from it: FedAvg."
     )
 
 

@@ -151,7 +151,7 @@ def test_a_trend_needs_both_columns():
         ("kind: best, row: fedper", "claims.row: fedper is not accepted; expected one of fedavg, fedprox"),
         ("kind: best, row: fedavg, settings: [three]", "claims.settings: three is not accepted"),
         ("kind: best, row: fedavg, among: [fedper]", "claims.among: fedper is not accepted"),
-        ("kind: margin, row: fedavg", "claims: a margin of no size is not accepted"),
+        ("kind: margin, row: fedavg", "claims: a margin without a size is not accepted"),
         ("kind: trend, row: fedavg, higher: [dir], lower: [three]", "claims.lower: three is not accepted"),
         (
             "kind: trend, row: fedavg, higher: [dir], lower: [two], settings: [dir]",

@@ -90,7 +90,7 @@ def test_rows_of_failed_trials_are_left_out_which_is_said(rows_file, row, caplog
     failed = failed_row({**json.loads(file.read_text()), "key": row.key}, "out of memory")
     file.write_text(file.read_text() + json.dumps(failed) + "\n")
     assert import_rows(file, here) == 1
-    assert caplog.messages == [f"{file}: rows of failed trials, which are left out: 1"]
+    assert caplog.messages == [f"{file}: ignored records of failed trials: 1"]
     assert len(lines(LOCAL)) == 1
 
 
@@ -119,12 +119,12 @@ def test_rows_of_a_figure_are_imported(project, rows_file):
         ({"table": "smal"}, "did you mean 'small'?"),
         ({"table": "../small"}, "rows.jsonl:1: table: ../small is not accepted"),
         ({"behaviour": "fedavg-0"}, "rows.jsonl:1: key:"),
-        ({"config": {}}, "the line is not accepted; expected a row of a ledger"),
+        ({"config": {}}, "the line is not accepted; expected a record of the ledger"),
         (
             {"config": {"method": "fedavg", "hyperparameters": []}},
-            "the line is not accepted; expected a row of a ledger",
+            "the line is not accepted; expected a record of the ledger",
         ),
-        ({"metrics": []}, "the line is not accepted; expected a row of a ledger"),
+        ({"metrics": []}, "the line is not accepted; expected a record of the ledger"),
         ({"table": 5}, "rows.jsonl:1: table: 5 is not accepted"),
     ],
 )
@@ -139,6 +139,6 @@ def test_a_row_that_cannot_be_trusted_is_refused_and_nothing_is_added(rows_file,
 def test_a_file_of_something_else_is_refused(project, content):
     (project / "photos.zip").write_bytes(content)
     with pytest.raises(
-        InvalidInput, match=r"photos\.zip.* is not accepted; expected a (file of rows|row of)"
+        InvalidInput, match=r"photos\.zip.* is not accepted; expected a (file of records|record of)"
     ):
         import_rows(project / "photos.zip", here)

@@ -104,7 +104,7 @@ def test_a_line_that_was_cut_off_is_told_and_costs_only_itself(ledger, row, othe
         file.write(other.to_line()[:-100])
     reopened = Ledger(SOURCES)
     (told,) = map(str, reopened.damaged)
-    assert told.startswith(f"{LOCAL}:2: it is no row")
+    assert told.startswith(f"{LOCAL}:2: not a record")
     assert told.endswith(f"(key {other.key})")
     reopened.append(other)
     again = Ledger(SOURCES)
@@ -149,7 +149,7 @@ def test_a_row_that_was_changed_is_told_in_a_line_and_its_trial_runs_again(ledge
     key = LOCAL.read_bytes()[8:72].decode()
     assert told.startswith(f"{LOCAL}:1: ")
     assert told.endswith(f"(key {key})")
-    assert caplog.messages == [f"ledger: {told}; passed over: if its trial is needed, it runs again"]
+    assert caplog.messages == [f"ledger: {told}; ignored; its trial runs again if it is needed"]
     ran = finish(scheduler_of(reopened))
     assert sum(row.key in trial.keys() for trial in ran) == 1  # noqa: SIM118
     publish("small")
@@ -192,7 +192,7 @@ def test_a_row_without_a_checksum_is_not_used_until_it_is_imported(ledger, row, 
     without_checksums(LOCAL)
     assert Ledger(SOURCES).get(row.key) is None
     assert caplog.messages == [
-        f"ledger: {LOCAL}: rows without a checksum, which are not used: 1; "
+        f"ledger: {LOCAL}: records without a checksum, not used: 1; "
         f"`pfl ledger import {LOCAL}` checks and adds them"
     ]
     assert import_rows(LOCAL, here) == 1

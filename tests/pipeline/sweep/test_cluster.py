@@ -21,11 +21,11 @@ ROUNDS_OF_A_MINUTE = 3000
 
 def test_a_table_is_run_entered_and_then_served(start):
     said = finished(start())
-    assert "4 trials run, 0 out of the ledger" in said
+    assert "4 runs computed, 0 from the ledger" in said
     assert [cell["status"] for cell in results()["cells"]] == ["done", "done"]
     assert all(row["hardware"]["threads"] == 1 for row in rows())
     assert not list(Path(".sweeps/trials").iterdir())
-    assert "0 trials run, 4 out of the ledger" in finished(start())
+    assert "0 runs computed, 4 from the ledger" in finished(start())
 
 
 def test_an_edit_of_the_sources_ends_a_sweep_and_fails_no_trial(start, edit, tmp_path):
@@ -39,9 +39,9 @@ def test_an_edit_of_the_sources_ends_a_sweep_and_fails_no_trial(start, edit, tmp
         victim.kill()
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 2, said
-    assert "sources: an edit while trials ran is not accepted" in said
+    assert "sources: the source changed during the sweep; run it again" in said
     assert not any("error" in row for row in rows())
-    assert "out of the ledger" in finished(start(PYTHONPATH=str(tmp_path / "sources")))
+    assert "from the ledger" in finished(start(PYTHONPATH=str(tmp_path / "sources")))
 
 
 def test_a_sweep_s_own_ray_takes_nobody_else_and_has_no_dashboard(start, edit):

@@ -143,7 +143,7 @@ def test_no_trial_ends_sooner_for_idle_places(ledger, edit):
 def test_the_first_line_names_where_the_sweep_runs(ledger, monkeypatch):
     estimated = estimate(ledger, measured())
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert " trials to run on this machine, 2 side by side" in estimated.text("small", slots=2)
+    assert " runs to compute on this machine, 2 side by side" in estimated.text("small", slots=2)
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     assert " on the Ray cluster at head:6379; on this machine alone, 2" in estimated.text("small", slots=2)
 

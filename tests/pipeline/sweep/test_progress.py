@@ -33,10 +33,10 @@ def test_trials_under_way_are_shown_with_their_rounds(ledger, capsys, monkeypatc
     progress = Progress("small", scheduler)
     monkeypatch.setattr("pipeline.sweep.progress.SECONDS_BETWEEN_LINES", 0)
     progress.update(2, stacks)
-    assert "0 of 48 trials, processes are starting" in capsys.readouterr().out
+    assert "0 of 48 runs, processes are starting" in capsys.readouterr().out
     heartbeat_writer(stacks[1])(1, 2, None)
     progress.update(2, stacks)
-    assert "0 of 48 trials, 2 under way (0 to 50 % of their rounds)" in capsys.readouterr().out
+    assert "0 of 48 runs, 2 under way (0 to 50 % of their rounds)" in capsys.readouterr().out
 
 
 def test_a_terminal_shows_the_cells_under_way_with_their_rounds_and_best_results(ledger, monkeypatch):
@@ -54,7 +54,7 @@ def test_a_terminal_shows_the_cells_under_way_with_their_rounds_and_best_results
     first, second, *_, total = (" ".join(line.split()) for line in console.file.getvalue().splitlines())
     assert first == "dir/fedavg 10 of 12 pinned 87.04 ± 0.07 %, best of the search 87.25 % on validation data"
     assert second == "dir/fedprox 2 of 12 round 1 of 2 pinned 87.04 ± 0.07 %"
-    assert "small: 16 of 48 trials, 1 under way (100 % of their rounds)" in total
+    assert "small: 16 of 48 runs, 1 under way (100 % of their rounds)" in total
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_time_left_does_not_count_as_fast_what_a_checkpoint_had(ledger, capsys, 
     scheduler.record(trial, fake_run(trial))
     clock.now = 50.0
     progress.update(1, [])
-    assert "1 of 48 trials, about 1 h 18 min left" in capsys.readouterr().out
+    assert "1 of 48 runs, about 1 h 18 min left" in capsys.readouterr().out
 
 
 def test_the_last_trial_takes_its_time_however_many_could_run_beside_it(ledger, capsys, clock):
@@ -101,4 +101,4 @@ def test_the_last_trial_takes_its_time_however_many_could_run_beside_it(ledger, 
     progress.update(2, [last])
     clock.now = 470.0
     progress.update(2, [last])
-    assert "47 of 48 trials, about 10.0 s left" in capsys.readouterr().out
+    assert "47 of 48 runs, about 10.0 s left" in capsys.readouterr().out

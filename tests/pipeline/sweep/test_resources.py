@@ -39,7 +39,7 @@ def test_this_machines_gpu_is_shared_among_its_trials(gpus, slots, monkeypatch):
 def test_a_trial_runs_on_one_node_and_takes_its_gpu_from_there():
     assert slots_of(3, 0, [{"CPU": 4}, {"CPU": 4}, {"memory": 1e9}]) == 2
     assert slots_of(1, 0.5, [MACHINE, {"CPU": 64}, MACHINE]) == 4
-    with pytest.raises(InvalidInput, match="what one node has together, and here none has"):
+    with pytest.raises(InvalidInput, match="resources of a single node"):
         slots_of(2, 1, [{"CPU": 64}, {"CPU": 1, "GPU": 1}])
 
 

@@ -97,7 +97,7 @@ def test_each_seed_of_a_cell_runs_on_its_own_partition(divided_by_seed):
     assert {(row["seed"], row["partition_checksum"]) for row in rows} == {
         (seed, Partition.load(folder / f"dir@seed{seed}.npz").checksum) for seed in (0, 1)
     }
-    assert pfl("ledger", "import", "rows.jsonl") == "new rows: 4\n"
+    assert pfl("ledger", "import", "rows.jsonl") == "new records: 4\n"
     assert "4 of 4 simulations are done" in pfl("trials", "small", "trials.jsonl")
 
 

@@ -80,7 +80,7 @@ def test_a_sweep_of_a_finished_table_does_not_start_ray(monkeypatch, capsys):
     before = results()["cells"]
     run_with(monkeypatch, lambda *_: pytest.fail("Ray was started"))
     sweep("small")
-    assert "0 trials run, 48 out of the ledger" in capsys.readouterr().out
+    assert "0 runs computed, 48 from the ledger" in capsys.readouterr().out
     assert results()["cells"] == before
 
 
@@ -185,7 +185,7 @@ def test_a_sweep_refuses_a_precision_that_this_machine_has_not_before_a_trial_ru
 def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
     sweep("small")
     first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("small: 48 trials to run")
+    assert first.startswith("small: 48 runs to compute")
     assert "core-hours" in first
     assert "MB of disk" in first
 
@@ -228,7 +228,7 @@ def test_a_cause_of_many_failures_is_told_once(monkeypatch, capsys):
     sweep("small")
     said = capsys.readouterr().out
     assert (
-        "dir/fedprox: failed (final, seed 0 and final, seed 1 and search, seed 0 (4 trials): ValueError: no)"
+        "dir/fedprox: failed (final, seed 0 and final, seed 1 and search, seed 0 (4 runs): ValueError: no)"
         in said
     )
 
@@ -240,7 +240,7 @@ def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
         finish(scheduler)
 
     run_with(monkeypatch, failing)
-    assert sweep("small") == "1 of 48 trials failed; the next `dvc repro` tries them again"
+    assert sweep("small") == "1 of 48 runs failed; the next `dvc repro` retries them"
     assert "dir/fedavg: partial (final, seed 0: ValueError: no)" in capsys.readouterr().out
     assert [cell["status"] for cell in results()["cells"]] == ["partial", "done", "done", "done"]
 
@@ -264,7 +264,7 @@ def test_a_stage_whose_trials_failed_writes_the_report_and_ends_with_an_error(mo
     run_with(monkeypatch, failing)
     done = pfl("stage", "sweep", "small")
     assert done.returncode == 1
-    again = "of 48 trials failed; the next `dvc repro` tries them again"
+    again = "of 48 runs failed; the next `dvc repro` retries them"
     assert done.stderr.splitlines()[-1] == f"pfl: error: small: 1 {again}"
     assert f"1 {again}." in Path("results/small/report/README.md").read_text()
     run_with(monkeypatch, lambda scheduler, *_: finish(scheduler))
@@ -296,7 +296,7 @@ def test_checkpoints_are_removed_before_another_sweep_can_begin(monkeypatch):
     removed = []
 
     def remove(folder: Path, **_: object) -> None:
-        with pytest.raises(InvalidInput, match="a table that no other sweep is at"), table_lock("small"):
+        with pytest.raises(InvalidInput, match="another sweep of this table is running"), table_lock("small"):
             pass
         removed.append(folder)
 
@@ -306,11 +306,11 @@ def test_checkpoints_are_removed_before_another_sweep_can_begin(monkeypatch):
 
 
 @pytest.mark.usefixtures("ready")
-def test_a_line_of_the_ledger_that_is_none_is_told(caplog):
+def test_a_damaged_line_of_the_ledger_is_reported_and_ignored(caplog):
     Path(".sweeps/ledger").mkdir(parents=True)
     Path(".sweeps/ledger/small.jsonl").write_text('{"key": "abc", "metr')
     sweep("small")
-    assert "ledger: .sweeps/ledger/small.jsonl:1: it is no row" in caplog.text
+    assert "ledger: .sweeps/ledger/small.jsonl:1: not a record" in caplog.text
 
 
 def test_a_cell_without_any_result_has_no_metric(ledger):

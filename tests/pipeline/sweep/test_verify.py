@@ -139,7 +139,7 @@ def off_by_a_point(row: Record) -> Record:
 def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, monkeypatch):
     said = verify("--out", "page")
     assert said[0].startswith(
-        "4 rows of 4 that today's code computes, out of 1 table; 0 more are of other code"
+        "4 records of 4 that the current code computes, from 1 table; 0 more are of other code"
     )
     assert [line.partition(": small")[0] for line in said[1:-1]] == [f"{n}/4 agrees" for n in range(1, 5)]
     assert said[-1] == "4 agree, 0 are undecided, 0 fail"
@@ -183,7 +183,7 @@ def test_a_row_that_fails_on_such_a_machine_is_kept_listed_and_never_served(publ
     page = Path("page/README.md").read_text()
     assert "**3 agree, 0 are undecided, 1 fails.**" in page
     assert f"- small {published[0].cell}, seed {published[0].seed}: off by 1 points" in page
-    assert "3 rows of 3" in verify()[0]
+    assert "3 records of 3" in verify()[0]
 
 
 def test_a_row_that_differs_on_another_machine_is_not_refused(published):

@@ -48,7 +48,7 @@ def rewrite_all(**changes: object) -> None:
     rewrite(lambda row: {**row, "key": next(keys), **changes})
 
 
-ALL = "8 trials of dir/fedavg, dir/fedprox, two/fedavg, two/fedprox: "
+ALL = "8 runs of dir/fedavg, dir/fedprox, two/fedavg, two/fedprox: "
 
 
 @pytest.mark.usefixtures("small", "project")
@@ -70,21 +70,21 @@ def test_a_search_says_how_much_is_still_to_come():
 def test_an_option_of_one_row_is_named_with_both_values(edit):
     edit("{mu: 0.1}", "{mu: 0.2}")
     kept, stale = reasons()
-    assert kept == "4 trials of dir/fedavg, two/fedavg: in the ledger"
-    assert stale == "4 trials of dir/fedprox, two/fedprox: stale: mu was 0.1, is now 0.2"
+    assert kept == "4 runs of dir/fedavg, two/fedavg: in the ledger"
+    assert stale == "4 runs of dir/fedprox, two/fedprox: stale: mu was 0.1, is now 0.2"
 
 
 @pytest.mark.usefixtures("finished")
 def test_a_row_that_is_served_is_not_what_another_was_before(edit):
     edit("- fedavg\n", "- fedavg\n- {method: fedavg, as: faster, schedule: {lr: 0.1}}\n")
-    assert "4 trials of dir/faster, two/faster: never run" in reasons()
+    assert "4 runs of dir/faster, two/faster: never run" in reasons()
 
 
 @pytest.mark.usefixtures("finished")
 def test_a_trial_that_never_ran_is_not_compared_with_other_tables_cells_or_seeds(edit):
     edit("seeds: [0, 1]", "seeds: [2]")
     edit("lr: 0.05", "lr: 0.06")
-    assert reasons() == ["4 trials of dir/fedavg, dir/fedprox, two/fedavg, two/fedprox: never run"]
+    assert reasons() == ["4 runs of dir/fedavg, dir/fedprox, two/fedavg, two/fedprox: never run"]
     edit("seeds: [2]", "seeds: [0, 1]")
     assert all(": stale: lr was its default, is now 0.06" in reason for reason in reasons())
     rewrite(lambda row: {**row, "table": "other"})
@@ -97,7 +97,7 @@ def test_a_refused_row_is_named_with_the_reason():
     first = json.loads(LOCAL.read_bytes().splitlines()[0])
     named = (first[name] for name in ("table", "cell", "seed", "key", "checksum"))
     refuse([Refusal(*map(str, named), "off by 3 points")])
-    assert f"1 trial of {first['cell']}: its row is refused (off by 3 points)" in reasons()
+    assert f"1 run of {first['cell']}: its record is refused (off by 3 points)" in reasons()
 
 
 @pytest.mark.usefixtures("finished")
@@ -105,7 +105,7 @@ def test_a_damaged_row_is_told_and_its_trial_is_to_run():
     LOCAL.write_bytes(LOCAL.read_bytes().replace(b'"pooled":8', b'"pooled":9', 1))
     kept, pending = reasons()
     assert kept.endswith("in the ledger")
-    assert pending == "1 trial of dir/fedavg: its row is damaged"
+    assert pending == "1 run of dir/fedavg: its record is damaged"
 
 
 @pytest.mark.usefixtures("finished")
@@ -214,4 +214,4 @@ def test_a_plugin_whose_files_changed_is_named(monkeypatch):
 def test_a_trial_that_failed_says_why(ledger):
     scheduler = scheduler_of(ledger)
     scheduler.fail(scheduler.next(), "out of memory")
-    assert "1 trial of dir/fedavg: failed (out of memory)" in reasons()
+    assert "1 run of dir/fedavg: failed (out of memory)" in reasons()

@@ -21,11 +21,9 @@ def test_a_store_that_fails_costs_two_lines_and_no_result(root, monkeypatch, cap
     with caplog.at_level(logging.WARNING, "pipeline.store.tracking"):
         tracker = enter(fake_results(methods=2, settings=1, seeds=2), root)
     first, last = (record.getMessage() for record in caplog.records)
-    expected = (
-        "MLflow: no space left on device; results are safe in the ledger, and the sweep tries again every "
-    )
-    assert first == expected + "30 s; `pfl track fake` enters what is missing once the store works"
-    assert last == "MLflow: 6 entries are missing; `pfl track fake` makes them"
+    expected = "MLflow: no space left on device; results are safe in the ledger, and the sweep retries every "
+    assert first == expected + "30 s; `pfl track fake` adds missing entries once the store works"
+    assert last == "MLflow: 6 entries are missing; `pfl track fake` adds them"
     assert tracker.lost == "no space left on device"
     assert [run.info.status for run in trials_of(root)] == ["KILLED"]
 
