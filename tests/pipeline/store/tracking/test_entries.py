@@ -39,7 +39,7 @@ def test_a_trial_has_flat_tags(root):
         "key": row["key"],
         "git_commit": row["commit"],
         "data_checksum": row["data_checksum"],
-        "hardware": "Example CPU @ 2.60GHz, 4, 1, cpu, loop",
+        "hardware": "Example CPU @ 2.60GHz, 4, 1, cpu, loop, 1",
         "from_ledger": "true",
     }
     assert expected.items() <= trial.data.tags.items()
