@@ -135,9 +135,14 @@ def _stop(process: Process, sent: signal.Signals) -> None:
 
 @contextmanager
 def kill_services(checkout: Checkout) -> Iterator[Process]:
-    """Ray's own process on this machine, without which Tune waits for ever; its agents end with it."""
+    """Ray's own process on this machine with its workers and agents; Tune would wait for them for ever."""
     process = started(checkout)
-    _service(checkout, "raylet/raylet").kill()
+    raylet = _service(checkout, "raylet/raylet")
+    below = raylet.children(recursive=True)
+    raylet.kill()
+    for service in below:  # workers notice by themselves, but may finish a short sweep before that
+        with suppress(psutil.NoSuchProcess):
+            service.kill()
     yield process
 
 
