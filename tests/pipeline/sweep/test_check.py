@@ -101,7 +101,11 @@ def test_all_selected_tables_are_checked(project):
         ("mu: 0.1}", "mu: 0.1}, schedule: {precision: tf32}", "precision: tf32 * fp32, as this CPU"),
         ("lr: 0.05}", "lr: 0.05, precision: fp8}", "schedule.precision: fp8 * 'fp32', 'tf32' or 'bf16'"),
         ("mu: 0.1}", "mu: 0.1}, settings: {too: {}}", "setting of fedprox: too * (did you mean 'two'?)"),
-        ("clients: 5", "published: {file: nobody.csv, table: '1'}\nclients: 5", "there is no published file 'nobody.csv'"),
+        (
+            "clients: 5",
+            "published: {file: nobody.csv, table: '1'}\nclients: 5",
+            "there is no published file 'nobody.csv'",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_that_names_file_setting_and_value(edit, monkeypatch, old, new, said):
