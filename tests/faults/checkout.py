@@ -171,13 +171,14 @@ class Checkout:
         return {cell["cell"]: _timeless(cell) for cell in cells}
 
     def runs(self) -> list[tuple[str, str, str]]:
-        """The runs in MLflow: cell, key ("" for a cell's own run) and status."""
+        """The runs in MLflow, without the report's: cell, key ("" for a cell's own run) and status."""
         from mlflow import MlflowClient
 
         client = MlflowClient(self.store)
         experiment = client.get_experiment_by_name("small")
         runs = client.search_runs([experiment.experiment_id]) if experiment else []
-        return sorted((run.data.tags["cell"], run.data.tags.get("key", ""), run.info.status) for run in runs)
+        tagged = [(run.data.tags, run.info.status) for run in runs if "cell" in run.data.tags]
+        return sorted((tags["cell"], tags.get("key", ""), status) for tags, status in tagged)
 
     def lost(self, whole: Checkout) -> list[str]:
         """What this checkout lacks beside one whose sweep nobody harmed; it may have further cells."""
