@@ -47,9 +47,10 @@ def suffer(fault: Fault, whole: Checkout, checkout: Checkout) -> Outcome:
         assert (checkout.run() != 0) == fault.lasting, checkout.said
     finally:
         checkout.stop()
+    finished = [row["key"] for row in checkout.rows() if "error" not in row]  # failed ones are retried
     return Outcome(
         lost=checkout.lost(whole),
-        repeated=len(checkout.lines()) - len({row["key"] for row in checkout.rows()}),
+        repeated=len(finished) - len(set(finished)),
         survived=survived,
         seconds=_seconds_to_recovery(checkout, harmed, done, under_way),
         said=checkout.said,
