@@ -68,6 +68,7 @@ class PFedCS(Method):
         low=0.0,
         search=(0.05, 2.0),
         log=True,
+        probe=0.9,
         when=TEACHING,
     )
     rho: int = hyper(1, "epochs of tuning the teacher", low=0, search=(0, 5), when=TEACHING)
