@@ -53,6 +53,15 @@ def test_the_others_are_compared_with_the_reference_or_else_with_the_best():
     assert gap.high == pytest.approx(2.25 + 12.706204736174707 * 0.25)
 
 
+def test_the_tables_of_the_readme_have_line_breaks_and_no_escaped_tags(tmp_path):
+    results = results_of(local=(50.0, 52.0), fedavg=(60.0, 62.5), pfedsim=(70.0, 72.0))
+    write_results(results, tmp_path)
+    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    trained = readme.partition("After local training on the client's own data")[2]
+    assert "| FedAvg | 66.25 ± 1.77<br><sub>−9.75 (" in trained
+    assert "&lt;" not in readme
+
+
 def test_a_moment_that_a_row_does_not_have_is_said_to_be_missing(tmp_path):
     results = results_of(local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
     for evaluation in results["cells"][1]["pinned"]["rows"][0]["metrics"]["rounds"]:
