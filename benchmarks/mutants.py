@@ -48,7 +48,7 @@ SCOPE: dict[str, tuple[tuple[str, ...], int]] = {
 }
 """Files, and how many mutants of them are drawn. A GPU's kernels do not run on the machine of the study."""
 
-SECONDS = 600  # of processor time for a mutant; one that takes longer hangs
+SECONDS = 180  # of processor time for a mutant; one that takes longer hangs
 
 COMPARISONS: dict[type, type] = {
     ast.Lt: ast.LtE,

@@ -51,6 +51,11 @@ _MODULES = {
 }
 
 
+def __dir__() -> list[str]:
+    own = (name for name in globals() if name.startswith("__"))
+    return sorted({*own, *__all__, *(point.name for point in entry_points(group="pfl.api"))})
+
+
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import runpy
 import shlex
 import signal
 import subprocess
@@ -13,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+import pfl as package
 from pfl import __version__
 from pfl.core.config import CHECKPOINT_EVERY, Config, Execution
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
+from pfl.methods import METHODS
 from pfl.run.trials import Trial
 from pfl.run.validation import execution_warnings
 from tests.command import pfl
@@ -394,3 +397,29 @@ def test_nothing_is_said_at_the_end_where_torch_has_loaded_its_compiler():
     code = "import sys, torchvision; from pfl.cli import main; sys.argv = ['pfl', 'methods']; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == ""
+
+
+def test_a_mistake_in_a_method_of_one_s_own_begins_its_traceback_in_that_file(tmp_path, monkeypatch):
+    file = tmp_path / "broken.py"
+    file.write_text(
+        "from pfl import Method\n\n\nclass Broken(Method):\n"
+        "    def aggregate(self, server):\n        return server.averaeg()\n"
+    )
+    scope = runpy.run_path(str(file), run_name="broken")
+    monkeypatch.setitem(METHODS._added, "broken", scope["Broken"])
+    done = pfl("run", "--method", "broken", *QUICK)
+    assert done.returncode == 1
+    first, place, *_, last = done.stderr.splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert place.strip() == f'File "{file}", line 6, in aggregate'
+    assert last.startswith("AttributeError: 'Server' object has no attribute 'averaeg'")
+
+
+def test_a_wrong_name_among_many_lists_the_nearest():
+    done = pfl("run", "--method", "fedprxo")
+    assert done.stderr.startswith("pfl: error: method: fedprxo is not accepted; expected one of fedprox, ")
+    assert "other names (did you mean 'fedprox'?)" in done.stderr
+
+
+def test_tab_completion_lists_the_public_names():
+    assert {*package.__all__, "results"} <= set(dir(package)) < {*package.__all__, "results", *vars(package)}

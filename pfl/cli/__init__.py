@@ -6,8 +6,12 @@ import errno
 import gc
 import io
 import sys
+import sysconfig
+import traceback
 import warnings
 from importlib.metadata import entry_points
+from pathlib import Path
+from types import TracebackType
 from typing import Annotated, Any
 
 import typer
@@ -87,7 +91,8 @@ def main() -> None:
     except BaseException as error:
         message = _explained(error)
         if message is None:
-            raise
+            traceback.print_exception(error.with_traceback(_from_own_file(error)))
+            sys.exit(1)
         status = _fail(message)
     if status == 130:
         print("pfl: interrupted", file=sys.stderr)
@@ -114,6 +119,20 @@ def _explained(error: BaseException) -> str | None:
 
         text = cause_of(error) if memory.ran_out(error) else None
     return text
+
+
+def _from_own_file(error: BaseException) -> TracebackType | None:
+    """The traceback from the first file on that is neither ours nor installed; all of it if there is none.
+
+    It is that of a user's method, whose mistake is not in what calls it.
+    """
+    package = Path(__file__).parents[1]
+    ours = [str(package), str(package.with_name("pipeline"))]
+    ours += map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename.startswith(("<", *ours)):
+        trace = trace.tb_next
+    return trace or error.__traceback__
 
 
 def _show_every_name() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 LONGEST = 500  # characters of a value that are shown
+MOST = 20  # names that a message lists; of more it lists the nearest
 
 
 class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise InvalidInput"
@@ -67,7 +68,7 @@ class _NoneKnown(InvalidInput):
 
 
 def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInput:
-    """The error for a name that no registry holds, with the nearest known name as a hint.
+    """The error for a name that no registry holds, with the known names, of many only the nearest.
 
     >>> str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
     "method: pfedsmi is not accepted; expected one of fedavg, pfedsim (did you mean 'pfedsim'?)"
@@ -81,4 +82,8 @@ def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInpu
     meant = PurePath(name.removesuffix(".yaml")).name  # a table's file instead of its name
     near = difflib.get_close_matches(meant, known, n=1, cutoff=0.5)
     hint = f" (did you mean '{near[0]}'?)" if near else ""
-    return InvalidInput(parameter, name, f"one of {', '.join(known)}{hint}")
+    shown = ", ".join(known)
+    if len(known) > MOST:
+        nearest = difflib.get_close_matches(meant, known, n=5, cutoff=0.0)
+        shown = f"{', '.join(nearest)} or {len(known) - len(nearest)} other names"
+    return InvalidInput(parameter, name, f"one of {shown}{hint}")

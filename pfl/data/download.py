@@ -8,7 +8,7 @@ import urllib.request
 from pathlib import Path
 from urllib.error import HTTPError
 
-from pfl.core.errors import InvalidInput
+from pfl.core.errors import Conflict
 from pfl.core.files import folder_lock, writing
 from pfl.core.terminal import bar
 from pfl.data import checksum
@@ -41,7 +41,7 @@ def fetch(file: RemoteFile, folder: Path, progress: bool = True) -> Path:
 def _fetched(file: RemoteFile, folder: Path, progress: bool) -> Path:
     """`fetch` a file that is not there, while no other process does."""
     part = folder / f"{file.name}.part"
-    by_hand = f"{file.name} in {folder} or in DATA_SOURCE"
+    by_hand = f"place {file.name} in {folder} or in DATA_SOURCE"
     failures = 0
     while True:
         before = _size(part)
@@ -52,15 +52,15 @@ def _fetched(file: RemoteFile, folder: Path, progress: bool) -> Path:
             failures = 0 if _size(part) > before else failures + 1
             refused = isinstance(error, HTTPError) and error.code < 500
             if refused or failures == _TRIES:
-                accepted = f"{by_hand}, because the download failed ({error})"
-                raise InvalidInput("dataset", file.url, accepted) from error
+                raise Conflict("dataset", f"{file.url} could not be downloaded ({error})", by_hand) from error
             if failures:
                 time.sleep(_PAUSE * 2 ** (failures - 1))
     try:
         checksum.verify(part, file, folder)
     except checksum.WrongChecksum as error:
         part.unlink()
-        raise InvalidInput("dataset", file.url, f"{by_hand}; the download was deleted ({error})") from error
+        reason = f"{file.url} was downloaded and deleted, because its checksum is wrong ({error})"
+        raise Conflict("dataset", reason, by_hand) from error
     return part.replace(folder / file.name)
 
 

@@ -1,14 +1,15 @@
-"""Statistics of the partitions of a table, and costs of its methods."""
+"""Statistics of the partitions of a table, and the quantities of its runs beside the score."""
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.report.plots import megabytes, seconds
-from pipeline.report.summary import Summary
+from pipeline.columns import COLUMNS
+from pipeline.report.summary import Entry, Summary
 from pipeline.spec.files import partition_file
 
 
@@ -36,28 +37,27 @@ def statistics_columns(statistics: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def costs(summary: Summary) -> list[dict[str, str]]:
-    """Communication, time and memory of each method: ranges over the settings, of means over the seeds."""
-    table = []
+def quantity(entry: Entry, column: str) -> float | None:
+    """The mean of a column of `COLUMNS` over the seeds; None if no record of the entry has it."""
+    values = [value for record in entry.rows if (value := COLUMNS[column].of(record)) is not None]
+    return statistics.fmean(values) if values else None
+
+
+def quantities(summary: Summary) -> dict[str, list[str]]:
+    """By the label of a method: the range over the settings of each column of `COLUMNS`."""
+    table = {}
     for line in summary.pinned:
         entries = [entry for entry in line.entries.values() if entry.rows]
         if entries:
-            table.append(
-                {
-                    "label": line.label,
-                    "round": value_range(megabytes(entry)[0] for entry in entries),
-                    "total": value_range(megabytes(entry)[1] for entry in entries),
-                    "seconds": value_range(seconds(entry) for entry in entries),
-                    "memory": value_range(
-                        record.measured.peak_memory_bytes / 1e6 for entry in entries for record in entry.rows
-                    ),
-                }
-            )
+            table[line.label] = [value_range(quantity(entry, name) for entry in entries) for name in COLUMNS]
     return table
 
 
-def value_range(values: Iterable[float]) -> str:
-    """The smallest and the largest value, or one number if both are printed alike."""
-    low, *_, high = sorted([*values] * 2)
+def value_range(values: Iterable[float | None]) -> str:
+    """The smallest and the largest value, or one number if both are printed alike; empty without any."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return ""
+    low, high = known[0], known[-1]
     shown = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in (low, high)]
     return shown[0] if shown[0] == shown[1] else f"{shown[0]} – {shown[1]}"

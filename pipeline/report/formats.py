@@ -9,28 +9,19 @@ from functools import partial
 from typing import Any
 
 from pfl.core.text import csv_text, points, signed
+from pipeline.columns import COLUMNS
 from pipeline.report.agreement import Ranking, Tested
+from pipeline.report.amounts import quantity
 from pipeline.report.moments import MOMENTS, scored_at
-from pipeline.report.plots import megabytes, seconds
 from pipeline.report.summary import Entry, Line, Summary
 
 DAGGER = "†"
 """Marks a doubtful published number."""
 
-COLUMNS = (
+HEADINGS = (
     *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
     *("published_mean", "published_std", "metric", "difference", "verdict", "provisional"),
-    *(
-        "rank",
-        "post_local",
-        "post_aggregation",
-        "parameters",
-        "megabytes",
-        "seconds",
-        "cause",
-        "data",
-        "keys",
-    ),
+    *("rank", "post_local", "post_aggregation", "parameters"),
 )
 
 
@@ -97,7 +88,7 @@ def tex(summary: Summary, reported: str) -> str:
 
 
 def comma_separated(summary: Summary) -> str:
-    """A line per entry: accuracies in percent, traffic and time of one simulation.
+    """A line per entry: accuracies in percent, and the columns of `COLUMNS`, by name.
 
     ``post_local`` and ``post_aggregation`` are the mean accuracies at these moments of the last evaluation,
     ``data`` is what the entry's data set is, and ``keys`` names the ledger rows behind its numbers.
@@ -121,14 +112,13 @@ def comma_separated(summary: Summary) -> str:
                     entry.rank,
                     *(_decimals(at.mean if at else None) for at in map(partial(scored_at, entry), MOMENTS)),
                     json.dumps(entry.parameters),
-                    f"{megabytes(entry)[1]:.3f}" if entry.rows else "",
-                    f"{seconds(entry):.3f}" if entry.rows else "",
+                    *(_decimals(quantity(entry, name)) for name in COLUMNS),
                     entry.cause,
                     data(summary, entry) if entry.simulated else "",
                     " ".join(record.key for record in entry.simulated),
                 ]
             )
-    return csv_text(COLUMNS, rows)
+    return csv_text((*HEADINGS, *COLUMNS, "cause", "data", "keys"), rows)
 
 
 def data(summary: Summary, entry: Entry) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.report.amounts import quantity
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.store.scores import curves as curves_of
 from pipeline.svg import svg_text
@@ -163,7 +164,7 @@ def communication(summary: Summary) -> Figure:
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
         assert entry.score is not None
-        x, y = megabytes(entry)[1], entry.score.mean
+        x, y = quantity(entry, "megabytes"), entry.score.mean
         axes.errorbar(x, y, entry.score.std, color=look.colour, elinewidth=1, alpha=0.6)
         axes.plot(x, y, look.marker, color=look.colour, markersize=6)
         axes.update_datalim([(0, y)])
@@ -172,18 +173,6 @@ def communication(summary: Summary) -> Figure:
     figure = panels(summary, panel, "Communicated in total (MB)", "Accuracy (%)")
     legend(figure, summary, curves=False)
     return figure
-
-
-def megabytes(entry: Entry) -> tuple[float, float]:
-    """Sent and received by all clients together, per round and in total: 10^6 bytes, mean over the seeds."""
-    totals = [record.metrics.bytes_up + record.metrics.bytes_down for record in entry.rows]
-    total = float(np.mean(totals)) / 1e6
-    return total / entry.rows[0].config["rounds"], total
-
-
-def seconds(entry: Entry) -> float:
-    """Wall time of one seed's simulation, all segments of a resumed one together; mean over the seeds."""
-    return float(np.mean([record.measured.wall_seconds for record in entry.rows]))
 
 
 def _client_means(entry: Entry) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pfl.core.files import write_text, writing
 from pfl.core.text import count, gain, parameters, points, signed
+from pipeline.columns import COLUMNS
 from pipeline.report import (
     agreement,
     formats,
@@ -25,7 +26,7 @@ from pipeline.report import (
     tuning,
     verdict_plots,
 )
-from pipeline.report.amounts import costs, partition_statistics
+from pipeline.report.amounts import partition_statistics, quantities
 from pipeline.report.notices import in_words, incomparable, not_tried, notices, small_print
 from pipeline.report.pairs import INTERVAL_RULE
 from pipeline.report.provenance import commands, provenance
@@ -45,8 +46,6 @@ CAPTIONS = {
     "client (mean over the seeds), a bar from the first to the third quartile, a dot at the median.",
     "partitions": "Samples by client and class: the area of a bubble is the number of samples.",
     "communication": "Accuracy against the bytes that all clients together sent and received.",
-    "costs": "Of one simulation; ranges are over the settings. The wall time is measured while other "
-    "simulations share the machine, so it compares no methods: reports/engineering/speed does.",
     "ranks": leads.RANK_RULE,
     "search": "The best validation accuracy so far against the training samples that the search has spent.",
     "tuning": "Accuracy (%) of the selected configurations on test data, the gain over the pinned ones, and "
@@ -114,7 +113,8 @@ def write_report(table: str, root: Path) -> Path:
         "plots": drawn,
         "partitions": partitions,
         "statistics": partition_statistics(summary, root),
-        "costs": costs(summary),
+        "columns": list(COLUMNS.values()),
+        "quantities": quantities(summary),
         "searched": search.searches(summary),
         "tuned": (ranks := tuning.tuned(summary)),
         "tuned_claims": any(one.tuned for one in tested),

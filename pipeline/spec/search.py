@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import Field, PlainValidator, field_validator, model_validator
 
 from pfl.core.config import Config
 from pfl.core.errors import InvalidInput, unknown_name
 from pfl.core.hyper import Hyperparameter
 from pfl.methods import METHODS
 from pfl.run.validation import validated
+from pipeline.algorithms import ALGORITHMS
 from pipeline.spec.yaml import Strict
 
 if TYPE_CHECKING:
@@ -67,8 +68,19 @@ class Search(Strict):
     it, too."""
     validation: float = Field(default=0.2, gt=0, lt=1)
     """Share of each client's training samples that the search evaluates on."""
+    algorithm: str = "tpe"
+    """What proposes the configurations: `tpe`, `random`, `qmc`, `gp`, `cmaes`, `grid` or the algorithm of a
+    plugin."""
+    halving: bool = True
+    """Stop the worse trials after a ninth and a third of the rounds; otherwise all trials run to the end."""
     seed: int = Field(default=0, ge=0)
-    """Seed of the sampler."""
+    """Seed of the search algorithm."""
+
+    @field_validator("algorithm")
+    @classmethod
+    def _known(cls, algorithm: str) -> str:
+        ALGORITHMS[algorithm]
+        return algorithm
 
     @model_validator(mode="after")
     def _one_limit(self) -> Search:

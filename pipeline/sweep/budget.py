@@ -74,7 +74,7 @@ class Plan:
         Raises:
             InvalidInput: the budget does not pay for a single trial beside the pinned configuration.
         """
-        rung_rounds = rungs(rounds, every, warm_up)
+        rung_rounds = rungs(rounds, every, warm_up) if search.halving else (rounds,)
         if search.trials is not None:
             return cls(rung_rounds, tuple(seeds), trials=search.trials)
         assert search.budget is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 from pfl.core.digests import Code
 from pfl.methods import METHODS
+from pipeline.algorithms import ALGORITHMS
 from pipeline.spec.behaviours import named_behaviours
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import searched
@@ -24,10 +25,12 @@ def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
     must not serve."""
     wanted = cells(name, table)
     ranges = {cell.id: _ranges(cell) for cell in wanted if cell.search}
-    methods = sorted({METHODS.module(cell.config.method) for cell in wanted})
+    parts = {METHODS.module(cell.config.method) for cell in wanted}
+    parts |= {ALGORITHMS.module(cell.search.algorithm) for cell in wanted if cell.search}
+    modules = sorted(parts)
     return {
         "behaviours": named_behaviours(name, table),
-        "code": code_digest(Code(["pipeline", *(module.partition(".")[0] for module in methods)]), methods),
+        "code": code_digest(Code(["pipeline", *(module.partition(".")[0] for module in modules)]), modules),
         "ranges": ranges,
         "optuna": version("optuna") if ranges else None,
         "damaged": sorted(map(str, ledger.damaged)),
@@ -35,14 +38,14 @@ def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def code_digest(code: Code, methods: Sequence[str] = ()) -> str:
+def code_digest(code: Code, modules: Sequence[str] = ()) -> str:
     """The digest of the code of a sweep.
 
     Args:
-        methods: the modules of its methods. Which accuracy a method reports, and when a search may stop it,
-            move no number, so that names of the code do not show it.
+        modules: those of its methods and search algorithms. Which accuracy a method reports, and when a
+            search may stop it, move no number, so that names of the code do not show it.
     """
-    return code.digest(code.reached([*ROOTS, *methods]))
+    return code.digest(code.reached([*ROOTS, *modules]))
 
 
 def _ranges(cell: Cell) -> dict[str, list[Any]]:

@@ -19,7 +19,7 @@ class Proposals(Protocol):
     """The source of configurations, which also receives their results."""
 
     def ask(self, count: int) -> list[int]:
-        """The numbers of new trials; `PINNED_TRIAL` is the pinned configuration."""
+        """The numbers of at most ``count`` new trials; `PINNED_TRIAL` is the pinned configuration."""
 
     def warm_up(self, trial: int) -> int:
         """The first rounds of a trial, whose accuracy is not informative."""
@@ -63,7 +63,10 @@ def brackets(proposals: Proposals, account: Account) -> Generator[Steps, Outcome
         width = max((n for n in range(1, int(most) + 1) if cost(n, rungs) * rate <= free), default=0)
         if not width:
             break
-        yield from bracket(proposals, proposals.ask(pinned + width), rungs, account, completed)
+        asked = proposals.ask(pinned + width)
+        if not asked:
+            break
+        yield from bracket(proposals, asked, rungs, account, completed)
         trials -= width
         pinned = 0
     return completed

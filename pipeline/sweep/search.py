@@ -1,4 +1,4 @@
-"""The search in a cell: proposals by Optuna's TPE, successive halving, and a comparison of the finalists.
+"""The search in a cell: proposals of an algorithm, successive halving, and a comparison of the finalists.
 
 Configurations are proposed and reported in the order of the trials, one rung at a time. A search is not
 stored, because restarting it with the values in the ledger gives the same search.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pfl.core.config import Config
 from pfl.core.rng import integer_seed
 from pfl.methods import METHODS
+from pipeline.algorithms import ALGORITHMS
 from pipeline.spec.search import (
     PINNED_TRIAL,
     Search,
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
 WORST = 0.0
 """The value of a trial that diverged: no accuracy is lower, and the sampler learns to stay away."""
-
-RANDOM = 6
-"""Number of first trials that are drawn at random, including the pinned configuration."""
 
 
 def search(proposals: Proposals, plan: Plan) -> Generator[Steps, Outcomes, Selection]:
@@ -152,22 +150,22 @@ class Study:
         self._conditional = {
             name: one for name, one in declared.items() if one.when and one.when[0] in self._space
         }
-        sampler = optuna.samplers.TPESampler(
-            seed=integer_seed(search.seed, f"search {pinned.method}") % 2**32,
-            n_startup_trials=RANDOM,
-            multivariate=True,
-            constant_liar=True,
-        )
+        seed = integer_seed(search.seed, f"search {pinned.method}") % 2**32
+        algorithm = ALGORITHMS[search.algorithm](self._space, seed)
+        self._size = algorithm.size
         self._storage = optuna.storages.InMemoryStorage()
-        self._study = optuna.create_study(direction="maximize", sampler=sampler, storage=self._storage)
+        self._study = optuna.create_study(
+            direction="maximize", sampler=algorithm.sampler(), storage=self._storage
+        )
         self._trials: list[optuna.Trial | None] = []
 
     def ask(self, count: int) -> list[int]:
-        """The numbers of new trials, whose parameters are then in `asked`."""
+        """The numbers of at most ``count`` new trials, whose parameters are then in `asked`."""
         first = len(self.asked)
-        for number in range(first, first + count):
+        new = range(first, int(min(first + count, 1 + self._size)))
+        for number in new:
             self.asked.append(self._ask_one(number))
-        return list(range(first, first + count))
+        return list(new)
 
     def config(self, trial: int) -> Config:
         """The configuration of a trial."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pipeline.report.plots import clients, communication, convergence, draw, inline, looks, megabytes
+from pipeline.report.plots import clients, communication, convergence, draw, inline, looks
 from pipeline.svg import svg_text
 from tests.pipeline.fake_results import cell_of, diverge, fake_results, summary_of
 
@@ -92,11 +92,6 @@ def test_clients_without_test_samples_are_left_out():
     (axes,) = clients(summary_of(results)).axes
     ticks = np.unique(axes.lines[0].get_xdata())
     assert len(ticks) == 5
-
-
-def test_megabytes_count_both_directions():
-    entry = summary_of(fake_results(methods=3, seeds=2)).pinned[1].entries["cifar10-0.1"]
-    assert megabytes(entry) == pytest.approx((0.5, 15.0))
 
 
 def test_a_setting_without_results_says_so():

@@ -220,7 +220,7 @@ def test_a_table_of_times_draws_no_accuracies(tmp_path):
     assert not list(folder.glob("convergence.svg"))
     for name in ("README.md", "index.html"):
         text = (folder / name).read_text()
-        assert "Communication and time" in text
+        assert "Clients and costs" in text
         assert "Accuracy by" not in text
 
 

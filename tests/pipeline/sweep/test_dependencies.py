@@ -27,7 +27,7 @@ SCORES = "pipeline/store/scores.py"
 
 EDITS = {
     "the sampler's seed": (SEARCH, 'f"search {', 'f"searched {'),
-    "the first random trials": (SEARCH, "RANDOM = 6", "RANDOM = 3"),
+    "the first random trials": ("pipeline/algorithms/tpe.py", "RANDOM = 6", "RANDOM = 3"),
     "the value of a diverged trial": (SEARCH, "WORST = 0.0", "WORST = 1.0"),
     "the batch size on validation data": (SEARCH, "math.ceil(config", "math.floor(config"),
     "the share that is promoted": ("pipeline/sweep/budget.py", "REDUCTION = 3", "REDUCTION = 2"),
@@ -61,7 +61,8 @@ def copy(tmp_path_factory) -> Path:
 
 
 def digest(folder: Path) -> str:
-    return code_digest(Code(["pipeline"], roots=[folder]), ["pfl.methods.fedper"])
+    modules = ["pfl.methods.fedper", "pipeline.algorithms.tpe"]
+    return code_digest(Code(["pipeline"], roots=[folder]), modules)
 
 
 def replace(file: Path, old: str, new: str) -> str:
@@ -143,7 +144,7 @@ def test_where_the_file_is_the_same_no_trial_is_pending():
 REAL = {
     **{name: EDITS[name] for name in ("the sampler's seed", "the mean over the seeds")},
     "a method's search range": ("pfl/methods/fedprox.py", "search=(1e-4, 3.0)", "search=(0.5, 3.0)"),
-    "a comment": (SEARCH, "RANDOM = 6", "RANDOM = 6  # as many"),
+    "a comment": (SEARCH, "WORST = 0.0", "WORST = 0.0  # the lowest"),
 }
 
 

@@ -1,0 +1,44 @@
+"""Search algorithms, one per file. A plugin adds one by an entry point of the group `pipeline.algorithms`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pfl.core.registry import Registry, only_class
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Proposes the configurations of a search in one cell.
+
+    The pinned configuration is always trial 0, and is not proposed. The sampler is told trials that a search
+    stops early as pruned.
+
+    Args:
+        space: the searched parameters and their distributions.
+        seed: of the sampler; the same seed and the same results must give the same proposals.
+    """
+
+    space: Mapping[str, BaseDistribution]
+    seed: int
+
+    def sampler(self) -> BaseSampler:
+        """The sampler of Optuna that proposes the configurations."""
+        raise NotImplementedError
+
+    @property
+    def size(self) -> float:
+        """Number of configurations that it can propose."""
+        return math.inf
+
+
+ALGORITHMS: Registry[type[Algorithm]] = Registry(
+    "search algorithm", "pipeline.algorithms", only_class(Algorithm)
+)

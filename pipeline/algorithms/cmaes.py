@@ -1,0 +1,20 @@
+"""Covariance matrix adaptation evolution strategy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.algorithms import Algorithm
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+
+
+class CMAES(Algorithm):
+    """Hansen, 2016, https://arxiv.org/abs/1604.00772. Parameters with choices, and those that only some
+    trials have, are drawn at random."""
+
+    def sampler(self) -> BaseSampler:
+        from optuna.samplers import CmaEsSampler
+
+        return CmaEsSampler(seed=self.seed, warn_independent_sampling=False)

@@ -1,0 +1,49 @@
+"""Every combination of evenly spaced values, in random order."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from pipeline.algorithms import Algorithm
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+
+POINTS = 5
+"""Number of values of a range, both ends included."""
+
+
+class Grid(Algorithm):
+    """Five values of each range, on its scale, and all choices."""
+
+    def sampler(self) -> BaseSampler:
+        from optuna.samplers import GridSampler
+
+        class Endless(GridSampler):
+            """Does not stop the study, which is possible only inside `Study.optimize`."""
+
+            def after_trial(self, *_: Any) -> None:
+                pass
+
+        return Endless({name: _values(one) for name, one in self.space.items()}, self.seed)
+
+    @property
+    def size(self) -> int:
+        return math.prod(len(_values(one)) for one in self.space.values())
+
+
+def _values(distribution: BaseDistribution) -> list[Any]:
+    """The values of a parameter, from the lowest to the highest."""
+    import numpy as np
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(distribution, CategoricalDistribution):
+        return list(distribution.choices)
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    space = np.geomspace if distribution.log else np.linspace
+    values: list[float] = space(distribution.low, distribution.high, POINTS).tolist()
+    if isinstance(distribution, IntDistribution):
+        return sorted({round(value) for value in values})
+    return values

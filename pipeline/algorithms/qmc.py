@@ -1,0 +1,23 @@
+"""Scrambled Sobol sequence, which covers the space more evenly than random draws."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from pipeline.algorithms import Algorithm
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+
+
+class QMC(Algorithm):
+    """Parameters with choices, and those that only some trials have, are drawn at random."""
+
+    def sampler(self) -> BaseSampler:
+        from optuna.exceptions import ExperimentalWarning
+        from optuna.samplers import QMCSampler
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            return QMCSampler(scramble=True, seed=self.seed, warn_independent_sampling=False)

@@ -1,0 +1,23 @@
+"""Tree-structured Parzen estimator over all parameters jointly, after random trials."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.algorithms import Algorithm
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+
+RANDOM = 6
+"""Number of first trials that are drawn at random, including the pinned configuration."""
+
+
+class TPE(Algorithm):
+    """Bergstra et al., 2011, https://papers.nips.cc/paper/4443, multivariate as in Falkner et al., 2018,
+    https://arxiv.org/abs/1807.01774."""
+
+    def sampler(self) -> BaseSampler:
+        from optuna.samplers import TPESampler
+
+        return TPESampler(seed=self.seed, n_startup_trials=RANDOM, multivariate=True, constant_liar=True)

@@ -1,0 +1,64 @@
+"""Quantities of the runs that reports show beside the score."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+
+from pfl.engine.metrics import ClientResult
+from pfl.run.trials import Record
+from pipeline.columns import COLUMNS, Column
+from pipeline.report.amounts import quantities, quantity, value_range
+from pipeline.report.formats import comma_separated
+from pipeline.report.summary import Entry
+from tests.pipeline.fake_results import fake_results, summary_of
+
+
+@pytest.fixture
+def entry() -> Entry:
+    return summary_of(fake_results(methods=3, seeds=2)).pinned[1].entries["cifar10-0.1"]
+
+
+def with_accuracies(record: Record, *accuracies: float | None) -> Record:
+    clients = tuple(ClientResult(client, 10, 5, one) for client, one in enumerate(accuracies))
+    metrics = replace(record.metrics, per_client=clients)
+    return replace(record, outcome=replace(record.success, metrics=metrics))
+
+
+def test_megabytes_count_both_directions(entry):
+    assert quantity(entry, "megabytes_per_round") == pytest.approx(0.5)
+    assert quantity(entry, "megabytes") == pytest.approx(15.0)
+
+
+def test_the_worst_decile_is_the_mean_of_the_lowest_tenth_of_the_clients(entry):
+    accuracies = [float(90 - place) for place in range(20)]
+    record = with_accuracies(entry.rows[0], *accuracies, None)
+    assert COLUMNS["decile"].of(record) == pytest.approx((71 + 72) / 2)
+
+
+def test_a_tenth_of_few_clients_is_one_client(entry):
+    assert COLUMNS["decile"].of(with_accuracies(entry.rows[0], 30.0, 50.0, 70.0)) == 30.0
+
+
+def test_the_deviation_is_over_the_clients_that_have_test_samples(entry):
+    record = with_accuracies(entry.rows[0], 40.0, None, 60.0)
+    assert COLUMNS["deviation"].of(record) == pytest.approx(10.0)
+
+
+def test_a_record_without_accuracies_of_clients_has_neither(entry):
+    record = with_accuracies(entry.rows[0])
+    assert [COLUMNS[name].of(record) for name in ("decile", "deviation")] == [None, None]
+    assert quantity(replace(entry, rows=(record,)), "decile") is None
+    assert value_range([None]) == ""
+
+
+def test_a_column_of_a_plugin_is_in_the_report_and_in_the_csv(monkeypatch):
+    monkeypatch.setitem(COLUMNS._added, "rounds", Column("Rounds", lambda record: record.config["rounds"]))
+    summary = summary_of(fake_results(methods=2, seeds=1))
+    place = list(COLUMNS).index("rounds")
+    assert {values[place] for values in quantities(summary).values()} == {"30"}
+    rows = list(csv.DictReader(io.StringIO(comma_separated(summary))))
+    assert {row["rounds"] for row in rows} == {"30.0000"}

@@ -1,0 +1,81 @@
+"""Search algorithms: the built-in ones, and those of plugins."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from optuna.samplers import RandomSampler
+from pydantic import ValidationError
+
+from pfl.core.config import Config
+from pfl.run.validation import validated
+from pipeline.algorithms import ALGORITHMS, Algorithm
+from pipeline.spec.search import Search
+from pipeline.sweep.budget import Plan
+from pipeline.sweep.search import Study, plan_of
+from tests.pipeline.sweep.test_search import asked, pinned, selection
+
+SEARCH = Search(trials=20)
+
+
+def proposals(algorithm: str, config: Config | None = None, seed: int = 0) -> list[dict]:
+    search = SEARCH.model_copy(update={"algorithm": algorithm, "seed": seed})
+    return asked(Study(config or pinned(), search), 18)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+class TestEveryAlgorithm:
+    def test_begins_with_the_pinned_configuration_and_proposes_within_the_ranges(self, algorithm):
+        trials = proposals(algorithm)
+        assert trials[0] == {"lr": 0.05, "mu": 1.0}
+        assert all(0.001 <= trial["lr"] <= 0.3 and 1e-4 <= trial["mu"] <= 3.0 for trial in trials)
+        assert len({trial["lr"] for trial in trials}) >= 5
+
+    def test_asked_again_proposes_the_same_and_with_another_seed_something_else(self, algorithm):
+        assert proposals(algorithm) == proposals(algorithm) != proposals(algorithm, seed=1)
+
+    def test_searches_parameters_with_choices_and_conditions(self, algorithm):
+        trials = proposals(algorithm, pinned("fedasync"))
+        needed = {"constant": set(), "polynomial": {"a"}, "hinge": {"a", "b"}}
+        assert all(params.keys() & {"a", "b"} == needed[params["staleness"]] for params in trials)
+
+
+def test_a_grid_ends_with_its_last_combination():
+    study = Study(pinned(), Search(trials=40, algorithm="grid"))
+    trials = asked(study, 60)
+    assert len(trials) == 1 + 5 * 5
+    pairs = {(trial["lr"], trial["mu"]) for trial in trials[1:]}
+    rates, weights = (sorted({pair[place] for pair in pairs}) for place in (0, 1))
+    assert pairs == set(itertools.product(rates, weights))
+    assert rates == pytest.approx([0.001, 0.00416, 0.01732, 0.07208, 0.3], rel=1e-3)
+
+
+def test_a_search_whose_algorithm_has_no_more_configurations_ends():
+    config = validated(replace(pinned("local"), rounds=20))
+    study = Study(config, Search(trials=30, algorithm="grid"))
+    steps, _ = selection(study, Plan((20,), (0,), trials=30), lambda trial, _: float(trial))
+    assert {step.trial for step in steps} == set(range(1 + 5))
+
+
+def test_without_halving_all_trials_run_to_the_end():
+    search = Search(trials=5, halving=False)
+    plan = plan_of(pinned(), search, [0, 1])
+    assert plan.rungs == (20,)
+    steps, _ = selection(Study(pinned(), search), plan, lambda trial, _: float(trial))
+    assert [step.until for step in steps] == [20] * len(steps)
+
+
+def test_an_unknown_algorithm_is_one_line_with_the_known_ones():
+    with pytest.raises(ValidationError, match="search algorithm: hyperband is not accepted"):
+        Search(trials=4, algorithm="hyperband")
+
+
+def test_an_algorithm_of_a_plugin_is_selected_by_its_name(monkeypatch):
+    class Middle(Algorithm):
+        def sampler(self):
+            return RandomSampler(seed=self.seed)
+
+    monkeypatch.setitem(ALGORITHMS._added, "middle", Middle)
+    assert len(proposals("middle")) == 18
