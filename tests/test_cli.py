@@ -10,13 +10,16 @@ import shlex
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import pfl as package
-from pfl import __version__
+from pfl import __version__, simulate
+from pfl.cli.options import texts
 from pfl.core.config import CHECKPOINT_EVERY, Config, Execution
+from pfl.core.errors import OptionWarning
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
@@ -74,6 +77,34 @@ def test_an_evaluation_before_the_last_measures_the_reported_moment_and_those_as
 def test_the_help_says_how_often_a_checkpoint_is_written():
     text = " ".join(pfl("run", "--help").stdout.split())
     assert f"every {CHECKPOINT_EVERY} rounds" in re.sub(r"[^\w ]+", "", text).replace("  ", " ")
+
+
+def test_the_options_of_a_run_are_the_fields_of_the_configuration_with_their_texts():
+    def joined(text):
+        return re.sub(r"[\s-]+", "", text)  # lines also break after hyphens
+
+    shown = joined(pfl("run", "--help").stdout)
+    described = texts(Config)
+    for declared in dataclasses.fields(Config):
+        if declared.name not in ("method", "hyperparameters", "model"):
+            expected = f"{described[declared.name]} [default: {declared.default}]"
+            assert joined(expected) in shown, declared.name
+    assert joined("--lr-schedule [constant|step|cosine] Learning rate over the rounds.") in shown
+
+
+def test_a_checkpoint_of_a_run_is_one_of_simulate(tmp_path):
+    assert pfl("run", *QUICK, "--checkpoint", str(tmp_path)).returncode == 0
+    rounds = []
+
+    @contextmanager
+    def display(config, data, split):
+        assert (config.rounds, data.name, split.clients) == (4, "digits", 8)
+        yield lambda number, *_: rounds.append(number)
+
+    options = {"rounds": 4, "epochs": 1, "clients": 8, "eval_every": 2, "progress": display}
+    same = Execution(checkpoint_dir=str(tmp_path), moments=("post_aggregation",))
+    assert [run.metrics.rounds[-1].round for run in simulate(**options, execution=same)] == [4]
+    assert rounds == []
 
 
 def test_several_seeds_give_several_results(tmp_path):
@@ -162,9 +193,16 @@ def test_more_threads_than_cores_are_warned_of_with_the_number_of_cores(monkeypa
     several = execution_warnings(Execution(threads=3))
     assert several == ("threads is 3, more than the 2 cores here: training is slower",)
     assert execution_warnings(Execution(threads=2)) == ()
-    done = pfl("run", "--rounds", "1", "--clients", "4", "--threads", "3")
-    assert done.returncode == 0
-    assert f"pfl: warning: {several[0]}\n" in done.stderr
+    with pytest.warns(OptionWarning, match=several[0]):
+        assert pfl("run", "--rounds", "1", "--clients", "4", "--threads", "3").returncode == 0
+
+
+def test_an_option_that_is_probably_unintended_is_one_line_before_the_run():
+    command = [sys.executable, "-m", "pfl", "run", "--rounds", "1", "--clients", "4"]
+    unintended = ["--method", "pfedme", "--set", "lam=30"]
+    done = subprocess.run([*command, *unintended], capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert line == "pfl: warning: pfedme: lr * lam = 1.5 is above 1, so w overshoots theta"
 
 
 def test_the_result_and_the_models_are_two_files(tmp_path):

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from torch import nn
 
 import pfl
 from pfl.methods import METHODS
@@ -179,6 +180,42 @@ def test_the_hooks_on_the_page_about_methods_run():
     hooks = {name: value for name, value in names.items() if name in vars(pfl.Method)}
     assert hooks.keys() == {"initialise", "dispatch", "aggregate"}
     pfl.simulate(type("Shown", (pfl.Method,), hooks), clients=4, rounds=2, epochs=1, progress=False)
+
+
+RECIPES = ROOT / "docs/mixings.md"
+
+
+def test_the_page_about_mixings_has_ten_recipes_each_under_a_heading():
+    headings = re.findall("^## ", RECIPES.read_text(encoding="utf-8"), re.M)
+    assert len(headings) == len(blocks(RECIPES, "python")) - 1 == 10
+
+
+def with_batch_norm(*_: Any) -> nn.Module:
+    """A network for the digits."""
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 10)
+    )
+
+
+@cache
+def losses(method: str | type[pfl.Method], backend: Any) -> list[float]:
+    """The test loss after each of two rounds."""
+    execution = pfl.Execution(backend=backend)
+    options = {"rounds": 2, "epochs": 1, "eval_every": 1, "dtype": "float64", "progress": False}
+    (run,) = pfl.simulate(method, model=with_batch_norm, clients=8, execution=execution, **options)
+    return [entry.moments["post_aggregation"].loss for entry in run.metrics.rounds]
+
+
+@pytest.mark.parametrize("number", range(1, 11))
+def test_every_mixing_on_its_page_moves_the_models_and_does_so_alike_in_both_backends(number):
+    imports, *recipes = blocks(RECIPES, "python")
+    names: dict[str, Any] = {}
+    exec(imports + recipes[number - 1], names)
+    hooks = {name: value for name, value in names.items() if name in vars(pfl.Method)}
+    shown = type("Shown", (pfl.Method,), hooks)
+    loop = losses(shown, "loop")
+    assert loop == pytest.approx(losses(shown, "stacked"), rel=1e-9)
+    assert loop != pytest.approx(losses("local", "loop"), rel=1e-3)
 
 
 @pytest.mark.parametrize("document", ["python.md", "network.md", "data.md"])

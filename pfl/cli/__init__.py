@@ -19,7 +19,7 @@ import typer
 from pfl import __version__
 from pfl.cli import behaviours, lists, partition, run, trials
 from pfl.core import memory
-from pfl.core.errors import DataWarning, InvalidInput
+from pfl.core.errors import DataWarning, InvalidInput, OptionWarning
 
 app = typer.Typer(
     help="Personalised federated learning: simulate, compare, reproduce.",
@@ -145,8 +145,8 @@ def _show_every_name() -> None:
 def _format(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """A warning about data as one line, others as usual."""
-    if issubclass(category, DataWarning):
+    """A warning about data or options as one line, others as usual."""
+    if issubclass(category, DataWarning | OptionWarning):
         return f"pfl: warning: {message}\n"
     return _usual_format(message, category, filename, lineno, line)
 

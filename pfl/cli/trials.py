@@ -7,22 +7,24 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pfl.cli.execution import check_files, execution_of
+from pfl.cli.options import EXECUTED, check_files, with_options
 from pfl.core.config import CHECKPOINT, Execution
 from pfl.core.digests import Edited
 from pfl.core.errors import InvalidInput
 from pfl.core.files import append_lines, read_lines
 from pfl.run.progress import progress
+from pfl.run.validation import check_execution, execution_warnings
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.run.trials import Trial
 
 
+@with_options({Execution: EXECUTED})
 def run_trials(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File that `pfl trials` wrote.")],
     rows: Annotated[
@@ -36,19 +38,20 @@ def run_trials(
     save: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Save every client's final model in this folder.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
-    backend: Annotated[str, typer.Option(help="loop, stacked or auto.")] = "auto",
-    threads: Annotated[int, typer.Option(help="Threads on a CPU.")] = 1,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Processes that share the clients of a round on a CPU; by default one per core."),
-    ] = None,
+    **options: Any,
 ) -> None:
     """Run the trials of a file, on a machine without the pipeline.
 
     Trials whose records are already in the file are skipped. A failed trial is reported; the others run.
     """
-    execution = execution_of(device, backend, threads, workers, checkpoint, save)
+    execution = Execution(
+        **options,
+        checkpoint_dir=str(checkpoint) if checkpoint else None,
+        save=str(save) if save else None,
+    )
+    check_execution(execution)
+    for line in execution_warnings(execution):
+        print(f"pfl: warning: {line}", file=sys.stderr)
     rows = rows or file.with_suffix(".rows.jsonl")
     models, state = save and save / "models.pt", checkpoint and checkpoint / CHECKPOINT
     check_files({"rows": rows, "save": models, "checkpoint": state})

@@ -174,15 +174,15 @@ class Execution:
     """Threads of torch on a CPU. The fused kernels are single-threaded; `workers` use more cores."""
     workers: int | None = None
     """Processes that share the clients of a round in the loop backend on a CPU; results are bit-identical for
-    any number. None means one per ``threads`` cores, and 1 if a GPU is visible or the system is not Linux."""
+    any number. By default one per `threads` cores, or 1 if a GPU is visible or the system is not Linux."""
     moments: tuple[str, ...] = ()
     """Moments (`pfl.engine.method.Moment`) of the evaluations before the last one; () means all. The last
     evaluation always has all moments."""
     checkpoint_dir: str | None = None
     """Folder of the checkpoint; a simulation continues from its own checkpoint there."""
     code: str | None = None
-    """Name of the code in checkpoints (`pfl.run.fingerprint`); by default a digest of it. A checkpoint of
-    other code is refused."""
+    """Name of the code in checkpoints; by default that of a trial's key (`pfl.run.fingerprint.name_of`). A
+    checkpoint of other code is refused."""
     until: int | None = None
     """Pause after this round, which must be one with an evaluation, and write the checkpoint; None means run
     to the end."""

@@ -41,6 +41,10 @@ class DataWarning(UserWarning):
     """Accepted data were changed, are incomplete or are probably unintended; the message is one line."""
 
 
+class OptionWarning(UserWarning):
+    """An option is valid, but probably unintended; the message is one line."""
+
+
 class Missing(InvalidInput):
     """A missing file or dependency; the value says how it is missing.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from pfl.core.config import CHECKPOINT, CHECKPOINT_EVERY
 from pfl.core.errors import InvalidInput
@@ -120,7 +121,7 @@ def restore_server(server: Server, state: dict[str, Any]) -> None:
     Raises:
         ValueError: it is of another number of clients or of another network.
     """
-    if any(len(rows) != server.clients for rows in (state["positions"], *state["client_state"].values())):
+    if any(len(rows) != server.clients for rows in (state["positions"], *tree_leaves(state["client_state"]))):
         raise ValueError(f"a state of {server.clients} clients is needed")
     if missing := server.bank.stacks.keys() - state["bank"].keys():
         raise ValueError(f"no {', '.join(sorted(missing))} is stored")

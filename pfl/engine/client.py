@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pfl.engine.groups import bind
+from pfl.engine.state import State
 from pfl.kernels import gpu, gpu_layers
 from pfl.models._layers import BatchNorm, Dropout
 from pfl.models._network import Network
@@ -66,7 +67,8 @@ class Client:
         net: the client's networks, bound to ``params``; call it, or its submodules.
         params: the client's current tensors by name, statistics included.
         start: the tensors that it received at the beginning of the round, by name.
-        state: its rows of the method's client state and of the tensors that the server sent, by name.
+        state: its rows of the method's client state and of what the server sent: name to a tensor, or to a
+            dictionary of tensors by name.
         trained: names of the parameters that the current phase trains.
         norms, dropouts: modules of ``net`` that need to know about each batch.
     """
@@ -74,7 +76,7 @@ class Client:
     net: Network
     params: Mapping[str, Tensor]
     start: Mapping[str, Tensor]
-    state: Mapping[str, Tensor]
+    state: State
     trained: tuple[str, ...] = ()
     norms: tuple[BatchNorm, ...] = ()
     dropouts: tuple[Dropout, ...] = ()
@@ -111,11 +113,6 @@ class Client:
         An operation on them all takes less time than one on each tensor.
         """
         return torch.cat([tensors[name].flatten() for name in self.trained])
-
-    def stored(self, prefix: str) -> dict[str, Tensor]:
-        """The rows "PREFIX.NAME" of ``state``, by NAME."""
-        start = f"{prefix}."
-        return {name.removeprefix(start): row for name, row in self.state.items() if name.startswith(start)}
 
     @contextmanager
     def other(self, tensors: Mapping[str, Tensor]) -> Iterator[Network]:
@@ -180,12 +177,12 @@ class Step:
     Attributes:
         params: new values of parameters in training, by name.
         loss: for the record.
-        state: new values of the client's rows of the method's client state, by name.
+        state: new values of some of the client's rows of the method's client state, by name.
     """
 
     params: Mapping[str, Tensor]
     loss: Tensor
-    state: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    state: State = dataclasses.field(default_factory=dict)
 
 
 LocalStep = Callable[[Client, tuple[Batch, ...], float | Tensor], Step]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from pfl.engine.client import Batch, Client
 from pfl.engine.local import ADAPTATION
@@ -117,13 +118,12 @@ def _checksums(
 ) -> dict[int, str]:
     """For each client ``chosen`` from ``part``, a checksum of everything that its scores depend on."""
     digests = {k: hashlib.sha256(str((part.start or 0) + k).encode()) for k in chosen}
-    state = {name: stack[part] for name, stack in server.client_state.items()}
-    for stacks in (tensors, state):
-        for _, stack in sorted(stacks.items()):
-            rows = stack[:1].cpu() if _shared(stack) else stack.cpu()
-            of_row = [hashlib.sha256(row.contiguous().numpy().data).digest() for row in rows]
-            for k, digest in digests.items():
-                digest.update(of_row[0 if _shared(stack) else k])
+    state = [stack[part] for stack in tree_leaves(server.client_state)]
+    for stack in (*(tensors[name] for name in sorted(tensors)), *state):
+        rows = stack[:1].cpu() if _shared(stack) else stack.cpu()
+        of_row = [hashlib.sha256(row.contiguous().numpy().data).digest() for row in rows]
+        for k, digest in digests.items():
+            digest.update(of_row[0 if _shared(stack) else k])
     return {k: digest.hexdigest() for k, digest in digests.items()}
 
 

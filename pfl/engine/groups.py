@@ -72,6 +72,8 @@ class Groups:
             )
         matrices: dict[str, Matrix | Tensor] = dict.fromkeys(self["all"], Identity())
         for group, matrix in mixing.items():
+            if not isinstance(matrix, Matrix | Tensor):
+                raise TypeError(f"{group}: expected a matrix or a tensor, not {type(matrix).__name__}")
             matrices.update(dict.fromkeys(self[group], matrix))
         if bn_stats == "local":
             matrices.update(dict.fromkeys(self["bn_stats"], Identity()))

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import keystr, tree_leaves_with_path
 
 from pfl.core.config import Config
 from pfl.core.rng import generator, integer_seed
@@ -21,6 +22,7 @@ from pfl.data.federation import Federation
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import Groups
 from pfl.engine.method import Method, Phase
+from pfl.engine.state import State, joined, rows
 from pfl.models._conv import ResNetConv2d
 from pfl.models._layers import BatchNorm, Dropout, SingleClientMode
 from pfl.models._network import Network
@@ -70,7 +72,7 @@ class Program:
         self,
         params: Mapping[str, Tensor],
         start: Mapping[str, Tensor],
-        state: Mapping[str, Tensor],
+        state: State,
         trained: tuple[str, ...],
         kind: type[Client] = Client,
     ) -> Client:
@@ -135,7 +137,7 @@ class Task:
         samples: K arrays of pooled indices, each client's training samples; by class in a class stream.
         positions: (K,) minibatches that each client has drawn from its class stream so far.
         start: name to (K, *shape), the tensors that each client starts from.
-        state: name to (K, *shape), each client's rows of the client state, and what the server sent.
+        state: (K, *shape) each, the clients' rows of the client state, and what the server sent.
     """
 
     purpose: str
@@ -147,15 +149,15 @@ class Task:
     samples: Sequence[np.ndarray]
     positions: Sequence[int]
     start: Mapping[str, Tensor]
-    state: Mapping[str, Tensor]
+    state: State
 
-    def part(self, rows: slice) -> Task:
+    def part(self, clients: slice) -> Task:
         """The training of some of the clients."""
         return dataclasses.replace(
             self,
-            **{name: getattr(self, name)[rows] for name in _PER_CLIENT},
-            start={name: stack[rows] for name, stack in self.start.items()},
-            state={name: stack[rows] for name, stack in self.state.items()},
+            **{name: getattr(self, name)[clients] for name in _PER_CLIENT},
+            start=rows(self.start, clients),
+            state=rows(self.state, clients),
         )
 
     @cached_property
@@ -172,7 +174,7 @@ class Task:
             for phase in self.phases[0]
         ]
         shapes = (
-            tuple((name, stack.shape[1:]) for name, stack in part.items())
+            tuple((keystr(path), stack.shape[1:]) for path, stack in tree_leaves_with_path(dict(part)))
             for part in (self.start, self.state)
         )
         return (*phases, *shapes)
@@ -201,8 +203,8 @@ class Task:
         return dataclasses.replace(
             first,
             **per_client,
-            start={name: torch.cat([task.start[name] for task in tasks]) for name in first.start},
-            state={name: torch.cat([task.state[name] for task in tasks]) for name in first.state},
+            start=joined(torch.cat, [task.start for task in tasks]),
+            state=joined(torch.cat, [task.state for task in tasks]),
         )
 
     def schedules(self) -> list[list[list[StepBatches]]]:
@@ -288,21 +290,17 @@ def _stream(phase: Phase, config: Config, samples: np.ndarray, position: int) ->
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of local training: tensors and state, name to (K, *shape); mean loss (K,); samples."""
+    """The result of local training: tensors and state, (K, *shape) each; mean loss (K,); samples."""
 
     tensors: dict[str, Tensor]
-    state: dict[str, Tensor]
+    state: State
     losses: Tensor
     samples: int
 
-    def part(self, rows: slice) -> Trained:
+    def part(self, clients: slice) -> Trained:
         """The results of some of the clients."""
-        return Trained(
-            {name: stack[rows] for name, stack in self.tensors.items()},
-            {name: stack[rows] for name, stack in self.state.items()},
-            self.losses[rows],
-            self.samples,
-        )
+        tensors, state = rows(self.tensors, clients), rows(self.state, clients)
+        return Trained(tensors, state, self.losses[clients], self.samples)
 
     @staticmethod
     def joined(parts: Sequence[Trained]) -> Trained:
@@ -310,8 +308,8 @@ class Trained:
         if len(parts) == 1:
             return parts[0]
         return Trained(
-            {name: torch.cat([part.tensors[name] for part in parts]) for name in parts[0].tensors},
-            {name: torch.cat([part.state[name] for part in parts]) for name in parts[0].state},
+            joined(torch.cat, [part.tensors for part in parts]),
+            joined(torch.cat, [part.state for part in parts]),
             torch.cat([part.losses for part in parts]),
             sum(part.samples for part in parts),
         )
@@ -332,7 +330,7 @@ class Backend(Protocol):
         program: Program,
         statistic: Statistic,
         tensors: Mapping[str, Tensor],
-        state: Mapping[str, Tensor],
+        state: State,
         samples: Sequence[np.ndarray],
         each: bool = False,
     ) -> dict[str, Tensor]:

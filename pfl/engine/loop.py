@@ -9,11 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map, tree_map_
 
 from pfl.engine.client import Batch, Client, Loss
 from pfl.engine.groups import bind
 from pfl.engine.local import SGD, Program, Statistic, StepBatches, Task, Trained
 from pfl.engine.method import Phase
+from pfl.engine.state import State, joined, rows
 from pfl.engine.workers import Workers
 
 COLLECTION_BATCH = 128  # images at once; 256 are 8 % faster with LeNet, and take a worker 10 to 20 MB more
@@ -38,8 +40,8 @@ class LoopBackend:
         costs = [len(samples) for samples in task.samples]
         clients = self.workers.map(f"train {task.purpose}", trained, costs)
         return Trained(
-            {name: _stacked([client.tensors[name] for client in clients]) for name in task.start},
-            {name: _stacked([client.state[name] for client in clients]) for name in task.state},
+            joined(_stacked, [client.tensors for client in clients]),
+            joined(_stacked, [client.state for client in clients]),
             torch.stack([client.loss for client in clients]),
             sum(client.samples for client in clients),
         )
@@ -50,7 +52,7 @@ class LoopBackend:
         program: Program,
         statistic: Statistic,
         tensors: Mapping[str, Tensor],
-        state: Mapping[str, Tensor],
+        state: State,
         samples: Sequence[np.ndarray],
         each: bool = False,
     ) -> dict[str, Tensor]:
@@ -60,9 +62,9 @@ class LoopBackend:
 
         def collected(k: int) -> dict[str, Tensor]:
             """The sums, (...) each, or with ``each`` (M, ...), of the k-th model."""
-            params = {name: stack[k] for name, stack in tensors.items()}
+            params = rows(tensors, k)
             bind(program.net, params)
-            client = Client(program.net, params, params, {name: stack[k] for name, stack in state.items()})
+            client = Client(program.net, params, params, rows(state, k))
             sums: dict[str, Tensor] = {}
             for i in range(0, len(samples[k]), COLLECTION_BATCH):
                 index = torch.from_numpy(samples[k][i : i + COLLECTION_BATCH])
@@ -94,7 +96,7 @@ class _TrainedClient(NamedTuple):
     """One client's result: tensors and state by name, mean loss () float64, number of samples."""
 
     tensors: dict[str, Tensor]
-    state: dict[str, Tensor]
+    state: State
     loss: Tensor
     samples: int
 
@@ -107,14 +109,12 @@ def _train(task: Task, k: int, by_tap: Set[str]) -> _TrainedClient:
     """
     program, phases, schedule = task.programs[k], task.phases[k], task.schedule(k)
     program.single_client()
-    start = {name: stack[k] for name, stack in task.start.items()}
+    start = rows(task.start, k)
     params = {
         name: _stored_by_tap(row) if name in by_tap else row.clone(memory_format=torch.contiguous_format)
         for name, row in start.items()
     }
-    state = {
-        name: stack[k].clone(memory_format=torch.contiguous_format) for name, stack in task.state.items()
-    }
+    state = tree_map(lambda stack: stack[k].clone(memory_format=torch.contiguous_format), task.state)
     loss = torch.zeros((), dtype=torch.float64, device=program.federation.device)
     for phase, plans in zip(phases, schedule, strict=True):
         run = _run_steps if phase.step or phase.gradient else _run_sgd
@@ -204,7 +204,7 @@ def _run_steps(program: Program, phase: Phase, lr: float, plans: list[StepBatche
                 for name, value in step.params.items():
                     client.params[name].copy_(value)
                 for name, value in step.state.items():
-                    client.state[name].copy_(value)
+                    tree_map_(torch.Tensor.copy_, client.state[name], value)
                 loss = step.loss
         total += loss
     return total

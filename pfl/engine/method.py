@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pfl.core.errors import unknown_name
 from pfl.core.hyper import Hyperparameter
-from pfl.engine.mixing import Mixing
+from pfl.engine.mixing import Dispatch, Mixing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,7 +113,8 @@ class Method:
         return network
 
     def initialise(self, server: Server) -> None:
-        """Create the method's own tensors in ``server.state`` and ``server.client_state``."""
+        """Create the method's own tensors in ``server.state`` and ``server.client_state``, by name or nested,
+        as in ``server.state["variate"] = {name: zeros, ...}``."""
 
     def participants(self, server: Server) -> Tensor:
         """(K,) clients of this round, by default sampled, the same for every method.
@@ -122,13 +123,13 @@ class Method:
         """
         return server.sample_clients()
 
-    def dispatch(self, server: Server) -> Mixing:
+    def dispatch(self, server: Server) -> Dispatch:
         """What the participants start from; the server's work before local training belongs here.
 
         Returns:
             Group name to the matrix that mixes the stored models; groups left out are the participants' own.
-            And name to a tensor that is sent, (K, ...) or (1, ...) for all alike. One of the client's tensors
-            is replaced by it; any other name is found in ``client.state`` during the round's local training.
+            Name of a tensor to the value that replaces it, (K, *shape) or (1, *shape) for all alike. And a
+            new name to `Sent`, which is found in ``client.state`` during the round's local training.
         """
         return {}
 

@@ -2,14 +2,15 @@
 
 A mixing says, for each parameter group, which row-stochastic matrix W turns the clients' stored rows into
 their new ones: ``new[i] = sum_j W[i, j] * old[j]``. Instead of a matrix, a single tensor may have a new value
-that the server computed.
+that the server computed. Matrices can be weighted and added: ``0.9 * server.average() + 0.1 * Identity()``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 from pfl.core.lazy import torch
 from pfl.engine.client_store import ClientStore, CopyOnWriteTensor
@@ -17,16 +18,33 @@ from pfl.engine.client_store import ClientStore, CopyOnWriteTensor
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pfl.engine.state import Tree
+
 ROW_SUM_TOLERANCE = 1e-6
 
 
+class Summable:
+    """A matrix that can be weighted and added; the result is a `Sum`."""
+
+    def _terms(self) -> tuple[tuple[float, Any], ...]:
+        return ((1.0, self),)
+
+    def __rmul__(self, weight: float) -> Sum:
+        return Sum(tuple((weight * own, matrix) for own, matrix in self._terms()))
+
+    __mul__ = __rmul__
+
+    def __add__(self, other: Summable) -> Sum:
+        return Sum(self._terms() + other._terms()) if isinstance(other, Summable) else NotImplemented
+
+
 @dataclass(frozen=True)
-class Identity:
+class Identity(Summable):
     """W = I: the group is personal."""
 
 
 @dataclass(frozen=True)
-class Average:
+class Average(Summable):
     """W = own * I + 1 p^T over the participants of the round: the group is global.
 
     Attributes:
@@ -41,7 +59,7 @@ class Average:
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(Summable):
     """Rows of a general W: ``new[rows] = own * old[rows] + matrix @ old[sources]``.
 
     Attributes:
@@ -79,7 +97,7 @@ class DeltaMix:
 
 
 @dataclass(frozen=True)
-class Masked:
+class Masked(Summable):
     """For each element the rows of one of two matrices, both read from the same snapshot.
 
     Attributes:
@@ -97,10 +115,52 @@ class Masked:
         return self.inside.rows
 
 
-Matrix = Identity | Average | Dense | DeltaMix | Masked
+@dataclass(frozen=True)
+class Sum(Summable):
+    """W = sum_k w_k W_k, whose matrices are read from the same snapshot.
+
+    After training, `Identity` stands for a participant's trained model and another client's stored one.
+
+    Attributes:
+        terms: w_k, non-negative with sum 1, and W_k, any matrix but `DeltaMix`.
+    """
+
+    terms: tuple[tuple[float, Any], ...]
+
+    def _terms(self) -> tuple[tuple[float, Any], ...]:
+        return self.terms
+
+    def with_values(self, value: Callable[[Average], Tensor]) -> Sum:
+        """The sum with the ``value`` (1, *shape) of each average in its place."""
+        return Sum(tuple((w, value(term) if isinstance(term, Average) else term) for w, term in self.terms))
+
+    @property
+    def rows(self) -> Tensor | None:
+        """(R,) clients whose rows change; `None` means all clients."""
+        changing = [term for _, term in self.terms if not isinstance(term, Identity)]
+        rows = [term.rows for term in changing if isinstance(term, Dense | Masked) and term.rows is not None]
+        return torch.cat(rows).unique() if rows and len(rows) == len(changing) else None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a dispatch sends beside models: participants find it in ``client.state`` during local training.
+
+    It counts as traffic, unless `Server.count` states otherwise.
+
+    Attributes:
+        tensors: (K, ...) for the K participants, or (1, ...) for all alike; or such tensors by name.
+    """
+
+    tensors: Tree
+
+
+Matrix = Identity | Average | Dense | DeltaMix | Masked | Sum
 Mixing = Mapping[str, "Matrix | Tensor"]
 """Group name to matrix, or tensor name to a new value that the server computed. A later entry overrides an
 earlier one on the tensors that both name."""
+Dispatch = Mapping[str, "Matrix | Tensor | Sent"]
+"""A mixing, and a new name to what else the participants are sent."""
 
 
 def check_rows(matrix: Matrix) -> None:
@@ -110,6 +170,13 @@ def check_rows(matrix: Matrix) -> None:
     if isinstance(matrix, Masked):
         check_rows(matrix.inside)
         check_rows(matrix.outside)
+        return
+    if isinstance(matrix, Sum):
+        for _, term in matrix.terms:
+            check_rows(term)
+        shares = [weight for weight, _ in matrix.terms]
+        if min(shares) < 0 or abs(sum(shares) - 1) > ROW_SUM_TOLERANCE:
+            raise AssertionError(f"the weights of a sum must be non-negative and sum to 1, got {shares}")
         return
     weights = matrix.weights if isinstance(matrix, Average) else matrix.matrix
     sums = weights.sum(-1)
@@ -133,8 +200,15 @@ def per_row(numbers: Tensor, stack: Tensor) -> Tensor:
     return numbers.to(stack.dtype).view(-1, *[1] * (stack.dim() - 1))
 
 
-def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked) -> Tensor:
-    """The new rows (R, *shape) that ``matrix`` makes from the rows of ``old`` (n, *shape) that it needs."""
+def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked | Sum) -> Tensor:
+    """The new rows (R, *shape) that ``matrix`` makes from the rows of ``old`` (n, *shape) that it needs.
+
+    A sum of values (1, *shape) gives one row.
+    """
+    if isinstance(matrix, Sum):
+        new = reduce(torch.add, (weight * _all_rows(old, term) for weight, term in matrix.terms))
+        rows = matrix.rows
+        return new if rows is None else new[rows]
     if isinstance(matrix, Masked):
         return torch.where(matrix.mask, mixed(old, matrix.inside), mixed(old, matrix.outside))
     weights = matrix.matrix.to(old.dtype)
@@ -157,7 +231,24 @@ def mixed(old: Tensor | CopyOnWriteTensor, matrix: Dense | Masked) -> Tensor:
     return new
 
 
-def mix(store: ClientStore, name: str, matrix: Dense | Masked) -> None:
+def _all_rows(old: Tensor | CopyOnWriteTensor, matrix: Identity | Dense | Masked | Tensor) -> Tensor:
+    """(n, *shape), the rows that ``matrix`` changes and those that it does not."""
+    if isinstance(matrix, Identity):
+        return old[:]
+    if not isinstance(matrix, Dense | Masked):
+        return matrix
+    if matrix.rows is None:
+        return mixed(old, matrix)
+    rows = old[:].clone()
+    rows[matrix.rows] = mixed(old, matrix)
+    return rows
+
+
+def mix(store: ClientStore, name: str, matrix: Dense | Masked | Sum) -> None:
     """Replace rows of one tensor in ``store`` by their mixture, read from a snapshot."""
     new = mixed(store.stacks[name], matrix)
-    store.write(store.everybody if matrix.rows is None else matrix.rows, {name: new})
+    rows = matrix.rows
+    if isinstance(matrix, Sum) and rows is None and len(new) == 1:
+        store.share(name, new[0])
+    else:
+        store.write(store.everybody if rows is None else rows, {name: new})

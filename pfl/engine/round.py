@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_
 
+from pfl.core.errors import InvalidInput
 from pfl.engine.mixing import (
     Average,
     DeltaMix,
     Dense,
+    Dispatch,
     Identity,
     Masked,
     Matrix,
     Mixing,
+    Sent,
+    Sum,
     check_rows,
     mix,
     mixed,
@@ -43,33 +49,44 @@ def end_round(server: Server, method: Method, task: Task, trained: Trained) -> N
     aggregate(server, method.aggregate(server))
 
 
-def dispatch(server: Server, start: Mixing) -> None:
+def dispatch(server: Server, start: Dispatch) -> None:
     """Send every participant what `Method.dispatch` returned."""
-    server.sent = {}
-    mixing = {}
-    for name, value in start.items():
-        if isinstance(value, Tensor) and name not in server.groups:
-            server.sent[name] = value
-            server.traffic.add(name, down=len(server.participants) * value[0].numel())
-        else:
-            mixing[name] = value
+    server.sent = {name: value.tensors for name, value in start.items() if isinstance(value, Sent)}
+    for name, tensors in server.sent.items():
+        if name in server.groups or name in server.client_state:
+            accepted = "a name that neither a group nor the client state has"
+            raise InvalidInput("what a dispatch sends", name, accepted)
+        scalars = sum(tensor[0].numel() for tensor in tree_leaves(tensors))
+        server.traffic.add(name, down=len(server.participants) * scalars)
+    mixing = {name: value for name, value in start.items() if not isinstance(value, Sent)}
+    for name, value in mixing.items():
+        if name not in server.groups and not isinstance(value, Matrix):
+            accepted = "a group or a tensor of the clients, or Sent(...) for anything else that they receive"
+            raise InvalidInput("dispatch", name, accepted)
     server.received = server.bank.rows(server.participants)
     server.matrices = _resolved(server, mixing)
-    for name, matrix in server.matrices.items():
-        if isinstance(matrix, Tensor):
-            server.received[name] = matrix.expand_as(server.received[name])
-        elif isinstance(matrix, Dense | Masked):
-            server.received[name] = mixed(server.bank.stacks[name], matrix)
-        elif not isinstance(matrix, Identity):
-            raise TypeError(f"dispatch of {name}: {type(matrix).__name__} mixes what is trained in the round")
+    server.received = {name: _start(server, name, matrix) for name, matrix in server.matrices.items()}
+
+
+def _start(server: Server, name: str, matrix: Matrix | Tensor) -> Tensor:
+    """(K, *shape), one of the participants' tensors as ``matrix`` makes it from the stored ones."""
+    if isinstance(matrix, Tensor):
+        return matrix.expand_as(server.received[name])
+    if isinstance(matrix, Identity):
+        return server.received[name]
+    if isinstance(matrix, Dense | Masked):
+        return mixed(server.bank.stacks[name], matrix)
+    if isinstance(matrix, Sum):
+        return reduce(torch.add, (weight * _start(server, name, term) for weight, term in matrix.terms))
+    raise TypeError(f"dispatch of {name}: {type(matrix).__name__} mixes what is trained in the round")
 
 
 def receive(server: Server, task: Task, trained: Trained) -> None:
     """Receive the participants' results. Only this advances their class streams."""
     server.positions[task.clients] += torch.tensor(task.batches_consumed())
     server.trained = trained.tensors
-    for name, stack in server.client_state.items():
-        stack[server.participants] = trained.state[name]
+    for name, stacks in server.client_state.items():
+        tree_map_(partial(_write, server.participants), stacks, trained.state[name])
     last = {name: server.trained[name] for name in server.local.stacks}
     server.local.write(server.participant_ids, last)
 
@@ -90,10 +107,17 @@ def aggregate(server: Server, mixing: Mixing) -> None:
             stored[name] = matrix.moved(server.received[name], server.trained[name])
         else:
             stored[name] = server.trained[name]
+            if isinstance(matrix, Sum):  # an average may need the values before they are replaced
+                matrices[name] = matrix.with_values(partial(server.averaged, name))
     server.bank.write(server.participant_ids, stored)
     for name, matrix in matrices.items():
-        if isinstance(matrix, Dense | Masked):
+        if isinstance(matrix, Dense | Masked | Sum):
             mix(server.bank, name, matrix)
+
+
+def _write(rows: Tensor, stack: Tensor, values: Tensor) -> None:
+    """Replace the ``rows`` (K,) of ``stack`` (n, ...) by ``values`` (K, ...)."""
+    stack[rows] = values
 
 
 def _resolved(server: Server, mixing: Mixing) -> dict[str, Matrix | Tensor]:

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from pfl.core.config import Config
 from pfl.core.rng import generator
@@ -18,6 +19,7 @@ from pfl.engine.groups import Groups, tensors_of
 from pfl.engine.local import Backend, Program, Statistic, Task, Trained, minibatch_count
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Average, Matrix, normalised
+from pfl.engine.state import State, rows
 from pfl.engine.stopwatch import Stopwatch
 from pfl.engine.traffic import Traffic, Uploads
 from pfl.engine.transfer import on_device
@@ -48,12 +50,12 @@ class Server:
         participants: (K,) clients of the current round.
         participant_ids: the same in host memory, for what must not wait for the device.
         received: name to (K, *shape), the tensors that the participants started from.
-        sent: what else they were sent: name to (K, ...), or to (1, ...) if it is the same for all.
+        sent: what else they were sent, (K, ...) or (1, ...) each, as `pfl.engine.mixing.Sent` has it.
         trained: name to (K, *shape), the tensors that they trained, for their own further work (`collect`).
         matrices: name to the matrix or value that mixed or replaced the tensor in this round.
         traffic: of this round.
-        state: the method's tensors on the server.
-        client_state: the method's tensors of all clients, (n, ...) each.
+        state: the method's tensors on the server: name to a tensor, or to a dictionary of tensors by name.
+        client_state: likewise the method's tensors of all clients, (n, ...) each.
     """
 
     def __init__(
@@ -76,10 +78,10 @@ class Server:
         self.rounds = config.rounds
         self.round = 0
         self.participants = torch.zeros(0, dtype=torch.int64)
-        self.state: dict[str, Tensor] = {}
-        self.client_state: dict[str, Tensor] = {}
+        self.state: State = {}
+        self.client_state: State = {}
         self.received: dict[str, Tensor] = {}
-        self.sent: dict[str, Tensor] = {}
+        self.sent: State = {}
         self.trained: dict[str, Tensor] = {}
         self.matrices: dict[str, Matrix | Tensor] = {}
         self.traffic = Traffic()
@@ -97,9 +99,9 @@ class Server:
 
     def to_device(self) -> None:
         """Move the method's state to the device of the federation."""
-        for tensors in (self.state, self.client_state):
-            for name, tensor in tensors.items():
-                tensors[name] = tensor.to(self.federation.device)
+        device = self.federation.device
+        self.state = tree_map(lambda tensor: tensor.to(device), self.state)
+        self.client_state = tree_map(lambda tensor: tensor.to(device), self.client_state)
 
     @cached_property
     def _labels(self) -> np.ndarray:
@@ -193,7 +195,7 @@ class Server:
     def personal(self, moment: str, clients: slice = slice(None)) -> dict[str, Tensor]:
         """Tensors of consecutive ``clients``, (K, *shape) each: from the bank, or as last trained."""
         stacks = self.bank.stacks | (self.local.stacks if moment == "post_local" else {})
-        return {name: rows[clients] for name, rows in stacks.items()}
+        return {name: stack[clients] for name, stack in stacks.items()}
 
     def sample_clients(self) -> Tensor:
         """(K,) clients sampled for this round from a stream that is the same for every method, in host
@@ -248,12 +250,11 @@ class Server:
         clients: Tensor,
         tensors: Mapping[str, Tensor],
         phases: Sequence[Phase],
-        sent: Mapping[str, Tensor],
+        sent: State,
     ) -> Task:
         """The local training of ``clients`` as a backend takes it."""
         ids = self._ids(clients)
-        rows = {name: stack[clients] for name, stack in self.client_state.items()}
-        received = {name: stack.expand(len(ids), *stack.shape[1:]) for name, stack in sent.items()}
+        received = tree_map(lambda stack: stack.expand(len(ids), *stack.shape[1:]), sent)
         samples = [self.samples[client] for client in ids]
         if self.config.batch_order == "class_stream":
             samples = [self._by_class(client, own) for client, own in zip(ids, samples, strict=True)]
@@ -267,7 +268,7 @@ class Server:
             samples,
             self.positions[ids].tolist(),
             tensors,
-            {**rows, **received},
+            {**rows(self.client_state, clients), **received},
         )
 
     def _by_class(self, client: int, samples: np.ndarray) -> np.ndarray:
@@ -299,6 +300,6 @@ class Server:
         """
         if samples is None:
             samples = [self.samples[client] for client in self._ids(clients)]
-        rows = {name: stack[clients] for name, stack in self.client_state.items()}
+        state = rows(self.client_state, clients)
         with self._stopwatch.running():
-            return self._backend.collect(self.program, statistic, tensors, rows, samples, each)
+            return self._backend.collect(self.program, statistic, tensors, state, samples, each)

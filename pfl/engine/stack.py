@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map, tree_map_
 
 from pfl.engine.client import Batch
 from pfl.engine.graphs import Capture, Recorder
 from pfl.engine.local import SGD, Program, StepBatches, Task, Trained, minibatch_count
 from pfl.engine.method import Phase
+from pfl.engine.state import State, rows
 from pfl.engine.step_inputs import StepInputs, Tables
 from pfl.engine.transfer import on_device
 
@@ -58,7 +60,7 @@ class Stack:
     """Clients in training, those with most steps first, in memory that is not reallocated.
 
     Attributes:
-        params, start, state: name to (K, *shape).
+        params, start, state: (K, *shape) each.
         losses: (K,) the sum over each client's steps, float64.
         runners: of its phases.
     """
@@ -74,9 +76,12 @@ class Stack:
     def load(self, task: Task, order: np.ndarray, numbers: Sequence[PerClientHyperparameters]) -> None:
         """Put the clients of ``task`` into the stack, in the given ``order`` (K,)."""
         at = on_device(order, self.losses.device)
-        for mine, theirs in ((self.start, task.start), (self.state, task.state)):
-            for name, stack in theirs.items():
-                torch.index_select(stack, 0, at, out=mine[name])
+
+        def put(mine: Tensor, theirs: Tensor) -> None:
+            torch.index_select(theirs, 0, at, out=mine)
+
+        tree_map_(put, self.start, dict(task.start))
+        tree_map_(put, self.state, task.state)
         torch._foreach_copy_(list(self.params.values()), list(self.start.values()))
         for runner, new in zip(self.runners, numbers, strict=True):
             for name, values in new.own.items():
@@ -88,18 +93,19 @@ class Stack:
         device = self.losses.device
         at = on_device(np.argsort(order), device)
         return Trained(
-            {name: stack[at] for name, stack in self.params.items()},
-            {name: stack[at] for name, stack in self.state.items()},
+            rows(self.params, at),
+            rows(self.state, at),
             self.losses[at] / on_device(np.maximum(steps, 1), device),
             samples,
         )
 
 
-def _room_for(stacks: Stacks) -> dict[str, Tensor]:
-    return {
-        name: torch.empty(stack.shape, dtype=stack.dtype, device=stack.device)
-        for name, stack in stacks.items()
-    }
+def _room_for(stacks: Mapping[str, Any]) -> State:
+    def room(stack: Tensor) -> Tensor:
+        return torch.empty(stack.shape, dtype=stack.dtype, device=stack.device)
+
+    rooms: State = tree_map(room, dict(stacks))
+    return rooms
 
 
 class PhaseRunner:
@@ -145,8 +151,8 @@ class PhaseRunner:
         inputs = self._inputs.take(active)
         stack = self.stack
 
-        def first(stacks: Stacks) -> dict[str, Tensor]:
-            return {name: stack[:active] for name, stack in stacks.items()}
+        def first(stacks: Mapping[str, Any]) -> State:
+            return rows(stacks, slice(active))
 
         batches = [
             (*self.program.batch(index, key, j), real, noise, key)
@@ -162,7 +168,7 @@ class PhaseRunner:
             if self.phase.step:
                 for stacks, new in zip((moving, state), changed, strict=True):
                     for name, value in new.items():
-                        stacks[name].copy_(value)
+                        tree_map_(torch.Tensor.copy_, stacks[name], value)
             else:
                 self.optimiser.step(list(moving.values()), [changed[name] for name in self.trained], active)
         stack.losses[:active].add_(values)
@@ -172,7 +178,7 @@ class PhaseRunner:
         weights: Stacks,
         others: Stacks,
         start: Stacks,
-        state: Stacks,
+        state: State,
         batches: list[Any],
         numbers: Stacks,
     ) -> Any:
@@ -189,7 +195,7 @@ class PhaseRunner:
         weights: Stacks,
         others: Stacks,
         start: Stacks,
-        state: Stacks,
+        state: State,
         batches: list[Any],
         numbers: Stacks,
     ) -> Any:

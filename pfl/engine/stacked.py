@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from pfl.core import memory
 from pfl.engine.client import Batch, Client
@@ -24,6 +25,7 @@ from pfl.engine.graphs import Capture
 from pfl.engine.groups import bind
 from pfl.engine.local import Program, Statistic, Task, Trained
 from pfl.engine.stack import PerClientHyperparameters, Stack, Stacks
+from pfl.engine.state import State, rows
 from pfl.engine.transfer import on_device
 
 log = logging.getLogger(__name__)
@@ -97,7 +99,7 @@ class StackedBackend:
         """The stack in which ``task`` is trained: the previous one if steps are recorded, else a new one."""
         if self._captures is None or not task.repeats:
             return Stack(task, numbers, None)
-        dtypes = tuple(stack.dtype for stack in task.state.values())
+        dtypes = tuple(stack.dtype for stack in tree_leaves(task.state))
         key = (len(task.clients), task.structure, dtypes, *(own.common for own in numbers))
         if key not in self._recorded:
             if len(self._recorded) == MOST_RECORDED:
@@ -111,7 +113,7 @@ class StackedBackend:
         program: Program,
         statistic: Statistic,
         tensors: Mapping[str, Tensor],
-        state: Mapping[str, Tensor],
+        state: State,
         samples: Sequence[np.ndarray],
         each: bool = False,
     ) -> dict[str, Tensor]:
@@ -141,7 +143,7 @@ def _collect(
     program: Program,
     statistic: Statistic,
     tensors: Mapping[str, Tensor],
-    state: Mapping[str, Tensor],
+    state: State,
     samples: Sequence[np.ndarray],
     images: int,
     each: bool,
@@ -150,9 +152,9 @@ def _collect(
     federation, net = program.federation, program.net
     net.eval()
 
-    def sums_of(params: Stacks, state: Stacks, x: Tensor, y: Tensor, rows: Tensor) -> Stacks:
+    def sums_of(params: Stacks, state: State, x: Tensor, y: Tensor, real: Tensor) -> Stacks:
         bind(net, params)
-        return statistic(Client(net, params, params, state), Batch(x, y, rows))
+        return statistic(Client(net, params, params, state), Batch(x, y, real))
 
     sums: dict[str, Tensor] = {}
     longest = max(map(len, samples), default=0)
@@ -160,25 +162,25 @@ def _collect(
     together = max(1, images // max(len(samples[order[0]]), 1))
     for first in range(0, len(order), together):
         models = order[first : first + together]
-        index, rows = _padded([samples[k] for k in models], federation.device)
+        index, real = _padded([samples[k] for k in models], federation.device)
         at = on_device(models, federation.device)
         for column in range(0, index.shape[1], images):
             part = slice(column, column + images)
             x, y = federation.batch(index[:, part])
             totals = torch.vmap(sums_of)(
-                {name: stack[at] for name, stack in tensors.items()},
-                {name: stack[at] for name, stack in state.items()},
+                rows(tensors, at),
+                rows(state, at),
                 x,
                 y,
-                rows[:, part].to(x),
+                real[:, part].to(x),
             )
             for name, value in totals.items():
                 if name not in sums:
                     shape = (longest, *value.shape[2:]) if each else value.shape[1:]
                     sums[name] = value.new_zeros((len(samples), *shape), dtype=torch.float64)
                 if each:
-                    real = rows[:, part].view(*value.shape[:2], *[1] * (value.dim() - 2))
-                    sums[name][at, column : column + value.shape[1]] += value * real
+                    kept = real[:, part].view(*value.shape[:2], *[1] * (value.dim() - 2))
+                    sums[name][at, column : column + value.shape[1]] += value * kept
                 else:
                     sums[name][at] += value
     return sums

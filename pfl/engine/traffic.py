@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from pfl.engine.mixing import Average, Dense, Identity, Matrix
+from pfl.engine.mixing import Average, Dense, Identity, Matrix, Sum
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +30,10 @@ class Traffic:
     def add_mixing(self, name: str, matrix: Matrix | Tensor, size: int, participants: int) -> None:
         """Count one of the clients' tensors, of ``size`` scalars, if ``matrix`` moves or replaces it."""
         if isinstance(matrix, Identity):
+            return
+        if isinstance(matrix, Sum):
+            for _, term in matrix.terms:
+                self.add_mixing(name, term, size, participants)
             return
         down = up = participants
         if isinstance(matrix, Dense) and matrix.downloads is not None:

@@ -1,7 +1,7 @@
 """FedGen's generator, which maps a class and noise to a feature: linear, batch norm, ReLU, linear, ReLU.
 
-Its tensors, and the moments of Adam, which trains it, are in a method's state under ``generator.NAME`` and
-``adam.KIND.NAME``.
+Its tensors are in a method's state as ``state["generator"][NAME]``, and the moments of Adam, which trains it,
+as ``state["adam"][KIND][NAME]``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-PREFIX = "generator."
+    from pfl.engine.state import State
+
 TRAINED = ("hidden.weight", "hidden.bias", "norm.weight", "norm.bias", "output.weight", "output.bias")
-STATISTICS = ("norm.mean", "norm.variance")
 
 
 def initial_state(
     stream: np.random.Generator, classes: int, noise: int, hidden: int, features: int, dtype: torch.dtype
-) -> dict[str, Tensor]:
+) -> State:
     """A new generator of the given widths, in torch's default initialisation, with the moments of Adam."""
     tensors = {
         "norm.weight": torch.ones(hidden),
@@ -35,17 +35,10 @@ def initial_state(
         bound = 1 / math.sqrt(inputs)
         tensors[f"{layer}.weight"] = torch.from_numpy(stream.uniform(-bound, bound, (outputs, inputs)))
         tensors[f"{layer}.bias"] = torch.from_numpy(stream.uniform(-bound, bound, outputs))
-    state = {f"{PREFIX}{name}": tensor.to(dtype) for name, tensor in tensors.items()}
-    for name in TRAINED:
-        state[f"adam.mean.{name}"] = torch.zeros_like(state[f"{PREFIX}{name}"])
-        state[f"adam.square.{name}"] = torch.zeros_like(state[f"{PREFIX}{name}"])
-        state[f"adam.steps.{name}"] = torch.zeros(())
-    return state
-
-
-def network(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The generator's tensors out of ``state``: the server's state, or the tensors sent to a client."""
-    return {name: state[f"{PREFIX}{name}"] for name in (*TRAINED, *STATISTICS)}
+    net = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    adam = {kind: {name: torch.zeros_like(net[name]) for name in TRAINED} for kind in ("mean", "square")}
+    adam["steps"] = {name: torch.zeros(()) for name in TRAINED}
+    return {"generator": net, "adam": adam}
 
 
 def generate(net: Mapping[str, Tensor], y: Tensor, noise: Tensor, training: bool = False) -> Tensor:
@@ -64,7 +57,7 @@ def generate(net: Mapping[str, Tensor], y: Tensor, noise: Tensor, training: bool
 
 
 def descend(
-    state: Mapping[str, Tensor],
+    state: State,
     objective: Callable[[Mapping[str, Tensor]], Tensor],
     lr: float,
     weight_decay: float,
@@ -72,16 +65,17 @@ def descend(
     """One step of Adam on the generator in ``state``, in place, to reduce ``objective`` of its tensors."""
     from torch.optim.adam import adam
 
-    leaves = {name: state[f"{PREFIX}{name}"].detach().requires_grad_() for name in TRAINED}
-    gradients = torch.autograd.grad(objective({**network(state), **leaves}), list(leaves.values()))
+    net, moments = state["generator"], state["adam"]
+    leaves = {name: net[name].detach().requires_grad_() for name in TRAINED}
+    gradients = torch.autograd.grad(objective({**net, **leaves}), list(leaves.values()))
     with torch.no_grad():
         adam(
             list(leaves.values()),
             list(gradients),
-            [state[f"adam.mean.{name}"] for name in TRAINED],
-            [state[f"adam.square.{name}"] for name in TRAINED],
+            list(moments["mean"].values()),
+            list(moments["square"].values()),
             [],
-            [state[f"adam.steps.{name}"] for name in TRAINED],
+            list(moments["steps"].values()),
             amsgrad=False,
             beta1=0.9,
             beta2=0.999,

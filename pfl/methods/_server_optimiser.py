@@ -27,8 +27,8 @@ class ServerOptimiser(Method):
     server_lr: float = hyper(1.0, "eta: learning rate of the server", low=0.0, search=(0.1, 3.0), log=True)
 
     def initialise(self, server: Server) -> None:
-        for name in server.groups.trainable:
-            server.state[f"mean.{name}"] = torch.zeros_like(server.bank[name][:1])
+        names = server.groups.trainable
+        server.state["mean"] = {name: torch.zeros_like(server.bank[name][:1]) for name in names}
 
     def aggregate(self, server: Server) -> Mixing:
         average, moved = server.average(), {}
@@ -57,11 +57,12 @@ class AdaptiveOptimiser(ServerOptimiser):
 
     def initialise(self, server: Server) -> None:
         super().initialise(server)
-        for name in server.groups.trainable:
-            server.state[f"square.{name}"] = torch.full_like(server.bank[name][:1], self.tau**2)
+        names = server.groups.trainable
+        server.state["square"] = {name: torch.full_like(server.bank[name][:1], self.tau**2) for name in names}
 
     def direction(self, server: Server, name: str, change: Tensor) -> Tensor:
-        mean, square = server.state[f"mean.{name}"], server.state[f"square.{name}"]
+        mean: Tensor = server.state["mean"][name]
+        square: Tensor = server.state["square"][name]
         mean.lerp_(change, 1 - self.beta1)
         square.copy_(self.squares(square, change.square()))
         return mean / (square.sqrt() + self.tau)

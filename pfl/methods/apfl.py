@@ -141,5 +141,5 @@ def _global_loss(client: Client, batch: Batch) -> Tensor:
 
 def _mixture(client: Client, x: Tensor, common: Tensor) -> Tensor:
     """Logits (B, classes) of the mixture; ``common`` has the global model's."""
-    alpha = client.state["alpha"]
+    alpha: Tensor = client.state["alpha"]
     return alpha * personal_logits(client, x) + (1 - alpha) * common

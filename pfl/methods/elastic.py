@@ -42,7 +42,7 @@ class Elastic(Method):
     Source: Chen et al., Elastic Aggregation for Federated Optimization, CVPR 2023. Code compared: the first
         author's ``FederalLab/OpenFed`` (``elastic_aggregation`` and ``ElasticOptimizer``), which has the
         defaults used here.
-    State: ``server.client_state["sensitivity.NAME"]`` (n, *shape), Omega_i, at first 0.
+    State: ``server.client_state["sensitivity"][NAME]`` (n, *shape), Omega_i, at first 0.
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: batch norm's running statistics stay as they are while Omega_i is measured;
         the batches of the measurement are drawn anew for the training. A ``share`` of the samples is
@@ -70,8 +70,8 @@ class Elastic(Method):
     )
 
     def initialise(self, server: Server) -> None:
-        for name in server.groups.trainable:
-            server.client_state[f"sensitivity.{name}"] = torch.zeros_like(server.bank[name])
+        names = server.groups.trainable
+        server.client_state["sensitivity"] = {name: torch.zeros_like(server.bank[name]) for name in names}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         return (Phase(self.share, step=self._measure), Phase())
@@ -80,9 +80,9 @@ class Elastic(Method):
         average, present, moved = server.average(), server.participants, {}
         server.count("sensitivities", up=len(present) * server.scalars(*server.groups.trainable))
         means = {}
-        for name in server.groups.trainable:
-            sensitivity = server.client_state[f"sensitivity.{name}"][present]
-            means[name] = torch.tensordot(average.weights.to(sensitivity.dtype), sensitivity, 1)
+        for name, sensitivity in server.client_state["sensitivity"].items():
+            weights = average.weights.to(sensitivity.dtype)
+            means[name] = torch.tensordot(weights, sensitivity[present], 1)
         highest = {name: mean.max() for name, mean in means.items()}
         negligible = (NEGLIGIBLE * torch.stack([*highest.values()]).max()).clamp(min=SMALLEST)
         for name, mean in means.items():
@@ -99,11 +99,9 @@ class Elastic(Method):
             gradient, _ = client.gradient(_mean_square, batch)
             client.attach(batch)
             loss = self.loss(client, batch)
-        sensitivity = {
-            f"sensitivity.{name}": self.mu * client.state[f"sensitivity.{name}"] + (1 - self.mu) * part.abs()
-            for name, part in gradient.items()
-        }
-        return Step({}, loss, sensitivity)
+        past = client.state["sensitivity"]
+        moved = {name: self.mu * past[name] + (1 - self.mu) * part.abs() for name, part in gradient.items()}
+        return Step({}, loss, {"sensitivity": moved})
 
 
 def _mean_square(client: Client, batch: Batch) -> Tensor:

@@ -20,7 +20,7 @@ class FedAdam(AdaptiveOptimiser):
     There is no bias correction; v is tau^2 at first.
 
     Source: Reddi et al., ICLR 2021, https://arxiv.org/abs/2003.00295, Algorithm 2.
-    State: ``server.state["mean.NAME"]`` (1, *shape), m; ``square.NAME`` (1, *shape), v.
+    State: ``server.state["mean"][NAME]`` (1, *shape), m; ``["square"][NAME]`` (1, *shape), v.
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: the change is averaged by training samples, as in their code (in Algorithm 2
         uniformly). Their code (https://github.com/google-research/federated) has Keras' bias correction and

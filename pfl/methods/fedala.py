@@ -36,8 +36,8 @@ class FedALA(Method):
 
     Source: Zhang et al., AAAI 2023, https://arxiv.org/abs/2212.01197, Algorithm 1. Code compared: the ``ALA``
         module of ``TsingZ0/FedALA``, also in PFLlib by the same authors.
-    State: ``server.client_state["own.NAME"]`` (n, *shape), theta, at first the common initialisation;
-        ``weight.NAME`` (n, *shape), W.
+    State: ``server.client_state["own"][NAME]`` (n, *shape), theta, at first the common initialisation;
+        ``["weight"][NAME]`` (n, *shape), W.
     Evaluated: the mixture that the client would start the next round from ("adapted", the headline); the W
         that is learnt for an evaluation is discarded.
     Differs from the authors: W is learnt for one pass in every round (theirs: until the standard deviation of
@@ -57,16 +57,16 @@ class FedALA(Method):
     )
 
     def initialise(self, server: Server) -> None:
-        for name in self._mixed(server):
-            server.client_state[f"own.{name}"] = server.bank[name].clone()
-            server.client_state[f"weight.{name}"] = torch.ones_like(server.bank[name])
+        own = {name: server.bank[name].clone() for name in self._mixed(server)}
+        server.client_state["own"] = own
+        server.client_state["weight"] = {name: torch.ones_like(theta) for name, theta in own.items()}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         return (*self.adaptation(server), Phase())
 
     def aggregate(self, server: Server) -> Mixing:
-        for name in self._mixed(server):
-            server.client_state[f"own.{name}"][server.participants] = server.trained[name]
+        for name, own in server.client_state["own"].items():
+            own[server.participants] = server.trained[name]
         return {"all": server.average()}
 
     def adaptation(self, server: Server) -> tuple[Phase, ...]:
@@ -79,13 +79,9 @@ class FedALA(Method):
     def _weigh(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
         from pfl.engine.client import Step
 
-        own, weight = client.stored("own"), client.stored("weight")
+        own, weight = client.state["own"], client.state["weight"]
         apart = {name: client.start[name] - theta for name, theta in own.items()}
         mixture = {name: own[name] + apart[name] * weight[name] for name in own}
         gradient, loss = client.gradient(self.loss, batches[0], at=mixture)
         moved = {name: (weight[name] - self.eta * gradient[name] * apart[name]).clamp(0, 1) for name in own}
-        return Step(
-            {name: own[name] + apart[name] * moved[name] for name in own},
-            loss,
-            {f"weight.{name}": tensor for name, tensor in moved.items()},
-        )
+        return Step({name: own[name] + apart[name] * moved[name] for name in own}, loss, {"weight": moved})

@@ -9,7 +9,7 @@ from pfl.analysis.similarity import cosines, squared_distances
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import Dense, check_rows, mixed
+from pfl.engine.mixing import Dense, Sent, check_rows, mixed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pfl.engine.client import Batch, Client
-    from pfl.engine.mixing import Mixing
+    from pfl.engine.mixing import Dispatch
     from pfl.engine.server import Server
 
 
@@ -69,20 +69,20 @@ class FedAMP(Method):
     sigma: float = hyper(1.0, "raw, heur: sigma", low=1e-12)
     self_weight: float = hyper(0.1, "heur: xi_ii", low=0.0, high=1.0)
 
-    def dispatch(self, server: Server) -> Mixing:
+    def dispatch(self, server: Server) -> Dispatch:
         names, present = server.groups.trainable, server.participants
         server.count("models", up=len(present) * server.scalars(*names))
         models = {name: server.bank[name] for name in names}
         mine = {name: models[name][present] for name in names}
         clouds = Dense(self._attention(mine, models, present))
         check_rows(clouds)
-        return {f"cloud.{name}": mixed(stack, clouds) for name, stack in models.items()}
+        return {"cloud": Sent({name: mixed(stack, clouds) for name, stack in models.items()})}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         return (Phase(gradient=self._proximal),)
 
     def _proximal(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
-        return client.pulled(*client.gradient(self.loss, batches[0]), self.mu, client.stored("cloud"))
+        return client.pulled(*client.gradient(self.loss, batches[0]), self.mu, client.state["cloud"])
 
     def _attention(self, mine: Mapping[str, Tensor], models: Mapping[str, Tensor], own: Tensor) -> Tensor:
         """xi (K, n) of the models ``mine`` (K, *shape): the rows ``own`` (K,) of ``models`` (n, *shape)."""

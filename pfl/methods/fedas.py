@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import Average, Mixing, normalised
+from pfl.engine.mixing import Average, Dispatch, Mixing, Sent, normalised
 from pfl.methods._prototypes import class_means
 
 if TYPE_CHECKING:
@@ -61,12 +61,12 @@ class FedAS(Method):
     def initialise(self, server: Server) -> None:
         server.client_state["fisher"] = torch.zeros(server.clients, dtype=server.federation.dtype)
 
-    def dispatch(self, server: Server) -> Mixing:
+    def dispatch(self, server: Server) -> Dispatch:
         present = server.participants
         server.client_state["fisher"][present] = 0
         means, _ = class_means(server, {n: s[present] for n, s in server.personal("post_local").items()})
         server.count("anchors")  # computed by the client itself: no traffic
-        return {"anchors": means.to(server.federation.dtype)}
+        return {"anchors": Sent(means.to(server.federation.dtype))}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         align = Phase(

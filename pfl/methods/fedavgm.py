@@ -19,7 +19,7 @@ class FedAvgM(ServerOptimiser):
     """The server moves by m <- beta m + Delta, where Delta is the participants' mean change.
 
     Source: Hsu et al., 2019, https://arxiv.org/abs/1909.06335, Section 4.3.
-    State: ``server.state["mean.NAME"]`` (1, *shape), m.
+    State: ``server.state["mean"][NAME]`` (1, *shape), m.
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: nothing in the rule. Their own code was not found; that of Reddi et al.
         (https://github.com/google-research/federated) has the same rule. Their grid of beta is
@@ -32,4 +32,5 @@ class FedAvgM(ServerOptimiser):
     beta: float = hyper(0.9, "momentum of the server", low=0.0, high=0.9999, search=(0.0, 0.97))
 
     def direction(self, server: Server, name: str, change: Tensor) -> Tensor:
-        return server.state[f"mean.{name}"].mul_(self.beta).add_(change)
+        mean: Tensor = server.state["mean"][name]
+        return mean.mul_(self.beta).add_(change)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import Mixing
+from pfl.engine.mixing import Dispatch, Mixing, Sent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,11 +61,11 @@ class FedDBE(Method):
         server.client_state["running"] = torch.zeros(server.clients, width, dtype=dtype)
         server.state["mean"] = torch.zeros(1, width, dtype=dtype)
 
-    def dispatch(self, server: Server) -> Mixing:
+    def dispatch(self, server: Server) -> Dispatch:
         if server.round == 1:
             server.state["mean"] = self._mean_feature(server)
         server.client_state["running"][server.participants] = 0
-        return {"mean": server.state["mean"]}
+        return {"mean": Sent(server.state["mean"])}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         return (Phase(step=self._step),)
@@ -73,7 +73,7 @@ class FedDBE(Method):
     def loss(self, client: Client, batch: Batch) -> Tensor:
         features = client.net.features(batch.x)
         running = self._running(client, batch, features)
-        apart = (running - client.state["mean"]).square().mean()
+        apart: Tensor = (running - client.state["mean"]).square().mean()
         logits = client.net.head(features + client.params["translation.bias"])
         return batch.cross_entropy(logits) + self.kappa / 2 * apart
 
@@ -92,7 +92,8 @@ class FedDBE(Method):
     def _running(self, client: Client, batch: Batch, features: Tensor) -> Tensor:
         """r (d,) after a batch with these features (B, d)."""
         mean = batch.sum(features) / batch.sum(torch.ones_like(features[:, 0]))
-        return (1 - self.m) * client.state["running"] + self.m * mean
+        running: Tensor = client.state["running"]
+        return (1 - self.m) * running + self.m * mean
 
     def _step(self, client: Client, batches: tuple[Batch, ...], lr: float | Tensor) -> Step:
         return self._moved(client, batches, lr, self.loss)
@@ -117,7 +118,7 @@ class FedDBE(Method):
         everybody = server.everybody
         models = server.bank.rows(everybody)
         phases = (Phase(trains=("model",), step=self._first_step),)
-        running = server.train("mean feature", everybody, models, phases).state["running"]
+        running: Tensor = server.train("mean feature", everybody, models, phases).state["running"]
         server.count("mean feature", down=len(everybody) * server.scalars("model"), up=running.numel())
         mean = (server.sizes @ running.double()) / server.sizes.sum()
         return mean[None].to(server.federation.dtype)

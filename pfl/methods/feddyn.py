@@ -29,7 +29,7 @@ class FedDyn(Method):
     plus the mean of all clients' v. Clipping acts before weight decay.
 
     Source: Acar et al., ICLR 2021, https://arxiv.org/abs/2111.04263, Algorithm 1.
-    State: ``server.client_state["drift.NAME"]`` (n, *shape), v; ``alpha`` (n,), each client's alpha_i.
+    State: ``server.client_state["drift"][NAME]`` (n, *shape), v; ``["alpha"]`` (n,), each client's alpha_i.
     Evaluated: the global model theta^(t+1).
     Differs from the authors: alpha_i = alpha m / m_i with m the mean of the clients' sizes m_i, and gradients
         clipped to norm 10, both as in their code (paper: one alpha, no clipping; clipped here with the term
@@ -45,8 +45,8 @@ class FedDyn(Method):
     clip: float = hyper(10.0, "largest norm of a local gradient; 0 means any", low=0.0, probe=0.5)
 
     def initialise(self, server: Server) -> None:
-        for name in server.groups.trainable:
-            server.client_state[f"drift.{name}"] = torch.zeros_like(server.bank[name])
+        names = server.groups.trainable
+        server.client_state["drift"] = {name: torch.zeros_like(server.bank[name]) for name in names}
         relative = server.sizes / server.sizes.mean() if self.scaled else torch.ones_like(server.sizes)
         server.client_state["alpha"] = (self.alpha / relative).to(server.federation.dtype)
 
@@ -55,15 +55,14 @@ class FedDyn(Method):
 
     def aggregate(self, server: Server) -> Mixing:
         mean, corrected = server.uniform(), {}
-        for name in server.groups.trainable:
-            drift = server.client_state[f"drift.{name}"]
+        for name, drift in server.client_state["drift"].items():
             drift[server.participants] += server.uploads[name] - server.received[name]
             corrected[name] = server.averaged(name, mean) + drift.mean(0)
         return {"all": mean, **corrected}
 
     def _corrected(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
         """The gradient and the value of the local objective."""
-        drift, alpha = client.stored("drift"), client.state["alpha"]
+        drift, alpha = client.state["drift"], client.state["alpha"]
         gradient, value = client.pulled(*client.gradient(self.loss, batches[0]), alpha)
         linear = [drift[name].flatten() @ client.params[name].flatten() for name in gradient]
         moved = {name: part + alpha * drift[name] for name, part in gradient.items()}

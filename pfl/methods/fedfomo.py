@@ -36,8 +36,8 @@ class FedFomo(Method):
       part in the previous round, theta_i is one of the candidates and counts towards M.
 
     Source: Zhang et al., ICLR 2021, https://arxiv.org/abs/2012.08565, Algorithm 1.
-    State: ``server.state["affinity"]`` (n, n), at first the identity; ``uploaded`` (n,), the previous
-        participants; with ``before_training`` also ``before.NAME`` (n, *shape), every client's b_i.
+    State: ``server.state["affinity"]`` (n, n), at first the identity; ``["uploaded"]`` (n,), the previous
+        participants; with ``before_training`` also ``["before"][NAME]`` (n, *shape), every client's b_i.
     Evaluated: each client's last trained model.
     Differs from the authors: the default baseline is FL-bench's; ``before_training`` is PFLlib's rule and the
         authors', who always add the client's own model to M others; A sums the raw w_ij, as in both
@@ -74,8 +74,7 @@ class FedFomo(Method):
         server.state["affinity"] = torch.eye(server.clients, dtype=torch.float64)
         server.state["uploaded"] = torch.zeros(server.clients, dtype=torch.bool)
         if self.baseline == "before_training":
-            for name in server.bank.stacks:
-                server.state[f"before.{name}"] = server.bank[name].clone()
+            server.state["before"] = {name: server.bank[name].clone() for name in server.bank.stacks}
 
     def dispatch(self, server: Server) -> Mixing:
         present, chosen = server.participants, self._choice(server)
@@ -89,7 +88,7 @@ class FedFomo(Method):
         server.state["uploaded"].zero_()[server.participants] = True
         if self.baseline == "before_training":
             for name, start in server.received.items():
-                server.state[f"before.{name}"][server.participants] = start
+                server.state["before"][name][server.participants] = start
         return {}
 
     def _choice(self, server: Server) -> Tensor:
@@ -100,7 +99,7 @@ class FedFomo(Method):
         shuffled = torch.from_numpy(stream.random(scores.shape)).to(scores)
         explores = torch.from_numpy(stream.random(len(present))).to(scores) < self._exploration(server)
         scores = torch.where(explores[:, None], shuffled, scores)
-        candidates = server.state["uploaded"].repeat(len(present), 1)
+        candidates: Tensor = server.state["uploaded"].repeat(len(present), 1)
         if self.baseline == "trained":
             candidates.scatter_(1, present[:, None], False)
         best = scores.masked_fill(~candidates, -torch.inf).topk(min(self.models, server.clients)).indices
@@ -120,7 +119,7 @@ class FedFomo(Method):
         models = server.bank.rows(torch.cat([present, sender]))
         if self.baseline == "before_training":
             for name, stack in models.items():
-                stack[: len(present)] = server.state[f"before.{name}"][present]
+                stack[: len(present)] = server.state["before"][name][present]
         judges = torch.cat([present, present[receiver]])
         if server.config.bn_stats == "local":
             models.update({name: server.bank.stacks[name][judges] for name in server.groups["bn_stats"]})

@@ -10,8 +10,8 @@ from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.core.rng import generator
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import Mixing
-from pfl.methods._generator import descend, generate, initial_state, network
+from pfl.engine.mixing import Dispatch, Mixing, Sent
+from pfl.methods._generator import descend, generate, initial_state
 from pfl.methods._prototypes import features
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class FedGen(Method):
     if the mean or the largest count of its samples over the participants is above 1 (``qualifies``).
 
     Source: Zhu et al., ICML 2021, https://arxiv.org/abs/2105.10056, Algorithm 1.
-    State: ``server.state["generator.NAME"]``, G; ``adam.KIND.NAME``, its optimiser; ``available`` (classes,),
+    State: ``server.state["generator"][NAME]``, G; ``["adam"]``, its optimiser; ``["available"]`` (classes,),
         1 for the classes seen so far.
     Evaluated: the global model.
     Differs from the authors: classes qualify by the mean, as in FL-bench (theirs: the largest count); counts
@@ -87,11 +87,10 @@ class FedGen(Method):
         server.state.update(initial_state(stream, *widths, dtype))
         server.state["available"] = torch.zeros(classes, dtype=dtype)
 
-    def dispatch(self, server: Server) -> Mixing:
+    def dispatch(self, server: Server) -> Dispatch:
         server.count("available")  # a flag per class: not counted
-        tensors = {f"generator.{name}": tensor for name, tensor in network(server.state).items()}
-        tensors["available"] = server.state["available"]
-        return {name: tensor[None] for name, tensor in tensors.items()}
+        net = {name: tensor[None] for name, tensor in server.state["generator"].items()}
+        return {"generator": Sent(net), "available": Sent(server.state["available"][None])}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         if server.round == 1:
@@ -135,7 +134,7 @@ class FedGen(Method):
         tiny = torch.finfo(batch.noise.dtype).eps
         uniform = batch.noise.clamp(tiny, 1 - tiny)
         noise = torch.special.ndtri(uniform[self.generated :]).view(-1, self.noise)
-        net, head = network(client.state), client.net.head
+        net, head = client.state["generator"], client.net.head
 
         y = _drawn(uniform[: self.generated], client.state["available"])
         invented = F.cross_entropy(head(generate(net, y, noise[: self.generated])), y)

@@ -10,7 +10,7 @@ import numpy as np
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import Dense, Mixing, normalised
+from pfl.engine.mixing import Dense, Dispatch, Mixing, Sent, normalised
 from pfl.methods._prototypes import class_means, features
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ class FedPAC(Method):
         server.state["prototypes"] = torch.zeros(classes, features(server), dtype=torch.float64)
         server.state["known"] = torch.zeros(classes, dtype=torch.bool)
 
-    def dispatch(self, server: Server) -> Mixing:
+    def dispatch(self, server: Server) -> Dispatch:
         means, squares = class_means(server, server.bank.rows(server.participants))
         shares = self._shares(server)
         spread = squares - (shares * means).square().sum((1, 2))
         server.state["means"] = means
         server.state["variances"] = spread.clamp(min=0) / server.sizes[server.participants]
-        return {"targets": self._targets(server)}
+        return {"targets": Sent(self._targets(server))}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         rest = max(server.config.epochs - self.head_epochs, 1)

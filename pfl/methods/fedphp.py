@@ -49,8 +49,8 @@ class FedPHP(Method):
     Source: Li et al., ECML PKDD 2021, https://doi.org/10.1007/978-3-030-86486-6_36, Algorithm 1. Code
         compared: the authors' ``lxcnju/FedRepo``, which has both transfers: lambda 0.1 for distillation, 0.1
         or 0.05 for the discrepancy.
-    State: ``server.client_state["history.NAME"]`` (n, *shape), h_i, at first the common initialisation;
-        ``trainings`` (n,), how often each client took part.
+    State: ``server.client_state["history"][NAME]`` (n, *shape), h_i, at first the common initialisation;
+        ``["trainings"]`` (n,), how often each client took part.
     Evaluated: h_i ("post_local", the headline); the global model ("post_aggregation").
     Differs from the authors: no clipping of gradients (theirs: to norm 100) and no minimum of five batches.
         PFLlib has another method of this name: training starts from (1 - mu) w + mu theta_i, where mu grows
@@ -72,12 +72,11 @@ class FedPHP(Method):
     )
 
     def initialise(self, server: Server) -> None:
-        for name in server.groups["all"]:
-            server.client_state[f"history.{name}"] = server.bank[name].clone()
+        server.client_state["history"] = {name: server.bank[name].clone() for name in server.groups["all"]}
         server.client_state["trainings"] = torch.zeros(server.clients, dtype=torch.float64)
 
     def loss(self, client: Client, batch: Batch) -> Tensor:
-        with client.other(client.stored("history")) as net:
+        with client.other(client.state["history"]) as net:
             taught = net.features(batch.x)
             teacher = (net.head(taught) / TEMPERATURE).softmax(1)
         features = client.net.features(batch.x)
@@ -93,8 +92,8 @@ class FedPHP(Method):
         trainings = server.client_state["trainings"]
         expected = max(1, whole_part(server.config.participation, server.rounds))
         past = self.mu * (trainings[present] / expected).clamp(max=1)
-        for name in server.groups["all"]:
-            history, trained = server.client_state[f"history.{name}"], server.trained[name]
+        for name, history in server.client_state["history"].items():
+            trained = server.trained[name]
             history[present] = torch.lerp(trained, history[present], per_row(past, trained))
         trainings[present] += 1
         return {"all": server.average()}
@@ -102,7 +101,7 @@ class FedPHP(Method):
     def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
         tensors = server.personal(moment, clients)
         if moment == "post_local":
-            tensors.update({n: server.client_state[f"history.{n}"][clients] for n in server.groups["all"]})
+            tensors |= {name: stack[clients] for name, stack in server.client_state["history"].items()}
         return tensors
 
 

@@ -20,7 +20,7 @@ class FedYogi(AdaptiveOptimiser):
     v shrinks by at most (1 - beta_2) Delta^2 per round, while FedAdam's v decays at a fixed rate.
 
     Source: Reddi et al., ICLR 2021, https://arxiv.org/abs/2003.00295, Algorithm 2.
-    State: ``server.state["mean.NAME"]`` (1, *shape), m; ``square.NAME`` (1, *shape), v.
+    State: ``server.state["mean"][NAME]`` (1, *shape), m; ``["square"][NAME]`` (1, *shape), v.
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: as FedAdam; their Yogi has the same bias correction. Flower: eta = 0.01.
     """

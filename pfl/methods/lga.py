@@ -35,7 +35,7 @@ class LGA(Clocked):
     Batch norm's statistics are not predicted.
 
     Source: PLGA's paper, which is SPFL's (anonymous submission to ICLR 2022), Algorithm 2 and Eq. 8-11.
-    State: ``server.state["past.NAME"]`` (rounds, *shape), a ring of the global models that late arrivals
+    State: ``server.state["past"][NAME]`` (rounds, *shape), a ring of the global models that late arrivals
         still refer to.
     Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").
     Differs from the authors: S~ of a stage in the Taylor term (their code: the raw cosine of a tensor). c = 1
@@ -62,13 +62,13 @@ class LGA(Clocked):
 
     def initialise(self, server: Server) -> None:
         length = int(self.periods(server).max()) + 1
-        for name in server.groups.trainable:
-            model = server.bank[name][:1]
-            server.state[f"past.{name}"] = model.repeat(length, *[1] * (model.dim() - 1))
+        models = {name: server.bank[name][:1] for name in server.groups.trainable}
+        server.state["past"] = {
+            name: model.repeat(length, *[1] * (model.dim() - 1)) for name, model in models.items()
+        }
 
     def dispatch(self, server: Server) -> Mixing:
-        for name in server.groups.trainable:
-            past = server.state[f"past.{name}"]
+        for name, past in server.state["past"].items():
             past[(server.round - 1) % len(past)] = server.bank[name][0]
         return {}
 
@@ -114,8 +114,8 @@ class LGA(Clocked):
 
     def _past(self, server: Server, rounds: Tensor) -> Tensors:
         """The global models at the beginning of the round ``rounds`` (L,) ago: (L, *shape) by name."""
-        rings = {name: server.state[f"past.{name}"] for name in server.groups.trainable}
-        return {name: ring[(server.round - 1 - rounds) % len(ring)] for name, ring in rings.items()}
+        rings = server.state["past"].items()
+        return {name: ring[(server.round - 1 - rounds) % len(ring)] for name, ring in rings}
 
     def _start(self, server: Server, clients: Tensor, sent: Tensors) -> Tensors:
         """The models from which ``clients`` started, when they were sent the global models ``sent``."""

@@ -30,7 +30,7 @@ class MOON(Method):
 
     Source: Li et al., CVPR 2021, https://arxiv.org/abs/2103.16257, Algorithm 1. Code compared:
         ``QinbinLi/MOON``.
-    State: ``server.client_state["previous.NAME"]`` (n, *shape), the extractor that each client trained last,
+    State: ``server.client_state["previous"][NAME]`` (n, *shape), the extractor that each client trained last,
         at first the common initialisation.
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: z is what enters the head (theirs: the output of a projection head of two layers
@@ -44,13 +44,13 @@ class MOON(Method):
     tau: float = hyper(0.5, "temperature", low=1e-3, search=(0.1, 1.0), log=True)
 
     def initialise(self, server: Server) -> None:
-        for name in server.groups["extractor"]:
-            server.client_state[f"previous.{name}"] = server.bank[name].clone()
+        names = server.groups["extractor"]
+        server.client_state["previous"] = {name: server.bank[name].clone() for name in names}
 
     def loss(self, client: Client, batch: Batch) -> Tensor:
         with client.other(client.start) as net:
             common = net.features(batch.x)
-        with client.other(client.stored("previous")) as net:
+        with client.other(client.state["previous"]) as net:
             last = net.features(batch.x)
         features = client.net.features(batch.x)
         cosine = torch.nn.functional.cosine_similarity
@@ -60,6 +60,6 @@ class MOON(Method):
         return batch.cross_entropy(client.net.head(features)) + self.mu * contrast
 
     def aggregate(self, server: Server) -> Mixing:
-        for name in server.groups["extractor"]:
-            server.client_state[f"previous.{name}"][server.participants] = server.trained[name]
+        for name, previous in server.client_state["previous"].items():
+            previous[server.participants] = server.trained[name]
         return {"all": server.average()}

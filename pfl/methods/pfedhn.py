@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from pfl.engine.server import Server
 
-PREFIX, VELOCITY = "hypernetwork.", "velocity."
-
 
 @dataclass(frozen=True)
 class PFedHN(Method):
@@ -34,7 +32,8 @@ class PFedHN(Method):
 
     Source: Shamsian et al., ICML 2021, https://arxiv.org/abs/2103.04628, Algorithm 1. Code compared:
         ``AvivSham/pFedHN``.
-    State: ``server.state["hypernetwork.NAME"]``, h and the embeddings; ``velocity.NAME``, their momentum.
+    State: ``server.state["hypernetwork"][NAME]``, h and the embeddings; ``["velocity"][NAME]``, their
+        momentum.
     Evaluated: h(e_i).
     Differs from the authors: several clients per round, whose gradients are averaged (theirs: one); local
         training follows the configuration, without clipping (theirs: 50 steps of rate 0.005 with momentum
@@ -70,17 +69,18 @@ class PFedHN(Method):
             first = server.bank[name][0].flatten().clone()
             weight = stream.uniform(-bound, bound, (len(first), inputs))
             tensors[f"{name}.weight"], tensors[f"{name}.bias"] = torch.from_numpy(weight), first
-        for name, tensor in tensors.items():
-            server.state[f"{PREFIX}{name}"] = tensor.to(dtype)
-            server.state[f"{VELOCITY}{name}"] = torch.zeros_like(tensor, dtype=dtype)
+        net = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+        server.state["hypernetwork"] = net
+        server.state["velocity"] = {name: torch.zeros_like(tensor) for name, tensor in net.items()}
 
     def dispatch(self, server: Server) -> Mixing:
-        return self._models(server, self._hypernetwork(server), server.participants)
+        return self._models(server, server.state["hypernetwork"], server.participants)
 
     def aggregate(self, server: Server) -> Mixing:
         from torch.optim.sgd import sgd
 
-        leaves = {name: t.detach().requires_grad_() for name, t in self._hypernetwork(server).items()}
+        net, velocity = server.state["hypernetwork"], server.state["velocity"]
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in net.items()}
         with torch.enable_grad():
             models = self._models(server, leaves, server.participants)
         moved = [(server.received[name] - server.uploads[name]) / len(server.participants) for name in models]
@@ -91,7 +91,7 @@ class PFedHN(Method):
             sgd(
                 tensors,
                 [gradient * self.clip / norm.clamp(min=self.clip) for gradient in gradients],
-                [server.state[f"{VELOCITY}{name}"] for name in leaves],
+                list(velocity.values()),
                 weight_decay=self.weight_decay,
                 momentum=self.momentum,
                 lr=self.server_lr,
@@ -104,11 +104,8 @@ class PFedHN(Method):
     def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
         tensors = server.personal(moment, clients)
         if moment == "post_aggregation":
-            tensors.update(self._models(server, self._hypernetwork(server), server.everybody[clients]))
+            tensors.update(self._models(server, server.state["hypernetwork"], server.everybody[clients]))
         return tensors
-
-    def _hypernetwork(self, server: Server) -> dict[str, Tensor]:
-        return {n.removeprefix(PREFIX): tensor for n, tensor in server.state.items() if n.startswith(PREFIX)}
 
     def _models(self, server: Server, net: Mapping[str, Tensor], clients: Tensor) -> dict[str, Tensor]:
         """h(e_i): name to (K, *shape), for ``clients`` (K,)."""

@@ -31,7 +31,7 @@ class PFedMe(Method):
     server sets w^(t+1) = (1 - beta) w^t + beta mean_i w_i. Batch norm's statistics are averaged.
 
     Source: Dinh et al., NeurIPS 2020, https://arxiv.org/abs/2006.08848, Algorithm 1.
-    State: ``server.client_state["theta.NAME"]`` (n, *shape), each client's last theta_i.
+    State: ``server.client_state["theta"][NAME]`` (n, *shape), each client's last theta_i.
     Evaluated: theta_i with the client's own batch-norm statistics ("post_local", the headline); w
         ("post_aggregation").
     Differs from the authors: only the participants train, so theta_i of the others is older (theirs:
@@ -58,15 +58,15 @@ class PFedMe(Method):
     )
 
     def initialise(self, server: Server) -> None:
-        for name in server.groups.trainable:
-            server.client_state[f"theta.{name}"] = server.bank[name].clone()
+        names = server.groups.trainable
+        server.client_state["theta"] = {name: server.bank[name].clone() for name in names}
 
     def participants(self, server: Server) -> Tensor:
         return torch.arange(server.clients) if self.all_train else super().participants(server)
 
     def dispatch(self, server: Server) -> Mixing:
-        for name in server.groups.trainable:
-            server.client_state[f"theta.{name}"][server.participants] = server.bank[name][server.participants]
+        for name, theta in server.client_state["theta"].items():
+            theta[server.participants] = server.bank[name][server.participants]
         return {}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
@@ -87,7 +87,7 @@ class PFedMe(Method):
     def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
         tensors = server.personal(moment, clients)
         if moment == "post_local":
-            tensors.update({n: server.client_state[f"theta.{n}"][clients] for n in server.groups.trainable})
+            tensors |= {name: theta[clients] for name, theta in server.client_state["theta"].items()}
         return tensors
 
     def warnings(self, config: Config) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class PFedMe(Method):
         from pfl.engine.client import Step
 
         centre = client.weights
-        theta = {name: client.state[f"theta.{name}"] for name in centre}
+        theta = client.state["theta"]
         for _ in range(self.inner_steps):
             slope, loss = client.gradient(self.loss, batches[0], at=theta)
             theta = {
@@ -113,4 +113,4 @@ class PFedMe(Method):
                 for name, t in theta.items()
             }
         moved = {name: w - lr * self.lam * (w - theta[name]) for name, w in centre.items()}
-        return Step(moved, loss, {f"theta.{name}": t for name, t in theta.items()})
+        return Step(moved, loss, {"theta": theta})

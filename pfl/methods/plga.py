@@ -34,7 +34,7 @@ class PLGA(LGA):
     client's change points in another direction.
 
     Source: PLGA's paper, which is SPFL's (anonymous submission to ICLR 2022), Algorithm 2 and Eq. 8-14.
-    State: as LGA; ``server.state["personal.NAME"]`` (n, *shape), the personal models.
+    State: as LGA; ``server.state["personal"][NAME]`` (n, *shape), the personal models.
     Evaluated: the personal models ("post_local", the headline); the global model ("post_aggregation"), which
         without ``personal_start`` and at temperature 1 is LGA's.
     Differs from the authors: as LGA. Punctual clients are personalised as in their code, which the paper
@@ -56,8 +56,8 @@ class PLGA(LGA):
 
     def initialise(self, server: Server) -> None:
         super().initialise(server)
-        for name in server.groups.trainable:
-            server.state[f"personal.{name}"] = server.bank[name].clone()
+        names = server.groups.trainable
+        server.state["personal"] = {name: server.bank[name].clone() for name in names}
 
     def dispatch(self, server: Server) -> Mixing:
         super().dispatch(server)
@@ -84,18 +84,18 @@ class PLGA(LGA):
         """Eq. 12 and 14 for ``clients`` (K,), all else (K, *shape) by name."""
         for name, model in own.items():
             personal = model + similarity[name] * (common[name] - model)
-            server.state[f"personal.{name}"][clients] = personal
+            server.state["personal"][name][clients] = personal
 
     def _start(self, server: Server, clients: Tensor, sent: Tensors) -> Tensors:
         if not self.personal_start:
             return sent
-        return {name: server.state[f"personal.{name}"][clients] for name in server.groups.trainable}
+        return {name: model[clients] for name, model in server.state["personal"].items()}
 
     def personal(self, server: Server, moment: Moment, clients: slice = slice(None)) -> Mapping[str, Tensor]:
         tensors = super().personal(server, moment, clients)
         if moment == "post_aggregation":
             return tensors
-        own = {name: server.state[f"personal.{name}"][clients] for name in server.groups.trainable}
+        own = {name: model[clients] for name, model in server.state["personal"].items()}
         return {**tensors, **own}
 
     def _soften(self, cosine: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pfl.core.hyper import hyper
 from pfl.core.lazy import torch
 from pfl.engine.method import Method, Phase
-from pfl.engine.mixing import Mixing, per_row
+from pfl.engine.mixing import Dispatch, Mixing, Sent, per_row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +31,7 @@ class Scaffold(Method):
         x <- x + eta_g mean_i (y_i - x),    c <- c + 1/n sum_i (c_i+ - c_i).
 
     Source: Karimireddy et al., ICML 2020, https://arxiv.org/abs/1910.06378, Algorithm 1 with option II.
-    State: ``server.client_state["variate.NAME"]`` (n, *shape), c_i; ``server.state["variate.NAME"]``
+    State: ``server.client_state["variate"][NAME]`` (n, *shape), c_i; ``server.state["variate"][NAME]``
         (1, *shape), c.
     Evaluated: the global model, without fine-tuning.
     Differs from the authors: nothing in the rule; batch norm's statistics are averaged and have no variate.
@@ -45,12 +45,12 @@ class Scaffold(Method):
     server_lr: float = hyper(1.0, "eta_g: step of the server", low=0.0, search=(0.1, 2.0), log=True)
 
     def initialise(self, server: Server) -> None:
-        for name in server.groups.trainable:
-            server.client_state[f"variate.{name}"] = torch.zeros_like(server.bank[name])
-            server.state[f"variate.{name}"] = torch.zeros_like(server.bank[name][:1])
+        zeros = {name: torch.zeros_like(server.bank[name]) for name in server.groups.trainable}
+        server.client_state["variate"] = zeros
+        server.state["variate"] = {name: stack[:1].clone() for name, stack in zeros.items()}
 
-    def dispatch(self, server: Server) -> Mixing:
-        return {f"server_variate.{name}": server.state[f"variate.{name}"] for name in server.groups.trainable}
+    def dispatch(self, server: Server) -> Dispatch:
+        return {"server_variate": Sent(server.state["variate"])}
 
     def phases(self, server: Server) -> tuple[Phase, ...]:
         return (Phase(gradient=self._corrected),)
@@ -65,7 +65,7 @@ class Scaffold(Method):
         moved = {}
         for name in server.groups.trainable:
             change = server.uploads[name] - server.received[name]
-            own, common = server.client_state[f"variate.{name}"], server.state[f"variate.{name}"]
+            own, common = server.client_state["variate"][name], server.state["variate"][name]
             update = -common - change / per_row(travelled, change)
             update = torch.where(per_row(steps, change) > 0, update, torch.zeros_like(update))
             own[present] += update
@@ -81,7 +81,7 @@ class Scaffold(Method):
     def _corrected(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
         """The gradient and the value of ``loss + <c - c_i, y>``."""
         gradient, value = client.gradient(self.loss, batches[0])
-        common, own = client.stored("server_variate"), client.stored("variate")
+        common, own = client.state["server_variate"], client.state["variate"]
         correction = {name: common[name] - own[name] for name in gradient}
         linear = [part.flatten() @ client.params[name].flatten() for name, part in correction.items()]
         moved = {name: part + correction[name] for name, part in gradient.items()}

@@ -7,14 +7,14 @@ import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pfl.core.config import Config, Execution
-from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.errors import InvalidInput, OptionWarning, unknown_name
 from pfl.methods import METHODS
 from pfl.models import MODELS, fitting
 from pfl.run.progress import progress as shown
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Division, Partition
     from pfl.engine.method import Method
-    from pfl.engine.simulation import Measure
+    from pfl.engine.simulation import Measure, OnRound
     from pfl.models import Shape
+
+    Display = Callable[[Config, Dataset, Division], AbstractContextManager[OnRound | None]]
 
 DEFAULT_CLIENTS = 20
 NAMED = ("method", "model")
@@ -45,7 +47,7 @@ def simulate(
     clients: int | None = None,
     model: str | nn.Module | Callable[[Shape, int], nn.Module] | None = None,
     seeds: int | Sequence[int] = 1,
-    progress: bool = True,
+    progress: bool | Display = True,
     execution: Execution = Execution(),
     measure: Measure | None = None,
     label: str | None = None,
@@ -70,7 +72,9 @@ def simulate(
             returns a new ``nn.Module``; or an ``nn.Module``, whose weights are then the initialisation for
             every seed. By default a network that fits the images.
         seeds: how many, from 0 on; or which.
-        progress: show a bar.
+        progress: show a bar; or a function of the validated `Config`, the data set and the partition, that is
+            called before the first round. The context manager that it returns yields what is called after
+            every round (``on_round`` of `pfl.run.simulation.simulate`).
         execution: device, backend, threads, checkpoints.
         measure: called after every round with the server and the network; must change nothing in them.
         label: what the runs are called in frames and plots; by default the method's name.
@@ -98,6 +102,10 @@ def simulate(
     options["hyperparameters"] = {name: _plain(value) for name, value in {**own, **given}.items()}
     named = model if isinstance(model, str) or model is None else _known_model(model)
     config = validated(Config(method=method, model=named or Config.model, **options))
+    if config.precision != Config.precision:
+        from pfl.engine.device import check_precision, resolve_device
+
+        check_precision(config.precision, resolve_device(execution.device))
     if measure is not None and not callable(measure):
         raise InvalidInput("measure", measure, "a function of the server and the network")
     if measure and config.observe != Config.observe:
@@ -105,15 +113,14 @@ def simulate(
             "measure", "a function", f"None beside observe {config.observe}, which measures, too"
         )
     for line in (*warnings_of(config), *execution_warnings(execution)):
-        warnings.warn(line, stacklevel=2)
+        warnings.warn(line, OptionWarning, stacklevel=2)
     data, split = _divided(dataset, partition, clients, chosen)
     if named is None:
         config = dataclasses.replace(config, model=fitting(data.shape))
 
     from pfl.run.simulation import simulate as run
 
-    headline = METHODS[method].headline
-    with shown(config.rounds, method, headline) if progress else nullcontext() as on_round:
+    with _display(progress)(config, data, split) as on_round:
         results = run(config, data, split, chosen, execution, on_round, measure)
     return Runs(
         tuple(
@@ -126,6 +133,15 @@ def simulate(
             for result in results
         )
     )
+
+
+def _display(progress: bool | Display) -> Display:
+    def bar(config: Config, *_: Any) -> AbstractContextManager[OnRound]:
+        return shown(config.rounds, config.method, METHODS[config.method].headline)
+
+    if callable(progress):
+        return progress
+    return bar if progress else lambda *_: nullcontext()
 
 
 def _seeds(seeds: Any) -> tuple[int, ...]:

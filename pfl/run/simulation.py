@@ -24,7 +24,7 @@ from pfl.engine.method import Moment
 from pfl.engine.simulation import Measure, OnRound, Result, Simulation
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
-from pfl.run.fingerprint import code_digest
+from pfl.run.fingerprint import name_of
 from pfl.run.validation import check_execution, check_pause, check_seeds, non_defaults, stackable, validated
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def simulate_together(
     check_pause(execution, config)
     if execution.save:
         check_writable(Path(execution.save), "save")
-    identity = _identity(configs, execution) if execution.checkpoint_dir else ()
+    identity = _identity(configs, dataset, execution) if execution.checkpoint_dir else ()
     device = resolve_device(execution.device)
     check_precision(config.precision, device)
     if execution.threads > 1 and device.type == "cpu":
@@ -151,7 +151,7 @@ def make_simulation(
     return Simulation(configs, methods, network, federation, seeds, backend, measure, moments)
 
 
-def _identity(configs: Sequence[Config], execution: Execution) -> list[Any]:
+def _identity(configs: Sequence[Config], dataset: Dataset, execution: Execution) -> list[Any]:
     """Names the code and the configurations of a checkpoint; a new option does not change it.
 
     Raises:
@@ -161,5 +161,5 @@ def _identity(configs: Sequence[Config], execution: Execution) -> list[Any]:
     if execution.code is None and (METHODS.was_added(method) or MODELS.was_added(model)):
         accepted = f"execution.code beside it, a name for the code of {method} on {model}, given as an object"
         raise InvalidInput("checkpoint_dir", execution.checkpoint_dir, accepted)
-    code = execution.code or code_digest(method, model)
+    code = execution.code or name_of(configs[0], dataset.shape, len(dataset.classes)).name
     return [code, [non_defaults(config.to_dict()) for config in configs]]

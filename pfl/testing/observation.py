@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +17,7 @@ from pfl.data.federation import Federation
 from pfl.data.partition import Partition
 from pfl.engine.device import threads
 from pfl.engine.loop import LoopBackend
-from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked
+from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, Sum
 from pfl.engine.server import Server
 from pfl.run.simulation import make_simulation
 from pfl.run.validation import validated
@@ -33,6 +32,7 @@ KINDS = {
     Dense: "personalised aggregation",
     DeltaMix: "personalised aggregation of changes",
     Masked: "average and personalised aggregation, by element",
+    Sum: "sum of mixings",
 }
 
 
@@ -81,14 +81,14 @@ def observe(method: str) -> Observation:
                     mixed[group].append(kind)
     server = run.server
     # The rest of what a dispatch returns is the clients' own work, which the method counts as no traffic.
-    received = {name: tensor for name, tensor in server.sent.items() if server.traffic.down(name)}
+    received = [name for name in server.sent if server.traffic.down(name)]
     model = 4 * len(server.participants) * server.scalars("model")
     return Observation(
         mixed,
-        [f"{name} (server)" for name in _families(server.state)]
-        + [f"{name} (client)" for name in _families(server.client_state)]
-        + [f"{name} (sent)" for name in _families(received)]
-        + [f"{name} (client)" for name in _families(server.sent) if name not in _families(received)],
+        [f"{name} (server)" for name in server.state]
+        + [f"{name} (client)" for name in server.client_state]
+        + [f"{name} (sent)" for name in received]
+        + [f"{name} (client)" for name in server.sent if name not in received],
         (run.bytes_down - before[0]) / model,
         (run.bytes_up - before[1]) / model,
     )
@@ -102,11 +102,6 @@ def _kind(server: Server, group: str) -> str:
     text = " / ".join(sorted(kinds))
     apart = {KINDS[type(server.matrices[name])] for name in names if name in norm} - kinds
     return text + (f" (batch norm {' / '.join(sorted(apart))})" if apart else "")
-
-
-def _families(tensors: Mapping[str, torch.Tensor]) -> list[str]:
-    """State names without the parameter that each belongs to: "drift.head.weight" is one of "drift"."""
-    return list(dict.fromkeys(name.partition(".")[0] for name in tensors))
 
 
 def _data() -> tuple[Dataset, Partition]:

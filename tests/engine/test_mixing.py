@@ -7,7 +7,9 @@ import torch
 
 from pfl.engine.client_store import ClientStore
 from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, check_rows, mix, mixed
+from pfl.engine.round import aggregate, dispatch
 from pfl.testing.emulated import DEVICE, emulated
+from tests.methods.toy import after_rounds
 
 
 def test_a_shared_tensor_is_stored_once_until_a_row_is_written():
@@ -51,9 +53,90 @@ def test_changes_are_mixed_on_top_of_what_each_client_started_from():
     assert changes.moved(starts, uploads).flatten().tolist() == [1 + 0.75 * 1 + 0.25 * 4, 10 + 0.5 * 4]
 
 
+CLIENTS, PRESENT = 6, torch.tensor([1, 4])
+MEAN = Average(torch.tensor([0.25, 0.75]))
+
+
+@pytest.fixture
+def server(dataset, partition):
+    """Client i has stored i in its head's bias; clients 1 and 4 have trained it to 11 and 14."""
+    _, server = after_rounds("local", dataset, partition, 0)
+    server.round, server.participants = 1, PRESENT
+    server.bank.write(server.bank.everybody, {"head.bias": torch.arange(6.0).double()[:, None].expand(6, 4)})
+    dispatch(server, {})
+    server.trained = {**server.received, "head.bias": server.received["head.bias"] + 10}
+    return server
+
+
+def biases(server, matrix):
+    aggregate(server, {"head.bias": matrix})
+    return server.bank["head.bias"][:, 0].tolist()
+
+
+def test_a_sum_with_the_identity_keeps_a_share_of_every_client_s_own_model(server):
+    mean = 0.25 * 11 + 0.75 * 14
+    own = [0.0, 11.0, 2.0, 3.0, 14.0, 5.0]
+    assert biases(server, 0.9 * MEAN + 0.1 * Identity()) == pytest.approx([0.9 * mean + 0.1 * v for v in own])
+
+
+def test_a_sum_of_averages_is_an_average_that_is_stored_once(server):
+    plain = Average(torch.tensor([0.5, 0.5]))
+    assert biases(server, 0.5 * (MEAN + plain)) == pytest.approx([(13.25 + 12.5) / 2] * CLIENTS)
+    assert server.bank.shared("head.bias")
+
+
+def test_an_average_in_a_sum_reads_the_old_value_before_it_is_replaced(server):
+    server.bank.share("head.bias", torch.full((4,), 100.0).double())
+    blended = Average(torch.tensor([0.2, 0.3]), own=torch.tensor(0.5))
+    assert biases(server, 0.5 * MEAN + 0.5 * blended)[0] == pytest.approx(13.25 / 2 + (6.4 + 50) / 2)
+
+
+def test_a_sum_changes_the_rows_that_its_terms_change_and_no_others(server):
+    swapped = Dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), rows=PRESENT, sources=PRESENT)
+    second = Dense(torch.tensor([[1.0]]), rows=torch.tensor([2]), sources=torch.tensor([4]))
+    new = biases(server, 0.3 * swapped + 0.3 * second + 0.4 * Identity())
+    assert [new[k] for k in (1, 2, 4)] == pytest.approx([4.2 + 0.7 * 11, 4.2 + 0.7 * 2, 3.3 + 0.7 * 14])
+    assert [new[k] for k in (0, 3, 5)] == [0, 3, 5]
+
+
+def test_a_sum_with_a_mask_is_a_sum_element_by_element(server):
+    mask = torch.tensor([[True, False, False, False]]).expand(6, 4)
+    masked = Masked(mask, Dense(torch.eye(6)), Dense(torch.full((1, 2), 0.5), sources=PRESENT))
+    aggregate(server, {"head.bias": 0.5 * masked + 0.5 * Identity()})
+    assert server.bank["head.bias"][0].tolist() == pytest.approx([0, 6.25, 6.25, 6.25])
+
+
+def test_participants_start_from_a_sum(server):
+    dispatch(server, {"head.bias": 0.5 * Identity() + 0.5 * Dense(torch.full((2, 6), 1 / 6))})
+    assert server.received["head.bias"][:, 0].tolist() == pytest.approx([0.5 + 1.25, 2 + 1.25])
+
+
+def test_a_dispatch_cannot_sum_what_is_not_trained_yet(server):
+    with pytest.raises(TypeError, match="Average mixes what is trained in the round"):
+        dispatch(server, {"head.bias": 0.5 * Identity() + 0.5 * MEAN})
+
+
+def test_a_sum_is_weighted_as_a_whole_and_from_either_side():
+    total = 0.5 * (MEAN + Identity() * 0.5)
+    assert total.terms == ((0.5, MEAN), (0.25, Identity()))
+
+
+@pytest.mark.parametrize("other", [1, 0.5, torch.ones(2)])
+def test_a_mixing_is_added_to_mixings_only(other):
+    with pytest.raises(TypeError, match="unsupported operand"):
+        MEAN + other
+
+
+@pytest.mark.parametrize("total", [0.1 * MEAN, MEAN + Identity(), 1.5 * MEAN + -0.5 * Identity()])
+def test_the_weights_of_a_sum_are_shares(total):
+    with pytest.raises(AssertionError, match="weights of a sum must be non-negative and sum to 1"):
+        check_rows(total)
+
+
 @pytest.mark.parametrize(
     "matrix",
     [
+        0.5 * Identity() + 0.5 * Average(torch.tensor([0.5, 0.6])),
         Average(torch.tensor([0.5, 0.6])),
         Dense(torch.tensor([[0.5, 0.4]])),
         Dense(torch.tensor([[1.5, -0.5]])),

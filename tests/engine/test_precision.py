@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from pfl import kernels
 from pfl.core.config import Config, Execution
@@ -88,7 +89,7 @@ def test_weights_statistics_and_state_stay_in_float32(backend, dataset, partitio
         partition,
         (0,),
         Execution(backend=backend),
-        measure=lambda server, _: kept.extend([*server.bank.tensors.values(), *server.client_state.values()]),
+        measure=lambda server, _: kept.extend(tree_leaves([server.bank.tensors, server.client_state])),
     )
     assert {tensor.dtype for tensor in kept if tensor.is_floating_point()} == {torch.float32}
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pfl.core.errors import InvalidInput
-from pfl.engine.mixing import Average, Dense
+from pfl.engine.mixing import Average, Dense, Identity, Sent
 from pfl.engine.round import aggregate, dispatch
 from pfl.engine.traffic import Traffic
 from tests.methods.toy import after_rounds
@@ -56,12 +56,31 @@ def test_an_average_over_other_clients_counts_their_uploads(server):
 
 
 def test_what_the_server_sends_goes_down_and_what_it_reads_up(server):
-    dispatch(server, {"own": torch.zeros(PRESENT, 5), "common": torch.zeros(1, 3)})
+    nested = {"weight": torch.zeros(1, 3), "bias": torch.zeros(1, 1)}
+    dispatch(server, {"own": Sent(torch.zeros(PRESENT, 5)), "common": Sent(nested)})
     server.trained = server.received
-    assert server.traffic.total == (PRESENT * (5 + 3), 0)
+    assert server.traffic.total == (PRESENT * (5 + 3 + 1), 0)
     for _ in range(2):
         bias = server.uploads["head.bias"]
-    assert server.traffic.total == (PRESENT * (5 + 3), bias.numel())
+    assert server.traffic.total == (PRESENT * (5 + 3 + 1), bias.numel())
+
+
+@pytest.mark.parametrize("value", [torch.zeros(1, 4), {"weight": torch.zeros(1, 4)}])
+def test_a_new_name_is_sent_only_where_the_dispatch_says_so(server, value):
+    with pytest.raises(InvalidInput, match=r"dispatch: haed is not accepted.* Sent\(\.\.\.\)"):
+        dispatch(server, {"haed": value})
+
+
+@pytest.mark.parametrize("name", ["head", "head.bias", "counts"])
+def test_what_is_sent_hides_neither_a_tensor_of_the_client_nor_its_state(server, name):
+    server.client_state["counts"] = torch.zeros(6)
+    with pytest.raises(InvalidInput, match=rf"sends: {name} is not accepted"):
+        dispatch(server, {name: Sent(torch.zeros(1, 4))})
+
+
+def test_nothing_is_sent_after_training(server):
+    with pytest.raises(TypeError, match="head: expected a matrix or a tensor, not Sent"):
+        aggregate(trained(server), {"head": Sent(torch.zeros(1, 4))})
 
 
 def test_what_the_server_computes_for_everybody_goes_down_and_is_stored(server):
@@ -75,6 +94,13 @@ def test_a_sent_tensor_of_a_client_s_own_name_is_what_it_starts_from(server):
     dispatch(server, {"head.bias": torch.tensor([[1.0] * 4, [2.0] * 4])})
     assert server.received["head.bias"].tolist() == [[1.0] * 4, [2.0] * 4]
     assert not server.sent
+
+
+def test_a_sum_of_mixings_counts_a_tensor_once(server):
+    average = Average(torch.tensor([0.5, 0.5]))
+    everybody = Average(torch.full((6,), 1 / 6), sources=torch.arange(6))
+    aggregate(trained(server), {"head": 0.5 * average + 0.25 * everybody + 0.25 * Identity()})
+    assert server.traffic.total == (PRESENT * server.scalars("head"), 6 * server.scalars("head"))
 
 
 def test_what_a_method_overrides_replaces_what_was_counted():

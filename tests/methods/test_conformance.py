@@ -8,6 +8,7 @@ import inspect
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import keystr, tree_leaves_with_path
 
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
@@ -189,8 +190,8 @@ def test_hooks_that_answer_change_no_state_and_return_the_same_twice(method, dat
 
     def state():
         stored = {name: (stack.values, stack.rows.at) for name, stack in server.bank.stacks.items()}
-        tensors = {**server.state, **{f"client {name}": t for name, t in server.client_state.items()}}
-        return {name: t.clone() for name, t in tensors.items()} | {
+        own = tree_leaves_with_path({"server": server.state, "client": server.client_state})
+        return {keystr(path): tensor.clone() for path, tensor in own} | {
             f"bank {name} {k}": t.clone() for name, pair in stored.items() for k, t in enumerate(pair)
         }
 

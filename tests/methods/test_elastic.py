@@ -25,7 +25,7 @@ def test_without_sensitivities_and_with_tau_0_it_is_fedavg(dataset, partition):
 @pytest.mark.parametrize("rows", [None, [1, 1, 0]])
 def test_a_sensitivity_is_the_decayed_gradient_of_the_logits_mean_square(rows):
     shapes = {"head.weight": (2, 2), "head.bias": (2,)}
-    past = {f"sensitivity.{name}": torch.ones(shape).double() for name, shape in shapes.items()}
+    past = {"sensitivity": {name: torch.ones(shape).double() for name, shape in shapes.items()}}
     client = toy.client([[1.0, 0.0], [0.0, -2.0]], past)
     params = {n: t.detach() for n, t in client.params.items()}
     client = dataclasses.replace(client, params=params, trained=tuple(shapes))
@@ -37,8 +37,8 @@ def test_a_sensitivity_is_the_decayed_gradient_of_the_logits_mean_square(rows):
     # The logits z are (1, -2) and (3, 0); the gradients are the sums of 2 z x^T and 2 z, over 2 x 2 logits.
     weight = torch.tensor([[1 + 9, 1 + 0], [2 + 0, 2 + 0]], dtype=torch.float64) / 2
     bias = torch.tensor([1 + 3, 2 + 0], dtype=torch.float64) / 2
-    torch.testing.assert_close(step.state["sensitivity.head.weight"], 0.75 + 0.25 * weight)
-    torch.testing.assert_close(step.state["sensitivity.head.bias"], 0.75 + 0.25 * bias)
+    torch.testing.assert_close(step.state["sensitivity"]["head.weight"], 0.75 + 0.25 * weight)
+    torch.testing.assert_close(step.state["sensitivity"]["head.bias"], 0.75 + 0.25 * bias)
     assert not step.params
 
 
@@ -107,7 +107,7 @@ def test_measuring_leaves_the_model_and_its_statistics(dataset, partition):
     before = {name: server.bank[name].clone() for name in server.groups["all"]}
     trained = server.train("measuring", server.everybody, before, (measure,))
     assert all(torch.equal(trained.tensors[name], tensor) for name, tensor in before.items())
-    assert trained.state["sensitivity.head.weight"].any()
+    assert trained.state["sensitivity"]["head.weight"].any()
 
 
 def test_the_sensitivities_are_sent_beside_the_model(dataset, partition):

@@ -29,7 +29,7 @@ def test_the_drift_of_the_participants_accumulates_and_corrects_the_mean():
         # The plain mean, whatever the sizes, and the drift of all clients, those that are absent included.
         model = sum(model + client + 1.0 for client in present) / 2 + sum(drift) / 4
         assert models(simulation) == pytest.approx([model] * 4)
-        drifts = server.client_state["drift.head.bias"]
+        drifts = server.client_state["drift"]["head.bias"]
         assert drifts[:, 0].tolist() == pytest.approx(drift)
 
 
@@ -53,15 +53,15 @@ def test_the_server_step_is_the_paper_s():
 
 def test_the_local_gradient_holds_drift_and_distance():
     start = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
-    drift = {"drift.head.weight": torch.tensor([[0.5, 0.0], [0.0, 2.0]], dtype=torch.float64)}
-    state = {**drift, "alpha": torch.tensor(0.3, dtype=torch.float64)}
+    drift = {"head.weight": torch.tensor([[0.5, 0.0], [0.0, 2.0]], dtype=torch.float64)}
+    state = {"drift": drift, "alpha": torch.tensor(0.3, dtype=torch.float64)}
     client = dataclasses.replace(
         toy.client([[2.0, 0.0], [0.0, 1.0]], state), start={"head.weight": start}, trained=("head.weight",)
     )
     one = toy.batch([[0.0, 0.0]], [0])  # no pixel is on, so cross-entropy has no gradient in the weights
 
     gradient, loss = FedDyn(clip=0.0)._corrected(client, (one,))
-    expected = 0.3 * (drift["drift.head.weight"] + client.params["head.weight"] - start)
+    expected = 0.3 * (drift["head.weight"] + client.params["head.weight"] - start)
     torch.testing.assert_close(gradient["head.weight"], expected.detach())
     assert loss.item() == pytest.approx(math.log(2) + 0.3 * (0.5 * 2 + 2 * 1 + 1 / 2))
 

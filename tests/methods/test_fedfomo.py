@@ -61,7 +61,7 @@ def test_gains_may_be_measured_from_the_model_before_local_training():
     one = server([0], [0, 1])
     before = WEIGHTS.clone()
     before[0] = torch.tensor([0.0, 4.0])
-    one.state["before.w"] = before
+    one.state["before"] = {"w": before}
 
     def collect(_statistic, judges, models, samples):
         assert judges.tolist() == [0, 0, 0]
@@ -170,11 +170,11 @@ def test_the_baseline_before_training_is_what_the_client_started_from(dataset, p
     initial = one.bank["head.weight"].clone()
     simulation.advance()
     first = one.participants
-    assert torch.equal(one.state["before.head.weight"], initial)
+    assert torch.equal(one.state["before"]["head.weight"], initial)
     trained = one.bank["head.weight"].clone()
     simulation.advance()
     second = one.participants
-    starts = one.state["before.head.weight"]
+    starts = one.state["before"]["head.weight"]
     assert torch.equal(starts[second], one.received["head.weight"])
     absent = torch.tensor([i for i in range(6) if i not in second.tolist()])
     assert torch.equal(starts[absent], initial[absent])

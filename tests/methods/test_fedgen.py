@@ -9,19 +9,20 @@ import pytest
 import torch
 
 from pfl.core.rng import generator
-from pfl.methods._generator import TRAINED, descend, generate, initial_state, network
+from pfl.engine.state import State
+from pfl.methods._generator import TRAINED, descend, generate, initial_state
 from pfl.methods.fedgen import FedGen, _drawn
 from tests.methods.toy import after_rounds, batch, client
 
 NOISE, HIDDEN = 2, 3
 
 
-def state_of_generator(output: list[float] | None = None, classes: int = 2) -> dict[str, torch.Tensor]:
+def state_of_generator(output: list[float] | None = None, classes: int = 2) -> State:
     """A generator of features (2,); one that always gives ``output`` if there is one."""
     state = initial_state(generator(0, "tests"), classes, NOISE, HIDDEN, 2, torch.float64)
     if output:
-        state["generator.output.weight"].zero_()
-        state["generator.output.bias"].copy_(torch.tensor(output))
+        state["generator"]["output.weight"].zero_()
+        state["generator"]["output.bias"].copy_(torch.tensor(output))
     return state
 
 
@@ -96,7 +97,7 @@ def test_the_generator_learns_from_the_clients_own_heads_by_their_share_of_a_cla
             "head.bias": torch.tensor([[0.0, 0.0], [0.0, 0.5]]).double(),
         },
     )
-    net = network(state_of_generator([1.0, 0.0]))
+    net = state_of_generator([1.0, 0.0])["generator"]
     noise = torch.from_numpy(generator(0, "noise").standard_normal((2, NOISE)))
     objective = FedGen(diversity=0.1)._objective(server, net, torch.tensor([0, 1]), noise)
 
@@ -114,9 +115,9 @@ def test_diversity_compares_all_pairs_of_features_and_noises():
         uploads={"head.weight": torch.zeros(1, 2, 2).double(), "head.bias": torch.zeros(1, 2).double()},
     )
     noise = torch.from_numpy(generator(1, "noise").standard_normal((3, NOISE)))
-    objective = FedGen(diversity=1.0)._objective(server, network(state), y, noise)
+    objective = FedGen(diversity=1.0)._objective(server, state["generator"], y, noise)
 
-    z = generate(network(state_of_generator()), y, noise, training=True)
+    z = generate(state_of_generator()["generator"], y, noise, training=True)
     pairs = [(i, j) for i in range(3) for j in range(3)]
     products = [(noise[i] - noise[j]).square().mean() * (z[i] - z[j]).abs().mean() for i, j in pairs]
     assert z.any()
@@ -125,7 +126,7 @@ def test_diversity_compares_all_pairs_of_features_and_noises():
 
 def test_the_generator_s_steps_are_those_of_adam():
     ours, theirs = state_of_generator(), state_of_generator()
-    leaves = [theirs[f"generator.{name}"].requires_grad_() for name in TRAINED]
+    leaves = [theirs["generator"][name].requires_grad_() for name in TRAINED]
     adam = torch.optim.Adam(leaves, lr=0.01, weight_decay=0.1)
     y, noise = torch.tensor([0, 1, 1]), torch.from_numpy(generator(2, "noise").standard_normal((3, NOISE)))
 
@@ -135,10 +136,10 @@ def test_the_generator_s_steps_are_those_of_adam():
     for _ in range(3):
         descend(ours, objective, 0.01, 0.1)
         adam.zero_grad()
-        objective(network(theirs)).backward()
+        objective(theirs["generator"]).backward()
         adam.step()
-    for name in network(ours):
-        torch.testing.assert_close(ours[f"generator.{name}"], theirs[f"generator.{name}"].detach())
+    for name, tensor in ours["generator"].items():
+        torch.testing.assert_close(tensor, theirs["generator"][name].detach())
 
 
 def test_a_class_that_participants_hardly_have_is_not_generated(dataset, partition):
@@ -180,5 +181,5 @@ def test_a_class_qualifies_by_the_mean_or_the_largest_count(qualifies, classes, 
 def test_the_generator_goes_down_and_the_label_counts_up(dataset, partition):
     _, server = after_rounds("fedgen", dataset, partition, 1)
     present, model = len(server.participants), server.scalars("all")
-    generator = sum(tensor.numel() for tensor in network(server.state).values())
+    generator = sum(tensor.numel() for tensor in server.state["generator"].values())
     assert server.traffic.total == (present * (model + generator), present * (model + 4))

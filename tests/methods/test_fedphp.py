@@ -43,7 +43,7 @@ def test_the_weight_of_the_past_grows_with_every_training():
             trainings[client] += 1
         sizes = server.sizes[present].tolist()
         model = sum(size * trained[client] for client, size in zip(present, sizes, strict=True)) / sum(sizes)
-        stored = {n: server.client_state[f"history.{n}"] for n in server.groups.trainable}
+        stored = {name: server.client_state["history"][name] for name in server.groups.trainable}
         assert numbers(simulation, stored) == pytest.approx(history)
 
 
@@ -51,10 +51,10 @@ def test_the_weight_of_the_past_grows_with_every_training():
 def test_the_client_learns_from_the_historical_model_s_probabilities(rows):
     one = toy.client([[1.0, 0.0], [0.0, 2.0]])
     history = {
-        "history.head.weight": torch.tensor([[4.0, 0.0], [0.0, 8.0]], dtype=torch.float64),
-        "history.head.bias": torch.zeros(2, dtype=torch.float64),
+        "head.weight": torch.tensor([[4.0, 0.0], [0.0, 8.0]], dtype=torch.float64),
+        "head.bias": torch.zeros(2, dtype=torch.float64),
     }
-    client = Client(one.net, one.params, one.start, history)
+    client = Client(one.net, one.params, one.start, {"history": history})
     pixels, labels = ([[1.0, 1.0]], [0]) if rows is None else ([[1.0, 1.0], [7.0, 0.0]], [0, 1])
     loss = FedPHP(lam=0.3).loss(client, toy.batch(pixels, labels, rows))
 
@@ -83,7 +83,7 @@ def test_the_client_may_learn_by_the_discrepancy_of_the_features(rows):
     def other(_):
         yield Features(past)
 
-    client = SimpleNamespace(net=Features(own), other=other, stored=lambda _: {})
+    client = SimpleNamespace(net=Features(own), other=other, state={"history": {}})
     labels = [0, 1, 1][: 2 + bool(rows)]
     batch = toy.batch([[0.0, 0.0]] * len(labels), labels, rows)
     loss = FedPHP(lam=0.3, transfer="mmd").loss(client, batch)

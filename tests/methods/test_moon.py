@@ -37,8 +37,8 @@ def test_the_contrast_compares_the_features_of_three_models(rows):
     extractor = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2, bias=False))
     net = Network(extractor, torch.nn.Linear(2, 2)).double()
     own, received = tensors([[1.0, 0.0], [0.0, 1.0]]), tensors([[0.0, 1.0], [1.0, 0.0]])
-    previous = {"previous.extractor.1.weight": torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)}
-    client = Client(net, own, received, previous)
+    previous = {"extractor.1.weight": torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)}
+    client = Client(net, own, received, {"previous": previous})
     client.attach(toy.batch(X, Y))
     pixels, labels = (X, Y) if rows is None else ([*X, [1.0, 0.0]], [*Y, 1])
     loss = MOON(mu=2.0, tau=0.5).loss(client, toy.batch(pixels, labels, rows))
@@ -52,5 +52,5 @@ def test_the_contrast_compares_the_features_of_three_models(rows):
 
 def test_the_last_model_is_the_one_that_a_participant_trained(dataset, partition):
     _, server = toy.after_rounds("moon", dataset, partition, 1)
-    stored = server.client_state["previous.extractor.conv1.weight"]
+    stored = server.client_state["previous"]["extractor.conv1.weight"]
     torch.testing.assert_close(stored[server.participants], server.trained["extractor.conv1.weight"])

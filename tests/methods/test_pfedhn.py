@@ -13,17 +13,17 @@ PLAIN = {"momentum": 0.0, "weight_decay": 0.0}
 
 
 def hypernetwork(server):
-    return {n: t.clone() for n, t in server.state.items() if n.startswith("hypernetwork.")}
+    return {name: tensor.clone() for name, tensor in server.state["hypernetwork"].items()}
 
 
 def by_modules(state, shapes):
     """The client's models as a network of torch's layers makes them, with its parameters by name."""
-    embedding = nn.Parameter(state["hypernetwork.embedding"])
-    depth = sum(f"hypernetwork.{k}.weight" in state for k in range(9))
+    embedding = nn.Parameter(state["embedding"])
+    depth = sum(f"{k}.weight" in state for k in range(9))
     layers = {name: nn.Linear(1, 1) for name in (*map(str, range(depth)), *shapes)}
     for name, layer in layers.items():
-        layer.weight = nn.Parameter(state[f"hypernetwork.{name}.weight"])
-        layer.bias = nn.Parameter(state[f"hypernetwork.{name}.bias"])
+        layer.weight = nn.Parameter(state[f"{name}.weight"])
+        layer.bias = nn.Parameter(state[f"{name}.bias"])
     mlp = [layers["0"]]
     for k in range(1, depth):
         mlp += [nn.ReLU(), layers[str(k)]]
@@ -46,7 +46,7 @@ def test_the_server_steps_along_the_clients_mean_change(dataset, partition):
     (torch.stack([change.sum() for change in changes]).sum() / len(present)).backward()
     for name, parameter in named.items():
         expected = parameter.detach() - 0.5 * parameter.grad
-        torch.testing.assert_close(server.state[f"hypernetwork.{name}"], expected)
+        torch.testing.assert_close(server.state["hypernetwork"][name], expected)
 
 
 def test_every_client_is_evaluated_with_the_model_that_its_embedding_makes(dataset, partition):
@@ -65,8 +65,8 @@ def test_without_hidden_units_at_rate_1_it_is_fedavg(dataset):
     equal = make_clients(dataset, [12] * 6)
     hyper = {**PLAIN, "server_lr": 1.0, "clip": 1e9}
     ours, server = toy.after_rounds("pfedhn", dataset, equal, 0, hyperparameters=hyper)
-    biases = {f"hypernetwork.{name}.bias" for name in server.groups.trainable}
-    for name, tensor in server.state.items():
+    biases = {f"{name}.bias" for name in server.groups.trainable}
+    for name, tensor in server.state["hypernetwork"].items():
         if name not in biases:
             tensor.zero_()
     _, fedavg = toy.after_rounds("fedavg", dataset, equal, 3)
@@ -82,19 +82,18 @@ def test_the_step_is_clipped_and_has_momentum_and_weight_decay(dataset, partitio
     simulation, server = toy.after_rounds("pfedhn", dataset, partition, 0, hyperparameters=hyper)
     before = hypernetwork(server)
     simulation.advance()
-    first = {name: server.state[name] - before[name] for name in before}
+    first = {name: server.state["hypernetwork"][name] - before[name] for name in before}
     length = torch.stack([change.square().sum() for change in first.values()]).sum().sqrt()
     assert length.item() == pytest.approx(1e-3, rel=1e-4)
     for name, change in first.items():
-        velocity = server.state[f"velocity.{name.removeprefix('hypernetwork.')}"]
-        torch.testing.assert_close(velocity, -change, rtol=1e-6, atol=1e-12)
+        torch.testing.assert_close(server.state["velocity"][name], -change, rtol=1e-6, atol=1e-12)
 
     hyper = {"momentum": 0.0, "weight_decay": 0.25, "server_lr": 1.0, "clip": 1e-6}
     simulation, server = toy.after_rounds("pfedhn", dataset, partition, 0, hyperparameters=hyper)
     before = hypernetwork(server)
     simulation.advance()
     for name, tensor in before.items():
-        torch.testing.assert_close(server.state[name], 0.75 * tensor, rtol=0, atol=2e-6)
+        torch.testing.assert_close(server.state["hypernetwork"][name], 0.75 * tensor, rtol=0, atol=2e-6)
 
 
 def test_a_model_travels_both_ways(dataset, partition):

@@ -25,7 +25,7 @@ def test_theta_goes_on_from_the_batch_before_and_w_follows_it():
 
     first = 2 - 0.1 * (4 * (2 - 1) + 5 * (2 - 3) + 0.5 * 2)
     second = first - 0.1 * (4 * (first - 1) + 5 * (first - 3) + 0.5 * first)
-    assert float(step.state[f"theta.{quadratic.NAME}"]) == pytest.approx(second)
+    assert float(step.state["theta"][quadratic.NAME]) == pytest.approx(second)
     assert float(step.params[quadratic.NAME]) == pytest.approx(3 - 0.02 * 5 * (3 - second))
 
 
@@ -69,7 +69,7 @@ def server(dataset, partition):
 
 def test_the_personal_model_is_evaluated_with_its_own_statistics(server):
     personal = PFedMe().personal(server, "post_local")
-    theta = server.client_state["theta.head.weight"]
+    theta = server.client_state["theta"]["head.weight"]
     assert torch.equal(personal["head.weight"], theta)
     present = server.participants
     assert not torch.equal(theta[present], server.uploads["head.weight"])  # w is another model
@@ -85,7 +85,7 @@ def test_the_global_model_is_evaluated_after_aggregation(server):
 def test_theta_restarts_at_the_global_model(server):
     server.participants = torch.tensor([0, 5])
     PFedMe().dispatch(server)
-    theta = server.client_state["theta.head.weight"]
+    theta = server.client_state["theta"]["head.weight"]
     assert torch.equal(theta[server.participants], server.bank["head.weight"][server.participants])
 
 

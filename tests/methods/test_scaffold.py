@@ -36,8 +36,8 @@ def test_variates_are_the_mean_gradients_of_the_last_local_training():
             own[client] += -common - (client + 1.0) / (STEPS * LR)
         common += sum(own[client] - before[client] for client in present) / 4
         model += sum(client + 1.0 for client in present) / 2
-        assert server.client_state["variate.head.bias"][:, 0].tolist() == pytest.approx(own)
-        assert server.state["variate.head.bias"][0, 0].item() == pytest.approx(common)
+        assert server.client_state["variate"]["head.bias"][:, 0].tolist() == pytest.approx(own)
+        assert server.state["variate"]["head.bias"][0, 0].item() == pytest.approx(common)
         assert models(simulation) == pytest.approx([model] * 4)
 
 
@@ -50,12 +50,12 @@ def test_the_server_rate_scales_the_mean_change():
 def test_a_client_without_a_step_keeps_its_variate():
     simulation = scripted("scaffold", lambda _p, _r, client: float(client), [1, 16])
     simulation.advance()
-    assert not simulation.runs[0].server.client_state["variate.head.bias"][0].any()
+    assert not simulation.runs[0].server.client_state["variate"]["head.bias"][0].any()
 
 
 def test_the_local_gradient_holds_both_variates():
     own, common = torch.full((2, 2), 0.5, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
-    state = {"variate.head.weight": own, "server_variate.head.weight": common}
+    state = {"variate": {"head.weight": own}, "server_variate": {"head.weight": common}}
     client = dataclasses.replace(toy.client([[2.0, 0.0], [0.0, 1.0]], state), trained=("head.weight",))
     # No pixel is on, so cross-entropy has no gradient in the weights.
     gradient, _ = Scaffold()._corrected(client, (toy.batch([[0.0, 0.0]], [0]),))

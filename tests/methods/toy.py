@@ -17,11 +17,12 @@ from pfl.engine.groups import bind
 from pfl.engine.local import Backend
 from pfl.engine.server import Server
 from pfl.engine.simulation import Simulation
+from pfl.engine.state import State
 from pfl.models._network import Network
 from tests.conftest import simulation_of
 
 
-def client(head: list[list[float]], state: Mapping[str, Tensor] | None = None, **params: Tensor) -> Client:
+def client(head: list[list[float]], state: State | None = None, **params: Tensor) -> Client:
     """A client with the linear ``head`` (classes, d), without bias, and further tensors by name."""
     weight = torch.tensor(head, dtype=torch.float64)
     net = Network(nn.Flatten(), nn.Linear(weight.shape[1], weight.shape[0])).double()
