@@ -4,7 +4,7 @@ ACTIVATE = . .venv/bin/activate
 # One thread per test process, because the processes share the cores.
 PYTEST = $(ACTIVATE) && OMP_NUM_THREADS=1 pytest -n 2
 
-.PHONY: repro test test-slow test-lowest lint lock behaviours docs
+.PHONY: repro test test-slow test-lowest lint lock behaviours docs validate
 
 repro: .venv
 	@$(ACTIVATE) && pfl check && dvc repro --keep-going
@@ -44,6 +44,18 @@ lint: .venv
 	    pytest-timeout pytest-xdist
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --no-deps --editable .
 	@touch .venv-lowest
+
+# The metadata for citation, which follow from CITATION.cff, and the container files.
+validate: .venv-validate
+	.venv-validate/bin/cffconvert --validate
+	.venv-validate/bin/cffconvert --format codemeta --outfile codemeta.json
+	.venv-validate/bin/cffconvert --format zenodo --outfile .zenodo.json
+	.venv-validate/bin/hadolint Containerfile Containerfile.cuda
+
+.venv-validate: .github/validators.txt
+	$(PYTHON) -m venv .venv-validate
+	.venv-validate/bin/pip install --quiet --disable-pip-version-check --requirement .github/validators.txt
+	@touch .venv-validate
 
 # New versions of everything.
 lock: .venv

@@ -461,3 +461,13 @@ def test_a_wrong_name_among_many_lists_the_nearest():
 
 def test_tab_completion_lists_the_public_names():
     assert {*package.__all__, "results"} <= set(dir(package)) < {*package.__all__, "results", *vars(package)}
+
+
+def test_doctor_prints_what_a_bug_report_needs_and_no_password(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:secret@tracking.example:5000")
+    done = pfl("doctor")
+    facts = dict(re.split(r" {2,}", line, maxsplit=1) for line in done.stdout.splitlines())
+    assert facts["pfl-repro"].startswith(__version__)
+    assert {"Python", "processor", "GPUs", "compiler", "fused kernels", "cache", "torch"} <= facts.keys()
+    assert facts["MLFLOW_TRACKING_URI"] == "https://tracking.example:5000"
+    assert "secret" not in done.stdout

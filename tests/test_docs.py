@@ -35,7 +35,16 @@ DOCUMENTS = [
 ]
 EXAMPLE = ROOT / "examples/my_method/README.md"
 OUTSIDE_THE_SITE = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tables/published/README.md")),
+    *(
+        ROOT / name
+        for name in (
+            "README.md",
+            "CONTRIBUTING.md",
+            "CHANGELOG.md",
+            "REPRODUCE.md",
+            "tables/published/README.md",
+        )
+    ),
     EXAMPLE,
 ]
 WRITTEN_BY_THE_READER = {"tables/mine.yaml", "pfl/methods/latehead.py"}

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from pfl import __version__
-from pfl.cli import behaviours, lists, partition, run, trials
+from pfl.cli import behaviours, doctor, lists, partition, run, trials
 from pfl.core import memory
 from pfl.core.errors import DataWarning, InvalidInput, OptionWarning
 
@@ -35,6 +35,7 @@ for lister in (lists.methods, lists.datasets, lists.models, lists.partitions):
     app.command()(lister)
 app.command()(partition.partition)
 app.command()(behaviours.behaviours)
+app.command()(doctor.doctor)
 
 OTHER_NAMES = {
     "--algorithm": "--method",

@@ -1,0 +1,67 @@
+"""``pfl doctor``: the environment, in a form to paste into a report."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+PACKAGES = (
+    *("torch", "torchvision", "triton", "numpy", "scikit-learn", "pillow"),
+    *("ray", "optuna", "mlflow", "dvc", "pydantic", "msgspec"),
+)
+VARIABLES = (
+    *("PFL_CACHE", "DATA_SOURCE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS", "TMPDIR", "CXX"),
+    *("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"),
+)
+GIGABYTE = 1e9
+
+
+def doctor() -> None:
+    """Print versions, devices, compiler and folders, to paste into a bug report."""
+    for name, value in _facts():
+        print(f"{name:<22}{value}")
+
+
+def _facts() -> Iterator[tuple[str, str]]:
+    import torch
+
+    from pfl import kernels
+    from pfl.core.config import Execution
+    from pfl.core.files import cache_root
+    from pfl.run.trials import commit, hardware, versions
+
+    here = hardware(Execution(), torch.device("cpu"))
+    yield "pfl-repro", f"{versions().pfl} ({commit().name})"
+    yield "Python", f"{platform.python_version()} on {platform.platform()}"
+    yield "processor", f"{here.cpu}, {here.cores} cores"
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    yield "GPUs", ", ".join(gpus) or f"none (CUDA of torch: {torch.version.cuda})"
+    compiler = kernels.compiler_version() or "none; training uses torch's slower operations"
+    yield "compiler", compiler
+    yield "fused kernels", "compile" if kernels.compiled("im2col") else "do not compile"
+    folder = cache_root()
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(there).free / GIGABYTE
+    writable = "writable" if os.access(there, os.W_OK) else "not writable"
+    yield "cache", f"{folder} ({writable}, {free:.0f} GB free)"
+    for name in PACKAGES:
+        yield name, _version(name)
+    for name in VARIABLES:
+        if name in os.environ:
+            yield name, _without_password(os.environ[name])
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _without_password(value: str) -> str:
+    """An address without the user's name and password."""
+    scheme, found, rest = value.partition("://")
+    return f"{scheme}{found}{rest.rpartition('@')[2]}" if found else value
