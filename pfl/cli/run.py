@@ -116,10 +116,10 @@ def run(
         hyperparameters=_assignments(set_ or []),
         **{name: options[name] for name in TRAINING},
     )
-    for own in runs:
-        _show(own)
+    for result in runs:
+        _show(result)
     if json_file:
-        documents = [started.document(own, dataset) for own in runs]
+        documents = [started.document(result, dataset) for result in runs]
         content = documents[0] if len(documents) == 1 else documents
         write_text(json_file, json.dumps(content, indent=2) + "\n")
 
@@ -156,18 +156,18 @@ class Started:
         with progress(config.rounds, config.method, METHODS[config.method].headline) as on_round:
             yield on_round
 
-    def document(self, own: Run, dataset: str) -> Any:
+    def document(self, result: Run, dataset: str) -> Any:
         """The run of one seed for --json."""
         from pfl.data.partition import of_seed
         from pfl.run.trials import json_ready, versions
 
-        seed = own.labels["seed"]
+        seed = result.labels["seed"]
         place = {"dataset": dataset, "partition": of_seed(self.split, seed).spec, "seed": seed}
         return json_ready(
             {
                 "config": {**self.config.to_dict(), **place},
-                **own.metrics.to_json(),
-                **dataclasses.asdict(own.measured),
+                **result.metrics.to_json(),
+                **dataclasses.asdict(result.measured),
                 "versions": dataclasses.asdict(versions()),
             }
         )
@@ -236,8 +236,8 @@ def _check_checkpoint(folder: Path | None, resume: bool) -> None:
         )
 
 
-def _show(own: Run) -> None:
-    seed, metrics, measured = own.labels["seed"], own.metrics, own.measured
+def _show(result: Run) -> None:
+    seed, metrics, measured = result.labels["seed"], result.metrics, result.measured
     if metrics.diverged_at is not None:
         print(f"seed {seed}: diverged in round {metrics.diverged_at}: the loss is not a number")
     pooled, client_mean = metrics.reached("pooled"), metrics.reached("client_mean")
