@@ -99,8 +99,8 @@ def test_all_selected_tables_are_checked(project):
         ("mu: 0.1}", "mu: 0.1}, settings: {too: {}}", "setting of fedprox: too * (did you mean 'two'?)"),
         (
             "clients: 5",
-            "published: {file: nobody.csv, table: '1'}\nclients: 5",
-            "there is no published file 'nobody.csv'",
+            "published: {paper: nobody, table: '1'}\nclients: 5",
+            "there is no published.paper 'nobody'",
         ),
     ],
 )
