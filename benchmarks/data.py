@@ -114,7 +114,7 @@ def write_data_report(out: Path, seeds: Sequence[int] = SEEDS, repeats: int = 3)
 
     names = _present()
     check_writable(out / "README.md", "out")
-    printed = {"pfedsim": published_cells("pfedsim.csv"), "spfl": published_cells("spfl.csv")}
+    printed = {paper: published_cells(paper) for paper in ("pfedsim", "spfl")}
     datasets = {name: load(name) for name in names}
     dataset = datasets[DRAWN_ON]
     partitions = {name: make_partition(e.spec, dataset, e.clients) for name, e in EXAMPLES.items()}
@@ -249,7 +249,7 @@ def _captions(seeds: int, repeats: int, spfl: Sequence[Comparison]) -> dict[str,
         f"our mean over {seeds} partition seeds, or if ours rounds to it. Apart: the printed figure less our "
         "mean, in those standard deviations (sd).",
         "pfedsim": f"Our partition: dirichlet:ALPHA,{PFEDSIM_OPTIONS} of train and test merged, as "
-        "tables/pfedsim-table3.yaml pins it.",
+        "the table pfedsim-table3 pins it.",
         "uncapped": "The same without the cap on sizes, of which the paper does not speak; the code released "
         "with it has one.",
         "spfl": "Our partitions: classes_iid and classes_noniid with test=0.2 of the official training set, "

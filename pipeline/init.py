@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pfl.core.errors import InvalidInput, Missing, unknown_name
 from pfl.core.files import write_text, writing
-from pipeline.spec.files import TABLES, names_in
+from pipeline.spec.extends import lineage
+from pipeline.spec.files import PAPERS, table_names
+from pipeline.spec.papers import FILE
 from pipeline.spec.params import PARAMS
-from pipeline.spec.published import FOLDER as PUBLISHED
-from pipeline.spec.table import Table
-from pipeline.spec.yaml import load
+from pipeline.spec.table import load_table
 
 FILES = (
     *(".dvc/.gitignore", ".dvc/config", ".dvcignore"),
@@ -46,6 +46,7 @@ dvc repro                         # computes the pending runs and writes the rep
 | | |
 | --- | --- |
 | `tables/` | one file per table: data, network, partitions, methods, seeds |
+| `papers/` | a folder per paper, where there is one: its tables and its published numbers |
 | `params.yaml` | the tables, or parts of them, that `dvc repro` runs |
 | `results/<table>/report/` | the report of each table: `README.md`, and `index.html` for a browser |
 | `results/` | reports, and the numbers behind them; `results/ledger/` is in git, the rest in DVC's cache |
@@ -61,20 +62,18 @@ def init(folder: Path, table: str) -> None:
         InvalidInput: the folder is not empty, the table does not exist, or git is missing.
     """
     ours = _ours()
-    known = names_in(ours / TABLES)
+    known = table_names(ours)
     if table not in known:
         raise unknown_name("table", table, known)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InvalidInput("folder", str(folder), "one that does not exist, or is empty")
     if not shutil.which("git"):
         raise Missing("git", "not installed", "git, which DVC works with")
-    content = load(ours / TABLES / f"{table}.yaml", Table)
-    for name in (*FILES, str(TABLES / f"{table}.yaml")):
-        with writing(folder / name):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ours / name, folder / name)
-    if content.published:
-        shutil.copytree(ours / PUBLISHED, folder / PUBLISHED)
+    content = load_table(table, ours)
+    for file in (*map(Path, FILES), *_files(table, ours)):
+        with writing(folder / file):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ours / file, folder / file)
     lines = (ours / PARAMS).read_text(encoding="utf-8").splitlines(keepends=True)
     comments = "".join(line for line in lines if line.startswith("#"))
     write_text(folder / PARAMS, comments + SELECTION.format(table=table))
@@ -85,6 +84,15 @@ def init(folder: Path, table: str) -> None:
             raise InvalidInput(
                 "git", " ".join(command), "git to create a repository here; see its message above"
             )
+
+
+def _files(table: str, root: Path) -> list[Path]:
+    """The files of a table and of the tables that it extends, with the papers' published numbers."""
+    tables = [source.file for source in lineage(table, root)]
+    published = (load_table(file.stem, root).published for file in tables)
+    papers = [root / PAPERS / paper for paper in sorted({source.paper for source in published if source})]
+    numbers = [path for paper in papers for path in (paper / FILE, *sorted(paper.glob("*.csv")))]
+    return [*tables, *(path.relative_to(root) for path in numbers)]
 
 
 def _ours() -> Path:

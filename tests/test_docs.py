@@ -23,6 +23,8 @@ from pfl.methods import METHODS
 from pipeline.figures.config import Figure
 from pipeline.spec import methods_page, reference
 from pipeline.spec.cells import cells
+from pipeline.spec.extends import Source, extended, lineage
+from pipeline.spec.files import table_file, table_names
 from pipeline.spec.table import Table
 
 ROOT = Path(__file__).parents[1]
@@ -37,13 +39,7 @@ EXAMPLE = ROOT / "examples/my_method/README.md"
 OUTSIDE_THE_SITE = [
     *(
         ROOT / name
-        for name in (
-            "README.md",
-            "CONTRIBUTING.md",
-            "CHANGELOG.md",
-            "REPRODUCE.md",
-            "tables/published/README.md",
-        )
+        for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "REPRODUCE.md", "papers/README.md")
     ),
     EXAMPLE,
 ]
@@ -136,7 +132,7 @@ def test_every_module_that_a_document_runs_exists():
 
 def test_every_file_that_the_internals_name_exists():
     text = "".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
-    files = set(re.findall(r"`((?:pfl|pipeline|tests|tables)/[\w/.]+)`", text))
+    files = set(re.findall(r"`((?:pfl|pipeline|tests|tables|papers)/[\w/.]+)`", text))
     assert "pipeline/spec/table.py" in files
     assert {name for name in files if not (ROOT / name).exists()} <= WRITTEN_BY_THE_READER
 
@@ -262,6 +258,18 @@ def test_the_table_of_the_tutorial_is_one_and_takes_the_method_written_there(tmp
         assert len(cells("mine", Table.model_validate(YAML(typ="safe", pure=True).load(text)))) == count
 
 
+def test_the_study_on_the_page_about_tables_is_one():
+    _, study, _ = blocks(ROOT / "docs/tables.md", "yaml")
+    content = YAML(typ="safe", pure=True).load(study)
+    name = content.pop("extends")
+    (base,) = lineage(name, ROOT)
+    table = Table.model_validate(extended(base.content, Source(Path("study.yaml"), content), name))
+    rows = {cell.id: cell.config for cell in cells("study", table)}
+    assert len(rows) == 6
+    assert rows["cifar10-dir-0.1/fedprox"].hyperparameters == {"mu": 0.1}
+    assert {config.lr for config in rows.values()} == {0.001}
+
+
 def anchors(document: Path) -> set[str]:
     """The anchors of the headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.M)
@@ -324,12 +332,13 @@ def test_every_key_of_a_table_is_described():
 def test_the_schema_accepts_the_pinned_tables_and_refuses_an_unknown_key():
     validator = pytest.importorskip("jsonschema").Draft202012Validator(reference.schema())
     contents = {
-        path.name: YAML(typ="safe", pure=True).load(path) for path in sorted((ROOT / "tables").glob("*.yaml"))
+        name: YAML(typ="safe", pure=True).load(ROOT / table_file(name, ROOT)) for name in table_names(ROOT)
     }
     assert {
         name: str(next(validator.iter_errors(c))) for name, c in contents.items() if not validator.is_valid(c)
     } == {}
-    assert not validator.is_valid({**contents["digits.yaml"], "sedes": [0]})
+    assert not validator.is_valid({**contents["digits"], "sedes": [0]})
+    assert not validator.is_valid({"title": "Without data, and no study"})
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)

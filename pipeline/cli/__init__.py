@@ -85,8 +85,9 @@ def figures(
     ] = False,
 ) -> None:
     """List the papers' figures with their size and estimated time."""
-    from pipeline.figures.config import figure_names, load_figure, parts_of
+    from pipeline.figures.config import load_figure, parts_of
     from pipeline.figures.plots import PLOTS
+    from pipeline.spec.files import figure_names
 
     chosen = [part for name in names for part in parts_of(name)] if names else figure_names()
     loaded = {name: load_figure(name) for name in chosen}
@@ -296,8 +297,8 @@ def report(
     from pipeline.report.table_report import publish as publish_report
     from pipeline.report.table_report import write_report
     from pipeline.spec.files import published_tables
+    from pipeline.spec.papers import paper_names
     from pipeline.spec.params import PARAMS, selected_subset, selected_tables
-    from pipeline.spec.published import FOLDER as PUBLISHED
     from pipeline.sweep.train_sweep import collect
 
     if publish and (left_out := [key for key, chosen in selected_subset() if chosen]):
@@ -312,7 +313,7 @@ def report(
         if publish:
             folder = publish_report(name, root)
         print(f"{name}: {folder.relative_to(root)}/README.md, {amount(cells, 'cell')}", flush=True)
-    if publish and PUBLISHED.is_dir():
+    if publish and paper_names():
         print(f"overview: {write_overview(root).relative_to(root)}")
     if publish and FIGURES.is_dir():
         write_figures()

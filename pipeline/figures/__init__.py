@@ -1,1 +1,1 @@
-"""The papers' figures: runs and plots, one YAML file per figure in `figures/`."""
+"""The papers' figures: runs and plots, one YAML file per figure in `papers/*/figures/`."""

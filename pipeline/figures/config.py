@@ -1,4 +1,4 @@
-"""The content of `figures/*.yaml`: the runs, declared as in a table, the plot, and the paper's claims."""
+"""The content of a figure's file: the runs, declared as in a table, the plot, and the paper's claims."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pydantic import Field
 
 from pfl.core.errors import InvalidInput, unknown_name
 from pipeline.figures.claims import SeriesClaim
-from pipeline.spec.files import FIGURES, names_in, table_file
-from pipeline.spec.table import Subset, Table
-from pipeline.spec.yaml import load
+from pipeline.spec.files import figure_names
+from pipeline.spec.table import Subset, Table, load_as
 
 
 class Figure(Table):
@@ -40,15 +39,6 @@ class Changes:
     subset: Subset = field(default_factory=Subset)
 
 
-def figure_names() -> list[str]:
-    """The names of all figures that have a file.
-
-    Raises:
-        InvalidInput: there are none here.
-    """
-    return names_in(FIGURES)
-
-
 def parts_of(name: str) -> list[str]:
     """The figure called ``name``, or its parts: "fedcac-figure1" has the parts "a" and "b".
 
@@ -63,14 +53,14 @@ def parts_of(name: str) -> list[str]:
 
 
 def load_figure(name: str) -> Figure:
-    """The figure of `figures/<name>.yaml`.
+    """A figure with all that it inherits.
 
     Raises:
         InvalidInput: there is no such figure, or its file is not valid; the message is one line.
     """
-    if name not in figure_names():
-        raise unknown_name("figure", name, figure_names())
-    return load(table_file(name), Figure)
+    if name not in (known := figure_names()):
+        raise unknown_name("figure", name, known)
+    return load_as(Figure, name)
 
 
 def changed(figure: Figure, changes: Changes) -> tuple[Figure, list[str]]:

@@ -17,7 +17,7 @@ from pfl.core.files import check_writable
 from pfl.core.text import amount
 from pfl.data.partition import parse_spec
 from pfl.run.trials import commit, json_ready
-from pipeline.figures.config import Changes, Figure, changed, figure_names, load_figure, parts_of
+from pipeline.figures.config import Changes, Figure, changed, load_figure, parts_of
 from pipeline.figures.drawing import labels
 from pipeline.figures.numbers import read_values
 from pipeline.figures.plots import PLOTS
@@ -25,6 +25,7 @@ from pipeline.figures.runs import Runs
 from pipeline.report.notices import copies
 from pipeline.report.provenance import data_facts, data_source, machine
 from pipeline.report.table_report import environment, write_files
+from pipeline.spec.files import figure_names
 from pipeline.store.stage_files import stored
 from pipeline.sweep.check import check_runs
 from pipeline.sweep.stopping import stoppable

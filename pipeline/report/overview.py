@@ -23,22 +23,13 @@ from pipeline.report.verdict_plots import Point, scatter
 from pipeline.report.verdicts import JUDGED, RULE, Verdict
 from pipeline.spec.claims import Answer
 from pipeline.spec.files import REPORTS, table_names
-from pipeline.spec.published import FOLDER, Published, not_runs, published_cells
+from pipeline.spec.papers import NUMBERS, load_paper
+from pipeline.spec.published import Published, published_cells
 from pipeline.spec.table import load_table
 
 OVERVIEW = REPORTS.parent
 ENGINEERING = "engineering"
 """The folder, relative to `OVERVIEW`'s, of reports about this software: speed, scale, faults, data."""
-PAPERS = {
-    "fedsimsup": "FedSimSup",
-    "pfedsim": "pFedSim",
-    "spfl": "SPFL and PLGA",
-    "pfedcs": "PFedCS",
-    "fedcac": "FedCAC",
-    "plga_released": "PLGA's released runs",
-}
-"""The core papers and released results by the file of their numbers, in this order; others follow."""
-
 
 NOT_RUN = Verdict("not run")
 
@@ -141,10 +132,11 @@ _OTHERS: Mapping[Any, str] = {
 
 
 @dataclass(frozen=True)
-class Paper:
-    """A paper's tables.
+class Group:
+    """The tables that are compared with one file of numbers: a paper's, or results released with its code.
 
     Attributes:
+        citation: of the paper; empty for released results.
         tables: each printed cell once.
         studies: tables of ours that only repeat cells of ``tables`` under other choices.
         superseded: tables run on other than the original data; they count in neither.
@@ -154,6 +146,7 @@ class Paper:
     """
 
     name: str
+    citation: str
     tables: Sequence[Standing]
     studies: Sequence[Standing]
     superseded: Sequence[Standing]
@@ -208,23 +201,28 @@ def write_overview(root: Path) -> Path:
     return root / OVERVIEW / "README.md"
 
 
-def overview(root: Path) -> list[Paper]:
-    """The papers that have tables here."""
-    by_paper: dict[str, list[Summary]] = {}
-    for name in table_names():
-        table = load_table(name)
-        if table.published:
-            by_paper.setdefault(Path(table.published.file).stem, []).append(blank(name, table, root / FOLDER))
-    others = not_runs(root / FOLDER)
-    papers = []
-    for paper in [*filter(by_paper.get, PAPERS), *(paper for paper in by_paper if paper not in PAPERS)]:
-        of_data = others.get(paper, {})
-        printed = published_cells(f"{paper}.csv", root / FOLDER)
-        data_cells = sum(cell.table in of_data for cell in printed)
-        label = PAPERS.get(paper, paper)
-        tables, studies, superseded = _standings(by_paper[paper], root)
-        papers.append(Paper(label, tables, studies, superseded, len(printed), data_cells, of_data))
-    return papers
+def overview(root: Path) -> list[Group]:
+    """The papers that have tables here, by name of their folders; released results follow all papers."""
+    by_file: dict[tuple[str, str], list[Summary]] = {}
+    for name in table_names(root):
+        table = load_table(name, root)
+        if source := table.published:
+            by_file.setdefault((source.paper, source.file), []).append(blank(name, table, root))
+    groups = []
+    for paper, file in sorted(by_file, key=lambda source: (source[1] != NUMBERS, source)):
+        facts, printed = load_paper(paper, root), published_cells(paper, file, root)
+        of_data = facts.not_runs if file == NUMBERS else {}
+        groups.append(
+            Group(
+                facts.heading(file),
+                facts.citation if file == NUMBERS else "",
+                *_standings(by_file[paper, file], root),
+                printed=len(printed),
+                data_cells=sum(cell.table in of_data for cell in printed),
+                others=of_data,
+            )
+        )
+    return groups
 
 
 def at_one_moment(summary: Summary, folder: Path) -> list[AtMoment]:

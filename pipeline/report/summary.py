@@ -13,7 +13,7 @@ from pfl.run.trials import Record, Sources
 from pipeline.report.verdicts import Status, Verdict, judge
 from pipeline.spec.axes import Average, Row, target
 from pipeline.spec.evaluation import Evaluation
-from pipeline.spec.published import FOLDER, Published, find, published_cells
+from pipeline.spec.published import Published, find, published_cells
 from pipeline.spec.table import Subset, Table
 from pipeline.store.results import CellResult, Results
 from pipeline.store.scores import Score, score
@@ -173,19 +173,20 @@ class Summary:
         )
 
 
-def summarise(results: Results, published: Path = FOLDER) -> Summary:
+def summarise(results: Results, root: Path = Path()) -> Summary:
     """Arrange a sweep's results as the table that its configuration declares.
 
     Args:
-        published: the folder of the papers' numbers.
+        root: the project's root folder.
 
     Raises:
-        InvalidInput: the table names a published file or cell that does not exist.
+        InvalidInput: the table names a paper, a file or a cell that does not exist.
     """
     wanted = results.subset.seeds or results.config.seeds
     table = results.config.model_copy(update={"seeds": [s for s in results.config.seeds if s in wanted]})
     cells = {cell.cell: cell for cell in results.cells}
-    printed = published_cells(table.published.file, published) if table.published else []
+    source = table.published
+    printed = published_cells(source.paper, source.file, root) if source else []
 
     def line(row: Row, configuration: Configuration) -> Line:
         entries: dict[str, Entry] = {}
@@ -221,11 +222,11 @@ def summarise(results: Results, published: Path = FOLDER) -> Summary:
     )
 
 
-def blank(name: str, table: Table, published: Path = FOLDER) -> Summary:
+def blank(name: str, table: Table, root: Path = Path()) -> Summary:
     """The summary of a table before any run: its pinned configurations and the printed numbers."""
     nothing = Sources(commit="unknown", dirty=False, sources="")
     manifest: dict[str, Any] = {"datasets": {}, "absent": []}
-    return summarise(Results(name, table, Subset(), manifest, (), 0.0, 0, 0, nothing), published)
+    return summarise(Results(name, table, Subset(), manifest, (), 0.0, 0, 0, nothing), root)
 
 
 def _filled(entry: Entry, cell: CellResult, seeds: int) -> Entry:

@@ -32,8 +32,7 @@ from pipeline.report.pairs import INTERVAL_RULE
 from pipeline.report.provenance import commands, provenance
 from pipeline.report.summary import Summary, summarise
 from pipeline.report.verdicts import RANKING_RULE
-from pipeline.spec.files import REPORTS, TABLES, partition_file, report_folder, results_folder
-from pipeline.spec.published import FOLDER
+from pipeline.spec.files import REPORTS, partition_file, report_folder, results_folder, table_file
 from pipeline.store.results import check_metrics, load_results
 
 CAPTIONS = {
@@ -74,7 +73,7 @@ def write_report(table: str, root: Path) -> Path:
     """
     results = load_results(table, root)
     check_metrics(results, root)
-    whole = summarise(results, root / FOLDER)
+    whole = summarise(results, root)
     summary = whole.without(whole.empty)
     drawn = plots.draw(summary) | search_plots.draw(summary)
     if summary.compared:
@@ -219,8 +218,8 @@ def _without_tags(context: Any, value: Any) -> Any:
 
 
 def findings_of(table: str, root: Path) -> str:
-    """What ``tables/<table>.md`` says: prose that is written by hand; empty without one."""
-    path = root / TABLES / f"{table}.md"
+    """The prose beside the table's file, which is written by hand; empty without one."""
+    path = root / table_file(table, root).with_suffix(".md")
     return path.read_text(encoding="utf-8").strip() if path.exists() else ""
 
 

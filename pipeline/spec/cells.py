@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pfl.core.config import Config
@@ -43,19 +44,20 @@ def cells(name: str, table: Table) -> tuple[Cell, ...]:
     Raises:
         InvalidInput: a name is unknown or a value outside its range; the message names file and cell.
     """
+    file = table_file(name)
     return tuple(
-        _cell(name, table, setting_name, setting, row)
+        _cell(name, file, table, setting_name, setting, row)
         for setting_name, setting in table.settings.items()
         for row in table.methods
     )
 
 
-def _cell(name: str, table: Table, setting_name: str, setting: Setting, row: Row) -> Cell:
+def _cell(name: str, file: Path, table: Table, setting_name: str, setting: Setting, row: Row) -> Cell:
     override = row.settings.get(setting_name, RowOverride())
     schedule: dict[str, Any] = {}
     for part in (table.schedule, setting.schedule, row.schedule, override.schedule):
         schedule |= part.model_dump(exclude_none=True)
-    with located(f"{table_file(name)}: cell {setting_name}/{row.id}"):
+    with located(f"{file}: cell {setting_name}/{row.id}"):
         config = validated(
             Config(
                 method=row.method,

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pfl.core.errors import Missing
+from pfl.core.errors import InvalidInput, Missing
 
 TABLES = Path("tables")
-FIGURES = Path("figures")
+"""Tables that no paper prints."""
+PAPERS = Path("papers")
+"""A folder for each paper: `paper.yaml`, its printed numbers, and the folders `tables` and `figures`."""
 REPORTS = Path("reports/tables")
 """A folder for each published table; only `pfl report --publish` writes there."""
 
 
-def table_file(name: str) -> Path:
-    """The YAML file of a table, or of a figure, which extends a table by its drawing."""
-    figure = FIGURES / f"{name}.yaml"
-    if figure.exists():
-        return figure
-    return TABLES / f"{name}.yaml"
+def table_file(name: str, root: Path = Path()) -> Path:
+    """The YAML file of a table or of a figure, relative to the project's folder ``root``.
+
+    Raises:
+        InvalidInput: two files have one name.
+    """
+    return _files(root).get(name, TABLES / f"{name}.yaml")
 
 
 def manifest_file(table: str) -> Path:
@@ -50,22 +53,36 @@ def report_folder(table: str) -> Path:
     return results_folder(table) / "report"
 
 
-def table_names() -> list[str]:
-    """The names of all tables that have a file.
+def table_names(root: Path = Path()) -> list[str]:
+    """The names of all tables that have a file, the papers' and others.
 
     Raises:
-        InvalidInput: there are none here.
+        InvalidInput: there are none here, or two files have one name.
     """
-    return names_in(TABLES)
+    if names := _names(root, "tables"):
+        return names
+    raise Missing(f"{TABLES}/*.yaml", "no such file", "a project (`pfl init` makes one)")
+
+
+def figure_names(root: Path = Path()) -> list[str]:
+    """The names of all figures that have a file.
+
+    Raises:
+        InvalidInput: there are none here, or two files have one name.
+    """
+    if names := _names(root, "figures"):
+        return names
+    accepted = "a checkout of pfl-repro, which alone has the papers' figures"
+    raise Missing(f"{PAPERS}/*/figures/*.yaml", "no such file", accepted)
 
 
 def run_names() -> list[str]:
     """The names of all tables and figures that have a file, which rows of the ledger can be of.
 
     Raises:
-        InvalidInput: there are no tables here.
+        InvalidInput: two files have one name.
     """
-    return [*table_names(), *sorted(path.stem for path in FIGURES.glob("*.yaml"))]
+    return sorted(_files(Path()))
 
 
 def published_tables() -> list[str]:
@@ -73,15 +90,16 @@ def published_tables() -> list[str]:
     return [name for name in table_names() if (REPORTS / name).is_dir()]
 
 
-def names_in(folder: Path) -> list[str]:
-    """The names of the YAML files in a folder of the project.
+def _names(root: Path, kind: str) -> list[str]:
+    return sorted(name for name, file in _files(root).items() if file.parent.name == kind)
 
-    Raises:
-        InvalidInput: there are none here.
-    """
-    names = sorted(path.stem for path in folder.glob("*.yaml"))
-    if not names:
-        figures = "a checkout of pfl-repro, which alone has the papers' figures"
-        accepted = "a project (`pfl init` makes one)" if folder.name == TABLES.name else figures
-        raise Missing(f"{folder}/*.yaml", "no such file", accepted)
-    return names
+
+def _files(root: Path) -> dict[str, Path]:
+    """By name, the files of all tables and figures below ``root``, relative to it."""
+    files: dict[str, Path] = {}
+    patterns = (TABLES / "*.yaml", PAPERS / "*/tables/*.yaml", PAPERS / "*/figures/*.yaml")
+    for path in sorted(found for pattern in patterns for found in root.glob(str(pattern))):
+        file = path.relative_to(root)
+        if (other := files.setdefault(file.stem, file)) != file:
+            raise InvalidInput(str(file), f"'{file.stem}'", f"another name than that of {other}")
+    return files

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from pipeline.spec.files import table_names
 from pipeline.spec.table import load_table
@@ -38,7 +37,7 @@ def uses() -> Mapping[str, list[str]]:
     by_method: dict[str, list[str]] = {}
     for name in table_names():
         table = load_table(name)
-        if table.published and name == f"{Path(table.published.file).stem}-table{table.published.table}":
+        if table.published and name == f"{table.published.paper}-table{table.published.table}":
             for method in {row.method: None for row in table.methods}:
                 by_method.setdefault(method, []).append(table.title)
     return {method: sorted(by_method[method]) for method in sorted(by_method)}

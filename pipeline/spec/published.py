@@ -1,4 +1,4 @@
-"""The papers' printed results: one CSV per paper in ``tables/published/``, one row per printed cell."""
+"""The papers' printed results: ``papers/<paper>/published.csv``, one row per printed cell."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import Field
 
 from pfl.core.errors import InvalidInput, unknown_name
-from pipeline.spec.yaml import Strict, parse
-
-FOLDER = Path("tables/published")
+from pipeline.spec.files import PAPERS
+from pipeline.spec.papers import NUMBERS, paper_names
+from pipeline.spec.yaml import Strict
 
 DOUBTFUL = re.compile(r"doubtful \(([^)]+)\): ")
 """How the note of a number begins that may not be what the paper means, and in brackets why."""
@@ -68,10 +68,12 @@ class Incomparable(Strict):
 
 
 class PublishedTable(Strict):
-    """Where the published numbers are: a file of `tables/published/` and its column "table"."""
+    """Where the published numbers are: a paper, and the column "table" of its CSV file."""
 
-    file: str
-    """A CSV file of `tables/published/`."""
+    paper: str
+    """A folder of `papers/`."""
+    file: str = NUMBERS
+    """A CSV file in that folder."""
     table: str
     """Selects the lines of the file by their column "table"."""
     seeds: int | None = None
@@ -87,7 +89,7 @@ class PublishedTable(Strict):
 
 
 class PublishedCell(Strict):
-    """How `tables/published/*.csv` name a printed cell, as far as a setting or a row can tell."""
+    """How `papers/*/published.csv` name a printed cell, as far as a setting or a row can tell."""
 
     dataset: str | None = None
     """As in the column of this name."""
@@ -113,15 +115,22 @@ class PublishedCell(Strict):
         return self.model_copy(update=said)
 
 
-def published_cells(file: str, folder: Path = FOLDER) -> list[Published]:
-    """All printed cells of one paper.
+def published_cells(paper: str, file: str = NUMBERS, root: Path = Path()) -> list[Published]:
+    """All printed cells of a paper.
+
+    Args:
+        paper: a folder of `papers/`.
+        file: a CSV file in it.
+        root: the project's folder.
 
     Raises:
-        InvalidInput: there is no such file.
+        InvalidInput: there is no such paper or file, or a line of it is not valid.
     """
-    known = [path.name for path in folder.glob("*.csv")]
-    if file not in known:
-        raise unknown_name("published file", file, known)
+    if paper not in (papers := paper_names(root)):
+        raise unknown_name("published.paper", paper, papers)
+    folder = root / PAPERS / paper
+    if file not in (known := [path.name for path in folder.glob("*.csv")]):
+        raise unknown_name("published.file", file, known)
     cells = []
     with (folder / file).open(newline="", encoding="utf-8") as lines:
         for row in (reader := csv.DictReader(lines)):
@@ -131,12 +140,6 @@ def published_cells(file: str, folder: Path = FOLDER) -> list[Published]:
                 accepted = f"the columns {', '.join(Published.__dataclass_fields__)}, with numbers ({error})"
                 raise InvalidInput(f"{folder / file}:{reader.line_num}", "the line", accepted) from None
     return cells
-
-
-def not_runs(folder: Path = FOLDER) -> dict[str, dict[str, str]]:
-    """By paper and table, why the table's cells are not results of runs; empty without such a file."""
-    path = folder / "not_runs.yaml"
-    return dict(parse(path)) if path.exists() else {}
 
 
 def find(cells: Sequence[Published], table: str, wanted: PublishedCell) -> Published | None:

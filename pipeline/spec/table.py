@@ -1,9 +1,11 @@
-"""The content of `tables/*.yaml`."""
+"""The content of a table's file."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PlainValidator, model_validator
@@ -11,12 +13,13 @@ from pydantic import Field, PlainValidator, model_validator
 from pfl.core.errors import InvalidInput, unknown_name
 from pipeline.spec.axes import AVERAGE, NAME, Average, Name, Row, Setting, short_form
 from pipeline.spec.evaluation import Evaluation
-from pipeline.spec.files import table_file, table_names
+from pipeline.spec.extends import extended, lineage
+from pipeline.spec.files import table_names
 from pipeline.spec.published import PublishedTable
 from pipeline.spec.schedule import Schedule
 from pipeline.spec.search import Search
 from pipeline.spec.table_claims import TableClaim
-from pipeline.spec.yaml import Strict, load
+from pipeline.spec.yaml import Strict, validate
 
 
 def _gpus(value: Any) -> Any:
@@ -28,6 +31,7 @@ def _gpus(value: Any) -> Any:
 Share = Annotated[float, Field(ge=0)]
 T = TypeVar("T")
 V = TypeVar("V")
+M = TypeVar("M", bound="Table")
 
 
 class Resources(Strict):
@@ -59,6 +63,8 @@ class Subset(Strict):
 class Table(Strict):
     """A table of results: settings are its columns, methods its rows."""
 
+    extends: str | None = None
+    """Another table, from which this one begins; see [Studies](tables.md#studies)."""
     title: str
     """Heading of the report."""
     paper: str | None = None
@@ -190,14 +196,31 @@ def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
     return {name: known[name] for name in known if name in names or not names}
 
 
-def load_table(name: str) -> Table:
-    """The table of `tables/<name>.yaml`.
+def load_table(name: str, root: Path = Path()) -> Table:
+    """A table with all that it inherits.
+
+    Args:
+        root: the project's folder.
 
     Raises:
         InvalidInput: there is no such table, or its file is not valid; the message is one line.
     """
-    if name not in table_names():
-        raise unknown_name("table", name, table_names())
+    if name not in (known := table_names(root)):
+        raise unknown_name("table", name, known)
     if not re.fullmatch(NAME, name):
         raise InvalidInput("table", repr(name), "a file name of letters, digits, '.', '_' and '-'")
-    return load(table_file(name), Table)
+    return load_as(Table, name, root)
+
+
+def load_as(model: type[M], name: str, root: Path = Path()) -> M:
+    """The content of a table's or a figure's file, with all that it inherits.
+
+    Raises:
+        InvalidInput: the file, or that of a table that it extends, is not valid; the message is one line.
+    """
+    sources = lineage(name, root)
+    content = sources[0].content
+    for base, own in pairwise(sources):
+        validate(content, Table, base.file)
+        content = extended(content, own, base.file.stem)
+    return validate(content, model, sources[-1].file)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,11 +44,19 @@ def load(file: str | Path, model: type[M]) -> M:
     Raises:
         InvalidInput: there is no such file, or it is not valid; the message is one line.
     """
-    values = parse(file)
+    return validate(parse(file), model, Path(file))
+
+
+def validate(values: Any, model: type[M], file: Path) -> M:
+    """The content ``values`` of a file that a model describes.
+
+    Raises:
+        InvalidInput: it is not valid; the message is one line.
+    """
     try:
         return model.model_validate({} if values is None else values)
     except ValidationError as error:
-        raise _first(Path(file), error) from None
+        raise _first(file, error) from None
 
 
 def parse(file: str | Path) -> Any:
@@ -72,6 +81,19 @@ def parse(file: str | Path) -> Any:
         line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
         cause = getattr(error, "problem", None) or error
         raise InvalidInput(f"{path}:{line}" if line else str(path), str(cause), "YAML") from None
+
+
+def dumped(values: Mapping[str, Any]) -> str:
+    """A mapping as YAML, in its own order."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.width = 120
+    yaml.allow_unicode = True
+    yaml.dump(values, text := io.StringIO())
+    return text.getvalue()
 
 
 _ACCEPTED = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 from pfl.core.errors import InvalidInput
 from pfl.core.text import gain
 from pipeline.spec.search import PINNED_TRIAL, TRAINING
+from pipeline.spec.yaml import dumped
 from pipeline.store.results import CellResult, Results
 
 
@@ -19,8 +19,6 @@ def export(results: Results) -> str:
     Raises:
         InvalidInput: the sweep has not searched.
     """
-    from ruamel.yaml import YAML
-
     searched = [cell for cell in results.cells if cell.selection]
     if not searched:
         raise InvalidInput("table", results.table, "a table with a search")
@@ -36,14 +34,7 @@ def export(results: Results) -> str:
             for key, values in pins.items():
                 override[key] = {**override.get(key, {}), **values}
         sources[f"methods.{cell.row}.settings.{cell.setting}"] = _source(cell, results)
-    text = io.StringIO()
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.width = 120
-    yaml.allow_unicode = True
-    yaml.dump(table, text)
-    return text.getvalue()
+    return dumped(table)
 
 
 def _pins(cell: CellResult) -> dict[str, dict[str, Any]]:

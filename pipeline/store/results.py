@@ -13,7 +13,7 @@ from pfl.core.text import amount
 from pfl.run.runs import Run, Runs
 from pfl.run.trials import Record, Sources
 from pipeline.spec.cells import cells
-from pipeline.spec.files import TABLES, names_in, results_folder
+from pipeline.spec.files import results_folder, table_names
 from pipeline.spec.table import Subset, Table
 from pipeline.store.scores import score
 from pipeline.store.stage_files import stored
@@ -230,7 +230,7 @@ def load_results(table: str, root: Path) -> Results:
     """
     path = root / results_folder(table) / "results.json"
     if not path.exists():
-        if table not in (known := names_in(root / TABLES)):
+        if table not in (known := table_names(root)):
             raise unknown_name("table", table, known)
         again = f"dvc exp run -S 'tables=[{table}]'"
         accepted = f"a table with results here; {again} makes them, out of the ledger what has run"

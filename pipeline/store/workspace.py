@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pfl.run.trials import Sources, Trial, commit, folder_of, knows
-from pipeline.spec.files import table_file
+from pipeline.spec.extends import lineage
 
 SCRATCH = Path(".sweeps")
 """Folder of unfinished work. It is untracked and not needed once a sweep has ended, except for the ledger and
@@ -31,6 +31,7 @@ def models_file(key: str) -> Path:
 
 
 def current_sources(table: str | None = None) -> Sources:
-    """The running code; also ``dirty`` if the file of ``table`` (or of a figure) is in no commit."""
+    """The running code; also ``dirty`` if a file of ``table`` (or of a figure) is in no commit."""
     code = commit()
-    return replace(code, dirty=code.dirty or bool(table and not knows(Path(), str(table_file(table)))))
+    files = [str(source.file) for source in lineage(table)] if table else []
+    return replace(code, dirty=code.dirty or not all(knows(Path(), file) for file in files))

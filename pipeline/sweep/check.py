@@ -94,7 +94,7 @@ def _check(name: str, whole: Table, table: Table) -> list[str]:
 def _check_published(table: Table) -> None:
     """Check that each cell is compared with at most one printed cell."""
     if table.published:
-        printed = published_cells(table.published.file)
+        printed = published_cells(table.published.paper, table.published.file)
         for column in table.columns.values():
             for row in table.methods:
                 if wanted := target(column, row):

@@ -15,9 +15,10 @@ from pfl.data.partitions import PARTITIONS
 from pfl.run.fingerprint import digest_of_modules
 from pfl.run.sources import digest_of
 from pipeline.spec.cells import cells
-from pipeline.spec.files import TABLES, manifest_file, partition_file
+from pipeline.spec.files import PAPERS, manifest_file, partition_file, table_file
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.table import Table, load_table
+from pipeline.spec.yaml import dumped
 from pipeline.store.ledger import Ledger
 from pipeline.store.stage_files import load_manifest, save_division
 from pipeline.store.workspace import current_sources
@@ -33,22 +34,32 @@ CHECKED = Path("data/check")
 
 
 def check() -> None:
-    """Check the selected tables, and write the code's names and digests to `data/check/`.
+    """Check the selected tables, and write what the other stages depend on to `data/check/`.
 
-    The train-sweep stage depends on what decides the outcome of its table. The partition and report stages
-    depend on digests of the code that implements them; the report stage also depends on all of `tables/`.
+    For each table, that is the table with all that it inherits (`tables/`), what else decides the outcome of
+    its sweep (`sweep/`), and a digest of what else its report shows (`report/`).
     """
     lines = check_tables()
     print("\n".join(lines))
     ledger = Ledger(current_sources())
-    for name in selected_tables():
-        write_json(CHECKED / "sweep" / f"{name}.json", dependencies(name, load_part(name), ledger))
     package = Path(pipeline.__file__).parent.rglob("*")
-    code = (path for path in package if path.suffix in (".py", ".j2", ".css"))
-    report = [*sorted(code), *sorted(filter(Path.is_file, TABLES.rglob("*")))]
+    code = sorted(path for path in package if path.suffix in (".py", ".j2", ".css"))
+    for name in selected_tables():
+        table = load_table(name)
+        content = table.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        write_text(CHECKED / "tables" / f"{name}.yaml", dumped(content))
+        write_json(CHECKED / "sweep" / f"{name}.json", dependencies(name, load_part(name), ledger))
+        shown = digest_of([*code, *_shown(name, table)])
+        write_text(CHECKED / "report" / f"{name}.txt", f"{shown}\n")
     write_text(CHECKED / "partition.txt", partition_code() + "\n")
-    write_text(CHECKED / "report.txt", digest_of(report) + "\n")
     write_text(CHECKED / "tables.txt", "\n".join(lines) + "\n")
+
+
+def _shown(name: str, table: Table) -> list[Path]:
+    """The files that a table's report shows beside its results: findings and published numbers."""
+    findings = table_file(name).with_suffix(".md")
+    files = [findings] if findings.exists() else []
+    return files + ([PAPERS / table.published.paper / table.published.file] if table.published else [])
 
 
 def partition_code() -> str:

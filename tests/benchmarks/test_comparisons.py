@@ -46,7 +46,7 @@ def test_a_figure_that_no_seed_changes_matches_if_it_is_the_same_when_rounded():
 
 
 def test_the_figures_are_those_of_the_published_file(digits):
-    cells = [replace(c, std=12345.0) if c.std else c for c in published_cells("pfedsim.csv")]
+    cells = [replace(c, std=12345.0) if c.std else c for c in published_cells("pfedsim")]
     datasets = {"cifar10": digits}
     spread = [c for c in pfedsim_table4(cells, datasets, range(2), "test=0.5") if c.quantity == SPREAD]
     assert [(c.setting, c.printed) for c in spread] == [
@@ -56,7 +56,7 @@ def test_the_figures_are_those_of_the_published_file(digits):
 
 
 def test_ours_are_of_partitions_by_the_given_options_and_seeds(digits):
-    cells = [c for c in published_cells("pfedsim.csv") if c.partition_arg == "alpha=0.5"]
+    cells = [c for c in published_cells("pfedsim") if c.partition_arg == "alpha=0.5"]
     cells = [replace(c, clients=10) for c in cells]
     capped, free = (
         next(c for c in pfedsim_table4(cells, {"cifar10": digits}, range(3), options) if c.quantity == SPREAD)
@@ -67,7 +67,7 @@ def test_ours_are_of_partitions_by_the_given_options_and_seeds(digits):
 
 
 def test_a_setting_that_spfl_prints_for_two_ways_of_training_is_compared_once(digits):
-    comparisons = spfl_table5(published_cells("spfl.csv"), {"mnist": digits}, seeds=range(2))
+    comparisons = spfl_table5(published_cells("spfl"), {"mnist": digits}, seeds=range(2))
     assert [(c.setting, c.quantity, c.printed) for c in comparisons] == [
         ("6 classes, IID, 10 clients", "training samples per client", 2800),
         ("6 classes, IID, 10 clients", "test samples per client", 700),
@@ -79,7 +79,7 @@ def test_a_setting_that_spfl_prints_for_two_ways_of_training_is_compared_once(di
 
 
 def test_the_two_emnists_are_told_apart(digits):
-    by_class = pfedsim_table4(published_cells("pfedsim.csv"), {"emnist_byclass": digits}, [0], "test=0.5")
-    balanced = spfl_table5(published_cells("spfl.csv"), {"emnist_byclass": digits}, seeds=[0])
+    by_class = pfedsim_table4(published_cells("pfedsim"), {"emnist_byclass": digits}, [0], "test=0.5")
+    balanced = spfl_table5(published_cells("spfl"), {"emnist_byclass": digits}, seeds=[0])
     assert {c.dataset for c in by_class} == {"emnist_byclass"}
     assert balanced == []

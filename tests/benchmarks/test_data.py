@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from benchmarks.workload import run
 from pfl.core.errors import InvalidInput
 from pfl.data.dataset import load
 from pfl.data.partitions import PARTITIONS
-from pipeline.spec.published import FOLDER
+from tests.papers import copy_numbers
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +27,7 @@ SAMPLES = 6000
 def project(tmp_path_factory) -> Iterator[Path]:
     """A project with a small stand-in for CIFAR-10 in DATA_SOURCE."""
     root = tmp_path_factory.mktemp("project")
-    shutil.copytree(FOLDER, root / FOLDER)
+    copy_numbers(root)
     (root / "archives").mkdir()
     np.savez(
         root / "archives/cifar10.npz",

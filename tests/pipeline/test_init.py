@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.report.overview import write_overview
+from pipeline.spec.files import table_names
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.published import published_cells
+from pipeline.spec.table import load_table
 from tests.command import pfl
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +36,28 @@ def test_a_project_has_a_table_that_can_be_checked_and_everything_is_known_to_gi
 def test_a_paper_s_table_comes_with_its_published_numbers(monkeypatch):
     assert pfl("init", "--table", "pfedsim-table3", "study").returncode == 0
     monkeypatch.chdir("study")
-    assert [path.name for path in Path("tables").glob("*.yaml")] == ["pfedsim-table3.yaml"]
-    assert published_cells(load_part("pfedsim-table3").published.file)
+    assert table_names() == ["pfedsim-table3"]
+    assert published_cells(load_part("pfedsim-table3").published.paper)
+    assert "## pFedSim" in write_overview(Path.cwd()).read_text()
+
+
+@pytest.mark.parametrize(
+    ("table", "base", "line"),
+    [
+        ("digits-search", "digits", "digits-search: 35 cells, "),
+        ("pfedsim-table3-choices", "pfedsim-table3", "pfedsim-table3-choices: 20 cells, "),
+        ("cifar10-short", "pfedsim-table3", "cifar10-short: 7 cells, at most 7 simulations"),
+    ],
+)
+def test_a_table_comes_with_the_one_that_it_extends_and_can_be_checked(monkeypatch, table, base, line):
+    expected = load_table(table, ROOT)
+    assert pfl("init", "--table", table, "study").returncode == 0
+    monkeypatch.chdir("study")
+    assert table_names() == sorted([base, table])
+    assert load_table(table) == expected
+    done = pfl("check")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(line)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,9 @@ def test_a_project_of_the_installed_package_runs_and_its_rows_count(installed, t
 
     study = tmp_path / "study"
     run("pfl", "init", "study", cwd=tmp_path)
-    (study / "tables/digits.yaml").write_text(TABLE)
+    (study / "tables/base.yaml").write_text(TABLE)
+    (study / "tables/digits.yaml").write_text("extends: base\nseeds: [1]\n")
+    run("git", "add", "tables", cwd=study)
     person = ("-c", "user.name=Tests", "-c", "user.email=tests@example.org")
     run("git", *person, "commit", "--quiet", "--all", "--message", "Begin", cwd=study)
     assert "digits: 1 cell, at most 1 simulation" in run("pfl", "check", cwd=study / "tables")
@@ -74,4 +76,14 @@ def test_a_project_of_the_installed_package_runs_and_its_rows_count(installed, t
     (row,) = map(json.loads, (study / "results/ledger/digits.jsonl").read_text().splitlines())
     assert row["commit"].startswith("pfl-repro ")
     assert not row["dirty"]
+    assert row["seed"] == 1
     assert "pfl-repro " in (study / "results/digits/report/README.md").read_text()
+
+
+def test_the_installed_package_has_the_papers(installed, tmp_path):
+    command = ("pfl", "init", "--table", "pfedsim-table3-draws", "study")
+    subprocess.run(command, cwd=tmp_path, env=installed, check=True)
+    done = subprocess.run(
+        ("pfl", "check"), cwd=tmp_path / "study", env=installed, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("pfedsim-table3-draws: 12 cells, at most 12 simulations")

@@ -11,16 +11,17 @@ import pytest
 
 from benchmarks.comparisons import our_name
 from pfl.data.partition import parse_spec
-from pipeline.figures.config import figure_names, load_figure
+from pipeline.figures.config import load_figure
 from pipeline.spec.axes import Setting
 from pipeline.spec.evaluation import Evaluation
-from pipeline.spec.files import table_names
+from pipeline.spec.files import figure_names, table_names
+from pipeline.spec.papers import NUMBERS, Paper, paper_names
 from pipeline.spec.published import Published, PublishedTable
 from pipeline.spec.schedule import Schedule
 from pipeline.spec.table import Table, load_table
-from tests.tables.conftest import Pin, read
+from tests.tables.conftest import Pin
 
-PAPERS = ("fedsimsup", "pfedsim", "spfl", "pfedcs", "fedcac")
+PAPERS = paper_names()
 RULES = {
     "dirichlet": ("dirichlet", "dirichlet_client"),
     "pathological": ("pathological", "blocks", "classes_client"),
@@ -31,8 +32,10 @@ RULES = {
     "label_subsets": ("class_sets",),
 }
 """Our rules for what the published results call a partition."""
+TABLE = r"[a-z0-9]+-table\d[a-z0-9-]*"
+"""The name of a paper's table or of a study."""
 ORIGIN = (
-    r"paper( §|, )[^:]+: |released code \([^:;]+\): |benchmark code \(PFLlib\): |our choice: |as in tables/"
+    rf"paper( §|, )[^:]+: |released code \([^:;]+\): |benchmark code \(PFLlib\): |our choice: |as in {TABLE}"
 )
 """How a source begins: who says so, and for a paper where."""
 PATHS = {
@@ -44,14 +47,9 @@ PATHS = {
 """What the second word of a source's key may name, besides settings and rows."""
 
 
-@pytest.fixture(scope="module")
-def stated() -> dict[str, Any]:
-    return read("settings.yaml")
-
-
 def flat(fact: Mapping[str, Any]) -> dict[str, Any]:
     """What a fact states, as "schedule.rounds" and the like."""
-    settings = {name: fact[name] for name in ("model", "seeds", "repetitions") if name in fact}
+    settings = {name: fact[name] for name in ("model", "seeds") if name in fact}
     for part in ("schedule", "params", "partition", "evaluation"):
         settings |= {f"{part}.{name}": value for name, value in fact.get(part, {}).items()}
     return settings
@@ -74,7 +72,6 @@ def pinned(pin: Pin) -> dict[str, Any]:
     return {
         "model": config["model"],
         "seeds": len(pin.table.seeds),
-        "repetitions": pin.table.published and pin.table.published.seeds,
         **{f"schedule.{name}": value for name, value in config.items()},
         **{f"params.{name}": value for name, value in own.items()},
         **{f"partition.{name}": value for name, value in division.items()},
@@ -97,9 +94,9 @@ def differences(pin: Pin, facts: Iterable[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def facts_of(stated: Mapping[str, Any], paper: str) -> list[Mapping[str, Any]]:
+def facts_of(paper: Paper) -> list[Mapping[str, Any]]:
     """What the paper states, then what its released code adds."""
-    return [*stated[paper]["facts"], *stated[paper].get("released", [])]
+    return [*paper.facts, *paper.released]
 
 
 def cells_of(pins: list[Pin], paper: str) -> list[Pin]:
@@ -107,28 +104,19 @@ def cells_of(pins: list[Pin], paper: str) -> list[Pin]:
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_pinned_settings_are_those_that_the_paper_and_its_released_code_state(pins, stated, paper):
-    facts = facts_of(stated, paper)
+def test_pinned_settings_are_those_that_the_paper_and_its_released_code_state(pins, papers, paper):
+    facts = facts_of(papers[paper])
     assert [line for pin in cells_of(pins, paper) for line in differences(pin, facts)] == []
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_repetitions_that_the_paper_does_not_state_are_unknown_or_our_choice(pins, stated, paper):
-    for pin in cells_of(pins, paper):
-        about = [fact for fact in facts_of(stated, paper) if fits(fact.get("where", {}), pin.printed)]
-        if pin.table.published.seeds is not None and not any("repetitions" in fact for fact in about):
-            assert pin.table.sources["published.seeds"].startswith("our choice: "), pin
-
-
-def test_assumed_seeds_of_a_paper_are_those_that_a_source_calls_our_choice():
-    def chosen(name: str) -> bool:
-        said = load_table(name).sources.get("published.seeds", "")
-        other = re.fullmatch(r"as in tables/([a-z0-9-]+)\.yaml", said)
-        return chosen(other[1]) if other else said.startswith("our choice: ")
-
+def test_seeds_of_a_paper_are_those_that_it_states_or_assumed_with_a_reason(papers):
     for name in table_names():
-        if (published := load_table(name).published) and published.seeds:
-            assert published.assumed == chosen(name), name
+        table = load_table(name)
+        if (published := table.published) and published.file == NUMBERS:
+            stated = papers[published.paper].seeds_of(published.table)
+            reason = table.sources.get("published.seeds", "")
+            assert published.assumed == reason.startswith("our choice: "), name
+            assert published.assumed if published.seeds != stated else not published.assumed, name
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -147,8 +135,8 @@ def test_a_pin_has_the_printed_data_partition_and_number_of_clients(pins, paper)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_every_fact_is_about_a_cell_and_every_difference_has_a_reason(pins, stated, paper):
-    for fact in facts_of(stated, paper):
+def test_every_fact_is_about_a_cell_and_every_difference_has_a_reason(pins, papers, paper):
+    for fact in facts_of(papers[paper]):
         about = [pin for pin in cells_of(pins, paper) if fits(fact.get("where", {}), pin.printed)]
         assert about, fact
         assert fact["place"], fact
@@ -158,10 +146,10 @@ def test_every_fact_is_about_a_cell_and_every_difference_has_a_reason(pins, stat
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_a_table_says_what_we_do_where_its_paper_is_silent(paper_tables, stated, paper):
+def test_a_table_says_what_we_do_where_its_paper_is_silent(paper_tables, papers, paper):
     for name, table in paper_tables.items():
-        if name.startswith(f"{paper}-"):
-            for key in stated[paper]["silent"]:
+        if table.published.paper == paper:
+            for key in papers[paper].silent:
                 said = table.sources.get(key, "")
                 assert re.search(r"(released|benchmark) code \(|our choice: ", said), f"{name}: {key}"
 
@@ -191,7 +179,8 @@ def test_a_source_says_where_the_value_is_from_and_a_choice_of_ours_why(everythi
 def test_a_source_that_refers_to_a_table_names_one(everything):
     for name, table in everything.items():
         for key, said in table.sources.items():
-            for other in re.findall(r"tables/([a-z0-9-]+)\.yaml", said):
+            assert "tables/" not in said, f"{name}: {key}"  # a name finds its file wherever it is
+            for other in re.findall(rf"\b{TABLE}", said):
                 assert other in everything, f"{name}: {key}: {other}"
 
 
@@ -246,10 +235,10 @@ def sets(setting: Setting, field: str) -> bool:
         ({"bn_stats": "mixed"}, "schedule.bn_stats is mixed, not local"),
     ],
 )
-def test_a_wrong_pin_is_found(pins, stated, change, said):
+def test_a_wrong_pin_is_found(pins, papers, change, said):
     right = next(pin for pin in cells_of(pins, "pfedsim") if pin.row == "fedprox")
     config = dataclasses.replace(right.cell.config, **change)
     wrong = dataclasses.replace(right, cell=dataclasses.replace(right.cell, config=config))
-    facts = facts_of(stated, "pfedsim")
+    facts = facts_of(papers["pfedsim"])
     assert differences(right, facts) == []
     assert [line.split(": ")[-1] for line in differences(wrong, facts)] == [said]

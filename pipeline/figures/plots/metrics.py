@@ -49,8 +49,10 @@ def measure(runs: Runs) -> Numbers:
         for (a, b), value in zip(pairs, of_pairs, strict=True)
     ]
     printed: dict[str, dict[str, float]] = {}
-    for cell in published_cells("pfedsim.csv"):
-        if cell.table == "2":
+    source = runs.figure.published
+    assert source  # the figure declares it
+    for cell in published_cells(source.paper, source.file):
+        if cell.table == source.table:
             pair = cell.variant.removeprefix("pair=").replace(",", ", ")
             printed.setdefault(cell.method.removesuffix("_similarity"), {})[pair] = cell.mean
     points += [

@@ -96,8 +96,6 @@ def test_a_calibration_fills_in_the_hours_of_the_list(project, edit, monkeypatch
 
 
 def test_the_overview_says_where_it_is(project):
-    (project / "tables/published").mkdir()
-    (project / "tables/published/not_runs.yaml").write_text("{}\n")
     assert run("overview") == "overview: reports/README.md\n"
     assert (project / "reports/README.md").is_file()
 

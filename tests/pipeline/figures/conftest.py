@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.spec.files import PAPERS
 from pipeline.sweep import cluster
 
 ROOT = Path(__file__).parents[3]
@@ -15,8 +16,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def project(tmp_path, monkeypatch) -> Path:
     """The working directory, in which the trials of a sweep run one after another in this process."""
-    for folder in ("figures", "tables/published"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
+    shutil.copytree(ROOT / PAPERS, tmp_path / PAPERS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DATA_SOURCE", raising=False)
     monkeypatch.setattr(cluster, "run", run_here)

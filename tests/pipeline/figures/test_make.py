@@ -14,6 +14,7 @@ from pfl.run.trials import Record
 from pipeline.figures import runs
 from pipeline.figures.config import Changes
 from pipeline.figures.make import answered, make
+from pipeline.spec.files import table_file
 from pipeline.spec.table import Subset
 from pipeline.sweep import cluster
 from pipeline.sweep.train_sweep import table_lock
@@ -56,11 +57,11 @@ def made(name: str, **changes) -> dict:
 def test_each_family(project, name, changes):
     options = SMALL | changes
     if name == "spfl-figure5":
-        text = (project / f"figures/{name}.yaml").read_text()
-        (project / f"figures/{name}.yaml").write_text(text.replace("iid:6", "iid:4"))
+        text = (project / table_file(name)).read_text()
+        (project / table_file(name)).write_text(text.replace("iid:6", "iid:4"))
     if name == "fedcac-figure6":
-        text = (project / f"figures/{name}.yaml").read_text()
-        (project / f"figures/{name}.yaml").write_text(text.replace("dirichlet_client:0.1", "dirichlet:1.0"))
+        text = (project / table_file(name)).read_text()
+        (project / table_file(name)).write_text(text.replace("dirichlet_client:0.1", "dirichlet:1.0"))
     content = made(name, **options)
     picture = (OUT / f"{name}.svg").read_text()
     assert "Reduced" in picture and "digits" in picture
@@ -125,7 +126,7 @@ def test_the_measured_run_of_another_trial_is_not_taken_for_one():
 
 
 def test_a_reduced_figure_does_not_take_the_place_of_one_as_pinned(project):
-    file = project / "figures/pfedsim-figure3.yaml"
+    file = project / "papers/pfedsim/figures/pfedsim-figure3.yaml"
     file.write_text(file.read_text().replace("cifar10", "digits").replace("clients: 100", "clients: 5"))
     assert made("pfedsim-figure3")["changes"] == []
     with pytest.raises(InvalidInput, match="is there as pinned"):

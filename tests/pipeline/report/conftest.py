@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from pipeline.report.table_report import write_report
-from pipeline.spec.published import FOLDER
+from tests.papers import copy_numbers
 from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
 
 PUBLISHED = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
@@ -17,7 +16,7 @@ PUBLISHED = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "a
 def realistic() -> dict:
     """A paper's table with all that can go wrong in it."""
     results = fake_results(
-        methods=4, seeds=2, search=3, published={"file": "pfedsim.csv", "table": "3"}, table="paper-table3"
+        methods=4, seeds=2, search=3, published={"paper": "pfedsim", "table": "3"}, table="paper-table3"
     )
     results["config"]["title"] = "A table of <Tan> & al."
     results["config"]["claims"] = [
@@ -42,7 +41,7 @@ def realistic() -> dict:
 @pytest.fixture(scope="session")
 def root(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("project")
-    shutil.copytree(FOLDER, root / FOLDER)
+    copy_numbers(root)
     (root / "pfl").mkdir()  # as in a checkout of the simulator
     return root
 

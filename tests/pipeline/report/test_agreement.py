@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import shutil
 from html import unescape
 
 import pytest
@@ -21,8 +20,8 @@ from pipeline.report.agreement import (
     tally,
 )
 from pipeline.report.table_report import write_report
-from pipeline.spec.files import TABLES
-from pipeline.spec.published import FOLDER
+from pipeline.spec.files import PAPERS, TABLES
+from tests.papers import copy_numbers
 from tests.pipeline.fake_results import diverge, fake_results, ledger_row, summary_of, write_results
 from tests.pipeline.report.conftest import line_of, realistic, small
 
@@ -69,7 +68,7 @@ def test_cells_that_share_a_simulation_count_it_once(tmp_path):
 
 
 def test_a_simulation_behind_several_numbers_counts_once_and_incomparable_ones_by_themselves():
-    results = fake_results(methods=4, seeds=1, settings=1, published={"file": "pfedsim.csv", "table": "3"})
+    results = fake_results(methods=4, seeds=1, settings=1, published={"paper": "pfedsim", "table": "3"})
     place = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
     results["config"]["settings"]["cifar10-0.1"]["published"] = place
     results["config"]["published"]["incomparable"] = [{"rows": ["fedprox"], "why": "Other clients."}]
@@ -83,7 +82,7 @@ def test_a_simulation_behind_several_numbers_counts_once_and_incomparable_ones_b
 
 
 def test_rows_that_cannot_be_compared_are_named_with_the_reason(tmp_path):
-    shutil.copytree(FOLDER, tmp_path / FOLDER)
+    copy_numbers(tmp_path)
     results = realistic()
     results["config"]["published"]["incomparable"] = [{"rows": ["local"], "why": "Other clients."}]
     write_results(results, tmp_path)
@@ -137,7 +136,7 @@ def test_the_answer_counts_cells_that_diverged_and_gives_the_range_of_the_agreem
     ],
 )
 def test_the_rule_of_the_verdicts_names_the_seeds_of_the_paper(tmp_path, seeds, said):
-    shutil.copytree(FOLDER, tmp_path / FOLDER)
+    copy_numbers(tmp_path)
     results = realistic()
     results["config"]["published"]["seeds"] = seeds
     write_results(results, tmp_path)
@@ -147,7 +146,7 @@ def test_the_rule_of_the_verdicts_names_the_seeds_of_the_paper(tmp_path, seeds, 
 
 
 def test_rows_that_share_a_printed_number_have_no_ranking():
-    results = fake_results(methods=4, settings=1, seeds=1, published={"file": "pfedsim.csv", "table": "3"})
+    results = fake_results(methods=4, settings=1, seeds=1, published={"paper": "pfedsim", "table": "3"})
     place = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
     results["config"]["settings"]["cifar10-0.1"]["published"] = place
     assert rankings(summary_of(results))
@@ -281,7 +280,10 @@ def test_findings_written_by_hand_are_part_of_the_report(tmp_path):
     assert "<p>FedAvg is <em>far</em> above, &lt;b&gt;and&lt;/b&gt; this is why.</p>" in page
 
 
-@pytest.mark.parametrize("file", sorted(TABLES.glob("*.md")), ids=lambda file: file.stem)
+FINDINGS = sorted([*TABLES.glob("*.md"), *PAPERS.glob("*/tables/*.md")])
+
+
+@pytest.mark.parametrize("file", FINDINGS, ids=lambda file: file.stem)
 def test_each_finding_has_three_lines_at_most_and_no_command(file):
     text = file.read_text()
     sections = re.split(r"^### .*$", text.partition("\n### Details\n")[0], flags=re.MULTILINE)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from pfl.run.trials import Record
 from pipeline.report.provenance import changed_since, plugins
 from pipeline.report.table_report import write_report
-from pipeline.spec.published import FOLDER
+from tests.papers import copy_numbers
 from tests.pipeline.fake_results import DIGITS, cell_of, fake_results, ledger_row, write_results
 from tests.pipeline.report.conftest import PUBLISHED, realistic, small
 
@@ -37,8 +35,8 @@ def test_other_data_than_the_original_pixels_are_said_first(tmp_path):
 
 
 def test_quantities_other_than_accuracies_are_divided_and_not_ranked(tmp_path):
-    shutil.copytree(FOLDER, tmp_path / FOLDER)
-    results = fake_results(methods=2, settings=1, seeds=1, published={"file": "pfedsim.csv", "table": "7"})
+    copy_numbers(tmp_path)
+    results = fake_results(methods=2, settings=1, seeds=1, published={"paper": "pfedsim", "table": "7"})
     results["config"]["evaluation"]["metric"] = "seconds_per_sample"
     place = {**PUBLISHED, "metric": "seconds_per_sample"}
     results["config"]["settings"]["cifar10-0.1"]["published"] = place
@@ -52,8 +50,8 @@ def test_quantities_other_than_accuracies_are_divided_and_not_ranked(tmp_path):
 
 def judged(root, assumed):
     """The report of a table whose row Local has three seeds, 4.3 points below the printed number."""
-    shutil.copytree(FOLDER, root / FOLDER)
-    published = {"file": "pfedsim.csv", "table": "3", "seeds": 5, "assumed": assumed}
+    copy_numbers(root)
+    published = {"paper": "pfedsim", "table": "3", "seeds": 5, "assumed": assumed}
     results = fake_results(methods=2, settings=1, seeds=3, published=published)
     results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
     cell_of(results, "cifar10-0.1/local")["pinned"]["rows"] = [
@@ -77,8 +75,8 @@ def test_a_number_of_seeds_that_the_paper_states_is_no_assumption(tmp_path):
 
 
 def test_doubtful_published_numbers_are_marked_and_the_doubt_is_said(tmp_path):
-    shutil.copytree(FOLDER, tmp_path / FOLDER)
-    results = fake_results(methods=2, settings=1, seeds=1, published={"file": "spfl.csv", "table": "1"})
+    copy_numbers(tmp_path)
+    results = fake_results(methods=2, settings=1, seeds=1, published={"paper": "spfl", "table": "1"})
     column = {"dataset": "cifar10", "partition": "iid", "partition_arg": "classes=6", "clients": 10}
     results["config"]["settings"]["cifar10-0.1"]["published"] = column
     for row, printed in zip(results["config"]["methods"], ("fedavg", "perfedavg"), strict=True):

@@ -11,10 +11,8 @@ import pytest
 
 from pipeline.report.overview import write_overview
 from pipeline.report.table_report import publish, write_report
-from pipeline.spec.published import FOLDER
+from tests.papers import copy_numbers
 from tests.pipeline.fake_results import diverge, fake_results, ledger_row, write_results
-
-HERE = Path(__file__).parents[3]
 
 TABLE = """\
 title: pFedSim, Table 3
@@ -30,7 +28,7 @@ settings:
     published: {dataset: cifar10, partition: dirichlet, partition_arg: alpha=0.5, clients: 100}
 methods: [local, fedavg, pfedsim]
 seeds: [0]
-published: {file: pfedsim.csv, table: "3"}
+published: {paper: pfedsim, table: "3"}
 """
 CLAIM = "claims: [{says: best, place: Section 5, kind: best, row: pfedsim}]\n"
 
@@ -38,12 +36,12 @@ CLAIM = "claims: [{says: best, place: Section 5, kind: best, row: pfedsim}]\n"
 @pytest.fixture
 def root(project: Path) -> Path:
     """A project with a paper's table of six cells, of which three have been run, and two of its own."""
-    shutil.copytree(HERE / FOLDER, project / FOLDER)
+    copy_numbers(project)
     (project / "tables/pfedsim-table3.yaml").write_text(TABLE + CLAIM)
     again = TABLE.replace("Table 3", "Table 3, again").replace("[local, fedavg, pfedsim]", "[fedavg]")
     (project / "tables/pfedsim-table3-again.yaml").write_text(again)
     for table, methods in (("pfedsim-table3", 3), ("small", 2)):
-        published = {"file": "pfedsim.csv", "table": "3"} if table != "small" else None
+        published = {"paper": "pfedsim", "table": "3"} if table != "small" else None
         results = fake_results(methods, 1, seeds=1, table=table, published=published)
         if published:
             setting = results["config"]["settings"]["cifar10-0.1"]
@@ -214,7 +212,8 @@ def test_every_link_leads_somewhere(root):
     text = write_overview(root).read_text()
     headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.+)$", text, re.MULTILINE)}
     for target in re.findall(r"\]\(([^)]+)\)", text):
-        assert target[1:] in headings if target.startswith("#") else (root / "reports" / target).is_file()
+        if not target.startswith("https://"):  # a paper's
+            assert target[1:] in headings if target[0] == "#" else (root / "reports" / target).is_file()
 
 
 def test_reports_on_the_software_itself_are_listed_by_name(root):
@@ -241,13 +240,31 @@ def test_without_any_report_nothing_is_run_and_nothing_drawn(root):
     assert "overview.svg" not in text
 
 
-def test_a_paper_of_one_s_own_follows_the_core_papers(root):
-    shutil.copy(root / FOLDER / "fedcac.csv", root / FOLDER / "mine.csv")
-    own = (
-        TABLE.replace("pFedSim, Table 3", "Mine, Table 1")
-        .replace("pfedsim.csv", "mine.csv")
-        .replace('"3"', '"1"')
-    )
-    (root / "tables/mine-table1.yaml").write_text(own)
+PAPER = """\
+name: Mine
+title: A paper of one's own
+authors: [Doe]
+venue: arXiv
+year: 2026
+link: https://example.org
+facts: [{place: Section 4, seeds: 1}]
+"""
+
+
+def test_a_folder_adds_a_paper(root):
+    folder = root / "papers/mine"
+    (folder / "tables").mkdir(parents=True)
+    (folder / "paper.yaml").write_text(PAPER)
+    shutil.copy(root / "papers/fedcac/published.csv", folder)
+    own = TABLE.replace("pFedSim, Table 3", "Mine, Table 1").replace("paper: pfedsim", "paper: mine")
+    (folder / "tables/mine-table1.yaml").write_text(own.replace('"3"', '"1"'))
     text = write_overview(root).read_text()
-    assert text.index("## pFedSim") < text.index("## mine")
+    assert "## Mine\n\nDoe: [A paper of one's own](https://example.org). arXiv, 2026.\n\n| Table |" in text
+    assert text.index("## Mine") < text.index("## pFedSim")
+
+
+def test_released_results_follow_the_papers_under_their_own_heading(root):
+    table = TABLE.replace("paper: pfedsim", "paper: spfl, file: plga_released.csv").replace('"3"', "mnist")
+    (root / "tables/released.yaml").write_text(table)
+    text = write_overview(root).read_text()
+    assert text.index("## pFedSim") < text.index("## PLGA's released runs\n\n| Table |")

@@ -172,7 +172,7 @@ def test_a_selected_configuration_is_a_line_even_where_it_is_worse():
 
 
 def test_the_published_number_is_held_against_the_pinned_configuration_only():
-    results = fake_results(search=3, published={"file": "pfedsim.csv", "table": "3"})
+    results = fake_results(search=3, published={"paper": "pfedsim", "table": "3"})
     results["config"]["settings"]["cifar10-0.1"]["published"] = {
         "dataset": "cifar10",
         "partition": "dirichlet",

@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from pipeline.report.verdicts import Verdict, judge, kendall
-from pipeline.spec.published import FOLDER, Published, published_cells
+from pipeline.spec.papers import paper_names
+from pipeline.spec.published import Published, published_cells
 from pipeline.store.scores import Score
 
 PRINTED = Published("p", "1", "cifar10", "iid", "", 100, "", "fedavg", "accuracy", 80.0, 1.5, "")
@@ -71,7 +72,7 @@ def test_times_and_similarities_have_no_verdict():
 
 
 def test_all_metrics_that_papers_print_as_accuracies_are_judged():
-    metrics = {cell.metric for file in FOLDER.glob("*.csv") for cell in published_cells(file.name)}
+    metrics = {cell.metric for paper in paper_names() for cell in published_cells(paper)}
     accuracies = {cell for cell in metrics if dataclasses.replace(PRINTED, metric=cell).is_accuracy}
     assert accuracies == {"accuracy", "accuracy_client", "accuracy_server"}
 

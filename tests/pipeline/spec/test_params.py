@@ -8,6 +8,7 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pipeline.spec.cells import cells
+from pipeline.spec.files import table_names
 from pipeline.spec.params import load_part, selected_tables
 from pipeline.spec.table import Subset, load_table
 from pipeline.sweep.check import check_searched, check_tables
@@ -63,7 +64,7 @@ def test_a_name_that_the_table_does_not_have_is_one_line(subset, said):
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("table", sorted(path.stem for path in (ROOT / "tables").glob("*.yaml")))
+@pytest.mark.parametrize("table", table_names(ROOT))
 def test_every_row_of_every_table_can_be_run_by_itself(table, monkeypatch):
     monkeypatch.chdir(ROOT)
     whole = load_table(table)

@@ -106,8 +106,8 @@ def test_an_imported_row_with_a_checksum_is_compared_with_it(rows_file, row):
 
 
 def test_rows_of_a_figure_are_imported(project, rows_file):
-    (project / "figures").mkdir()
-    (project / "figures/curves.yaml").touch()
+    (project / "papers/mine/figures").mkdir(parents=True)
+    (project / "papers/mine/figures/curves.yaml").touch()
     assert import_rows(rows_file(table="curves"), here) == 1
     assert len(lines(PUBLISHED.with_name("curves.jsonl"))) == 1
 

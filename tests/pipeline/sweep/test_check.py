@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
 from pfl.core.errors import InvalidInput
-from pipeline.spec.published import FOLDER
 from pipeline.sweep.check import check_tables
-
-ROOT = Path(__file__).parents[3]
+from tests.papers import copy_numbers
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -103,8 +99,8 @@ def test_all_selected_tables_are_checked(project):
         ("mu: 0.1}", "mu: 0.1}, settings: {too: {}}", "setting of fedprox: too * (did you mean 'two'?)"),
         (
             "clients: 5",
-            "published: {file: nobody.csv, table: '1'}\nclients: 5",
-            "there is no published file 'nobody.csv'",
+            "published: {paper: nobody, table: '1'}\nclients: 5",
+            "there is no published.paper 'nobody'",
         ),
     ],
 )
@@ -191,8 +187,8 @@ def test_what_is_no_table_s_is_checked_too(project, monkeypatch):
 
 
 def test_a_cell_that_fits_several_printed_ones_is_named(project, edit):
-    shutil.copytree(ROOT / FOLDER, project / FOLDER)
-    edit("clients: 5", "published: {file: fedsimsup.csv, table: '1'}\nclients: 5")
+    copy_numbers(project)
+    edit("clients: 5", "published: {paper: fedsimsup, table: '1'}\nclients: 5")
     edit(
         '"dirichlet:0.5"', '{partition: "dirichlet:0.5", published: {dataset: cifar10, partition: dirichlet}}'
     )

@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint, version
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from pfl.cli import app
@@ -14,7 +15,9 @@ from pfl.core.errors import InvalidInput
 from pfl.data.partition import Partition
 from pfl.data.partitions import PARTITIONS
 from pipeline.cli import add_commands
+from pipeline.spec.table import Table, load_table
 from pipeline.sweep import stages
+from tests.papers import copy_numbers
 
 add_commands(app)  # as the entry point does in a process of its own
 
@@ -261,8 +264,54 @@ def test_a_check_prints_what_it_found_in_a_subfolder_too(project, monkeypatch):
 def test_the_check_stage_writes_what_the_other_stages_depend_on():
     pfl("stage", "check")
     written = sorted(str(path.relative_to("data/check")) for path in Path("data/check").rglob("*.*"))
-    assert written == ["partition.txt", "report.txt", "sweep/small.json", "tables.txt"]
+    files = ["partition.txt", "report/small.txt", "sweep/small.json", "tables.txt", "tables/small.yaml"]
+    assert written == files
     assert len(json.loads(Path("data/check/sweep/small.json").read_text())["behaviours"]) == 4
+
+
+def checked() -> dict[str, str]:
+    """What the check stage writes, by file."""
+    pfl("stage", "check")
+    folder = Path("data/check")
+    return {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*.*")}
+
+
+def test_a_table_depends_on_the_one_that_it_extends_and_on_no_other(project):
+    (project / "tables/study.yaml").write_text("extends: small\nmethods: [fedavg]\n")
+    (project / "tables/other.yaml").write_text((project / "tables/small.yaml").read_text())
+    (project / "params.yaml").write_text("tables: [study]\n")
+    before = checked()
+    assert Table.model_validate(YAML(typ="safe").load(before["tables/study.yaml"])) == load_table("study")
+    for name in ("other", "small"):
+        file = project / f"tables/{name}.yaml"
+        file.write_text(file.read_text().replace("lr: 0.05", "lr: 0.1") + "# A comment changes nothing.\n")
+        after = checked()
+        changed = {file for file in after if after[file] != before[file]}
+        assert changed == ({"tables/study.yaml"} if name == "small" else set())
+
+
+def test_a_report_depends_on_its_own_findings_and_published_numbers(project, edit):
+    copy_numbers(project)
+    edit("clients: 5", "clients: 5\npublished: {paper: spfl, table: '1'}")
+    before = checked()
+    for file, changed in (
+        ("tables/other.md", set()),
+        ("papers/pfedsim/published.csv", set()),
+        ("tables/small.md", {"report/small.txt"}),
+        ("papers/spfl/published.csv", {"report/small.txt"}),
+    ):
+        with (project / file).open("a") as text:
+            text.write("\n")
+        after = checked()
+        assert {name for name in after if after[name] != before[name]} == changed
+        before = after
+
+
+def test_the_stages_of_dvc_depend_on_the_table_with_all_that_it_inherits():
+    stages = YAML(typ="safe").load(Path(__file__).parents[3] / "dvc.yaml")["stages"]
+    for name in ("partition", "train-sweep"):
+        assert "data/check/tables/${item.table}.yaml" in stages[name]["deps"]
+    assert "data/check/report/${item.table}.txt" in stages["report"]["deps"]
 
 
 def test_a_partition_depends_on_the_code_that_divides_and_on_pillow(tmp_path, monkeypatch):

@@ -1,0 +1,149 @@
+"""Tables that extend another: their files say only what differs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pfl.core.errors import InvalidInput, unknown_name
+from pipeline.spec.files import table_file, table_names
+from pipeline.spec.yaml import located, parse
+
+
+@dataclass(frozen=True)
+class Source:
+    """The file of a table or a figure.
+
+    Attributes:
+        file: its path, relative to the project's folder.
+        content: what it says, without ``extends``.
+    """
+
+    file: Path
+    content: Any
+
+
+def lineage(name: str, root: Path = Path()) -> list[Source]:
+    """The files of a table or a figure and of all tables that it extends, the base first.
+
+    Raises:
+        InvalidInput: a file is not YAML, or the table that it extends is unknown or extends this one.
+    """
+    sources: list[Source] = []
+    names = [name]
+    while True:
+        file = table_file(names[-1], root)
+        content = parse(root / file)
+        sources.insert(0, Source(file, content))
+        if not isinstance(content, dict) or "extends" not in content:
+            return sources
+        base = content.pop("extends")
+        with located(str(file)):
+            if base not in (known := table_names(root)):
+                raise unknown_name("extends", str(base), known)
+            if base in names:
+                raise InvalidInput("extends", base, "a table that does not extend this one")
+        names.append(base)
+
+
+def extended(base: Mapping[str, Any], own: Source, name: str) -> dict[str, Any]:
+    """The content of a table that extends another one.
+
+    Mappings are merged, ``null`` removes a key, and any other value replaces that of the base. A table that
+    lists settings or rows has only these; one that the base has, too, begins with the base's. Inherited
+    sources of what the table does not have are left out.
+
+    Args:
+        base: the content of a valid table.
+        own: the file of the table that extends it.
+        name: the base's name, for messages.
+
+    Raises:
+        InvalidInput: ``null`` removes a key that the base does not have.
+    """
+    changes = dict(own.content)
+    axes: dict[str, Any] = {}
+    with located(str(own.file)):
+        if isinstance(changes.get("settings"), dict):
+            axes["settings"] = _settings(base["settings"], changes.pop("settings"), name)
+        if isinstance(changes.get("methods"), list):
+            axes["methods"] = _rows(base["methods"], changes.pop("methods"), name)
+        content = _merged(base, changes, name) | axes
+    if isinstance(sources := content.get("sources"), dict):
+        stated = own.content.get("sources") or {}
+        content["sources"] = {
+            key: text for key, text in sources.items() if key in stated or _has(content, str(key))
+        }
+    return content
+
+
+def _merged(
+    base: Mapping[str, Any], changes: Mapping[str, Any], name: str, where: str = ""
+) -> dict[str, Any]:
+    """``base`` with ``changes``; ``where`` is the place in the table, which ends with a dot."""
+    content = dict(base)
+    for key, value in changes.items():
+        place = f"{where}{key}"
+        if value is None:
+            if key not in base:
+                raise InvalidInput(place, "null", f"a key of {name}, which null removes")
+            del content[key]
+        elif isinstance(value, dict):
+            inherited = base.get(key)
+            content[key] = _merged(inherited if isinstance(inherited, dict) else {}, value, name, f"{place}.")
+        else:
+            content[key] = value
+    return content
+
+
+def _settings(base: Mapping[str, Any], own: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The settings of ``own``, each of which begins with that of the same name in ``base``, if any."""
+    return {
+        key: _begun(base.get(key, {}), setting, "partition", name, f"settings.{key}.")
+        for key, setting in own.items()
+    }
+
+
+def _rows(base: list[Any], own: list[Any], name: str) -> list[Any]:
+    """The rows of ``own``, each of which begins with that of the same name in ``base``, if any."""
+    inherited = {_row_name(row): row for row in base}
+    rows = []
+    for row in own:
+        known = inherited.get(_row_name(row))
+        if known is not None and isinstance(row, str):
+            rows.append(known)
+        else:
+            rows.append(_begun(known or {}, row, "method", name, f"methods.{_row_name(row)}."))
+    return rows
+
+
+def _begun(base: Any, own: Any, key: str, name: str, where: str) -> Any:
+    """A setting or a row, merged into that of the base."""
+    base, own = _long_form(key, base), _long_form(key, own)
+    return _merged(base, own, name, where) if isinstance(own, dict) else own
+
+
+def _long_form(key: str, value: Any) -> Any:
+    """A bare string is short for the mapping with only ``key``; see `pipeline.spec.axes.short_form`."""
+    return {key: value} if isinstance(value, str) else value
+
+
+def _row_name(row: Any) -> str:
+    return str(row.get("as", row.get("method")) if isinstance(row, dict) else row)
+
+
+def _has(content: Mapping[str, Any], key: str) -> bool:
+    """Whether a table has what a key of its ``sources`` names."""
+    first, _, rest = key.partition(".")
+    if first == "settings" and rest:
+        settings = content.get("settings", {})
+        long = [_long_form("partition", setting) for setting in settings.values()]
+        keys = {key for setting in long if isinstance(setting, dict) for key in setting}
+        return rest in keys or any(f"{rest}.".startswith(f"{name}.") for name in settings)
+    if first == "methods" and rest:
+        rows = content.get("methods", [])
+        methods = {row["method"] for row in rows if isinstance(row, dict) and "method" in row}
+        return rest.partition(".")[0] in {*map(_row_name, rows), *methods}
+    return first in content

@@ -1,0 +1,86 @@
+"""The content of `papers/*/paper.yaml`: a paper, and what it states of its results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from pfl.core.errors import unknown_name
+from pipeline.spec.files import PAPERS
+from pipeline.spec.yaml import Strict, load
+
+FILE = "paper.yaml"
+NUMBERS = "published.csv"
+"""The file of a paper's printed cells, in its folder."""
+
+
+class Paper(Strict):
+    """A paper, its seeds and settings, and which of its printed cells are not results of runs."""
+
+    name: str
+    """Short name, the heading in the overview."""
+    title: str
+    """Title of the paper."""
+    authors: list[str] = []
+    """Last names; empty if the paper is anonymous."""
+    venue: str
+    """Where it was published or submitted."""
+    year: int
+    """Of the publication."""
+    link: str | None = None
+    """Address of the paper."""
+    note: str | None = None
+    """What a reader of its printed numbers should know."""
+    seeds: int | dict[str, int] = {}
+    """Repetitions behind each printed number, for all tables or by table; left out where it is not stated."""
+    not_runs: dict[str, str] = {}
+    """By table: why its cells are not results of runs."""
+    released_results: dict[str, str] = {}
+    """By CSV file of the folder: the heading of results that the authors released and did not print."""
+    silent: list[str] = []
+    """What the paper leaves open: each of its tables names the choice under this key of its `sources`."""
+    facts: list[dict[str, Any]] = Field(min_length=1)
+    """The settings that the paper states, by printed cell; see `papers/README.md`."""
+    released: list[dict[str, Any]] = []
+    """Facts about released code, which take precedence over those of the paper."""
+
+    @property
+    def citation(self) -> str:
+        """Authors, title, venue and year in Markdown, with a link where there is one."""
+        title = f"[{self.title}]({self.link})" if self.link else self.title
+        by = f"{', '.join(self.authors)}: " if self.authors else ""
+        return f"{by}{title}. {self.venue}, {self.year}."
+
+    def heading(self, file: str) -> str:
+        """The heading of the results in a CSV file of the paper's folder.
+
+        Raises:
+            InvalidInput: the paper lists no such file.
+        """
+        if file == NUMBERS:
+            return self.name
+        if file not in self.released_results:
+            raise unknown_name(f"released_results of {self.name}", file, self.released_results)
+        return self.released_results[file]
+
+    def seeds_of(self, table: str) -> int | None:
+        """Repetitions behind each number of a table; None if the paper does not state them."""
+        return self.seeds.get(table) if isinstance(self.seeds, dict) else self.seeds
+
+
+def paper_names(root: Path = Path()) -> list[str]:
+    """The folders of all papers."""
+    return sorted(path.parent.name for path in (root / PAPERS).glob(f"*/{FILE}"))
+
+
+def load_paper(name: str, root: Path = Path()) -> Paper:
+    """The paper of `papers/<name>/paper.yaml`.
+
+    Raises:
+        InvalidInput: there is no such paper, or its file is not valid; the message is one line.
+    """
+    if name not in (known := paper_names(root)):
+        raise unknown_name("paper", name, known)
+    return load(root / PAPERS / name / FILE, Paper)
