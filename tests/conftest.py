@@ -26,20 +26,10 @@ from pfl.run.fingerprint import name_of
 from pfl.run.simulation import make_simulation, simulate
 from pfl.run.trials import Trial
 from pfl.run.validation import validated
+from pfl.testing import method_kit
 from pfl.testing.federation import make_clients, make_dataset
 
-CONFIG = Config(
-    model="lenet5_bn",
-    participation=0.5,
-    rounds=3,
-    epochs=2,
-    batch_size=8,
-    lr=0.1,
-    eval_every=1,
-    dtype="float64",
-)
-"""Three rounds in float64, evaluated after each, on a network with batch norm."""
-
+CONFIG = method_kit.CONFIG
 
 SAMPLE = ("fedavg", "fesem", "pfedsim", "spfl")
 """Methods that `sampled` keeps in the fast suite: of averages, of clusters, of layers, of phases."""
@@ -137,7 +127,7 @@ def dataset() -> Dataset:
 
 @pytest.fixture(scope="session")
 def partition(dataset: Dataset) -> Partition:
-    return make_clients(dataset, sizes=[20, 9, 14, 5, 16, 12])
+    return make_clients(dataset, method_kit.SIZES)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from torch import nn
 
 import pfl
 from pfl.methods import METHODS
+from pfl.testing import check_method
 from pipeline.figures.config import Figure
 from pipeline.spec import methods_page, reference
 from pipeline.spec.cells import cells
@@ -223,12 +224,20 @@ def test_every_mixing_on_its_page_moves_the_models_and_does_so_alike_in_both_bac
     assert loop != pytest.approx(losses("local", "loop"), rel=1e-3)
 
 
-@pytest.mark.parametrize("document", ["python.md", "network.md", "data.md"])
+@pytest.mark.parametrize("document", ["conformance.md", "python.md", "network.md", "data.md"])
 def test_the_examples_in_python_run(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for code in blocks(ROOT / "docs" / document, "python"):
         exec(code, names)
+
+
+@pytest.mark.parametrize("kind", ["method", "partition", "data set", "network"])
+def test_the_rules_of_the_conformance_kits_are_listed(kind):
+    module = importlib.import_module(f"pfl.testing.{kind.replace(' ', '')}_kit")
+    stated = {name: rule.__doc__.replace("``", "`") for name, rule in module.KIT.rules.items()}
+    listed = rows(ROOT / "docs/conformance.md", f"{kind} rule")
+    assert {codes(name)[0]: text for name, text in listed} == stated
 
 
 def with_examples() -> list[str]:
@@ -253,6 +262,7 @@ def test_the_table_of_the_tutorial_is_one_and_takes_the_method_written_there(tmp
     (tmp_path / "latehead.py").write_text(method)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(METHODS._added, "latehead", importlib.import_module("latehead").LateHead)
+    check_method("latehead", ["docstring", "hyperparameters", "search_space", "warm_up", "simulation"])
     longer = table.replace("seeds:", f"{rows}seeds:")
     for text, count in ((table, 6), (longer, 10)):
         assert len(cells("mine", Table.model_validate(YAML(typ="safe", pure=True).load(text)))) == count

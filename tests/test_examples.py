@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -46,6 +47,15 @@ def test_the_method_and_the_network_of_the_package_are_simulated():
     (warm,) = pfl.simulate("warmhead", hyperparameters={"warmup": 1.0}, **options)
     (average,) = pfl.simulate("fedavg", **options)
     assert warm.metrics.rounds == average.metrics.rounds
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    "test", ["test_the_network", pytest.param("test_the_method", marks=pytest.mark.slow)]
+)
+def test_the_tests_of_the_package_pass(test):
+    tests = runpy.run_path(str(PACKAGE / "tests/test_my_method.py"))
+    tests[test]()
 
 
 @pytest.mark.usefixtures("installed")

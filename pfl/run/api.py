@@ -97,10 +97,10 @@ def simulate(
         raise InvalidInput("hyperparameters", given, "a mapping from names to values")
     own: Mapping[str, Any] = {}
     if not isinstance(method, str):
-        method, own = _known_method(method)
+        method, own = known_method(method)
     options = {name: _plain(value) for name, value in options.items()}
     options["hyperparameters"] = {name: _plain(value) for name, value in {**own, **given}.items()}
-    named = model if isinstance(model, str) or model is None else _known_model(model)
+    named = model if isinstance(model, str) or model is None else known_model(model)
     config = validated(Config(method=method, model=named or Config.model, **options))
     if config.precision != Config.precision:
         from pfl.engine.device import check_precision, resolve_device
@@ -223,7 +223,7 @@ def _divided(
     return data, partition
 
 
-def _known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
+def known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
     """The name by which a method is found, and the hyperparameters that it brings."""
     from pfl.engine.method import Method
 
@@ -238,7 +238,7 @@ def _known_method(method: Method | type[Method]) -> tuple[str, dict[str, Any]]:
     return name, own
 
 
-def _known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
+def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
     """The name by which a network or its builder is found."""
     from torch import nn
 

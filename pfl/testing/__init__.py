@@ -1,1 +1,47 @@
-"""Tests that edited code leaves results unchanged: synthetic federations, an emulated device, the battery."""
+"""Conformance kits for your own components, and tests that edited code leaves results unchanged.
+
+The kits `check_method`, `check_partition`, `check_dataset` and `check_network` check what the tests of the
+built-in components check. All violated rules are reported at once, one line each:
+
+>>> import pfl
+>>> from pfl.testing import Violations, check_method
+>>> class Biased(pfl.Method):
+...     '''The mean of the uploads.'''
+...     def warm_up(self, rounds):
+...         return rounds / 2
+>>> try:
+...     check_method(Biased, rules=["docstring", "warm_up"])
+... except Violations as violations:
+...     print(violations)
+biased violates 2 rules:
+  docstring: no field Source, State, Evaluated, Differs from the authors
+  warm_up: warm_up(1) is 0.5; expected an integer in [0, 1]
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pfl.testing.dataset_kit import check_dataset
+    from pfl.testing.kit import Violations
+    from pfl.testing.method_kit import check_method
+    from pfl.testing.network_kit import check_network
+    from pfl.testing.partition_kit import check_partition
+
+__all__ = ["Violations", "check_dataset", "check_method", "check_network", "check_partition"]
+
+_MODULES = {
+    "Violations": "pfl.testing.kit",
+    "check_dataset": "pfl.testing.dataset_kit",
+    "check_method": "pfl.testing.method_kit",
+    "check_network": "pfl.testing.network_kit",
+    "check_partition": "pfl.testing.partition_kit",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

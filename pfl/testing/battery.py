@@ -225,6 +225,7 @@ def run(case: Case, way: str) -> Values | None:
 
     from pfl.engine.device import computes_in
     from pfl.run.simulation import simulate_together
+    from pfl.testing.emulated import emulated_gpu
 
     how = WAYS[way]
     if how.precision and not computes_in(how.precision, torch.device("cpu")):
@@ -237,7 +238,7 @@ def run(case: Case, way: str) -> Values | None:
         dataset, division = _data(case, folder)
         execution = Execution(device="cpu", backend=how.backend)
         if how.device:
-            stack.enter_context(_emulated())
+            stack.enter_context(emulated_gpu())
             execution = replace(execution, device="meta")
         if not how.kernels:
             stack.enter_context(without_kernels())
@@ -284,7 +285,7 @@ def differences(case: Case, expected: Values, now: Values, way: str) -> list[Dif
     return [
         Difference(name, way, expected.get(name), now.get(name))
         for name in compared
-        if not _close(expected.get(name), now.get(name), tolerance)
+        if not close(expected.get(name), now.get(name), tolerance)
     ]
 
 
@@ -326,15 +327,6 @@ def without_kernels() -> Iterator[None]:
         patch.object(im2col, "_library", lambda: None),
         patch.object(read_rows, "compiled", lambda _: None),
     ):
-        yield
-
-
-@contextmanager
-def _emulated() -> Iterator[None]:
-    """A context with the device "meta", on which steps are recorded as on a GPU."""
-    from pfl.testing.emulated import emulated
-
-    with emulated() as device, patch("pfl.engine.device.captures_on", lambda _: lambda: device.capture):
         yield
 
 
@@ -404,9 +396,10 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def _close(recorded: Any, now: Any, tolerance: float) -> bool:
+def close(recorded: Any, now: Any, tolerance: float) -> bool:
+    """Whether two values of a result agree within ``tolerance``, absolute or relative."""
     if isinstance(recorded, list) and isinstance(now, list):
-        return len(recorded) == len(now) and all(map(lambda a, b: _close(a, b, tolerance), recorded, now))
+        return len(recorded) == len(now) and all(map(lambda a, b: close(a, b, tolerance), recorded, now))
     numbers = (int, float)
     if isinstance(recorded, numbers) and isinstance(now, numbers) and not isinstance(recorded, bool):
         return math.isclose(recorded, now, rel_tol=tolerance, abs_tol=tolerance)

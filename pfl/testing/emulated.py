@@ -47,6 +47,13 @@ def emulated() -> Iterator[Device]:
         yield device
 
 
+@contextmanager
+def emulated_gpu() -> Iterator[Device]:
+    """`emulated`; the steps of a stack are recorded and replayed, as on a GPU."""
+    with emulated() as device, patch("pfl.engine.device.captures_on", lambda _: lambda: device.capture):
+        yield device
+
+
 class Device:
     """What can be seen of the device.
 

@@ -24,6 +24,7 @@ from pfl.core.errors import InvalidInput
 from pfl.data.dataset import Dataset, load
 from pfl.data.datasets import DATASETS
 from pfl.data.datasets.domainnet import DOMAINS, LABELS
+from pfl.testing import check_dataset
 
 RNG = np.random.default_rng(0)
 
@@ -433,9 +434,12 @@ PICKLED = ("cifar10", "cifar100")
 
 
 @pytest.mark.parametrize("name", [name for name in DATASETS if name not in WITHOUT_IMAGE_FOLDER])
-def test_an_image_folder_of_a_data_set_has_the_content_of_its_official_files(name, official, tmp_path):
+def test_a_data_set_meets_the_rules_of_the_kit_and_an_image_folder_of_it_has_the_same_content(
+    name, official, tmp_path
+):
     write_official(name, tmp_path)
     original = load(name) if name in WITHOUT_FILES else official(name)
+    check_dataset(original)
     export(original, tmp_path / "copies" / name)
     copy = (
         load(str(tmp_path / "copies" / name), progress=False)
@@ -494,9 +498,9 @@ def test_a_classes_number_serves_as_its_name(official, tmp_path):
     assert copy.content == original.content
 
 
-def test_every_file_over_plain_http_has_a_published_checksum():
-    files = [file for definition in map(DATASETS.get, DATASETS) for file in definition.files]
-    assert [file.url for file in files if file.url.startswith("http:") and file.md5 is None] == []
+@pytest.mark.parametrize("name", DATASETS)
+def test_a_data_set_downloads_files_that_can_be_verified(name):
+    check_dataset(name, rules=["sources"])
 
 
 def test_a_user_of_leafs_with_values_outside_the_unit_interval_or_twice_is_one_line(tmp_path):

@@ -12,19 +12,14 @@ from pfl.data.partitions import PARTITIONS
 from pfl.data.partitions.dirichlet import top_up
 from pfl.data.partitions.dirichlet_client import DirichletClient
 from pfl.data.partitions.pathological import deal
+from pfl.testing import check_partition
+from pfl.testing.partition_kit import KIT, pooled_images
 
 
 @pytest.fixture
-def data(labelled):
+def data():
     """3,000 training and 1,000 test images of ten classes, by 100 writers, in four domains."""
-    rng = np.random.default_rng(0)
-    return labelled(
-        np.concatenate((np.repeat(np.arange(10), 300), np.repeat(np.arange(10), 100))),
-        n_train=3000,
-        writer=rng.integers(0, 100, 4000),
-        domain=rng.integers(0, 4, 4000),
-        domains=("a", "b", "c", "d"),
-    )
+    return pooled_images()
 
 
 def classes_of(partition: Partition, data) -> list[set[int]]:
@@ -39,30 +34,10 @@ def sizes(partition: Partition) -> np.ndarray:
 # ---- what all rules promise ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", [name for name in PARTITIONS if name != "file"])
-class TestEveryRule:
-    def test_gives_every_client_training_and_test_samples_that_are_not_the_same(self, rule, data):
-        partition = make_partition(rule, data, 20)
-        assert partition.clients == len(partition.test) == 20
-        for train, test in zip(partition.train, partition.test, strict=True):
-            assert len(train) > 0
-            assert len(test) > 0
-            assert np.intersect1d(train, test).size == 0
-            assert np.concatenate((train, test)).min() >= 0
-            assert np.concatenate((train, test)).max() < 4000
-
-    def test_is_decided_by_its_seed(self, rule, data):
-        checksums = [make_partition(f"{rule},seed={seed}", data, 20).checksum for seed in (0, 0, 1)]
-        assert checksums[0] == checksums[1] != checksums[2]
-
-    def test_is_the_same_read_back_from_its_file(self, rule, data, tmp_path):
-        partition = make_partition(rule, data, 20)
-        partition.save(tmp_path / "p.npz")
-        assert Partition.load(tmp_path / "p.npz").checksum == partition.checksum
-
-    def test_leaves_clients_that_can_be_validated(self, rule, data):
-        search = make_partition(rule, data, 20).with_validation(0.2, data.labels)
-        assert all(len(indices) > 0 for indices in search.train + search.test)
+@pytest.mark.parametrize("rule", KIT.rules)
+@pytest.mark.parametrize("partition", [name for name in PARTITIONS if name != "file"])
+def test_a_partition_rule_meets_a_rule_of_the_kit(partition, rule):
+    check_partition(partition, rules=[rule])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-from dataclasses import asdict
 
 import pytest
 import torch
@@ -17,7 +16,6 @@ from pfl.data.partition import make_partition
 from pfl.engine import workers
 from pfl.engine.device import workers_for
 from pfl.engine.workers import Workers
-from pfl.methods import METHODS
 from pfl.run.simulation import simulate
 from pfl.run.validation import validated
 
@@ -27,33 +25,6 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def _every_call_is_worthwhile(monkeypatch):
     monkeypatch.setattr(workers, "WORTHWHILE", -1.0)
-
-
-def outcome(method: str, count: int, folder, **changes):
-    """Everything that a short simulation on the digits returns, with its models."""
-    config = validated(Config(method=method, rounds=3, epochs=1, eval_every=1, participation=0.6, **changes))
-    data = load("digits")
-    models = folder / f"{count}.pt"
-    execution = Execution(device="cpu", workers=count, save=str(models))
-    (result,) = simulate(config, data, make_partition("dirichlet:0.3", data, 5), (1,), execution)
-    return asdict(result.metrics), torch.load(models, weights_only=True)[1]
-
-
-@pytest.mark.parametrize("method", ["fedavg", "fedap", "spfl", "knnper", "fedgen", "scaffold"])
-def test_two_workers_give_the_bits_of_one(method, tmp_path):
-    metrics, models = outcome(method, 1, tmp_path)
-    again, copies = outcome(method, 2, tmp_path)
-    assert again == metrics
-    assert all(torch.equal(copies[name], tensor) for name, tensor in models.items())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", list(METHODS))
-def test_three_workers_give_every_method_the_bits_of_one(method, tmp_path):
-    metrics, models = outcome(method, 1, tmp_path)
-    again, copies = outcome(method, 3, tmp_path)
-    assert again == metrics
-    assert all(torch.equal(copies[name], tensor) for name, tensor in models.items())
 
 
 def test_work_is_divided_and_returned_in_order():

@@ -10,7 +10,9 @@ from torch import nn
 
 from pfl.core.errors import InvalidInput
 from pfl.models import MODELS, fitting
-from pfl.models._layers import BatchNorm2d, Dropout
+from pfl.models._layers import BatchNorm2d, SingleClientMode
+from pfl.testing import check_network
+from pfl.testing.network_kit import KIT
 
 CIFAR, DIGITS, EMNIST, LARGE = (3, 32, 32), (1, 8, 8), (1, 28, 28), (3, 64, 64)
 
@@ -63,13 +65,6 @@ def parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def give_key(net: nn.Module, key: torch.Tensor) -> nn.Module:
-    for module in net.modules():
-        if isinstance(module, Dropout):
-            module.key = key
-    return net
-
-
 @pytest.mark.parametrize(("network", "counts"), COUNTS.items(), ids=str)
 def test_parameter_counts_are_those_of_the_papers(network, counts):
     name, shape, classes = network
@@ -85,68 +80,32 @@ def test_parameter_counts_are_those_of_the_papers(network, counts):
     assert net.head.in_features == width
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_stages_and_groups_cover_a_network_once(name):
-    net = MODELS[name](small_images(name), 10)
-    stages = [p for modules in net.stages.values() for module in modules for p in module.parameters()]
+FAST = ("cnn_digits", "lenet5_bn", "resnet8")
+"""Networks that are checked by all rules of the kit in the fast suite."""
 
-    assert list(net.stages) == ["base", "head"]
-    assert sorted(map(id, stages)) == sorted(map(id, net.parameters()))
+RULES_OF_ALL = ("stages", "stacked", "single_client")
+"""Rules that are checked for all networks in the fast suite."""
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_stacked_clients_equal_the_loop(name):
-    shape = small_images(name)
-    nets = [give_key(MODELS[name](shape, 10).double(), torch.tensor(k)) for k in range(3)]
-    x = torch.randn(3, 4, *shape, dtype=torch.float64)
-    y = torch.randint(10, (3, 4))
-    weights, statistics = torch.func.stack_module_state(nets)
-    template = MODELS[name](shape, 10)
-
-    def loss(weights, statistics, key, x, y):
-        give_key(template, key)
-        scores = torch.func.functional_call(template, (weights, statistics), x)
-        return F.cross_entropy(scores, y)
-
-    one_client = torch.func.grad_and_value(loss)
-    gradients, losses = torch.vmap(one_client)(weights, statistics, torch.arange(3), x, y)
-
-    for k, net in enumerate(nets):
-        expected = F.cross_entropy(net(x[k]), y[k])
-        expected.backward()
-        torch.testing.assert_close(losses[k], expected, rtol=0, atol=1e-9)
-        for key, parameter in net.named_parameters():
-            torch.testing.assert_close(gradients[key][k], parameter.grad, rtol=0, atol=1e-9)
-        for key, buffer in net.named_buffers():
-            torch.testing.assert_close(statistics[key][k], buffer, rtol=0, atol=1e-9)
-
-
-def compute_alone(net: nn.Module) -> None:
-    """Tell the layers of ``net``, as the loop does, that its tensors are one client's."""
-    for module in net.modules():
-        if hasattr(module, "single_client"):
-            module.single_client = True
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_what_is_faster_for_one_client_alone_moves_no_gradient(name):
-    shape = small_images(name)
-    net = give_key(MODELS[name](shape, 10).double(), torch.tensor(1))
-    x, y = torch.randn(4, *shape, dtype=torch.float64), torch.randint(10, (4,))
-
-    def gradients():
-        return torch.autograd.grad(F.cross_entropy(net(x), y), list(net.parameters()))
-
-    expected = gradients()
-    compute_alone(net)
-    for ours, theirs in zip(gradients(), expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        pytest.param(name, rule, id=f"{rule}-{name}", marks=[] if fast else pytest.mark.slow)
+        for rule in KIT.rules
+        for name in MODELS
+        for fast in [name in FAST or rule in RULES_OF_ALL]
+    ],
+)
+def test_a_network_meets_a_rule_of_the_kit(name, rule):
+    check_network(name, small_images(name), [rule])
 
 
 @pytest.mark.parametrize("name", ["resnet8", "mobilenet_v2", "cnn4"])
 def test_wide_convolutions_that_torch_computes_for_one_client_have_their_channels_last(name):
     net = MODELS[name]((3, 32, 32), 10)
-    compute_alone(net)
+    for module in net.modules():
+        if isinstance(module, SingleClientMode):
+            module.single_client = True
     wide = [layer for layer in net.modules() if isinstance(layer, nn.Conv2d) and layer.in_channels > 16]
     laid_out = []
     for layer in wide:
@@ -155,21 +114,6 @@ def test_wide_convolutions_that_torch_computes_for_one_client_have_their_channel
         )
     net(torch.randn(32, 3, 32, 32))  # hooks keep the kernels away
     assert laid_out == [True] * len(wide)
-
-
-@pytest.mark.parametrize("name", ["lenet5_bn", "resnet8", "mobilenet_v2"])
-def test_padding_after_the_real_rows_changes_no_gradient(name):
-    shape = small_images(name)
-    net = give_key(MODELS[name](shape, 10).double(), torch.tensor(1))
-    x, y = torch.randn(6, *shape, dtype=torch.float64), torch.randint(10, (6,))
-    expected = torch.autograd.grad(F.cross_entropy(net(x[:4]), y[:4]), list(net.parameters()))
-    for module in net.modules():
-        if isinstance(module, BatchNorm2d):
-            module.rows = torch.tensor([1, 1, 1, 1, 0, 0], dtype=torch.float64)
-    gradients = torch.autograd.grad(F.cross_entropy(net(x)[:4], y[:4]), list(net.parameters()))
-
-    for ours, alone in zip(gradients, expected, strict=True):
-        torch.testing.assert_close(ours, alone, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
@@ -203,16 +147,6 @@ def test_the_digits_network_learns_the_pooled_digits():
             optimiser.step()
 
     assert (net(x[test]).argmax(1) == y[test]).double().mean() > 0.95
-
-
-@pytest.mark.parametrize("name", ["cnn_digits", "lenet5_bn", "resnet8"])
-def test_the_caller_s_random_state_decides_the_initialisation(name):
-    def weights(seed: int) -> torch.Tensor:
-        torch.manual_seed(seed)
-        return torch.nn.utils.parameters_to_vector(MODELS[name](small_images(name), 10).parameters())
-
-    assert torch.equal(weights(3), weights(3))
-    assert not torch.equal(weights(3), weights(4))
 
 
 @pytest.mark.parametrize(

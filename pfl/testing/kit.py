@@ -1,0 +1,100 @@
+"""Conformance kits: the rules for one kind of component, each a function that raises if it is violated."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+import numpy as np
+import torch
+
+from pfl.core.errors import unknown_name
+from pfl.core.text import amount, first_line
+
+T = TypeVar("T")
+Check = Callable[[T], None]
+
+
+class Violated(Exception):  # noqa: N818 - reads as what it is: "raise Violated"
+    """What a rule objects to, in one line."""
+
+
+class Violations(AssertionError):  # noqa: N818
+    """The rules that a component violates; the message has one line per rule.
+
+    Attributes:
+        component: its name.
+        lines: name of each violated rule to what is wrong.
+    """
+
+    def __init__(self, component: str, lines: Mapping[str, str]):
+        super().__init__(component, dict(lines))
+        self.component, self.lines = component, dict(lines)
+
+    def __str__(self) -> str:
+        head = f"{self.component} violates {amount(len(self.lines), 'rule')}:"
+        return "\n".join([head, *(f"  {rule}: {line}" for rule, line in self.lines.items())])
+
+
+class Kit(Generic[T]):
+    """The rules for one kind of component.
+
+    Attributes:
+        rules: name to rule, in the order in which they are checked. The docstring of a rule states it.
+    """
+
+    def __init__(self) -> None:
+        self.rules: dict[str, Check[T]] = {}
+        self._decisive: set[str] = set()
+
+    def rule(self, rule: Check[T]) -> Check[T]:
+        """Add a rule, by the name of its function."""
+        self.rules[rule.__name__] = rule
+        return rule
+
+    def decisive(self, rule: Check[T]) -> Check[T]:
+        """Add a rule without which those after it cannot be judged. If it is violated, they are left out."""
+        self._decisive.add(rule.__name__)
+        return self.rule(rule)
+
+    def check(self, name: str, component: T, chosen: Sequence[str] | None = None) -> None:
+        """Check the ``chosen`` rules, by default all.
+
+        Raises:
+            Violations: rules are violated.
+            InvalidInput: there is no rule of a chosen name.
+        """
+        for rule in chosen or ():
+            if rule not in self.rules:
+                raise unknown_name("rule", rule, self.rules)
+        lines: dict[str, str] = {}
+        crash: Exception | None = None
+        for rule in self.rules if chosen is None else chosen:
+            try:
+                self.rules[rule](component)
+            except Violated as objection:
+                lines[rule] = first_line(objection)
+            except Exception as error:  # whatever the component raises
+                lines[rule] = f"{type(error).__name__}: {first_line(error)}"
+                crash = crash or error
+            if rule in lines and rule in self._decisive:
+                break
+        if lines:
+            raise Violations(name, lines) from crash
+
+
+@contextmanager
+def random_state(seed: int) -> Iterator[None]:
+    """A context in which the global random states of Python, NumPy and torch begin with ``seed``."""
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002 - a component must not depend on it
+    with torch.random.fork_rng(devices=[]):
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002

@@ -1,0 +1,491 @@
+"""The conformance kit for methods: `check_method`."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
+
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput
+from pfl.core.hyper import Hyperparameter
+from pfl.data.federation import Federation
+from pfl.data.partition import Partition
+from pfl.engine import checkpoint, workers
+from pfl.engine.evaluation import moments
+from pfl.engine.loop import LoopBackend
+from pfl.engine.method import FIELDS, Method, Phase
+from pfl.engine.round import begin_round
+from pfl.engine.server import Server
+from pfl.engine.simulation import Result
+from pfl.methods import METHODS
+from pfl.run.api import known_method
+from pfl.run.simulation import make_simulation, simulate, simulate_together
+from pfl.run.validation import validated
+from pfl.testing.battery import Values, close, values_of
+from pfl.testing.emulated import DEVICE, emulated, emulated_gpu
+from pfl.testing.federation import make_clients, make_dataset
+from pfl.testing.kit import Kit, Violated, random_state
+
+CONFIG = Config(
+    model="lenet5_bn",
+    participation=0.5,
+    rounds=3,
+    epochs=2,
+    batch_size=8,
+    lr=0.1,
+    eval_every=1,
+    dtype="float64",
+)
+"""Three rounds in float64, evaluated after each, on a network with batch norm."""
+
+SIZES = (20, 9, 14, 5, 16, 12)
+"""Training samples of the clients. The minibatches of some of them end with a smaller one."""
+
+TOLERANCE = 1e-9
+"""Of the backends in float64, absolute and relative."""
+
+
+class TestedMethod:
+    """A method with the simulations that several rules compare.
+
+    Attributes:
+        name: by which the method is found.
+        cls: its class.
+        own: its hyperparameters that are not left at their defaults.
+        dataset, partition: a small synthetic federation.
+    """
+
+    __test__ = False  # pytest would collect a class of this name
+
+    def __init__(self, method: str | Method | type[Method]):
+        own: Mapping[str, Any] = {}
+        if isinstance(method, str):
+            self.name = method
+        else:
+            self.name, own = known_method(method)
+        self.cls = METHODS[self.name]
+        self.own = dict(own)
+        self.dataset = make_dataset()
+        self.partition = make_clients(self.dataset, SIZES)
+        self._whole: dict[str, Values] = {}
+
+    @property
+    def method(self) -> Method:
+        """With its hyperparameters."""
+        return self.cls.from_dict(self.own)
+
+    def config(self, **changes: Any) -> Config:
+        """`CONFIG` with this method and ``changes``."""
+        own = {**self.own, **changes.pop("hyperparameters", {})}
+        return dataclasses.replace(CONFIG, method=self.name, hyperparameters=own, **changes)
+
+    def run(
+        self,
+        execution: Execution = Execution(device="cpu", backend="loop"),
+        clients: Partition | None = None,
+        **changes: Any,
+    ) -> Result:
+        """One simulation with one seed."""
+        divided = clients or self.partition
+        (result,) = simulate(self.config(**changes), self.dataset, divided, (0,), execution)
+        return result
+
+    def after_rounds(self, rounds: int) -> tuple[Method, Server]:
+        """The method and its server within a simulation."""
+        federation = Federation(self.dataset, self.partition, torch.device("cpu"), torch.float64)
+        config = validated(self.config(rounds=9, epochs=1))
+        started = make_simulation([config], federation, (0,), LoopBackend())
+        for _ in range(rounds):
+            started.advance()
+        return started.program.method, started.runs[0].server
+
+    def numbers(self, backend: Literal["loop", "stacked"] = "loop", **changes: Any) -> Values:
+        """All numbers of a simulation, computed once."""
+        key = repr((backend, changes))
+        if key not in self._whole:
+            result = self.run(Execution(device="cpu", backend=backend), **changes)
+            self._whole[key] = values_of(result.metrics)
+        return self._whole[key]
+
+    def bits(self, execution: Execution, clients: Partition | None = None, **changes: Any) -> Values:
+        """All numbers of a simulation, and the models at its end, on a CPU with the loop backend."""
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "models.pt"
+            execution = dataclasses.replace(execution, device="cpu", backend="loop", save=str(file))
+            values = values_of(self.run(execution, clients, **changes).metrics)
+            (models,) = torch.load(file, weights_only=True).values()
+        return values | {f"models, {name}": stack for name, stack in models.items()}
+
+
+KIT: Kit[TestedMethod] = Kit()
+
+
+def check_method(method: str | Method | type[Method], rules: Sequence[str] | None = None) -> None:
+    """Check that a method meets every rule of `pfl.testing.method_kit`, on a small synthetic federation.
+
+    Args:
+        method: a class; a method with hyperparameters, as in ``MyMethod(mu=0.5)``; a name of `pfl methods`.
+        rules: names of rules; by default all, which takes seconds.
+
+    Raises:
+        Violations: with one line for each violated rule.
+        InvalidInput: the method or a rule is unknown.
+    """
+    tested = TestedMethod(method)
+    KIT.check(tested.name, tested, rules)
+
+
+# ---- declaration ---------------------------------------------------------------------------------------
+
+
+@KIT.rule
+def docstring(tested: TestedMethod) -> None:
+    """The docstring has the fields Source, State, Evaluated and Differs from the authors, in this order."""
+    fields = tested.cls.fields()
+    if missing := [name for name in FIELDS if not fields.get(name)]:
+        raise Violated(f"no field {', '.join(missing)}")
+    if tuple(fields) != FIELDS:
+        raise Violated(f"the fields are {', '.join(fields)}; expected the order {', '.join(FIELDS)}")
+
+
+@KIT.rule
+def hyperparameters(tested: TestedMethod) -> None:
+    """Every option is declared with `hyper` in a frozen dataclass, with a description and a valid default."""
+    cls = tested.cls
+    if bare := [name for name, value in vars(cls).items() if isinstance(value, dataclasses.Field)]:
+        raise Violated(f"{bare[0]} is no field; decorate the class with @dataclass(frozen=True)")
+    for field in dataclasses.fields(cls):
+        declared = field.metadata.get("hyper")
+        if declared is None:
+            raise Violated(f"{field.name} is a field without hyper(default, about, ...)")
+        if not declared.about.strip() or "\n" in declared.about:
+            raise Violated(f"{field.name} has no description of one line")
+        declared.check(field.name, field.default, field.default)
+
+
+@KIT.rule
+def search_space(tested: TestedMethod) -> None:
+    """Every search range is increasing and within the domain, and ``when`` names another one's choices."""
+    declarations = tested.cls.declarations()
+    for name, declared in declarations.items():
+        default = tested.cls.__dataclass_fields__[name].default
+        others: dict[str, Any] = {}
+        if declared.when:
+            condition, *values = declared.when
+            known = declarations.get(condition)
+            if known is None or known.when or not set(values) < set(known.choices or ()):
+                raise Violated(f"{name}: when={declared.when} is not some of another one's choices")
+            others = {condition: values[0]}
+        if declared.search is not None:
+            _check_range(name, declared, default)
+            for value in declared.search:
+                declared.check(name, value, default)
+                tested.cls.from_dict({**others, name: value})
+
+
+def _check_range(name: str, declared: Hyperparameter, default: Any) -> None:
+    search = declared.search
+    assert search is not None
+    if declared.choices is not None:
+        if not search or len(set(search)) < len(search) or declared.log:
+            raise Violated(f"{name}: search={search} is not some of the choices")
+        return
+    if len(search) != 2 or not all(type(end) in (int, type(default)) for end in search):
+        raise Violated(f"{name}: search={search} is not two numbers of the default's type")
+    if not search[0] < search[1]:
+        raise Violated(f"{name}: search={search} is not increasing")
+    if declared.log and search[0] <= 0:
+        raise Violated(f"{name}: search={search} is not positive, as log=True needs")
+
+
+@KIT.rule
+def warm_up(tested: TestedMethod) -> None:
+    """``warm_up(rounds)`` is an integer in [0, rounds]."""
+    for rounds in (1, 10, 1000):
+        first = tested.method.warm_up(rounds)
+        if type(first) is not int or not 0 <= first <= rounds:
+            raise Violated(f"warm_up({rounds}) is {first!r}; expected an integer in [0, {rounds}]")
+
+
+# ---- numbers -------------------------------------------------------------------------------------------
+
+
+@KIT.decisive
+def simulation(tested: TestedMethod) -> None:
+    """A short simulation ends with finite losses, and the reported moment is evaluated."""
+    evaluated = moments(*tested.after_rounds(1))
+    if tested.cls.headline not in evaluated:
+        raise Violated(f"headline is {tested.cls.headline}; evaluated are {', '.join(evaluated)}")
+    metrics = tested.run().metrics
+    _check_finite(metrics.diverged_at, [entry.train_loss for entry in metrics.rounds])
+
+
+@KIT.rule
+def backends(tested: TestedMethod) -> None:
+    """The backends loop and stacked agree in float64 within 1e-9, at every moment."""
+    _agree(tested.numbers("stacked"), tested.numbers(), "stacked")
+
+
+@KIT.rule
+def full_participation(tested: TestedMethod) -> None:
+    """The backends agree if all clients take part."""
+    stacked, loop = (tested.numbers(backend, participation=1.0) for backend in ("stacked", "loop"))
+    _agree(stacked, loop, "stacked")
+
+
+@KIT.rule
+def choices(tested: TestedMethod) -> None:
+    """The backends agree for every other choice of a hyperparameter."""
+    for name, declared in tested.cls.declarations().items():
+        default = getattr(tested.method, name)
+        if declared.choices is None and not isinstance(default, bool):
+            continue
+        for choice in declared.choices or (False, True):
+            if choice != default:
+                changes = {"hyperparameters": {name: choice}, "model": "lenet5", "rounds": 2}
+                stacked, loop = (tested.numbers(backend, **changes) for backend in ("stacked", "loop"))
+                _agree(stacked, loop, f"stacked with {name}={choice}")
+
+
+@KIT.rule
+def stack(tested: TestedMethod) -> None:
+    """Trials that differ in learning rate and real-valued hyperparameters agree with each computed alone."""
+    config = validated(tested.config())
+    nearby = {name: _other(tested.method, name, value) for name, value in tested.method.numbers().items()}
+    configs = [
+        config,
+        dataclasses.replace(config, lr=config.lr / 2),
+        dataclasses.replace(config, lr=config.lr / 4, hyperparameters={**config.hyperparameters, **nearby}),
+    ]
+    seeds, execution = (0, 1), Execution(device="cpu", backend="stacked")
+    together = simulate_together(configs, tested.dataset, tested.partition, seeds, execution)
+    for config, results in zip(configs, together, strict=True):
+        loop = Execution(device="cpu", backend="loop")
+        alone = simulate(config, tested.dataset, tested.partition, seeds, loop)
+        for ours, theirs in zip(results, alone, strict=True):
+            _agree(values_of(ours.metrics), values_of(theirs.metrics), "together")
+
+
+@KIT.rule
+def device(tested: TestedMethod) -> None:
+    """Tensors on an emulated device give the same numbers in both backends."""
+    for backend in ("loop", "stacked"):
+        with emulated():
+            execution = Execution(device=str(DEVICE), backend=backend)
+            there = values_of(tested.run(execution).metrics)
+        _agree(there, tested.numbers(backend), f"{backend} on a device")
+
+
+@KIT.rule
+def graphs(tested: TestedMethod) -> None:
+    """Steps that are recorded and replayed, as CUDA graphs are, give the same numbers."""
+    with emulated_gpu() as gpu:
+        there = values_of(tested.run(Execution(device=str(DEVICE), backend="stacked")).metrics)
+    _agree(there, tested.numbers(), "replayed")
+    if not gpu.replays:
+        raise Violated("no step was recorded")
+
+
+@KIT.rule
+def local_batch_norm(tested: TestedMethod) -> None:
+    """The backends agree with ``bn_stats="local"``."""
+    stacked, loop = (tested.numbers(backend, bn_stats="local") for backend in ("stacked", "loop"))
+    _agree(stacked, loop, "stacked")
+
+
+# ---- reproducibility -----------------------------------------------------------------------------------
+
+
+@KIT.rule
+def determinism(tested: TestedMethod) -> None:
+    """A second run is bit-identical, whatever the global random states of Python, NumPy and torch are."""
+    runs = []
+    for seed in (1, 2):
+        with random_state(seed):
+            runs.append(tested.bits(Execution(), dtype="float32"))
+    _equal(runs[1], runs[0], "again")
+
+
+@KIT.rule
+def resume(tested: TestedMethod) -> None:
+    """An interrupted run that is resumed from its checkpoint is bit-identical to a whole one."""
+
+    class CrashError(Exception):
+        pass
+
+    def crash(round: int, *_: Any) -> None:
+        if round == 3:
+            raise CrashError
+
+    options: dict[str, Any] = {"dtype": "float32", "rounds": 4}
+    whole = tested.bits(Execution(), **options)
+    with TemporaryDirectory() as folder, patch.object(checkpoint, "EVERY", 2):
+        execution = Execution(device="cpu", backend="loop", checkpoint_dir=folder, code="conformance")
+        config = tested.config(**options)
+        try:
+            simulate(config, tested.dataset, tested.partition, (0,), execution, crash)
+        except CrashError:
+            resumed = tested.bits(execution, **options)
+    _equal(resumed, whole, "resumed")
+
+
+@KIT.rule
+def forked_workers(tested: TestedMethod) -> None:
+    """Two worker processes give bit-identical results to one."""
+    options: dict[str, Any] = {"dtype": "float32", "participation": 1.0, "epochs": 1}
+    with patch.object(workers, "WORTHWHILE", -1.0):  # every call is worth a fork
+        one, two = (tested.bits(Execution(workers=count), **options) for count in (1, 2))
+    _equal(two, one, "two workers")
+
+
+@KIT.rule
+def hooks(tested: TestedMethod) -> None:
+    """`participants`, `phases`, `adaptation` and `personal` change no state and return the same twice."""
+    method, server = tested.after_rounds(2)
+    begin_round(server, method)
+
+    def state() -> dict[str, Any]:
+        return _leaves(tree_map_only(Tensor, Tensor.clone, checkpoint.server_state(server)))
+
+    def answers() -> dict[str, Any]:
+        tensors = {moment: dict(method.personal(server, moment)) for moment in moments(method, server)}
+        phases = [_comparable(phase) for phase in (*method.phases(server), *method.adaptation(server))]
+        answered = {"participants": method.participants(server), "personal": tensors}
+        return _leaves(tree_map_only(Tensor, Tensor.clone, answered)) | {"phases": phases}
+
+    before = state()
+    first = answers()
+    _equal(answers(), first, "the second time")
+    _equal(state(), before, "state after the hooks")
+
+
+@KIT.rule
+def traffic(tested: TestedMethod) -> None:
+    """Counted traffic is not negative; if clients affect each other, something is counted down and up."""
+    own, *others = tested.partition.train
+    # The first client keeps its samples, and the others have each other's.
+    exchanged = dataclasses.replace(tested.partition, train=(own, *others[1:], others[0]))
+    options: dict[str, Any] = {"participation": 1.0}
+    values, changed = (
+        tested.bits(Execution(), clients, **options) for clients in (tested.partition, exchanged)
+    )
+    for way in ("down", "up"):
+        counts = values[f"bytes {way}"]
+        if not all(type(count) is int for count in counts) or counts != sorted(counts) or counts[0] < 0:
+            raise Violated(f"bytes {way} over the rounds are {counts}; expected growing integers")
+    names = [name for name in values if name.startswith("models, ")]
+    affected = [name for name in names if not torch.equal(values[name][0], changed[name][0])]
+    for way in ("down", "up"):
+        if affected and not values[f"bytes {way}"][-1]:
+            name = affected[0].removeprefix("models, ")
+            raise Violated(f"{name} of a client depends on other clients, but no traffic {way} is counted")
+
+
+# ---- small clients -------------------------------------------------------------------------------------
+
+
+@KIT.rule
+def lone_client(tested: TestedMethod) -> None:
+    """A federation of one client is simulated."""
+    metrics = tested.run(clients=make_clients(tested.dataset, [20]), participation=1.0).metrics
+    _check_finite(metrics.diverged_at, [entry.train_loss for entry in metrics.rounds])
+
+
+@KIT.rule
+def small_clients(tested: TestedMethod) -> None:
+    """Clients with a single minibatch, or a single sample, are simulated in both backends."""
+    clients = make_clients(tested.dataset, [8, 1, 20])
+    for backend in ("loop", "stacked"):
+        execution = Execution(device="cpu", backend=backend)
+        metrics = tested.run(execution, clients, participation=1.0).metrics
+        _check_finite(metrics.diverged_at, [entry.train_loss for entry in metrics.rounds])
+
+
+@KIT.rule
+def one_class(tested: TestedMethod) -> None:
+    """A client whose samples are all of one class is simulated."""
+    members = np.flatnonzero(tested.dataset.labels == 0)
+    others = np.flatnonzero(tested.dataset.labels != 0)
+    clients = Partition(
+        spec="file:synthetic.json",
+        train=(members[:12], others[:16], others[16:30]),
+        test=(members[12:20], others[30:40], others[40:50]),
+        data_checksum=tested.dataset.checksum,
+    )
+    metrics = tested.run(clients=clients, participation=1.0).metrics
+    _check_finite(metrics.diverged_at, [entry.train_loss for entry in metrics.rounds])
+
+
+# ---- comparisons ---------------------------------------------------------------------------------------
+
+
+def _check_finite(diverged_at: int | None, losses: Sequence[float]) -> None:
+    if diverged_at is not None or not all(map(math.isfinite, losses)):
+        raise Violated(f"the training losses are {', '.join(f'{loss:.4g}' for loss in losses)}")
+
+
+def _agree(values: Values, expected: Values, what: str) -> None:
+    """Check that all numbers of two simulations agree up to rounding."""
+    for name in dict.fromkeys([*expected, *values]):
+        ours, theirs = values.get(name), expected.get(name)
+        if not close(theirs, ours, TOLERANCE):
+            raise Violated(f"{what}, {_difference(name, ours, theirs, TOLERANCE)}")
+
+
+def _equal(values: Mapping[str, Any], expected: Mapping[str, Any], what: str) -> None:
+    """Check that all numbers and tensors are equal, bit by bit."""
+    for name in dict.fromkeys([*expected, *values]):
+        ours, theirs = values.get(name), expected.get(name)
+        if isinstance(ours, Tensor) and isinstance(theirs, Tensor):
+            if not torch.equal(ours, theirs):
+                raise Violated(f"{what}, {name} differs")
+        elif type(ours) is not type(theirs) or ours != theirs:
+            raise Violated(f"{what}, {_difference(name, ours, theirs)}")
+
+
+def _difference(name: str, ours: Any, theirs: Any, tolerance: float = 0.0) -> str:
+    """Two values in words; of lists, their first entries that differ."""
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        place = next(k for k, (our, their) in pairs if not close(their, our, tolerance))
+        return _difference(f"{name}[{place}]", ours[place], theirs[place])
+    shown = [f"{value:.12g}" if isinstance(value, float) else str(value) for value in (ours, theirs)]
+    return f"{name} is {shown[0][:80]}; expected {shown[1][:80]}"
+
+
+def _leaves(tree: Any) -> dict[str, Any]:
+    """The leaves of nested dictionaries and lists by path."""
+    return {keystr(path): leaf for path, leaf in tree_flatten_with_path(tree)[0]}
+
+
+def _comparable(phase: Phase) -> list[Any]:
+    """The values of a phase; a function that is made anew as its code and what it captures."""
+    return [
+        (value.__code__, [cell.cell_contents for cell in value.__closure__ or ()])
+        if inspect.isfunction(value)
+        else value
+        for value in vars(phase).values()
+    ]
+
+
+def _other(method: Method, name: str, value: float) -> float:
+    """Another accepted value of a hyperparameter."""
+    for near in (value * 0.8, value + 0.1, value * 1.2):
+        try:
+            dataclasses.replace(method, **{name: near})
+        except InvalidInput:
+            continue
+        if near != value:
+            return near
+    raise Violated(f"{name} can only be {value}")

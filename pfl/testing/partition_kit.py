@@ -1,0 +1,228 @@
+"""The conformance kit for partition rules: `check_partition`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from pfl.core.errors import InvalidInput
+from pfl.data.dataset import Dataset
+from pfl.data.partition import Partition, make_partition, parse_spec
+from pfl.data.partitions import PARTITIONS
+from pfl.data.rule import Rule
+from pfl.testing.federation import make_dataset
+from pfl.testing.kit import Kit, Violated, random_state
+
+
+@dataclasses.dataclass(frozen=True)
+class TestedPartition:
+    """A partition rule with its options, and the data that it divides."""
+
+    __test__ = False  # pytest would collect a class of this name
+
+    spec: str
+    dataset: Dataset
+    clients: int
+
+    @property
+    def rule(self) -> type[Rule]:
+        """The class of the rule."""
+        return PARTITIONS[self.spec.partition(",")[0].partition(":")[0]]
+
+    def make(self, options: str = "") -> Partition:
+        """The partition, with further ``options``."""
+        return make_partition(self.spec + options, self.dataset, self.clients)
+
+
+KIT: Kit[TestedPartition] = Kit()
+
+
+def check_partition(
+    rule: str | type[Rule],
+    dataset: Dataset | None = None,
+    clients: int = 20,
+    rules: Sequence[str] | None = None,
+) -> None:
+    """Check that a partition rule meets every rule of `pfl.testing.partition_kit`.
+
+    Args:
+        rule: a class, or a specification without ``seed``, such as ``dirichlet:0.1``.
+        dataset: what is divided; by default 3,000 training and 1,000 test images of ten classes, by 100
+            writers, in four domains.
+        clients: their number.
+        rules: names of rules of the kit; by default all, which takes less than a second.
+
+    Raises:
+        Violations: with one line for each violated rule.
+        InvalidInput: the partition rule or a rule of the kit is unknown.
+    """
+    if isinstance(rule, str):
+        spec = rule
+    else:
+        spec = rule.__module__.rpartition(".")[2]
+        if rule.__module__ != f"{PARTITIONS.package}.{spec}":
+            spec = rule.__name__.lower()
+            PARTITIONS.add(spec, rule)
+    tested = TestedPartition(spec, dataset or pooled_images(), clients)
+    KIT.check(tested.rule.__name__, tested, rules)
+
+
+def pooled_images() -> Dataset:
+    """3,000 training and 1,000 test images of ten classes, by 100 writers, in four domains."""
+    rng = np.random.default_rng(0)
+    return make_dataset(
+        (1, 1, 1),
+        classes=10,
+        labels=np.concatenate((np.repeat(np.arange(10), 300), np.repeat(np.arange(10), 100))),
+        blank=True,
+        n_train=3000,
+        writer=rng.integers(0, 100, 4000),
+        domain=rng.integers(0, 4, 4000),
+        domains=("a", "b", "c", "d"),
+    )
+
+
+@KIT.rule
+def options(tested: TestedPartition) -> None:
+    """Every option is declared with `hyper` or `text_option` in a frozen dataclass, with a description."""
+    rule = tested.rule
+    if bare := [name for name, value in vars(rule).items() if isinstance(value, dataclasses.Field)]:
+        raise Violated(f"{bare[0]} is no option; decorate the class with @dataclass(frozen=True)")
+    fields = {field.name: field for field in dataclasses.fields(rule)}
+    if rule.argument is not None and rule.argument not in fields:
+        raise Violated(f"argument is {rule.argument}; expected one of {', '.join(fields)}")
+    for name, field in fields.items():
+        declared = field.metadata.get("hyper")
+        about = declared.about if declared else field.metadata.get("about", "")
+        if not about.strip() or "\n" in about:
+            raise Violated(f"{name} has no description of one line")
+        if declared:
+            declared.check(name, field.default, field.default)
+
+
+@KIT.rule
+def specification(tested: TestedPartition) -> None:
+    """The specification with all defaults written out means the same."""
+    canonical, rule = parse_spec(tested.spec)
+    again, same = parse_spec(canonical)
+    if (again, same) != (canonical, rule):
+        raise Violated(f"{canonical} is read as {again}")
+
+
+@KIT.decisive
+def samples(tested: TestedPartition) -> None:
+    """Every client gets training and test samples of the data set, and no sample is both."""
+    partition = tested.make()
+    if not len(partition.train) == len(partition.test) == tested.clients:
+        counts = f"{len(partition.train)} training and {len(partition.test)} test sets"
+        raise Violated(f"{counts} for {tested.clients} clients")
+    _check_samples(partition, tested.dataset)
+
+
+def _check_samples(partition: Partition, dataset: Dataset) -> None:
+    for client, (train, test) in enumerate(zip(partition.train, partition.test, strict=True)):
+        for name, indices in (("training", train), ("test", test)):
+            if not len(indices):
+                raise Violated(f"client {client} has no {name} samples")
+            if indices.dtype != np.int64:
+                raise Violated(f"the indices of client {client} are {indices.dtype}; expected int64")
+            if indices.min() < 0 or indices.max() >= len(dataset.labels):
+                ends = f"{indices.min()} to {indices.max()}"
+                raise Violated(f"client {client} has samples {ends} of {len(dataset.labels)}")
+        if common := np.intersect1d(train, test).tolist():
+            raise Violated(f"client {client} has sample {common[0]} for training and test")
+
+
+@KIT.rule
+def seed(tested: TestedPartition) -> None:
+    """The seed decides the partition: another seed gives another one."""
+    if tested.make(",seed=0").checksum == tested.make(",seed=1").checksum:
+        raise Violated("seed=0 and seed=1 give the same partition")
+
+
+@KIT.rule
+def determinism(tested: TestedPartition) -> None:
+    """The same seed gives the same partition, whatever the global random states are."""
+    checksums = set()
+    for state in (1, 2):
+        with random_state(state):
+            checksums.add(tested.make().checksum)
+    if len(checksums) > 1:
+        raise Violated("two calls give two partitions; draw from pfl.core.rng.generator(self.seed, ...)")
+
+
+@KIT.rule
+def unchanged_data(tested: TestedPartition) -> None:
+    """The data set is not changed."""
+    data = tested.dataset
+    columns = {"labels": data.labels, "writer": data.writer, "domain": data.domain}
+    before = {name: values.copy() for name, values in columns.items() if values is not None}
+    tested.make()
+    for name, values in before.items():
+        if not np.array_equal(values, getattr(data, name)):
+            raise Violated(f"{name} of the data set has changed")
+
+
+@KIT.rule
+def file(tested: TestedPartition) -> None:
+    """The partition is the same after it has been saved and loaded."""
+    partition = tested.make()
+    with TemporaryDirectory() as folder:
+        partition.save(Path(folder) / "partition.npz")
+        loaded = Partition.load(Path(folder) / "partition.npz")
+    if (loaded.checksum, loaded.notes) != (partition.checksum, partition.notes):
+        raise Violated("the loaded partition differs from the saved one")
+
+
+@KIT.rule
+def validation(tested: TestedPartition) -> None:
+    """Every client has enough training samples to hold out a fifth of them for a search."""
+    search = tested.make().with_validation(0.2, tested.dataset.labels)
+    for client, (train, test) in enumerate(zip(search.train, search.test, strict=True)):
+        if not len(train) or not len(test):
+            raise Violated(f"client {client} has {len(train)} training and {len(test)} validation samples")
+
+
+@KIT.rule
+def clients(tested: TestedPartition) -> None:
+    """An invalid number of clients is refused; without a number, the data decide it or it is refused."""
+    _, rule = parse_spec(tested.spec)
+    for count in (0, -1):
+        try:
+            rule.check(count)
+        except InvalidInput:
+            continue
+        raise Violated(f"{count} clients are accepted; call super().check(clients, ...)")
+    try:
+        rule.check(None)
+    except InvalidInput:
+        if rule.clients_from_data:
+            raise
+    else:
+        if not rule.clients_from_data:
+            raise Violated("no number of clients is accepted, but clients_from_data is False")
+        partition = make_partition(tested.spec, tested.dataset, None)
+        _check_samples(partition, tested.dataset)
+
+
+@KIT.rule
+def scarcity(tested: TestedPartition) -> None:
+    """Too few images for all clients are an `InvalidInput`; no client is left without samples."""
+    few = 2 * tested.clients
+    places = np.linspace(0, len(tested.dataset.labels) - 1, few).astype(np.int64)
+    columns: dict[str, Any] = {
+        name: None if (values := getattr(tested.dataset, name)) is None else values[places]
+        for name in ("images", "labels", "writer", "domain")
+    }
+    n_train = int((places < tested.dataset.n_train).sum())
+    dataset = dataclasses.replace(tested.dataset, n_train=n_train, **columns)
+    try:
+        partition = make_partition(tested.spec, dataset, tested.clients)
+    except InvalidInput:
+        return
+    _check_samples(partition, dataset)
