@@ -262,7 +262,7 @@ def track(table: TableName) -> None:
     from pipeline.store.workspace import current_sources
 
     ledger = Ledger(current_sources())
-    print(f"runs entered: {rebuild(Path.cwd(), table, ledger.find, ledger.successes(table))}")
+    print(f"runs entered: {rebuild(Path.cwd(), table, ledger.successes(table))}")
     if report_folder(table).is_dir():
         print(attach_report(Path.cwd(), table, report_folder(table)))
 

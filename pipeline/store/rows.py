@@ -12,6 +12,9 @@ from pfl.core.files import read_lines
 from pfl.run.sources import Plugin
 from pfl.run.trials import Record, checksum_of, split_checksum
 
+ROWS = "rows.jsonl"
+"""The records of a sweep's results, in the folder of the table."""
+
 Report = Callable[["Place", str], None]
 """Receives the place of a damaged line and the reason."""
 

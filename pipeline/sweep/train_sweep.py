@@ -62,7 +62,7 @@ def sweep(name: str) -> str:
                 run(name, scheduler, load_manifest(name)["datasets"], table.resources)
         finally:
             publish(name)
-        outcome = results.write(name, whole, subset, scheduler, sources, time.monotonic() - began)
+        outcome = results.write(name, whole, subset, scheduler, ledger, sources, time.monotonic() - began)
         if table == whole and not outcome.failed:  # left by trials that failed, or from before an edit
             shutil.rmtree(checkpoints_of(name), ignore_errors=True)
     ran = f"{amount(scheduler.ran, 'run')} computed, {scheduler.served} from the ledger"
@@ -107,7 +107,7 @@ def collect(name: str) -> int:
         write_manifest(name, whole.part(held))
         write_partitions(name, whole.part(held))
         # What the ledger lacks is missing, and not left out.
-        results.write(name, whole, Subset(seeds=seeds), scheduler, sources, 0.0)
+        results.write(name, whole, Subset(seeds=seeds), scheduler, ledger, sources, 0.0)
     return len(scheduler.cells)
 
 

@@ -81,6 +81,17 @@ def test_a_row_is_found_in_the_file_of_any_table_and_in_either_folder(ledger, ro
     assert Ledger(SOURCES).get(row.key).table == "another"
 
 
+def test_a_row_that_came_with_results_is_served_and_kept_after_they_are_written_anew(row, other):
+    failed = dataclasses.replace(other, outcome=Failure("ValueError: no"))
+    pulled = Path("results/another/rows.jsonl")
+    pulled.parent.mkdir(parents=True)
+    pulled.write_bytes(b"".join(stamped(record).to_line() + b"\n" for record in (row, failed)))
+    assert Ledger(SOURCES).get(row.key) == stamped(row)
+    pulled.unlink()
+    assert Ledger(SOURCES).get(row.key) == stamped(row)
+    assert LOCAL.read_bytes() == stamped(row).to_line() + b"\n"
+
+
 def test_a_row_with_an_error_is_kept_but_never_served(ledger, row):
     ledger.append(dataclasses.replace(row, outcome=Failure("ValueError: no")))
     assert ledger.get(row.key) is None

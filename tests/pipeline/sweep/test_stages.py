@@ -180,7 +180,7 @@ def test_results_that_are_damaged_are_one_line(project, command, content):
     (project / "results/small").mkdir(parents=True)
     (project / "results/small/results.json").write_text(content)
     again = "`dvc repro --force --single-item train-sweep@small`"
-    with pytest.raises(InvalidInput, match=rf"results/small/results\.json .*; {again} writes it again"):
+    with pytest.raises(InvalidInput, match=rf"results/small/results\.json .*; {again} writes them again"):
         pfl(*command, "small")
 
 

@@ -161,7 +161,7 @@ def test_a_concluded_cell_has_the_table_s_scores(root):
     results["cells"] = [cell_of(results, "cifar10-0.1/local")]
     enter(results, root)
     parent = parent_of(root)
-    rows = results["cells"][0]["pinned"]["rows"]
+    rows = results["cells"][0]["pinned"]["records"]
     mean = sum(row["metrics"]["accuracy"]["pooled"]["last"] for row in rows) / 2
     assert parent.data.metrics["final_accuracy"] == pytest.approx(mean)
     assert "selected_final_accuracy" in parent.data.metrics
@@ -178,7 +178,7 @@ def test_a_cell_shows_the_scores_that_were_entered_last(root):
     ):
         row = ledger_row("cifar10-0.1/local", accuracy=accuracy, lr=accuracy) | {"finished": finished}
         results["cells"] = [cell_of(results, "cifar10-0.1/local")]
-        results["cells"][0]["pinned"]["rows"] = [row]
+        results["cells"][0]["pinned"]["records"] = [row]
         enter(results, root)
     assert parent_of(root).data.metrics["final_accuracy"] == 60.0
 
@@ -193,7 +193,7 @@ def test_a_cell_has_the_mean_curve_and_its_deviation(root):
     results = fake_results(methods=2, settings=1, seeds=2)
     results["cells"] = results["cells"][:1]
     enter(results, root)
-    rounds = [row["metrics"]["rounds"] for row in results["cells"][0]["pinned"]["rows"]]
+    rounds = [row["metrics"]["rounds"] for row in results["cells"][0]["pinned"]["records"]]
     last = [curve[-1]["post_aggregation"]["pooled"] for curve in rounds]
     client, run = client_of(root), parent_of(root).info.run_id
     curve = client.get_metric_history(run, "accuracy")
@@ -208,7 +208,7 @@ def test_a_cell_has_the_parameters_of_its_configurations(root):
     results["cells"] = [cell_of(results, "cifar10-0.1/pfedsim")]
     enter(results, root)
     parent = parent_of(root)
-    selected = results["cells"][0]["selected"]["rows"][0]["config"]
+    selected = results["cells"][0]["selected"]["records"][0]["config"]
     assert parent.data.params["pfedsim.rho"] == "0.5"
     assert parent.data.params["selected.lr"] == str(selected["lr"])
 
@@ -224,7 +224,7 @@ def test_a_cell_whose_rows_changed_has_their_parameters_and_all_trials(root):
     for lr in (0.1, 0.2):
         results = fake_results(methods=2, settings=1, seeds=1)
         results["cells"] = [cell_of(results, "cifar10-0.1/local")]
-        results["cells"][0]["pinned"]["rows"] = [ledger_row("cifar10-0.1/local", lr=lr)]
+        results["cells"][0]["pinned"]["records"] = [ledger_row("cifar10-0.1/local", lr=lr)]
         enter(results, root)
     parent = parent_of(root)
     assert parent.data.params["lr"] == "0.2"

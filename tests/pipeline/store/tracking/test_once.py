@@ -9,11 +9,17 @@ from mlflow import MlflowClient
 
 from pfl.core.files import folder_lock
 from pfl.run.trials import Record
-from pipeline.spec.evaluation import Evaluation
 from pipeline.store import mlflow_client
 from pipeline.store.mlflow_store import MLflowStore
-from pipeline.store.results import Results
-from tests.pipeline.fake_results import cell_of, diverge, failed_row, fake_results, ledger_row
+from tests.pipeline.fake_results import (
+    cell_of,
+    diverge,
+    fail,
+    failed_row,
+    fake_results,
+    ledger_row,
+    results_of,
+)
 from tests.pipeline.store.tracking.entering import (
     CELL,
     client_of,
@@ -74,23 +80,23 @@ def test_a_failed_cell_is_a_failed_run(root):
     results = fake_results(methods=2, settings=1, seeds=1)
     entry = cell_of(results, "cifar10-0.1/local")
     store = MLflowStore(root, "fake")
-    store.trial(entry["cell"], Record.from_json(failed_row(entry["pinned"]["rows"][0], "out of memory")))
-    entry["pinned"]["rows"], entry["status"] = [], "failed"
-    (cell,) = (one for one in Results.from_json(results).cells if one.cell == entry["cell"])
-    store.cell(cell, Evaluation())
+    store.trial(entry["cell"], Record.from_json(failed_row(entry["pinned"]["records"][0], "out of memory")))
+    fail(entry["pinned"], 0)
+    (cell,) = (one for one in results_of(results).cells if one.cell == entry["cell"])
+    store.cell(cell)
     assert parent_of(root).info.status == "FAILED"
 
 
 def test_a_cell_that_diverged_is_a_failed_run_with_its_parameters_and_its_duration(root):
     results = fake_results(methods=2, settings=1, seeds=1)
     entry = cell_of(results, "cifar10-0.1/local")
-    diverge(entry)
-    (cell,) = (one for one in Results.from_json(results).cells if one.cell == entry["cell"])
-    MLflowStore(root, "fake").cell(cell, Evaluation())
+    diverge(entry["pinned"])
+    (cell,) = (one for one in results_of(results).cells if one.cell == entry["cell"])
+    MLflowStore(root, "fake").cell(cell)
     run = parent_of(root)
     assert (run.info.status, run.data.tags["status"]) == ("FAILED", "diverged")
     assert run.data.params["method"] == "local"
-    seconds = entry["pinned"]["diverged"][0]["measured"]["wall_seconds"]
+    seconds = entry["pinned"]["records"][0]["measured"]["wall_seconds"]
     assert run.info.end_time - run.info.start_time == pytest.approx(1000 * seconds, abs=1)
     assert run.data.metrics["wall_seconds"] == pytest.approx(seconds)
 
