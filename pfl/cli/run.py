@@ -21,7 +21,7 @@ from pfl.run.progress import progress
 from pfl.run.validation import check_seeds, validated, warnings_of
 
 if TYPE_CHECKING:
-    from pfl.engine.simulation import Result
+    from pfl.engine.result import Result
 
 DEFAULT = Config()
 IN_PLACE_OF = {"seeds": "seed", "partition_file": "partition"}

@@ -168,6 +168,7 @@ def trials(
     """
     from pfl.core.files import write_text
     from pfl.core.text import amount
+    from pfl.engine.metrics import json_ready
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
@@ -175,7 +176,7 @@ def trials(
 
     scheduler = scheduler_of(table, load_part(table), Ledger(current_sources(table)))
     scheduler.stacks = True
-    lines = [json.dumps(trial.to_dict()) + "\n" for trial in iter(scheduler.next, None)]
+    lines = [json.dumps(json_ready(trial)) + "\n" for trial in iter(scheduler.next, None)]
     write_text(file, "".join(lines))
     shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
     done = f"{scheduler.done} of {scheduler.total} simulations are done"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from pfl.core.text import csv_text
-from pfl.run.trials import Record, Success
+from pfl.run.trials import Record
 from pipeline.spec.search import PINNED_TRIAL
 from pipeline.store.results import CellResult
 from pipeline.store.scores import curves, score
@@ -26,7 +26,7 @@ def tags(table: str, cell: str, record: Record) -> dict[str, str]:
     """The tags that a cell's run and its trials' share, so that one filter finds both."""
     setting, _, label = cell.partition("/")
     # A failed trial has no hardware.
-    hardware = vars(record.outcome.hardware) if isinstance(record.outcome, Success) else {}
+    hardware = vars(record.result.hardware) if record.result else {}
     return {
         "table": table,
         "cell": cell,

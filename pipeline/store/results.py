@@ -7,7 +7,7 @@ these records as the ledger has them. A report needs nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,12 +16,12 @@ from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationInf
 from pfl.core.errors import InvalidInput, unknown_name
 from pfl.core.files import read_lines, write_json, write_lines
 from pfl.core.text import amount
-from pfl.run.runs import Run, Runs
+from pfl.run.runs import Runs
 from pfl.run.trials import Record, Sources
 from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.files import TABLES, names_in, results_folder
 from pipeline.spec.table import Subset, Table
-from pipeline.store.rows import ROWS
+from pipeline.store.rows import ROWS, read_record
 from pipeline.store.scores import reported, score
 from pipeline.store.stage_files import stored
 
@@ -261,7 +261,7 @@ def load_results(table: str, root: Path) -> Results:
         accepted = f"a table with results here; {again} makes them, out of the ledger what has run"
         raise InvalidInput("table", table, accepted)
     try:
-        records = map(Record.from_line, (line.content for line in read_lines(folder / ROWS)))
+        records = map(read_record, (line.content for line in read_lines(folder / ROWS)))
         return _FILE.validate_json(path.read_bytes(), context={record.key: record for record in records})
     except ValueError:
         accepted = f"files that a sweep of this version wrote; `{forced_sweep(table)}` writes them again"
@@ -314,7 +314,7 @@ def results(table: str) -> Runs:
     """
     return Runs(
         tuple(
-            Run({"setting": cell.setting, "row": cell.row, "seed": row.seed}, row.metrics, row.measured)
+            replace(row.success, labels={"setting": cell.setting, "row": cell.row, "seed": row.seed})
             for cell in load_results(str(table), Path()).cells
             for row in (cell.selected or cell.pinned).rows
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pfl.core.config import Config
 from pfl.methods import METHODS
-from pfl.run.trials import Failure, Record, Trial
+from pfl.run.trials import Record, Trial
 from pfl.run.validation import stackable
 from pipeline.spec.cells import Cell
 from pipeline.spec.table import Table
@@ -143,7 +143,7 @@ class Scheduler:
 
     def fail(self, trial: Trial, cause: str) -> None:
         """Record that a trial has ended without a result."""
-        self.record(trial, [Record.of(trial, seed, Failure(cause)) for seed in trial.seeds])
+        self.record(trial, [Record.of(trial, seed, error=cause) for seed in trial.seeds])
 
     def _catch_up(self) -> None:
         """Use the records of the ledger, and continue the searches as far as these allow."""

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pfl.run.trials import with_checksum
+from pfl.run.trials import Record, with_checksum
 from pipeline.report.summary import Summary, summarise
 from pipeline.spec.cells import cells as cells_of
 from pipeline.spec.files import results_folder
 from pipeline.spec.table import Table
 from pipeline.store.results import Results, load_results
+from pipeline.store.rows import parse_record
 
 METHODS = {
     "local": "Local",
@@ -170,6 +171,10 @@ def _metrics(accuracy: float, rounds: int, clients: int, method: str, rng: np.ra
         "bytes_up": moved * rounds,
         "bytes_down": moved * rounds,
     }
+
+
+def record_of(row: dict[str, Any]) -> Record:
+    return parse_record(json.dumps(row).encode())
 
 
 def failed_row(row: dict[str, Any], cause: str = "out of memory") -> dict[str, Any]:

@@ -14,14 +14,14 @@ from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
 from pfl.core.text import first_line
 from pfl.run.fingerprint import check_unchanged, name_of
-from pfl.run.trials.provenance import hardware, versions
-from pfl.run.trials.record import Record, Success
+from pfl.run.trials.record import Record
 from pfl.run.trials.trial import Trial
 
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Division
-    from pfl.engine.simulation import Measure, OnRound, Result
+    from pfl.engine.result import Result
+    from pfl.engine.simulation import Measure, OnRound
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +94,7 @@ def _run(
     code = " ".join(trial.behaviour for trial in trials)
     first = trials[0]
     execution = dataclasses.replace(execution, moments=first.moments, until=first.until, code=code)
-    device = resolve_device(execution.device)
-    forget_peak(device)
+    forget_peak(resolve_device(execution.device))
     try:
         results = _simulate(trials, dataset, partition, execution, on_round, measure)
     except InvalidInput as error:
@@ -106,15 +105,8 @@ def _run(
         shutil.rmtree(execution.checkpoint_dir)
         results = _simulate(trials, dataset, partition, execution, on_round, measure)
     check_unchanged(first.method, str(first.config["model"]))
-    runs_on = hardware(execution, device)
-
-    def record(trial: Trial, result: Result) -> Record:
-        measurements = result.measurements if measure else None
-        outcome = Success(result.metrics, result.measured, runs_on, versions(), measurements)
-        return Record.of(trial, result.seed, outcome)
-
     return [
-        [record(trial, result) for result in of_seeds]
+        [Record.of(trial, result.seed, result) for result in of_seeds]
         for trial, of_seeds in zip(trials, results, strict=True)
     ]
 

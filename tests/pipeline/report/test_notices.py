@@ -6,11 +6,18 @@ import shutil
 
 import pytest
 
-from pfl.run.trials import Record
 from pipeline.report.provenance import changed_since, plugins
 from pipeline.report.table_report import write_report
 from pipeline.spec.published import FOLDER
-from tests.pipeline.fake_results import DIGITS, SOURCES, cell_of, fake_results, ledger_row, write_results
+from tests.pipeline.fake_results import (
+    DIGITS,
+    SOURCES,
+    cell_of,
+    fake_results,
+    ledger_row,
+    record_of,
+    write_results,
+)
 from tests.pipeline.report.conftest import PUBLISHED, realistic, small
 
 
@@ -211,7 +218,7 @@ def test_a_part_of_a_table_is_said_to_be_one_and_how_it_is_made_again(tmp_path):
 
 
 def test_rows_of_other_files_that_did_the_same_are_told():
-    rows = [Record.from_json({**ledger_row(), "sources": sources}) for sources in ("1", "2")]
+    rows = [record_of({**ledger_row(), "sources": sources}) for sources in ("1", "2")]
     (line,) = changed_since(rows, "1")
     assert line == "1 of 2 rows was computed with other versions of pfl/, whose probes give the same results"
     assert changed_since(rows[:1], "1") == []
@@ -219,7 +226,7 @@ def test_rows_of_other_files_that_did_the_same_are_told():
 
 def test_plugins_are_named_with_version_and_hash():
     plugin = {"name": "mine", "version": "1.0", "digest": "a" * 64}
-    rows = [Record.from_json({**ledger_row(), "plugins": used}) for used in ([plugin], [plugin], [])]
+    rows = [record_of({**ledger_row(), "plugins": used}) for used in ([plugin], [plugin], [])]
     assert plugins(rows) == ["plugin mine 1.0, SHA-256 aaaaaaaaaaaa…"]
 
 

@@ -8,7 +8,15 @@ from pfl.run.trials import Record
 from pipeline.report.summary import Entry
 from pipeline.spec.evaluation import Evaluation
 from pipeline.store.scores import Score, score
-from tests.pipeline.fake_results import cell_of, diverge, fail, fake_results, ledger_row, summary_of
+from tests.pipeline.fake_results import (
+    cell_of,
+    diverge,
+    fail,
+    fake_results,
+    ledger_row,
+    record_of,
+    summary_of,
+)
 
 EVALUATION = Evaluation(metric="pooled", which="last", moment="headline")
 
@@ -21,7 +29,7 @@ def entry_of(results: dict, cell: str, configuration: str = "pinned") -> Entry:
 
 
 def record(**values) -> Record:
-    return Record.from_json(ledger_row(**values))
+    return record_of(ledger_row(**values))
 
 
 def reach(results: dict, cell: str, *accuracies: float) -> None:
@@ -53,7 +61,7 @@ def test_the_protocol_chooses_average_moment_and_round():
     row = ledger_row(accuracy=50.0)
     row["metrics"]["rounds"][2]["post_local"]["client_mean"] = 71.0
     protocol = Evaluation(metric="client_mean", which="best", moment="post_local")
-    assert score([Record.from_json(row)], protocol) == Score(71.0, None, 1)
+    assert score([record_of(row)], protocol) == Score(71.0, None, 1)
 
 
 def test_an_average_is_that_of_a_row_whose_cells_are_all_done():
@@ -78,9 +86,9 @@ def test_a_time_has_no_rank():
 
 def test_a_diverged_simulation_is_a_failure():
     row = ledger_row()
-    assert Record.from_json(row).failure is None
+    assert record_of(row).failure is None
     row["metrics"]["diverged_at"] = 12
-    assert Record.from_json(row).failure == "diverged in round 12"
+    assert record_of(row).failure == "diverged in round 12"
 
 
 def test_best_and_second_of_a_column_are_ranked():

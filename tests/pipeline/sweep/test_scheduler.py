@@ -236,9 +236,10 @@ def run_at_its_moments(trial: Trial) -> list[dict]:
 def with_a_first_round(record, moments):
     """``record`` with an evaluation of round 1, at ``moments`` alone."""
     (last,) = record.metrics.rounds
-    first = dataclasses.replace(last, round=1, moments={name: last.moments[name] for name in moments})
+    others = dict.fromkeys(last.moments.keys() - set(moments))
+    first = dataclasses.replace(last, round=1, **others)
     metrics = dataclasses.replace(record.metrics, rounds=(first, last))
-    return dataclasses.replace(record, outcome=dataclasses.replace(record.success, metrics=metrics))
+    return dataclasses.replace(record, result=dataclasses.replace(record.success, metrics=metrics))
 
 
 def test_the_best_of_a_moment_that_was_evaluated_in_the_end_only_is_run_again(ledger, edit):

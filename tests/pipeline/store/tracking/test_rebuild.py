@@ -6,9 +6,8 @@ import pytest
 from mlflow import MlflowClient
 
 from pfl.core.errors import InvalidInput
-from pfl.run.trials import Record
 from pipeline.store.tracking import rebuild
-from tests.pipeline.fake_results import fail, fake_results, write_results
+from tests.pipeline.fake_results import fail, fake_results, record_of, write_results
 from tests.pipeline.store.tracking.entering import no_space_left, runs_of, trials_of
 
 
@@ -32,7 +31,7 @@ def test_rebuilding_enters_the_rows_of_earlier_sweeps_of_the_table(root):
     write_results(results, root)
     (last,) = results["cells"][0]["pinned"]["records"]
     earlier = [{**last, "key": "earlier"}, last]
-    assert rebuild(root, "fake", map(Record.from_json, earlier)) == 2
+    assert rebuild(root, "fake", map(record_of, earlier)) == 2
     assert {run.data.tags["key"] for run in trials_of(root)} == {last["key"], "earlier"}
 
 
