@@ -28,8 +28,8 @@ from pfl.run.trials import (
     git,
     json_ready,
     knows,
-    run_together,
     run_trial,
+    run_trials,
     trial_key,
 )
 from pfl.run.validation import validated
@@ -59,7 +59,7 @@ def test_trials_in_one_stack_give_the_rows_of_each_alone(trial, dataset, partiti
     configs = (exact, dataclasses.replace(exact, lr=CONFIG.lr / 3))
     trials = [dataclasses.replace(trial, config=config.to_dict()) for config in configs]
     execution = Execution(backend="stacked")
-    together = run_together(trials, dataset, partition, execution)
+    together = run_trials(trials, dataset, partition, execution)
     for one, rows in zip(trials, together, strict=True):
         alone = run_trial(one, dataset, partition, execution)
         assert [row.key for row in rows] == [row.key for row in alone] == one.keys()

@@ -18,7 +18,7 @@ from ray.tune.search import Searcher
 
 from pfl.core.config import Execution
 from pfl.core.digests import Edited
-from pfl.run.trials import Record, Trial, cause_of, commit, run_together, run_trial
+from pfl.run.trials import Record, Trial, cause_of, commit, run_trials
 from pipeline.store import heartbeat
 from pipeline.store.workspace import MODELS, checkpoint_folder
 
@@ -193,9 +193,7 @@ class Worker(tune.Trainable):
                 first.table, first.partition_name, first.partition, first.clients, first.seeds
             )
             tell = heartbeat.heartbeat_writer(trials)
-            if len(trials) == 1:
-                return [run_trial(first, dataset, partition, execution, tell)]
-            return list(run_together(trials, dataset, partition, execution, tell))
+            return [*run_trials(trials, dataset, partition, execution, tell)]
         except Edited:
             raise
         except (Exception, SystemExit) as error:  # a plugin may call sys.exit

@@ -32,7 +32,7 @@ from pipeline.sweep.environment import check_environment
 from pipeline.sweep.estimate import Estimate
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.scheduler import Scheduler
-from pipeline.sweep.stages import settings_here, write_manifest, write_partitions
+from pipeline.sweep.stages import download, partition, settings_here
 from pipeline.sweep.stopping import stoppable
 
 
@@ -104,8 +104,8 @@ def collect(name: str) -> int:
             return 0
         there = [cell.cell for cell in scheduler.cells]
         held = whole.subset({cell.setting for cell in there}, {cell.row for cell in there}, seeds)
-        write_manifest(name, whole.part(held))
-        write_partitions(name, whole.part(held))
+        download(name, whole.part(held))
+        partition(name, whole.part(held))
         # What the ledger lacks is missing, and not left out.
         results.write(name, whole, Subset(seeds=seeds), scheduler, ledger, sources, 0.0)
     return len(scheduler.cells)
