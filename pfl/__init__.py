@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from pfl.core import began  # noqa: F401 - before all other files
+from pfl.core.version import VERSION
 
 if TYPE_CHECKING:
     from pfl.core.config import Config, Execution
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pfl.run.api import simulate
     from pfl.run.runs import Runs
 
-__version__ = "0.2.0"
+__version__ = VERSION
 __all__ = [
     "Config",
     "Execution",

@@ -24,7 +24,7 @@ from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.data.partitions import PARTITIONS
 from pfl.methods import METHODS
-from pfl.run.trials import Trial
+from pfl.run.trials import Trial, json_ready
 from pfl.run.validation import execution_warnings
 from tests.command import pfl
 from tests.conftest import make_trial
@@ -400,7 +400,7 @@ def test_a_file_that_holds_no_trials_is_refused_in_one_line(content, tmp_path):
 
 
 def write_trials(file: Path, *trials: Trial) -> Path:
-    file.write_text("".join(json.dumps(trial.to_dict()) + "\n" for trial in trials))
+    file.write_text("".join(json.dumps(json_ready(trial)) + "\n" for trial in trials))
     return file
 
 

@@ -21,18 +21,19 @@ from pfl.run import sources
 from pfl.run.fingerprint import Components
 from pfl.run.simulation import simulate
 from pfl.run.trials import (
-    Record,
     Trial,
     commit,
     edits,
     folder_of,
     git,
+    json_ready,
     knows,
-    run_together,
     run_trial,
+    run_trials,
     trial_key,
 )
 from pfl.run.validation import validated
+from pipeline.store.rows import read_record
 from tests.conftest import make_trial
 
 CONFIG = validated(
@@ -50,7 +51,7 @@ def test_a_trial_gives_one_record_per_seed_that_json_can_hold(trial, dataset, pa
     assert [record.seed for record in records] == [0, 1]
     assert [record.key for record in records] == trial.keys()
     for record in records:
-        assert Record.from_json(json.loads(json.dumps(record.to_json(), allow_nan=False))) == record
+        assert read_record(record.to_line()) == record
 
 
 def test_trials_in_one_stack_give_the_rows_of_each_alone(trial, dataset, partition):
@@ -58,7 +59,7 @@ def test_trials_in_one_stack_give_the_rows_of_each_alone(trial, dataset, partiti
     configs = (exact, dataclasses.replace(exact, lr=CONFIG.lr / 3))
     trials = [dataclasses.replace(trial, config=config.to_dict()) for config in configs]
     execution = Execution(backend="stacked")
-    together = run_together(trials, dataset, partition, execution)
+    together = run_trials(trials, dataset, partition, execution)
     for one, rows in zip(trials, together, strict=True):
         alone = run_trial(one, dataset, partition, execution)
         assert [row.key for row in rows] == [row.key for row in alone] == one.keys()
@@ -79,19 +80,19 @@ def test_a_trial_that_pauses_has_another_key_and_the_same_folder(trial, dataset,
     assert folder_of(paused) == folder_of(trial)
     record = run_trial(paused, dataset, partition)[0]
     assert [entry.round for entry in record.metrics.rounds] == [1]
-    assert Record.from_json(json.loads(json.dumps(record.to_json()))) == record
+    assert read_record(record.to_line()) == record
     assert record.expected_key() == record.key
 
 
 def test_a_trial_survives_a_journey_as_json(trial):
-    assert Trial.from_dict(json.loads(json.dumps(trial.to_dict()))) == trial
+    assert Trial.from_dict(json.loads(json.dumps(json_ready(trial)))) == trial
 
 
 def test_a_trial_with_a_partition_for_each_seed_gives_the_rows_of_each_alone(trial, dataset, partition):
     other = dataclasses.replace(partition, train=partition.train[::-1], test=partition.test[::-1])
     checksums = {0: partition.checksum, 1: other.checksum}
     both = Trial.from_dict(
-        json.loads(json.dumps(dataclasses.replace(trial, partition_checksum=checksums).to_dict()))
+        json.loads(json.dumps(json_ready(dataclasses.replace(trial, partition_checksum=checksums))))
     )
     rows = run_trial(both, dataset, {0: partition, 1: other})
     for row, own in zip(rows, (partition, other), strict=True):

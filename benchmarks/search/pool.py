@@ -27,7 +27,7 @@ from pfl.core.errors import unknown_name
 from pfl.core.rng import integer_seed
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pfl.engine.simulation import Result
+from pfl.engine.result import Result
 from pfl.run.simulation import simulate
 from pipeline.spec.search import Search, distribution, pinned_value, searched, with_params
 from pipeline.sweep.search import WORST, on_validation

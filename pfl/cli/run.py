@@ -24,8 +24,8 @@ from pfl.run.progress import progress
 if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Division
+    from pfl.engine.result import Result
     from pfl.engine.simulation import OnRound
-    from pfl.run.runs import Run
 
 TRAINING = [
     declared.name
@@ -156,7 +156,7 @@ class Started:
         with progress(config.rounds, config.method, METHODS[config.method].headline) as on_round:
             yield on_round
 
-    def document(self, result: Run, dataset: str) -> Any:
+    def document(self, result: Result, dataset: str) -> Any:
         """The run of one seed for --json."""
         from pfl.data.partition import of_seed
         from pfl.run.trials import json_ready, versions
@@ -236,7 +236,7 @@ def _check_checkpoint(folder: Path | None, resume: bool) -> None:
         )
 
 
-def _show(result: Run) -> None:
+def _show(result: Result) -> None:
     seed, metrics, measured = result.labels["seed"], result.metrics, result.measured
     if metrics.diverged_at is not None:
         print(f"seed {seed}: diverged in round {metrics.diverged_at}: the loss is not a number")

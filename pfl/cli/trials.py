@@ -102,12 +102,12 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
 
 def _keys(rows: Path) -> set[str]:
     """The keys of the rows in a file. A row that is damaged is reported; its trial runs again."""
-    from pfl.run.trials import Record
+    from pfl.run.trials import checked
 
     keys = set()
     for line in read_lines(rows):
         try:
-            keys.add(Record.from_line(line.content).key)
+            keys.add(json.loads(checked(line.content))["key"])
         except ValueError as error:
             print(f"pfl: {rows}:{line.number} is ignored: {error}", file=sys.stderr)
     return keys

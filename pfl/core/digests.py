@@ -36,7 +36,7 @@ from pfl.core.errors import InvalidInput
 from pfl.core.files import cache_root, folder_lock, write_text
 
 NO_NUMBERS = (
-    *(f"pfl.core.{name}" for name in ("began", "digests", "errors", "files", "terminal", "text")),
+    *(f"pfl.core.{name}" for name in ("began", "digests", "errors", "files", "terminal", "text", "version")),
     *(f"pfl.run.{name}" for name in ("fingerprint", "progress", "sources", "trials.provenance")),
 )
 """Modules of which no number comes."""

@@ -129,6 +129,16 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Replace the content of ``path`` by ``lines``, each without its end, all or nothing.
+
+    Raises:
+        InvalidInput: it cannot be written.
+    """
+    with writing(path), replacing(path) as file:
+        file.writelines(line + b"\n" for line in lines)
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write JSON atomically."""
     write_text(path, json.dumps(content, indent=1) + "\n")

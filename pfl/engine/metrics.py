@@ -1,4 +1,4 @@
-"""Typed metrics of a simulation; `to_json` and `from_json` alone know the names in its JSON form."""
+"""Typed metrics of a simulation, and their JSON form."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pfl.core.errors import unknown_name
 
 AverageName = Literal["pooled", "client_mean", "client_mean_weighted"]
 AVERAGES: tuple[AverageName, ...] = get_args(AverageName)
 """Over all test samples; over clients; over clients by their training sizes."""
+
+if TYPE_CHECKING:
+    Number = float
+else:
+    Number = float | None
+    """A number in memory; what is not finite is null in JSON, and NaN once it is read."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,10 @@ class Accuracy:
     pooled: float
     client_mean: float
     client_mean_weighted: float
-    loss: float
+    loss: Number
+
+    def __post_init__(self) -> None:
+        _restore_nan(self, "loss")
 
     def average(self, name: AverageName) -> float:
         """The accuracy averaged as one of `AVERAGES`.
@@ -40,50 +49,44 @@ Moments = Mapping[str, Accuracy]
 """By `pfl.engine.method.Moment`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evaluated:
     """One evaluation.
 
     Attributes:
-        moments: of all clients.
+        post_aggregation, post_local, adapted: of all clients, at the moments that were evaluated.
         groups: the same of each group of clients that the method names.
         train_loss: mean over the rounds since the last evaluation.
         bytes_down, bytes_up: since the first round.
     """
 
     round: int
-    moments: Moments
-    train_loss: float
+    post_aggregation: Accuracy | None = None
+    post_local: Accuracy | None = None
+    adapted: Accuracy | None = None
+    groups: Mapping[str, Moments] = dataclasses.field(default_factory=dict)
+    train_loss: Number
     bytes_down: int
     bytes_up: int
-    groups: Mapping[str, Moments] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _restore_nan(self, "train_loss")
+
+    @property
+    def moments(self) -> Moments:
+        """The accuracies of all clients by moment."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Accuracy)}
 
     def of(self, group: str | None) -> Moments:
         """The accuracies of one group; None means all clients."""
         return self.groups[group] if group else self.moments
 
-    def to_json(self) -> dict[str, Any]:
-        groups = {name: _moments_to_json(moments) for name, moments in self.groups.items()}
-        return {
-            "round": self.round,
-            **_moments_to_json(self.moments),
-            **({"groups": groups} if groups else {}),
-            "train_loss": self.train_loss,
-            "bytes_down": self.bytes_down,
-            "bytes_up": self.bytes_up,
-        }
-
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Evaluated:
-        own = {"round", "groups", "train_loss", "bytes_down", "bytes_up"}
-        return cls(
-            round=values["round"],
-            moments=_moments({name: value for name, value in values.items() if name not in own}),
-            train_loss=_number(values["train_loss"]),
-            bytes_down=values["bytes_down"],
-            bytes_up=values["bytes_up"],
-            groups={name: _moments(of_group) for name, of_group in values.get("groups", {}).items()},
-        )
+    def from_dict(cls, values: Mapping[str, Any]) -> Evaluated:
+        """The evaluation that `dataclasses.asdict` made into a dictionary."""
+        own = {name: value for name, value in values.items() if name != "groups"}
+        groups = {name: _accuracies(moments) for name, moments in values.get("groups", {}).items()}
+        return cls(**{**own, **_accuracies(own)}, groups=groups)
 
 
 @dataclass(frozen=True)
@@ -127,8 +130,12 @@ class Metrics:
     bytes_down: int
     bytes_up: int
     pretrained: bool | None = None
-    similarities: Mapping[str, Sequence[Sequence[float]]] | None = None
+    similarities: Mapping[str, Sequence[Sequence[Number]]] | None = None
     diverged_at: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.rounds or self.headline not in self.moments:
+            raise ValueError("no evaluation has the headline")
 
     @property
     def moments(self) -> tuple[str, ...]:
@@ -171,44 +178,11 @@ class Metrics:
         return frozenset(name for name in self.moments if not self.lacks([name]))
 
     def to_json(self) -> dict[str, Any]:
-        optional = {
-            "pretrained": self.pretrained,
-            "similarities": self.similarities,
-            "diverged_at": self.diverged_at,
-        }
-        return {
-            **self._summary(None),
-            **({"groups": {name: self._summary(name) for name in self.groups}} if self.groups else {}),
-            "rounds": [entry.to_json() for entry in self.rounds],
-            "per_client": [dataclasses.asdict(client) for client in self.per_client],
-            "bytes_down": self.bytes_down,
-            "bytes_up": self.bytes_up,
-            **{name: value for name, value in optional.items() if value is not None},
-        }
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Metrics:
-        """The metrics that `to_json` wrote; its summary follows from the evaluations and is not read.
-
-        Raises:
-            KeyError, TypeError, ValueError: they are of another form.
-        """
-        metrics = cls(
-            headline=values["headline"],
-            rounds=tuple(map(Evaluated.from_json, values["rounds"])),
-            per_client=tuple(ClientResult(**client) for client in values["per_client"]),
-            bytes_down=values["bytes_down"],
-            bytes_up=values["bytes_up"],
-            pretrained=values.get("pretrained"),
-            similarities=values.get("similarities"),
-            diverged_at=values.get("diverged_at"),
-        )
-        if not metrics.rounds or metrics.headline not in metrics.moments:
-            raise ValueError("no evaluation has the headline")
-        return metrics
+        """The metrics and, for readers of a file, the last and the best value of every average."""
+        groups = {"groups": {name: self._summary(name) for name in self.groups}} if self.groups else {}
+        return {**self._summary(None), **groups, **json_ready(self)}
 
     def _summary(self, group: str | None) -> dict[str, Any]:
-        """The last and the best value of every average at every moment, for readers of the file."""
         moments = {
             moment: {
                 average: dataclasses.asdict(self.reached(average, moment, group)) for average in AVERAGES
@@ -239,7 +213,14 @@ class Measured:
 
 
 def json_ready(value: Any) -> Any:
-    """``value`` with every number that JSON cannot hold (NaN, infinity) as null."""
+    """``value`` as JSON can hold it: a dataclass as an object without the fields that are at their default,
+    and every number that is not finite (NaN, infinity) as null."""
+    if dataclasses.is_dataclass(value):
+        return {
+            field.name: json_ready(item)
+            for field in dataclasses.fields(value)
+            if (item := getattr(value, field.name)) != _default(field)
+        }
     if isinstance(value, Mapping):
         return {key: json_ready(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -249,17 +230,15 @@ def json_ready(value: Any) -> Any:
     return value
 
 
-def _moments(values: Mapping[str, Any]) -> dict[str, Accuracy]:
-    return {
-        name: Accuracy(**{average: _number(value) for average, value in averages.items()})
-        for name, averages in values.items()
-    }
+def _default(field: dataclasses.Field[Any]) -> Any:
+    factory = field.default_factory
+    return field.default if factory is dataclasses.MISSING else factory()
 
 
-def _moments_to_json(moments: Moments) -> dict[str, Any]:
-    return {name: dataclasses.asdict(accuracy) for name, accuracy in moments.items()}
+def _accuracies(values: Mapping[str, Any]) -> dict[str, Accuracy]:
+    return {name: Accuracy(**value) for name, value in values.items() if isinstance(value, Mapping)}
 
 
-def _number(value: float | None) -> float:
-    """A number as `json_ready` left it: null where it was not finite."""
-    return math.nan if value is None else value
+def _restore_nan(values: object, name: str) -> None:
+    if getattr(values, name) is None:
+        object.__setattr__(values, name, math.nan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -43,14 +43,14 @@ class SeedRun:
 
     def state(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _PLAIN}
-        history = [entry.to_json() for entry in self.history]
+        history = list(map(asdict, self.history))
         return {**checkpoint.server_state(self.server), **plain, "history": history}
 
     def restore(self, state: dict[str, Any]) -> None:
         checkpoint.restore_server(self.server, state)
         for name in _PLAIN:
             setattr(self, name, state[name])
-        self.history = list(map(Evaluated.from_json, state["history"]))
+        self.history = list(map(Evaluated.from_dict, state["history"]))
 
     def read(self) -> bool:
         """Wait for the losses of the rounds since the last call, and note whether the last one diverged.
@@ -72,7 +72,7 @@ class SeedRun:
         self.history.append(
             Evaluated(
                 round=self.server.round,
-                moments=scores,
+                **scores,
                 train_loss=sum(self.losses) / len(self.losses),
                 bytes_down=self.bytes_down,
                 bytes_up=self.bytes_up,

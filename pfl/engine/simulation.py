@@ -6,7 +6,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,8 @@ from pfl.engine import checkpoint
 from pfl.engine.device import peak_memory
 from pfl.engine.local import Backend, Task, Trained
 from pfl.engine.method import Method
-from pfl.engine.metrics import Evaluated, Measured, Metrics
+from pfl.engine.metrics import Evaluated, Measured
+from pfl.engine.result import Result, hardware, versions
 from pfl.engine.round import begin_round, end_round
 from pfl.engine.seed_run import SeedRun
 from pfl.engine.server import Server
@@ -44,22 +44,6 @@ seed)."""
 Measure = Callable[[Server, Network], Any]
 """Called after every round with the state of a seed's federation and with the clients' network, to which a
 client's tensors can be bound. What it returns is kept, unless None: numbers, strings, lists, mappings."""
-
-
-@dataclass
-class Result:
-    """The result of a simulation with one seed.
-
-    Attributes:
-        metrics: accuracies, curves, per-client accuracies and traffic.
-        measured: time and memory.
-        measurements: what `measure` returned after each round, other than None.
-    """
-
-    seed: int
-    metrics: Metrics
-    measured: Measured
-    measurements: list[Any] = field(default_factory=list)
 
 
 class Simulation:
@@ -162,7 +146,7 @@ class Simulation:
                 for run in self.runs
             }
             checkpoint.write(Path(execution.save), models)
-        return [self._result(run) for run in self.runs]
+        return [self._result(run, execution) for run in self.runs]
 
     def advance(self) -> None:
         """One round of every run that has not diverged, evaluation included."""
@@ -301,11 +285,18 @@ class Simulation:
             self.seconds, self.samples = float(state["seconds"]), int(state["samples"])
             self.stopwatch.seconds = float(state["training_seconds"])
 
-    def _result(self, run: SeedRun) -> Result:
+    def _result(self, run: SeedRun, execution: Execution) -> Result:
         measured = Measured(
             wall_seconds=self.seconds / len(self.runs),
             train_seconds=self.training_seconds / len(self.runs),
             samples_per_second=self.samples / self.training_seconds if self.training_seconds else 0.0,
             peak_memory_bytes=peak_memory(self.federation.device),
         )
-        return Result(run.server.seed, run.metrics(), measured, run.measurements)
+        return Result(
+            seed=run.server.seed,
+            metrics=run.metrics(),
+            measured=measured,
+            hardware=hardware(execution, self.federation.device),
+            versions=versions(),
+            measurements=run.measurements,
+        )

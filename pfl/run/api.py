@@ -18,7 +18,7 @@ from pfl.core.errors import InvalidInput, OptionWarning, unknown_name
 from pfl.methods import METHODS
 from pfl.models import MODELS, fitting
 from pfl.run.progress import progress as shown
-from pfl.run.runs import Run, Runs
+from pfl.run.runs import Runs
 from pfl.run.validation import check_execution, check_seeds, execution_warnings, validated, warnings_of
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def simulate(
             ``hyperparameters={"momentum": 0.9}`` is that of its server.
 
     Returns:
-        A `Run` per seed.
+        A `pfl.engine.result.Result` per seed.
 
     Raises:
         InvalidInput: an argument is not accepted.
@@ -122,16 +122,9 @@ def simulate(
 
     with _display(progress)(config, data, split) as on_round:
         results = run(config, data, split, chosen, execution, on_round, measure)
+    name = label or method
     return Runs(
-        tuple(
-            Run(
-                {"method": label or method, "seed": result.seed},
-                result.metrics,
-                result.measured,
-                result.measurements,
-            )
-            for result in results
-        )
+        tuple(dataclasses.replace(result, labels={"method": name, "seed": result.seed}) for result in results)
     )
 
 

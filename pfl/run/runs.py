@@ -14,34 +14,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    from pfl.engine.metrics import Measured, Metrics
+    from pfl.engine.result import Result
 
 What = Literal["curves", "clients", "summary"]
 Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Run:
-    """One simulation with one seed.
-
-    Attributes:
-        labels: what distinguishes it from the others, for example its method and its seed.
-        metrics: accuracies, curves, per-client accuracies and traffic.
-        measured: time and memory.
-        measurements: what ``measure`` returned, unless ``None``, round after round.
-    """
-
-    labels: Mapping[str, Any]
-    metrics: Metrics
-    measured: Measured
-    measurements: Sequence[Any] = ()
-
-
-@dataclass(frozen=True)
-class Runs(Sequence[Run]):
+class Runs(Sequence["Result"]):
     """Simulations, of one seed each."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[Result, ...]
 
     def __repr__(self) -> str:
         return f"Runs({'; '.join(_named(run.labels) for run in self)})"
@@ -110,7 +93,7 @@ def _named(labels: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in labels.items())
 
 
-def _of(what: str) -> Callable[[Run], Iterator[Values]]:
+def _of(what: str) -> Callable[[Result], Iterator[Values]]:
     if what not in get_args(What):
         raise InvalidInput("what", what, " or ".join(get_args(What)))
     return _ROWS[what]
@@ -124,7 +107,7 @@ def _library(name: str) -> Any:
         raise Missing(package, "not installed", f"it for to_frame and plot (pip install {package})") from None
 
 
-def _curves(run: Run) -> Iterator[Values]:
+def _curves(run: Result) -> Iterator[Values]:
     for entry in run.metrics.rounds:
         for moment, accuracy in entry.moments.items():
             traffic = {"bytes_down": entry.bytes_down, "bytes_up": entry.bytes_up}
@@ -138,11 +121,11 @@ def _curves(run: Run) -> Iterator[Values]:
             }
 
 
-def _clients(run: Run) -> Iterator[Values]:
+def _clients(run: Result) -> Iterator[Values]:
     yield from map(dataclasses.asdict, run.metrics.per_client)
 
 
-def _summary(run: Run) -> Iterator[Values]:
+def _summary(run: Result) -> Iterator[Values]:
     pooled, mean = run.metrics.reached("pooled"), run.metrics.reached("client_mean")
     yield {
         "pooled": pooled.last,
@@ -156,7 +139,7 @@ def _summary(run: Run) -> Iterator[Values]:
     }
 
 
-_ROWS: dict[str, Callable[[Run], Iterator[Values]]] = {
+_ROWS: dict[str, Callable[[Result], Iterator[Values]]] = {
     "curves": _curves,
     "clients": _clients,
     "summary": _summary,

@@ -21,7 +21,8 @@ from pfl.data.partition import Division, Partition, of_seed
 from pfl.engine.device import backend_for, check_precision, keep_compiled, numerics, resolve_device, threads
 from pfl.engine.local import Backend
 from pfl.engine.method import Moment
-from pfl.engine.simulation import Measure, OnRound, Result, Simulation
+from pfl.engine.result import Result
+from pfl.engine.simulation import Measure, OnRound, Simulation
 from pfl.methods import METHODS
 from pfl.models import MODELS, build
 from pfl.run.fingerprint import name_of

@@ -25,9 +25,9 @@ from pfl.engine import checkpoint, workers
 from pfl.engine.evaluation import moments
 from pfl.engine.loop import LoopBackend
 from pfl.engine.method import FIELDS, Method, Phase
+from pfl.engine.result import Result
 from pfl.engine.round import begin_round
 from pfl.engine.server import Server
-from pfl.engine.simulation import Result
 from pfl.methods import METHODS
 from pfl.run.api import known_method
 from pfl.run.simulation import make_simulation, simulate, simulate_together

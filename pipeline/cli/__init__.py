@@ -169,6 +169,7 @@ def trials(
     """
     from pfl.core.files import write_text
     from pfl.core.text import amount
+    from pfl.engine.metrics import json_ready
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
@@ -176,7 +177,7 @@ def trials(
 
     scheduler = scheduler_of(table, load_part(table), Ledger(current_sources(table)))
     scheduler.stacks = True
-    lines = [json.dumps(trial.to_dict()) + "\n" for trial in iter(scheduler.next, None)]
+    lines = [json.dumps(json_ready(trial)) + "\n" for trial in iter(scheduler.next, None)]
     write_text(file, "".join(lines))
     shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
     done = f"{scheduler.done} of {scheduler.total} simulations are done"
@@ -263,7 +264,7 @@ def track(table: TableName) -> None:
     from pipeline.store.workspace import current_sources
 
     ledger = Ledger(current_sources())
-    print(f"runs entered: {rebuild(Path.cwd(), table, ledger.find, ledger.successes(table))}")
+    print(f"runs entered: {rebuild(Path.cwd(), table, ledger.successes(table))}")
     if report_folder(table).is_dir():
         print(attach_report(Path.cwd(), table, report_folder(table)))
 

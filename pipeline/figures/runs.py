@@ -19,6 +19,7 @@ from pfl.run.trials import Record
 from pipeline.figures.config import Figure
 from pipeline.spec.cells import Cell, cells
 from pipeline.store.ledger import Ledger, publish
+from pipeline.store.rows import read_record
 from pipeline.store.stage_files import save_division
 from pipeline.store.workspace import SCRATCH, current_sources
 
@@ -119,7 +120,7 @@ class Runs:
             if not rows:
                 accepted = f"runs with a result ({'; '.join(self.failed)})"
                 raise InvalidInput("figure", self.name, accepted)
-            measured[cell.id] = [row.success.measurements or [] for row in rows]
+            measured[cell.id] = [row.success.measurements for row in rows]
         return measured
 
     def _trials(self, cell: Cell) -> Iterator[Trial]:
@@ -139,7 +140,7 @@ class Runs:
         key = hashlib.sha256(" ".join((trial_key, *code)).encode()).hexdigest()
         file = MEASURED / f"{key}.json"
         with suppress(OSError, ValueError, RecursionError):
-            stored = Record.from_line(file.read_bytes().rstrip())
+            stored = read_record(file.read_bytes().rstrip())
             if stored.key == trial_key:
                 return stored
         checkpoints = MEASURED / key

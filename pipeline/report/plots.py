@@ -165,6 +165,7 @@ def communication(summary: Summary) -> Figure:
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
         assert entry.score is not None
         x, y = quantity(entry, "megabytes"), entry.score.mean
+        assert x is not None
         axes.errorbar(x, y, entry.score.std, color=look.colour, elinewidth=1, alpha=0.6)
         axes.plot(x, y, look.marker, color=look.colour, markersize=6)
         axes.update_datalim([(0, y)])

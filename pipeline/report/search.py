@@ -16,7 +16,7 @@ from pfl.core.text import csv_text, gain
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.search import PINNED_TRIAL, distribution, searched
-from pipeline.store.results import CellResult, SearchResult
+from pipeline.store.results import CellResult, SearchStep
 
 EDGE = 0.05
 """A value that is this close to an end of its range, as a share of the range, counts as at the end."""
@@ -89,13 +89,13 @@ def rows(summary: Summary) -> str:
     return csv_text(columns, rows)
 
 
-def last_steps(steps: Sequence[SearchResult]) -> list[SearchResult]:
+def last_steps(steps: Sequence[SearchStep]) -> list[SearchStep]:
     """The last step of every trial with the first seed that has a value."""
     own = {step.trial: step for step in steps if step.seed == steps[0].seed and step.value is not None}
     return list(own.values())
 
 
-def _validation(steps: Sequence[SearchResult], trial: int) -> float | None:
+def _validation(steps: Sequence[SearchStep], trial: int) -> float | None:
     last = max(step.until for step in steps)
     values = [
         step.value for step in steps if (step.trial, step.until) == (trial, last) and step.value is not None
@@ -111,7 +111,7 @@ def _gain(result: CellResult) -> str:
     return gain(shown.gain, shown.error)
 
 
-def _notes(steps: Sequence[SearchResult], cell: Cell) -> list[str]:
+def _notes(steps: Sequence[SearchStep], cell: Cell) -> list[str]:
     assert cell.search
     space = searched(cell.config, cell.search)
     notes = []
@@ -143,7 +143,7 @@ def edge(declared: Hyperparameter, value: Any) -> str:
 
 
 def importance(
-    steps: Sequence[SearchResult], space: Mapping[str, Hyperparameter], method: str
+    steps: Sequence[SearchStep], space: Mapping[str, Hyperparameter], method: str
 ) -> dict[str, float]:
     """The share of each parameter in the variation of the accuracy at the first rung, by Optuna's PED-ANOVA;
     empty for too few trials."""

@@ -12,7 +12,7 @@ from pipeline.report.search import last_steps
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.cells import cells
 from pipeline.spec.search import searched
-from pipeline.store.results import SearchResult
+from pipeline.store.results import SearchStep
 from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def draw(summary: Summary) -> dict[str, str]:
         return {name: svg_text(plot(summary)) for name, plot in plots.items()}
 
 
-def progress(steps: Sequence[SearchResult]) -> list[tuple[int, float]]:
+def progress(steps: Sequence[SearchStep]) -> list[tuple[int, float]]:
     """After every step from the first accuracy on, the samples that the search has trained on, those of
     diverged trials included, and its best accuracy so far."""
     reached: dict[tuple[int, int], int] = {}
@@ -139,7 +139,7 @@ def _coordinates(summary: Summary) -> Figure:
     return figure
 
 
-def _trials(summary: Summary, line: Line) -> list[list[SearchResult]]:
+def _trials(summary: Summary, line: Line) -> list[list[SearchStep]]:
     """The trials of a method, a setting after another."""
     return [last_steps(cell.search) for cell in summary.results.cells if cell.row == line.row]
 

@@ -107,7 +107,7 @@ class Summary:
         table: all settings and rows, even if only a part was run, with the requested seeds.
         columns: label by setting, in the table's order.
         pinned, selected: one line per method, in the table's order; selected is empty without a search.
-        results: the whole of ``results.json``.
+        results: the whole outcome of the sweep.
     """
 
     id: str
@@ -197,7 +197,7 @@ def summarise(results: Results, root: Path = Path()) -> Summary:
                 evaluation = table.evaluation.override(column.evaluation, row.evaluation)
                 entry = Entry(name, row.id, configuration, evaluation)
                 if cell := cells.get(f"{name}/{row.id}"):
-                    entry = _filled(entry, cell, len(table.seeds))
+                    entry = _filled(entry, cell)
                 elif not results.subset.has(name, row.id):
                     entry = dataclasses.replace(entry, status="not selected")
             if configuration == "pinned" and table.published and (wanted := target(column, row)):
@@ -229,23 +229,17 @@ def blank(name: str, table: Table, root: Path = Path()) -> Summary:
     return summarise(Results(name, table, Subset(), manifest, (), 0.0, 0, 0, nothing), root)
 
 
-def _filled(entry: Entry, cell: CellResult, seeds: int) -> Entry:
-    """The entry with the outcome of ``cell``, for which ``seeds`` seeds were requested."""
+def _filled(entry: Entry, cell: CellResult) -> Entry:
+    """The entry with the outcome of ``cell``."""
     tried = cell.pinned if entry.configuration == "pinned" else cell.selected
     assert tried  # a sweep ends only after its searches
-    missing = seeds - len(tried.rows)
-    # A failed search trial does not affect a configuration. Pinned errors come first, selected ones last.
-    causes = [error for error in cell.errors if not error.startswith("search")]
-    causes = causes[:missing] if entry.configuration == "pinned" else causes[len(causes) - missing :]
-    status: Status = "done"
-    if missing:
-        status = "partial" if tried.rows else "diverged" if tried.diverged else "failed"
+    config = tried.records[0].config
     return dataclasses.replace(
         entry,
-        status=status,
-        cause=causes[0].removeprefix("final, ") if causes else "",
+        status=tried.status,
+        cause=tried.errors[0].removeprefix("final, ") if tried.errors else "",
         score=score(tried.rows, entry.evaluation),
-        parameters={**tried.params, "lr": tried.lr},
+        parameters={**config["hyperparameters"], "lr": config["lr"]},
         rows=tried.rows,
         diverged=tried.diverged,
     )

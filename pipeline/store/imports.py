@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +13,7 @@ from pfl.core.files import Line, append_lines, read_lines
 from pfl.run.trials import Record, Sources, checksum_of, split_checksum
 from pipeline.spec.files import run_names
 from pipeline.store.ledger import LOCAL, Ledger, identity_of, publish
+from pipeline.store.rows import parse_record
 from pipeline.store.workspace import current_sources
 
 log = logging.getLogger(__name__)
@@ -70,9 +70,9 @@ def _checked(line: Line, where: str) -> Record:
     """The record in ``line``, which may lack a checksum."""
     try:
         content, checksum = split_checksum(line.content)
-        record = Record.from_json(json.loads(content))
+        record = parse_record(content)
         expected = record.expected_key()
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise InvalidInput(where, "the line", "a record of the ledger") from None
     if checksum not in (None, wanted := checksum_of(content)):
         raise InvalidInput(
@@ -81,5 +81,5 @@ def _checked(line: Line, where: str) -> Record:
     if record.key != expected:
         raise InvalidInput(f"{where}: key", record.key, f"{expected}, which follows from the row's content")
     if record.table not in run_names():
-        raise unknown_name(f"{where}: table", str(record.table), run_names())
+        raise unknown_name(f"{where}: table", record.table, run_names())
     return record

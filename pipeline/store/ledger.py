@@ -2,7 +2,8 @@
 
 A row is appended to `.sweeps/ledger/<table>.jsonl`, which git does not track and no checkout shortens. From
 there it is copied to `results/ledger/<table>.jsonl`. Look-ups use all files of both folders, so that a cell
-that two tables share is run once.
+that two tables share is run once. Rows that came with results of another machine (`results/*/rows.jsonl`,
+by `dvc pull`) are copied to `.sweeps/ledger/` first, as the next sweep replaces that file.
 
 Opening the ledger compares every row with its checksum and notes where it is. A row is decoded, and its key
 compared with its content, when it is asked for. A line that is no row as it was written is reported and
@@ -19,16 +20,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pfl.core.files import append_lines, read_lines, replacing, writing
+from pfl.core.files import append_lines, read_lines, write_lines
 from pfl.run.trials import Record, Sources, checksum_of
 from pipeline.store.refusals import refusals
-from pipeline.store.rows import Place, Row, decode, key_in, read_rows
+from pipeline.store.rows import ROWS, Place, Row, decode, key_in, read_rows
 from pipeline.store.workspace import SCRATCH
 
 log = logging.getLogger(__name__)
 
 LOCAL = SCRATCH / "ledger"
 PUBLISHED = Path("results/ledger")
+RESULTS = Path("results")
 
 
 class Damage(NamedTuple):
@@ -64,8 +66,11 @@ class Ledger:
         self._successes: dict[str, list[Place | Record]] = {}
         self._failed: dict[str, Place | Record] = {}
         refused, checksums, lacking = refusals(), set[str](), list[Place]()
-        for path in (*sorted(PUBLISHED.glob("*.jsonl")), *sorted(LOCAL.glob("*.jsonl"))):
+        pulled, adopted = sorted(RESULTS.glob(f"*/{ROWS}")), dict[str, list[Place]]()
+        for path in (*sorted(PUBLISHED.glob("*.jsonl")), *sorted(LOCAL.glob("*.jsonl")), *pulled):
             for place, row, checksum in read_rows(path, self._report):
+                if path in pulled and (checksum in checksums or row.error is not None):
+                    continue
                 if checksum is None:
                     lacking.append(place)
                 elif checksum in refused:
@@ -74,8 +79,12 @@ class Ledger:
                     self._failed[row.key] = place
                 else:
                     self._successes.setdefault(row.key, []).append(place)
+                    if path in pulled:
+                        adopted.setdefault(row.table, []).append(place)
                 if checksum:
                     checksums.add(checksum)
+        for table, places in adopted.items():
+            append_lines(LOCAL / f"{table}.jsonl", [place.read() for place in places])
         missing = Counter(place.path for place in lacking if checksum_of(place.read()) not in checksums)
         for path, count in missing.items():
             adds = f"`pfl ledger import {path}` checks and adds them"
@@ -105,6 +114,12 @@ class Ledger:
             decode(entry.to_line()) if isinstance(entry, Record) else entry.row()
             for entry in self._entries(table)
         )
+
+    def line(self, record: Record) -> bytes:
+        """The row of a record that this ledger has returned."""
+        entries = [self._failed[record.key]] if record.failed else self._successes[record.key]
+        entry = next(entry for entry in entries if self._record(entry) == record)
+        return entry.to_line() if isinstance(entry, Record) else entry.read()
 
     def append(self, record: Record) -> Record:
         """Write a record, marked with the ledger's sources, to disk; return the record as written."""
@@ -181,5 +196,4 @@ def _drop_copies(path: Path) -> None:
     lines = [line.content for line in read_lines(path)]
     kept = [line for line in lines if checksum_of(line) not in checksums]
     if len(kept) < len(lines):
-        with writing(path), replacing(path) as file:
-            file.writelines(line + b"\n" for line in kept)
+        write_lines(path, kept)

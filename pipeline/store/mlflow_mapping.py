@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from pfl.core.text import csv_text
-from pfl.run.trials import Record, Success
-from pipeline.spec.evaluation import Evaluation
+from pfl.run.trials import Record
 from pipeline.spec.search import PINNED_TRIAL
 from pipeline.store.results import CellResult
 from pipeline.store.scores import curves, score
@@ -27,7 +26,7 @@ def tags(table: str, cell: str, record: Record) -> dict[str, str]:
     """The tags that a cell's run and its trials' share, so that one filter finds both."""
     setting, _, label = cell.partition("/")
     # A failed trial has no hardware.
-    hardware = vars(record.outcome.hardware) if isinstance(record.outcome, Success) else {}
+    hardware = vars(record.result.hardware) if record.result else {}
     return {
         "table": table,
         "cell": cell,
@@ -123,10 +122,10 @@ def cell_records(result: CellResult) -> list[Record]:
     return [record for configuration in result.configurations for record in configuration.simulated]
 
 
-def cell_tags(table: str, result: CellResult, evaluation: Evaluation) -> dict[str, str]:
+def cell_tags(table: str, result: CellResult) -> dict[str, str]:
     """The tags of a cell's run; another ``outcome`` means other scores or parameters."""
-    keys = [[*(row.key for row in one.simulated), *one.failed] for one in result.configurations]
-    content = json.dumps([result.status, keys, evaluation.model_dump()])
+    keys = [[record.key for record in one.records] for one in result.configurations]
+    content = json.dumps([result.status, keys, result.evaluation.model_dump()])
     records = cell_records(result)
     return {
         **(tags(table, result.cell, records[0]) if records else {"table": table, "cell": result.cell}),
@@ -147,9 +146,10 @@ def cell_parameters(result: CellResult) -> dict[str, str]:
     return pinned | {f"selected.{name}": value for name, value in changed.items()}
 
 
-def cell_measures(result: CellResult, evaluation: Evaluation) -> list[Measure]:
+def cell_measures(result: CellResult) -> list[Measure]:
     """A cell's scores and, by round, the mean and the standard deviation over its seeds."""
     values: list[Measure] = []
+    evaluation = result.evaluation
     for prefix, configuration in (("", result.pinned), ("selected_", result.selected)):
         rows = configuration.rows if configuration else ()
         for number, accuracies in curves(rows, evaluation):

@@ -12,7 +12,6 @@ from urllib.parse import urlencode, urlsplit
 
 from pfl.core.text import first_line
 from pfl.run.trials import Record
-from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.files import partition_file
 from pipeline.store import mlflow_client
 from pipeline.store import mlflow_mapping as mapping
@@ -40,7 +39,7 @@ class MLflowStore:
 
     >>> store = MLflowStore(root, "digits")  # doctest: +SKIP
     >>> store.trial("dir-0.1/fedprox", record, trial_number=3, from_ledger=False)  # doctest: +SKIP
-    >>> store.cell(result, evaluation)  # doctest: +SKIP
+    >>> store.cell(result)  # doctest: +SKIP
     """
 
     def __init__(self, root: Path, table: str):
@@ -98,15 +97,11 @@ class MLflowStore:
             client.set_terminated(run, status, finished)
         (self._unsettled if record.failed else self._trials)[known_as] = run
 
-    def cell(self, result: CellResult, evaluation: Evaluation) -> None:
-        """Write a cell's scores over the seeds to its parent run, and end that run.
-
-        Args:
-            evaluation: what is reported of the cell.
-        """
+    def cell(self, result: CellResult) -> None:
+        """Write a cell's scores over the seeds to its parent run, and end that run."""
         client = self._connect()
         records = mapping.cell_records(result)
-        tags = mapping.cell_tags(self._table, result, evaluation)
+        tags = mapping.cell_tags(self._table, result)
         if self._outcomes.get(result.cell, tags["outcome"]) != tags["outcome"]:
             # MLflow takes no second value of a parameter, and keeps every point of a curve.
             client.delete_run(self._parents.pop(result.cell))
@@ -115,7 +110,7 @@ class MLflowStore:
         self._outcomes[result.cell] = tags["outcome"]
         mlflow_client.log(client, parent, [], 0, tags=tags)
         if span:
-            measures = mapping.cell_measures(result, evaluation)
+            measures = mapping.cell_measures(result)
             mlflow_client.log(client, parent, measures, span[1], mapping.cell_parameters(result))
             mlflow_client.log_dataset(client, parent, records[0])
         for name in (f"{result.setting}.{result.row}", result.setting):  # the row's own, or the column's

@@ -1,53 +1,91 @@
-"""A sweep's `results.json`, which has everything that a report needs; its format is known here alone."""
+"""The outcome of a sweep, stored in two files.
+
+`results.json` has what the searches selected and the keys of the records behind each cell; `rows.jsonl` has
+these records as the ledger has them. A report needs nothing else.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationInfo
 
 from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.files import read_lines, write_json, write_lines
 from pfl.core.text import amount
-from pfl.run.runs import Run, Runs
+from pfl.run.runs import Runs
 from pfl.run.trials import Record, Sources
-from pipeline.spec.cells import cells
+from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.files import results_folder, table_names
 from pipeline.spec.table import Subset, Table
-from pipeline.store.scores import score
+from pipeline.store.rows import ROWS, read_record
+from pipeline.store.scores import reported, score
 from pipeline.store.stage_files import stored
 
 CellStatus = Literal["done", "partial", "diverged", "failed"]
 
 
+def _record(key: Any, info: ValidationInfo) -> Record:
+    """The record with a key, from those that are the context."""
+    record = (info.context or {}).get(key)
+    if not isinstance(record, Record):
+        raise ValueError(f"no record has the key {key}")
+    return record
+
+
+Stored = Annotated[Record, PlainValidator(_record), PlainSerializer(lambda record: record.key)]
+"""A record, of which `results.json` has the key."""
+
+
 @dataclass(frozen=True)
-class ConfigurationResult:
-    """One configuration with all seeds.
+class TrialResult:
+    """The records of a trial: of all seeds, or of one seed up to a round, as a search compares them.
 
     Attributes:
-        trial: the search trial that it comes from, 0 being the pinned one; None without a search.
-        params: the hyperparameters.
-        rows: the records of the seeds that gave a result.
-        diverged: the records of the seeds whose training diverged.
-        failed: the keys of the seeds without numbers.
+        number: of the search trial, 0 being the pinned one; None without a search.
+        params: those that are searched.
     """
 
-    trial: int | None
+    number: int | None
     params: Mapping[str, Any]
-    lr: float
-    rows: tuple[Record, ...]
-    diverged: tuple[Record, ...]
-    failed: tuple[str, ...]
+    records: tuple[Stored, ...]
+
+    @property
+    def rows(self) -> tuple[Record, ...]:
+        """The records of the seeds that gave a result."""
+        return tuple(record for record in self.records if not record.failure)
+
+    @property
+    def diverged(self) -> tuple[Record, ...]:
+        """The records of the seeds whose training diverged."""
+        return tuple(record for record in self.records if record.failure and not record.failed)
 
     @property
     def simulated(self) -> tuple[Record, ...]:
         """The records of the seeds with numbers."""
         return self.rows + self.diverged
 
+    @property
+    def status(self) -> CellStatus:
+        if len(self.rows) == len(self.records):
+            return "done"
+        return "partial" if self.rows else "diverged" if self.diverged else "failed"
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """A line for each seed without a result, with the cause."""
+        return tuple(
+            f"{record.phase}, seed {record.seed}: {record.failure}"
+            for record in self.records
+            if record.failure
+        )
+
 
 @dataclass(frozen=True)
-class SearchResult:
+class SearchStep:
     """One simulation of a search: a trial with a seed up to a round.
 
     Attributes:
@@ -62,8 +100,7 @@ class SearchResult:
     params: Mapping[str, Any]
     value: float | None
     samples: int | None
-    key: str
-    error: str | None = None
+    error: str | None
 
 
 @dataclass(frozen=True)
@@ -93,25 +130,65 @@ class CellResult:
     """One cell of the table.
 
     Attributes:
+        cell: "<setting>/<row>".
+        evaluation: what is reported of it.
         selected, selection: what the search decided, and why; None without a search.
-        errors: one line for each failure, with the cause.
+        searched: the steps of the search.
     """
 
     cell: str
-    setting: str
-    row: str
-    method: str
-    status: CellStatus
-    pinned: ConfigurationResult
-    selected: ConfigurationResult | None
-    search: tuple[SearchResult, ...]
+    evaluation: Evaluation
+    pinned: TrialResult
+    selected: TrialResult | None
+    searched: tuple[TrialResult, ...]
     selection: Selection | None
-    errors: tuple[str, ...]
 
     @property
-    def configurations(self) -> tuple[ConfigurationResult, ...]:
+    def setting(self) -> str:
+        return self.cell.partition("/")[0]
+
+    @property
+    def row(self) -> str:
+        return self.cell.partition("/")[2]
+
+    @property
+    def configurations(self) -> tuple[TrialResult, ...]:
         """The pinned one, and the selected one if there was a search."""
         return (self.pinned, self.selected) if self.selected else (self.pinned,)
+
+    @property
+    def trials(self) -> tuple[TrialResult, ...]:
+        """All, each once: the search may have selected the pinned one."""
+        selected = (self.selected,) if self.selected and self.selected.number != self.pinned.number else ()
+        return (self.pinned, *self.searched, *selected)
+
+    @property
+    def status(self) -> CellStatus:
+        """That of the pinned configuration; "partial" if it is done and the selected one is not."""
+        others = any(trial.status != "done" for trial in self.configurations)
+        return "partial" if self.pinned.status == "done" and others else self.pinned.status
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """One line for each failure, with the cause."""
+        return tuple(error for trial in self.trials for error in trial.errors)
+
+    @property
+    def search(self) -> tuple[SearchStep, ...]:
+        """The steps of the search."""
+        return tuple(
+            SearchStep(
+                trial=trial.number or 0,
+                seed=record.seed,
+                until=record.until or record.config["rounds"],
+                params=trial.params,
+                value=None if record.failure else reported(record, self.evaluation),
+                samples=None if record.failed else record.measured.samples,
+                error=record.failure,
+            )
+            for trial in self.searched
+            for record in trial.records
+        )
 
 
 @dataclass(frozen=True)
@@ -123,6 +200,7 @@ class Results:
         subset: the part of it that was selected; of that, ``cells`` has what there is.
         manifest: what the download stage found.
         wall_seconds: of the sweep.
+        sources: the code of the sweep.
     """
 
     table: str
@@ -136,72 +214,63 @@ class Results:
     sources: Sources
 
     @property
-    def keys(self) -> set[str]:
-        """The keys of all simulations, failed ones included."""
-        searched = {one.key for cell in self.cells for one in cell.search}
-        found = {row.key for one in self._configurations for row in one.simulated}
-        return searched | found | self.failed
+    def records(self) -> list[Record]:
+        """The records of all simulations, each once."""
+        records = (record for cell in self.cells for trial in cell.trials for record in trial.records)
+        return list({record.key: record for record in records}.values())
 
     @property
-    def failed(self) -> set[str]:
-        """The keys of the simulations without numbers."""
-        searched = {one.key for cell in self.cells for one in cell.search if one.samples is None}
-        return searched | {key for one in self._configurations for key in one.failed}
+    def failed(self) -> list[Record]:
+        """Those without numbers."""
+        return [record for record in self.records if record.failed]
 
-    @property
-    def _configurations(self) -> list[ConfigurationResult]:
-        return [one for cell in self.cells for one in cell.configurations]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "title": self.config.title,
-            "config": self.config.model_dump(by_alias=True),
-            "subset": self.subset.model_dump(),
-            "manifest": self.manifest,
-            "cells": [
-                {
-                    **_fields(cell),
-                    "pinned": _configuration_to_json(cell.pinned),
-                    "selected": _configuration_to_json(cell.selected) if cell.selected else None,
-                    "search": [dataclasses.asdict(trial) for trial in cell.search],
-                    "selection": dataclasses.asdict(cell.selection) if cell.selection else None,
-                }
-                for cell in self.cells
-            ],
-            "wall_seconds": self.wall_seconds,
-            "trials_run": self.trials_run,
-            "trials_from_ledger": self.trials_from_ledger,
-            **dataclasses.asdict(self.sources),
-        }
+_FILE = TypeAdapter(Results)
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Results:
-        """Results that `to_json` wrote.
 
-        Raises:
-            ValueError: they have another format.
-        """
-        try:
-            return cls(
-                table=values["table"],
-                config=Table.model_validate(values["config"]),
-                subset=Subset.model_validate(values["subset"]),
-                manifest=values["manifest"],
-                cells=tuple(map(_cell, values["cells"])),
-                wall_seconds=values["wall_seconds"],
-                trials_run=values["trials_run"],
-                trials_from_ledger=values["trials_from_ledger"],
-                sources=Sources(values["commit"], values["dirty"], values["sources"]),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no results ({error!r})") from None
+def save_results(results: Results, rows: Iterable[bytes]) -> None:
+    """Write ``results/<table>/``: `rows.jsonl`, `results.json`, and for `dvc metrics` `metrics.json`.
+
+    Args:
+        rows: of the results' records.
+
+    Raises:
+        InvalidInput: a file cannot be written; its previous version is then unchanged.
+    """
+    folder = results_folder(results.table)
+    write_lines(folder / ROWS, rows)
+    write_json(folder / "results.json", _FILE.dump_python(results, mode="json", by_alias=True))
+    write_json(folder / "metrics.json", metrics_of(results))
+
+
+def load_results(table: str, root: Path) -> Results:
+    """The outcome of a table's last sweep.
+
+    Args:
+        root: the project's root folder.
+
+    Raises:
+        InvalidInput: the table has no results, or a file is damaged or of another version.
+    """
+    folder = root / results_folder(table)
+    path = folder / "results.json"
+    if not path.exists():
+        if table not in (known := table_names(root)):
+            raise unknown_name("table", table, known)
+        again = f"dvc exp run -S 'tables=[{table}]'"
+        accepted = f"a table with results here; {again} makes them, out of the ledger what has run"
+        raise InvalidInput("table", table, accepted)
+    try:
+        records = map(read_record, (line.content for line in read_lines(folder / ROWS)))
+        return _FILE.validate_json(path.read_bytes(), context={record.key: record for record in records})
+    except ValueError:
+        accepted = f"files that a sweep of this version wrote; `{forced_sweep(table)}` writes them again"
+        raise InvalidInput("results", str(path), accepted) from None
 
 
 def metrics_of(results: Results) -> dict[str, Any]:
     """The content of `metrics.json`: the reported number of each cell's pinned configuration."""
-    evaluations = {cell.id: cell.evaluation for cell in cells(results.table, results.config)}
-    scores = {cell.cell: score(cell.pinned.rows, evaluations[cell.cell]) for cell in results.cells}
+    scores = {cell.cell: score(cell.pinned.rows, cell.evaluation) for cell in results.cells}
     means = {cell: round(reached.mean, 2) for cell, reached in scores.items() if reached}
     return {"table": results.table, **means}
 
@@ -215,31 +284,8 @@ def check_metrics(results: Results, root: Path) -> None:
     path = root / results_folder(results.table) / "metrics.json"
     written = stored(path)
     if written is not None and written != metrics_of(results):
-        accepted = f"the numbers of results.json; `{forced_sweep(results.table)}` writes both again"
+        accepted = f"the numbers of {ROWS}; `{forced_sweep(results.table)}` writes both again"
         raise InvalidInput("metrics", str(path), accepted)
-
-
-def load_results(table: str, root: Path) -> Results:
-    """The content of a table's ``results.json``.
-
-    Args:
-        root: the project's root folder.
-
-    Raises:
-        InvalidInput: the table has no results, or the file is damaged or of another version.
-    """
-    path = root / results_folder(table) / "results.json"
-    if not path.exists():
-        if table not in (known := table_names(root)):
-            raise unknown_name("table", table, known)
-        again = f"dvc exp run -S 'tables=[{table}]'"
-        accepted = f"a table with results here; {again} makes them, out of the ledger what has run"
-        raise InvalidInput("table", table, accepted)
-    try:
-        return Results.from_json(stored(path) or {})
-    except ValueError:
-        accepted = f"a file that a sweep of this version wrote; `{forced_sweep(table)}` writes it again"
-        raise InvalidInput("results", str(path), accepted) from None
 
 
 def failures(results: Results) -> str:
@@ -249,7 +295,7 @@ def failures(results: Results) -> str:
     """
     if not results.failed:
         return ""
-    told = f"{len(results.failed)} of {amount(len(results.keys), 'run')} failed"
+    told = f"{len(results.failed)} of {amount(len(results.records), 'run')} failed"
     return f"{told}; the next `dvc repro` retries them"
 
 
@@ -268,42 +314,8 @@ def results(table: str) -> Runs:
     """
     return Runs(
         tuple(
-            Run({"setting": cell.setting, "row": cell.row, "seed": row.seed}, row.metrics, row.measured)
+            replace(row.success, labels={"setting": cell.setting, "row": cell.row, "seed": row.seed})
             for cell in load_results(str(table), Path()).cells
             for row in (cell.selected or cell.pinned).rows
         )
     )
-
-
-def _fields(values: Any) -> dict[str, Any]:
-    return {field.name: getattr(values, field.name) for field in dataclasses.fields(values)}
-
-
-def _configuration_to_json(configuration: ConfigurationResult) -> dict[str, Any]:
-    records = {name: [one.to_json() for one in getattr(configuration, name)] for name in _RECORDS}
-    return {**_fields(configuration), **records}
-
-
-def _cell(values: Mapping[str, Any]) -> CellResult:
-    return CellResult(
-        **{
-            **values,
-            "pinned": _configuration(values["pinned"]),
-            "selected": _configuration(values["selected"]) if values["selected"] else None,
-            "search": tuple(SearchResult(**trial) for trial in values["search"]),
-            "selection": _selection(values["selection"]) if values["selection"] else None,
-            "errors": tuple(values["errors"]),
-        }
-    )
-
-
-def _selection(values: Mapping[str, Any]) -> Selection:
-    return Selection(values["trial"], tuple(Comparison(**one) for one in values["comparisons"]))
-
-
-def _configuration(values: Mapping[str, Any]) -> ConfigurationResult:
-    records = {name: tuple(map(Record.from_json, values[name])) for name in _RECORDS}
-    return ConfigurationResult(**{**values, **records, "failed": tuple(values["failed"])})
-
-
-_RECORDS = ("rows", "diverged")

@@ -10,7 +10,10 @@ import msgspec
 
 from pfl.core.files import read_lines
 from pfl.run.sources import Plugin
-from pfl.run.trials import Record, checksum_of, split_checksum
+from pfl.run.trials import Record, checked, checksum_of, split_checksum
+
+ROWS = "rows.jsonl"
+"""The records of a sweep's results, in the folder of the table."""
 
 Report = Callable[["Place", str], None]
 """Receives the place of a damaged line and the reason."""
@@ -64,13 +67,36 @@ class Place(NamedTuple):
             ValueError: it is damaged, or its key does not follow from its content.
         """
         try:
-            record = Record.from_line(self.read())
+            record = read_record(self.read())
             expected = record.expected_key()
-        except (OSError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a record ({error!r})") from None
         if record.key != expected:
             raise ValueError(f"its content has the key {expected}")
         return record
+
+
+def read_record(line: bytes) -> Record:
+    """The record that `Record.to_line` wrote.
+
+    Raises:
+        ValueError: the line is no record, or not what was written; the message says which.
+    """
+    return parse_record(checked(line))
+
+
+def parse_record(content: bytes) -> Record:
+    """The record in a row without its checksum.
+
+    Raises:
+        ValueError: it is no record.
+    """
+    try:
+        row = _object(content)
+        own = {"sources": row, "result": None if "error" in row else row}
+        return msgspec.convert({**row, **own}, Record)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"no record ({error})") from None
 
 
 def read_rows(path: Path, report: Report = lambda *_: None) -> Iterator[tuple[Place, Row, str | None]]:
@@ -93,3 +119,4 @@ def key_in(line: bytes) -> str:
 
 
 decode = msgspec.json.Decoder(Row).decode
+_object = msgspec.json.Decoder(dict[str, Any]).decode

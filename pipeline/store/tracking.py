@@ -7,7 +7,7 @@ is locked or missing, the sweep logs a warning, and missing entries are written 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -16,8 +16,6 @@ from types import TracebackType
 
 from pfl.core.errors import InvalidInput
 from pfl.run.trials import Record
-from pipeline.spec.cells import cells
-from pipeline.spec.evaluation import Evaluation
 from pipeline.store.mlflow_store import MLflowStore
 from pipeline.store.results import CellResult, load_results
 
@@ -41,7 +39,7 @@ class Tracker:
 
     >>> with Tracker(root, "digits") as tracker:  # doctest: +SKIP
     ...     tracker.trial("dir-0.1/fedprox", record, trial_number=3, from_ledger=False)
-    ...     tracker.cell(result, evaluation)
+    ...     tracker.cell(result)
     """
 
     def __init__(self, root: Path, table: str):
@@ -58,9 +56,9 @@ class Tracker:
         """Queue one record; see `MLflowStore.trial`."""
         self._entries.put(partial(self._store.trial, cell, record, trial_number, from_ledger))
 
-    def cell(self, result: CellResult, evaluation: Evaluation) -> None:
+    def cell(self, result: CellResult) -> None:
         """Queue the end of a cell; see `MLflowStore.cell`."""
-        self._entries.put(partial(self._store.cell, result, evaluation))
+        self._entries.put(partial(self._store.cell, result))
 
     def __enter__(self) -> Tracker:
         self._thread.start()
@@ -117,26 +115,25 @@ def attach_report(root: Path, table: str, folder: Path) -> str:
         return f"MLflow: {store.cause(error)}; `pfl track {table}` attaches the report later"
 
 
-def rebuild(root: Path, table: str, find: Callable[[str], Record | None], successes: Iterable[Record]) -> int:
+def rebuild(root: Path, table: str, successes: Iterable[Record]) -> int:
     """Write all of a table's records to MLflow, and return the number of trials.
 
     Args:
-        find: the ledger's record with a key, failures included.
         successes: the table's in the ledger; results of its earlier sweeps are written, too.
 
     Raises:
         InvalidInput: the table has no results yet, or none that can be read, or the store cannot be written.
     """
     results = load_results(table, root)
-    evaluations = {cell.id: cell.evaluation for cell in cells(table, results.config)}
     store = MLflowStore(root, table)
     entered = set[tuple[str, str]]()
     try:
         for result in results.cells:
-            for record, trial_number in _records_of(result, find):
-                store.trial(result.cell, record, trial_number, from_ledger=True)
-                entered.add((result.cell, record.key))
-            store.cell(result, evaluations[result.cell])
+            for trial in (*result.searched, *result.configurations):
+                for record in trial.records:
+                    store.trial(result.cell, record, trial.number, from_ledger=True)
+                    entered.add((result.cell, record.key))
+            store.cell(result)
         for record in successes:
             if (record.cell, record.key) not in entered:
                 store.trial(record.cell, record, from_ledger=True)
@@ -145,15 +142,3 @@ def rebuild(root: Path, table: str, find: Callable[[str], Record | None], succes
         accepted = f"a store that can be written: {store.cause(error)}"
         raise InvalidInput("MLFLOW_TRACKING_URI", store.name, accepted) from error
     return len(entered)
-
-
-def _records_of(
-    result: CellResult, find: Callable[[str], Record | None]
-) -> Iterator[tuple[Record, int | None]]:
-    """The records behind a cell, each with the search trial that its configuration comes from."""
-    for searched in result.search:
-        if record := find(searched.key):
-            yield record, searched.trial
-    for configuration in result.configurations:
-        failed = filter(None, map(find, configuration.failed))
-        yield from ((record, configuration.trial) for record in (*configuration.simulated, *failed))

@@ -14,7 +14,7 @@ from pfl.run.trials import Record, Trial
 from pipeline.spec.cells import Cell
 from pipeline.spec.search import PINNED_TRIAL
 from pipeline.spec.table import Table
-from pipeline.store.results import CellResult, CellStatus, ConfigurationResult, SearchResult, Selection
+from pipeline.store.results import CellResult, Selection, TrialResult
 from pipeline.store.scores import reported
 from pipeline.sweep.budget import Outcome, Step, Steps
 from pipeline.sweep.search import WORST, Study, on_validation, plan_of, planned, search
@@ -196,41 +196,20 @@ class CellScheduler:
         return self._new_candidate("final", self.study.config(trial), self._table.seeds, trial)
 
     def result(self, outcomes: Mapping[str, Record]) -> CellResult:
-        """The cell in the form of `results.json`."""
-        pinned = self._configuration(self.pinned, outcomes)
-        selected = self._configuration(self.selected, outcomes) if self.selected else None
-        done = [
-            len(part.rows) == len(self._table.seeds) if part else not self.study
-            for part in (pinned, selected)
-        ]
-        keys = [key for candidate in self.candidates for key in candidate.keys]
-        records = [outcomes[key] for key in keys if key in outcomes]
-        status: CellStatus
-        if all(done):
-            status = "done"
-        elif pinned.rows:
-            status = "partial"
-        else:
-            status = "diverged" if pinned.diverged else "failed"
+        """The records of the cell so far, and what its search selected."""
+
+        def part(candidate: Candidate) -> TrialResult:
+            params = self.study.asked[candidate.number] if self.study and candidate.number is not None else {}
+            records = tuple(outcomes[key] for key in candidate.keys if key in outcomes)
+            return TrialResult(candidate.number, params, records)
+
         return CellResult(
             cell=self.cell.id,
-            setting=self.cell.setting,
-            row=self.cell.row,
-            method=self.cell.config.method,
-            status=status,
-            pinned=pinned,
-            selected=selected,
-            search=tuple(
-                self._search_result(candidate, outcomes[candidate.keys[0]])
-                for candidate in self.searched
-                if candidate.keys[0] in outcomes
-            ),
+            evaluation=self.cell.evaluation,
+            pinned=part(self.pinned),
+            selected=part(self.selected) if self.selected else None,
+            searched=tuple(part(candidate) for candidate in self.searched if candidate.keys[0] in outcomes),
             selection=self.selection,
-            errors=tuple(
-                f"{record.phase}, seed {record.seed}: {record.failure}"
-                for record in records
-                if record.failure
-            ),
         )
 
     def _new_candidate(
@@ -262,29 +241,3 @@ class CellScheduler:
 
     def _outcome(self, record: Record) -> Outcome:
         return Outcome(self._objective(record), None if record.failed else record.measured.samples)
-
-    def _search_result(self, candidate: Candidate, record: Record) -> SearchResult:
-        assert self.study and candidate.number is not None
-        trial = candidate.trial
-        return SearchResult(
-            trial=candidate.number,
-            seed=record.seed,
-            until=trial.until or int(trial.config["rounds"]),
-            params=self.study.asked[candidate.number],
-            value=None if record.failure else self._objective(record),
-            samples=self._outcome(record).samples,
-            key=record.key,
-            error=record.failure,
-        )
-
-    def _configuration(self, candidate: Candidate, outcomes: Mapping[str, Record]) -> ConfigurationResult:
-        config = candidate.trial.config
-        records = [outcomes[key] for key in candidate.keys if key in outcomes]
-        return ConfigurationResult(
-            trial=candidate.number,
-            params=dict(config["hyperparameters"]),
-            lr=config["lr"],
-            rows=tuple(record for record in records if not record.failure),
-            diverged=tuple(record for record in records if record.failure and not record.failed),
-            failed=tuple(record.key for record in records if record.failed),
-        )

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pfl.core.config import Execution
 from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.text import first_line
 from pfl.run.trials import Trial, commit
@@ -26,7 +27,7 @@ from pipeline.sweep.scheduler import Scheduler
 GPU_SHARE = 0.25
 """Share of a GPU per trial if the table gives none; small networks leave most of a GPU idle."""
 
-OBJECT_STORE_BYTES = 80 * 2**20  # Ray's minimum: driver and workers exchange only text
+OBJECT_STORE_BYTES = 80 * 2**20  # Ray's minimum: driver and workers exchange only trials and records
 
 STARTS = 4
 """Attempts to start Ray, which gives its own processes 30 s each time: too short on an overloaded machine."""
@@ -64,7 +65,7 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
         import ray
         from ray import tune
 
-        from pipeline.sweep.ray_search import Clock, SchedulerSearcher, Worker
+        from pipeline.sweep.ray_search import Clock, Job, SchedulerSearcher, Worker
 
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it looks for log files that nobody writes
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -73,13 +74,13 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
         # So that the next trial is ready when a worker finishes.
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(slots)
         scheduler.stacks = gpus > 0
-        job = {
-            "root": str(Path.cwd()),
-            "source": os.environ.get("DATA_SOURCE"),
-            "sources": commit().sources,
-            "keep_models": scheduler.keeps_models,
-            "execution": {"device": "cuda" if gpus else "cpu", "workers": resources.cpus},
-        }
+        job = Job(
+            root=str(Path.cwd()),
+            source=os.environ.get("DATA_SOURCE"),
+            sources=commit().sources,
+            keep_models=scheduler.keeps_models,
+            execution=Execution(device="cuda" if gpus else "cpu", workers=resources.cpus),
+        )
         search = SchedulerSearcher(scheduler, job)
 
         def tick() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import queue
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from logging.handlers import QueueHandler
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from ray.tune.search import Searcher
 
 from pfl.core.config import Execution
 from pfl.core.digests import Edited
-from pfl.run.trials import Record, Trial, cause_of, commit, run_together, run_trial
+from pfl.run.trials import Record, Trial, cause_of, commit, run_trials
 from pipeline.store import heartbeat
 from pipeline.store.workspace import MODELS, checkpoint_folder
 
@@ -28,6 +28,25 @@ if TYPE_CHECKING:
     from pfl.data.dataset import Dataset
     from pfl.data.partition import Division
     from pipeline.sweep.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker must know besides its trials.
+
+    Attributes:
+        root: the project's root folder.
+        source: of the data, as in `pfl.data.dataset.load`.
+        sources: the digest of the simulator's files.
+        keep_models: keep the final models, not only the records.
+        execution: of every trial, without its folders.
+    """
+
+    root: str
+    source: str | None
+    sources: str
+    keep_models: bool
+    execution: Execution
 
 
 ATTEMPTS = 3
@@ -42,13 +61,13 @@ class SchedulerSearcher(Searcher):
     dies between two, the second fails at once.
 
     Args:
-        job: what a worker must know besides the trial.
+        job: of all trials.
 
     Attributes:
         edited: a worker has found other sources than the sweep's; no further trial is handed out.
     """
 
-    def __init__(self, scheduler: Scheduler, job: dict[str, Any]):
+    def __init__(self, scheduler: Scheduler, job: Job):
         super().__init__()
         self._scheduler = scheduler
         self._job = job
@@ -69,7 +88,7 @@ class SchedulerSearcher(Searcher):
         if not trials:
             return Searcher.FINISHED if self._scheduler.finished else None
         self._running[trial_id] = trials
-        return {"job": json.dumps({**self._job, "trials": [one.to_dict() for one in trials]})}
+        return {"job": self._job, "trials": trials}
 
     def _new(self) -> list[Trial]:
         trial = self._scheduler.next()
@@ -87,11 +106,11 @@ class SchedulerSearcher(Searcher):
             self.edited = True
         else:
             done = []
-            for trial, end in zip(trials, json.loads(result["ends"]), strict=True):
-                if "error" in end:
-                    self._scheduler.fail(trial, end["error"])
+            for trial, outcome in zip(trials, result["outcomes"], strict=True):
+                if isinstance(outcome, str):
+                    self._scheduler.fail(trial, outcome)
                 else:
-                    self._scheduler.record(trial, [Record.from_json(row) for row in end["rows"]])
+                    self._scheduler.record(trial, outcome)
                     done.append(trial)
             if done and not trials[0].until:  # trials that paused or failed may continue
                 for folder in {checkpoint_folder(*trials), *map(checkpoint_folder, done)}:
@@ -141,50 +160,46 @@ class Worker(tune.Trainable):
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        self._job = json.loads(new_config["job"])
+        self._job: Job = new_config["job"]
+        self._trials: list[Trial] = new_config["trials"]
         return True
 
     def step(self) -> dict[str, Any]:
-        """The rows of each trial, or why there are none: a failed trial does not end the process."""
+        """The records of each trial, or the cause of its failure, which does not end the process."""
         outcome = self._outcome()
         said = [self._said.get().getMessage() for _ in range(self._said.qsize())]
         return {"done": True, "said": list(dict.fromkeys(said)), **outcome}
 
     def _outcome(self) -> dict[str, Any]:
-        os.chdir(self._job["root"])
-        if commit().sources != self._job["sources"]:  # this process started after an edit
+        os.chdir(self._job.root)
+        if commit().sources != self._job.sources:  # this process started after an edit
             return {"edited": True}
-        trials = [Trial.from_dict(trial) for trial in self._job["trials"]]
         try:
-            return {"ends": json.dumps(self._ends(trials))}
+            return {"outcomes": self._run(self._trials)}
         except Edited:
             return {"edited": True}
 
-    def _ends(self, trials: list[Trial]) -> list[dict[str, Any]]:
+    def _run(self, trials: list[Trial]) -> list[list[Record] | str]:
         first = trials[0]
-        models = self._job["keep_models"] and first.phase == "final"
-        execution = Execution(
-            **self._job["execution"],
+        models = self._job.keep_models and first.phase == "final"
+        execution = replace(
+            self._job.execution,
             checkpoint_dir=str(checkpoint_folder(*trials)),
             save=str(MODELS) if models else None,
         )
         try:
-            dataset = _dataset(first.dataset, self._job["source"])
+            dataset = _dataset(first.dataset, self._job.source)
             partition = _division(
                 first.table, first.partition_name, first.partition, first.clients, first.seeds
             )
             tell = heartbeat.heartbeat_writer(trials)
-            if len(trials) == 1:
-                ends = [run_trial(first, dataset, partition, execution, tell)]
-            else:
-                ends = run_together(trials, dataset, partition, execution, tell)
-            return [{"rows": [record.to_json() for record in records]} for records in ends]
+            return [*run_trials(trials, dataset, partition, execution, tell)]
         except Edited:
             raise
         except (Exception, SystemExit) as error:  # a plugin may call sys.exit
             if len(trials) == 1:
-                return [{"error": cause_of(error)}]
-        return [end for trial in trials for end in self._ends([trial])]  # so that a failure affects one trial
+                return [cause_of(error)]
+        return [outcome for trial in trials for outcome in self._run([trial])]  # a failure affects one trial
 
 
 @cache

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pfl.core.files import write_json, write_text
+from pfl.core.files import write_text
 from pfl.core.text import csv_text, first_line
 from pfl.run.trials import Sources
 from pipeline.spec.files import results_folder
 from pipeline.spec.table import Subset, Table
-from pipeline.store.results import Results, metrics_of
+from pipeline.store.ledger import Ledger
+from pipeline.store.results import Results, save_results
 from pipeline.store.stage_files import load_manifest
 from pipeline.store.workspace import models_file
 from pipeline.sweep.scheduler import Scheduler
@@ -20,9 +21,15 @@ STUDIES = Path("optuna.db")
 
 
 def write(
-    name: str, table: Table, subset: Subset, scheduler: Scheduler, sources: Sources, seconds: float
+    name: str,
+    table: Table,
+    subset: Subset,
+    scheduler: Scheduler,
+    ledger: Ledger,
+    sources: Sources,
+    seconds: float,
 ) -> Results:
-    """Write `results/<table>/` and return the content of its `results.json`.
+    """Write `results/<table>/` and return the results.
 
     Args:
         table: the whole of it.
@@ -43,11 +50,9 @@ def write(
         trials_from_ledger=scheduler.served,
         sources=sources,
     )
-    folder = results_folder(name)
-    write_json(folder / "results.json", results.to_json())
-    write_json(folder / "metrics.json", metrics_of(results))
+    save_results(results, map(ledger.line, results.records))
     if scheduler.keeps_models:
-        write_text(folder / "models.csv", _models(scheduler))
+        write_text(results_folder(name) / "models.csv", _models(scheduler))
     _save_studies(name, scheduler)
     return results
 

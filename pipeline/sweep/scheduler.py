@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from pfl.core.config import Config
 from pfl.methods import METHODS
-from pfl.run.trials import Failure, Record, Trial
+from pfl.run.trials import Record, Trial
 from pfl.run.validation import stackable
 from pipeline.spec.cells import Cell
-from pipeline.spec.evaluation import Evaluation
 from pipeline.spec.table import Table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import CellResult
@@ -30,7 +29,7 @@ class Scheduler:
         datasets: shape and number of classes of each, as in the manifest.
         on_record: called for every record that a cell receives, with the cell's id, the record, the number of
             its search trial, and whether it came from the ledger.
-        on_cell: called for every cell that is finished, with its result and what is reported of it.
+        on_cell: called for every cell that is finished, with its result.
         curves: require accuracies by round in every record, even if the table does not report them.
 
     Attributes:
@@ -48,7 +47,7 @@ class Scheduler:
         datasets: Mapping[str, Any],
         ledger: Ledger,
         on_record: Callable[[str, Record, int | None, bool], None] = lambda *_: None,
-        on_cell: Callable[[CellResult, Evaluation], None] = lambda *_: None,
+        on_cell: Callable[[CellResult], None] = lambda _: None,
         curves: bool = False,
     ):
         self.cells = [
@@ -144,7 +143,7 @@ class Scheduler:
 
     def fail(self, trial: Trial, cause: str) -> None:
         """Record that a trial has ended without a result."""
-        self.record(trial, [Record.of(trial, seed, Failure(cause)) for seed in trial.seeds])
+        self.record(trial, [Record.of(trial, seed, error=cause) for seed in trial.seeds])
 
     def _catch_up(self) -> None:
         """Use the records of the ledger, and continue the searches as far as these allow."""
@@ -157,7 +156,7 @@ class Scheduler:
                     shutil.rmtree(checkpoint_folder(trial), ignore_errors=True)
                 self._serve(cell)
             if cell.finished:
-                self._on_cell(cell.result(self.outcomes), cell.cell.evaluation)
+                self._on_cell(cell.result(self.outcomes))
 
     def _lacks_models(self, candidate: Candidate, key: str) -> bool:
         return self.keeps_models and candidate.trial.phase == "final" and not models_file(key).exists()

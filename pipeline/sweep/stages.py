@@ -69,17 +69,15 @@ def partition_code() -> str:
     return f"{code}, Pillow {version('pillow')}"
 
 
-def download(name: str) -> None:
+def download(name: str, part: Table | None = None) -> None:
     """Fetch and decode a table's data sets, and describe them in `data/manifests/<table>.json`.
 
-    For columns that the subset leaves out, it lists the data sets that are ``absent`` here.
+    For columns that the part leaves out, it lists the data sets that are ``absent`` here.
+
+    Args:
+        part: of the table; by default the one that `params.yaml` selects.
     """
-    write_manifest(name, load_part(name))
-
-
-def write_manifest(name: str, part: Table) -> None:
-    """The download stage for a part of a table."""
-    names = _names(part)
+    names = _names(part or load_part(name))
     datasets = {dataset: _described(_load(dataset)) for dataset in names}
     absent = [dataset for dataset in _names(load_table(name)) if dataset not in names and _is_absent(dataset)]
     write_json(manifest_file(name), {"table": name, "datasets": datasets, "absent": absent})
@@ -87,24 +85,22 @@ def write_manifest(name: str, part: Table) -> None:
         print(f"{dataset}: {entry['images']} images in {entry['classes']} classes, {entry['identity']}")
 
 
-def partition(name: str) -> None:
+def partition(name: str, part: Table | None = None) -> None:
     """Divide the data over the clients: index lists, statistics and a bubble plot for every setting.
 
     If each seed has its own partition, statistics and plot are those of the table's first seed.
 
+    Args:
+        part: as in `download`.
+
     Raises:
         InvalidInput: the download stage has not run, or a data set has changed since then.
     """
-    write_partitions(name, load_part(name))
-
-
-def write_partitions(name: str, table: Table) -> None:
-    """The partition stage for a part of a table."""
     from pfl.data.partition import follows_run, make_division, of_seed, parse_spec
     from pfl.data.plot import plot
     from pipeline.svg import svg_text
 
-    seeds = load_table(name).seeds
+    table, seeds = part or load_part(name), load_table(name).seeds
     manifest = load_manifest(name)["datasets"]
     divisions = {cell.partition_name: cell for cell in cells(name, table)}
     for division, cell in divisions.items():

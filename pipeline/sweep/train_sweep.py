@@ -32,7 +32,7 @@ from pipeline.sweep.environment import check_environment
 from pipeline.sweep.estimate import Estimate
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.scheduler import Scheduler
-from pipeline.sweep.stages import settings_here, write_manifest, write_partitions
+from pipeline.sweep.stages import download, partition, settings_here
 from pipeline.sweep.stopping import stoppable
 
 
@@ -62,7 +62,7 @@ def sweep(name: str) -> str:
                 run(name, scheduler, load_manifest(name)["datasets"], table.resources)
         finally:
             publish(name)
-        outcome = results.write(name, whole, subset, scheduler, sources, time.monotonic() - began)
+        outcome = results.write(name, whole, subset, scheduler, ledger, sources, time.monotonic() - began)
         if table == whole and not outcome.failed:  # left by trials that failed, or from before an edit
             shutil.rmtree(checkpoints_of(name), ignore_errors=True)
     ran = f"{amount(scheduler.ran, 'run')} computed, {scheduler.served} from the ledger"
@@ -104,10 +104,10 @@ def collect(name: str) -> int:
             return 0
         there = [cell.cell for cell in scheduler.cells]
         held = whole.subset({cell.setting for cell in there}, {cell.row for cell in there}, seeds)
-        write_manifest(name, whole.part(held))
-        write_partitions(name, whole.part(held))
+        download(name, whole.part(held))
+        partition(name, whole.part(held))
         # What the ledger lacks is missing, and not left out.
-        results.write(name, whole, Subset(seeds=seeds), scheduler, sources, 0.0)
+        results.write(name, whole, Subset(seeds=seeds), scheduler, ledger, sources, 0.0)
     return len(scheduler.cells)
 
 

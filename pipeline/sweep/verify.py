@@ -19,7 +19,7 @@ from pfl.run.trials import Record, Trial, cause_of, checksum_of, hardware, run_t
 from pipeline.spec.behaviours import is_current
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.refusals import Refusal, refusals, refuse
-from pipeline.store.rows import Place, read_rows
+from pipeline.store.rows import Place, read_record, read_rows
 from pipeline.store.verification import EARLY, Verification
 from pipeline.store.workspace import SCRATCH
 
@@ -164,7 +164,7 @@ def _computed() -> Iterator[Record]:
     here = hardware(Execution(), torch.device("cpu")).cpu, versions()
     for line in read_lines(AGAIN):
         with suppress(ValueError):  # cut off, as when the disk was full: it is computed once more
-            record = Record.from_line(line.content)
+            record = read_record(line.content)
             if (record.success.hardware.cpu, record.success.versions) == here:
                 yield record
 

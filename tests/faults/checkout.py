@@ -18,8 +18,6 @@ from tests.pipeline.running import workers as workers_of
 
 ROOT = Path(__file__).parents[2]
 NOT_INHERITED = ("DATA_SOURCE", "RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_DISABLE_TELEMETRY")
-CLOCK = ("measured", "finished", "hardware")
-"""What may differ between two runs of a trial."""
 
 TABLE = """\
 title: A table to be harmed
@@ -165,10 +163,10 @@ class Checkout:
         return {path.parent.name for path in self.checkpoints()} - ended
 
     def cells(self) -> dict[str, Any]:
-        """The cells of the results, by id, without what depends on the clock."""
+        """The cells of the results, by id, with the keys of their records."""
         path = self.root / "results/small/results.json"
         cells = json.loads(path.read_text())["cells"] if path.exists() else []
-        return {cell["cell"]: _timeless(cell) for cell in cells}
+        return {cell["cell"]: cell for cell in cells}
 
     def runs(self) -> list[tuple[str, str, str]]:
         """The runs in MLflow, without the report's: cell, key ("" for a cell's own run) and status."""
@@ -197,9 +195,3 @@ class Checkout:
 def folder_of_key(key: str) -> str:
     """The folder of what is under way of a trial of one seed."""
     return hashlib.sha256(key.encode()).hexdigest()
-
-
-def _timeless(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _timeless(item) for name, item in value.items() if name not in CLOCK}
-    return [_timeless(item) for item in value] if isinstance(value, list) else value

@@ -395,7 +395,7 @@ FAULTS = {
         megabytes=64,
     ),
     "results": Fault(
-        "`results/` cannot be written", block_results, ("results/small/results.json is not accepted",)
+        "`results/` cannot be written", block_results, ("results/small/rows.jsonl is not accepted",)
     ),
     "mlflow-locked": Fault(
         "Another process locks `mlflow.db`", lock_mlflow, ("database is locked",), survived=True

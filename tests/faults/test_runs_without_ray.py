@@ -15,7 +15,7 @@ import pytest
 from pfl.core.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pfl.run.trials import Trial
+from pfl.run.trials import Trial, json_ready
 from pfl.run.validation import validated
 from tests.command import pfl
 from tests.conftest import make_trial
@@ -41,7 +41,7 @@ def rows(file: Path) -> list[dict]:
 @pytest.mark.slow
 def test_trials_that_are_killed_go_on_from_their_checkpoint_to_the_same_numbers(trial, tmp_path):
     file, whole, resumed = tmp_path / "trials.jsonl", tmp_path / "whole.jsonl", tmp_path / "resumed.jsonl"
-    file.write_text(json.dumps(trial.to_dict()) + "\n")
+    file.write_text(json.dumps(json_ready(trial)) + "\n")
     run(file, "--rows", whole)
     command = [*PFL, file, "--rows", resumed, "--checkpoint", tmp_path / "under-way"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -62,7 +62,7 @@ def test_a_trial_that_fails_is_told_and_does_not_keep_the_others_from_running(tr
     absent = dataclasses.replace(trial, dataset="nowhere/at/all", data_checksum="0" * 64)
     quick = dataclasses.replace(trial, config=validated(Config(rounds=1, epochs=1)).to_dict())
     file = tmp_path / "trials.jsonl"
-    file.write_text("".join(json.dumps(one.to_dict()) + "\n" for one in (stale, absent, quick)))
+    file.write_text("".join(json.dumps(json_ready(one)) + "\n" for one in (stale, absent, quick)))
     done = run(file)
     assert "setting/fedavg, seeds (0,): ValueError: the partition has checksum" in done.stderr
     assert "dataset: nowhere/at/all is not accepted" in done.stderr

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pfl.run.trials import Record
 from pipeline.store.mlflow_store import MLflowStore
 from pipeline.store.tracking import Tracker
 from tests.faults.recovery import file_system
-from tests.pipeline.fake_results import ledger_row
+from tests.pipeline.fake_results import ledger_row, record_of
 from tests.pipeline.running import wait_until
 from tests.pipeline.store.tracking.entering import trials_of
 
@@ -25,9 +24,8 @@ OPEN = """
 import sys
 from pathlib import Path
 from pipeline.store.mlflow_store import MLflowStore
-from pfl.run.trials import Record
-from tests.pipeline.fake_results import ledger_row
-record = Record.from_json(ledger_row("cifar10-0.1/fedavg"))
+from tests.pipeline.fake_results import ledger_row, record_of
+record = record_of(ledger_row("cifar10-0.1/fedavg"))
 MLflowStore(Path(sys.argv[1]), "fake").trial(record.cell, record)
 """
 
@@ -44,7 +42,7 @@ def test_a_store_whose_making_was_killed_is_made_again(root):
     process.kill()
     process.wait()
     assert not (root / "mlflow.db").exists()
-    MLflowStore(root, "fake").trial(CELL, Record.from_json(ledger_row(CELL)))
+    MLflowStore(root, "fake").trial(CELL, record_of(ledger_row(CELL)))
     assert [file.name for file in root.glob("mlflow.db*")] == ["mlflow.db"]
 
 
@@ -54,7 +52,7 @@ def test_a_store_for_which_there_was_no_space_is_made_when_there_is(tmp_path, mo
         with file_system(tmp_path / "root", megabytes=8):
             (tmp_path / "root/filler").write_bytes(bytes(2**23 - 2**18))
             store = MLflowStore(tmp_path / "root", "fake")
-            record = Record.from_json(ledger_row(CELL))
+            record = record_of(ledger_row(CELL))
             with pytest.raises(Exception, match="database or disk is full"):
                 store.trial(CELL, record)
             (tmp_path / "root/filler").unlink()
@@ -65,11 +63,11 @@ def test_a_store_for_which_there_was_no_space_is_made_when_there_is(tmp_path, mo
 
 def test_a_store_that_another_process_has_locked_receives_everything_afterwards(root, caplog):
     with Tracker(root, "fake") as tracker:
-        tracker.trial(CELL, Record.from_json(ledger_row(CELL, seed=0)))
+        tracker.trial(CELL, record_of(ledger_row(CELL, seed=0)))
         wait_until(lambda: trials_of(root))
         lock = sqlite3.connect(root / "mlflow.db")
         lock.execute("BEGIN EXCLUSIVE")
-        tracker.trial(CELL, Record.from_json(ledger_row(CELL, seed=1)))
+        tracker.trial(CELL, record_of(ledger_row(CELL, seed=1)))
         wait_until(lambda: tracker.lost)
         assert tracker.lost == "(sqlite3.OperationalError) database is locked"
         lock.close()

@@ -13,7 +13,7 @@ import pytest
 
 from pfl.data.partition import Partition
 from pfl.engine.metrics import Accuracy, ClientResult, Evaluated, Measured, Metrics
-from pfl.run.trials import Hardware, Record, Sources, Success, Trial, Versions
+from pfl.run.trials import Hardware, Record, Result, Sources, Trial, Versions
 from pipeline.spec.cells import cells
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
@@ -42,7 +42,7 @@ SOURCES = Sources(commit="0" * 40, dirty=False, sources="1" * 64)
 
 MEASURED = Measured(0.5, 0.4, 1000.0, 1e8)
 HARDWARE = Hardware("a CPU", 2, 1, None, "cpu", "loop")
-VERSIONS = Versions("3.11.9", "2.15.0", None, "0.1.0")
+VERSIONS = Versions("3.11.9", "2.15.0", "0.1.0")
 
 Run = Callable[[Trial], list[Record]]
 
@@ -139,12 +139,15 @@ def fake_run(trial: Trial) -> list[Record]:
 
 def row_of(trial: Trial, seed: int, accuracy: float, diverged_at: int | None = None) -> Record:
     """The record of a simulation that reached ``accuracy`` in its last round, the second."""
-    return Record.of(trial, seed, Success(metrics_of(accuracy, diverged_at), MEASURED, HARDWARE, VERSIONS))
+    return Record.of(
+        trial, seed, Result(seed, metrics_of(accuracy, diverged_at), MEASURED, HARDWARE, VERSIONS)
+    )
 
 
 def metrics_of(accuracy: float, diverged_at: int | None = None) -> Metrics:
     reached = Accuracy(accuracy, accuracy, accuracy, loss=1.0)
-    entry = Evaluated(2, {"post_aggregation": reached, "post_local": reached}, 1.0, 0, 0)
+    moments = {"post_aggregation": reached, "post_local": reached}
+    entry = Evaluated(round=2, train_loss=1.0, bytes_down=0, bytes_up=0, **moments)
     client = ClientResult(0, train=8, test=8, accuracy=accuracy)
     return Metrics("post_aggregation", (entry,), (client,), 0, 0, diverged_at=diverged_at)
 

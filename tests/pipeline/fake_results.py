@@ -1,16 +1,22 @@
-"""A made-up `results/<table>/results.json` with everything in it that a real one can hold."""
+"""Made-up results of a table with everything in them that real ones can hold."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pfl.run.trials import Record, with_checksum
 from pipeline.report.summary import Summary, summarise
-from pipeline.store.results import Results
+from pipeline.spec.cells import cells as cells_of
+from pipeline.spec.files import results_folder
+from pipeline.spec.table import Table
+from pipeline.store.results import Results, load_results
+from pipeline.store.rows import parse_record
 
 METHODS = {
     "local": "Local",
@@ -53,6 +59,7 @@ HARDWARE = {
     "backend": "loop",
 }
 VERSIONS = {"python": "3.11.9", "torch": "2.15.0", "compiler": None, "pfl": "0.1.0"}
+SOURCES = {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False, "sources": "5" * 64}
 DIGITS = {
     "checksum": "5f70bf18a0860070" * 4,
     "content": "c0ffee1234567890" * 4,
@@ -112,9 +119,7 @@ def ledger_row(
         "versions": VERSIONS,
         "behaviour": f"{method}-0123456789ab",
         "plugins": [],
-        "sources": "5" * 64,
-        "commit": "0123456789abcdef0123456789abcdef01234567",
-        "dirty": False,
+        **SOURCES,
         "finished": f"2026-11-20T10:{seed:02d}:00+00:00",
         "metrics": _metrics(accuracy, rounds, clients, method, rng),
     }
@@ -168,16 +173,25 @@ def _metrics(accuracy: float, rounds: int, clients: int, method: str, rng: np.ra
     }
 
 
-def failed_row(row: dict[str, Any], cause: str) -> dict[str, Any]:
+def record_of(row: dict[str, Any]) -> Record:
+    return parse_record(json.dumps(row).encode())
+
+
+def failed_row(row: dict[str, Any], cause: str = "out of memory") -> dict[str, Any]:
     """The line that stands in for ``row`` where the trial failed."""
     unknown = ("metrics", "measured", "hardware", "versions")
     return {name: value for name, value in row.items() if name not in unknown} | {"error": cause}
 
 
-def diverge(cell: dict[str, Any]) -> None:
-    """Let the training of a cell of `fake_results` with one seed diverge."""
-    cell["pinned"] |= {"diverged": cell["pinned"]["rows"], "rows": []}
-    cell |= {"status": "diverged", "errors": ["final, seed 0: diverged in round 3"]}
+def diverge(trial: dict[str, Any], seed: int = 0, number: int = 3) -> None:
+    """Let the training of a seed of a cell's trial diverge in a round."""
+    trial["records"][seed]["metrics"]["diverged_at"] = number
+
+
+def fail(trial: dict[str, Any], *seeds: int) -> None:
+    """Let some seeds of a cell's trial fail."""
+    for seed in seeds:
+        trial["records"][seed] = failed_row(trial["records"][seed])
 
 
 def fake_results(
@@ -191,7 +205,10 @@ def fake_results(
     table: str = "fake",
     published: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The results of a table whose cells are all done; ``search`` trials per cell."""
+    """The results of a table whose cells are all done; ``search`` trials per cell.
+
+    They are those of `results.json`, with the records themselves in place of their keys.
+    """
     chosen = [*list(METHODS)[: methods - 1], "pfedsim"]
     rng = np.random.default_rng(7)
     cells = []
@@ -206,52 +223,36 @@ def fake_results(
                 "cell": cell,
                 "setting": setting,
                 "row": method,
-                "method": method,
-                "status": "done",
                 "pinned": {
-                    "trial": 0 if search else None,
-                    "params": pinned,
-                    "lr": 0.05,
-                    "rows": [
+                    "number": 0 if search else None,
+                    "params": {},
+                    "records": [
                         ledger_row(cell, seed, accuracy=accuracy, **shared)
                         for seed, accuracy in enumerate(reached)
                     ],
-                    "diverged": [],
-                    "failed": [],
                 },
                 "selected": None,
-                "search": [],
+                "searched": [],
                 "selection": None,
-                "errors": [],
             }
             for trial in range(search):
                 lr = 0.05 if trial == 0 else round(0.05 * 2 ** float(rng.normal()), 4)
-                searched = ledger_row(cell, phase="search", lr=lr, accuracy=level + float(rng.normal(0, 2)))
-                entry["search"].append(
-                    {
-                        "trial": trial,
-                        "seed": 0,
-                        "until": rounds,
-                        "params": {**pinned, "lr": lr},
-                        "value": searched["metrics"]["accuracy"]["pooled"]["last"],
-                        "samples": 12_000,
-                        "key": searched["key"],
-                    }
-                )
+                validated = level + float(rng.normal(0, 2))
+                entry["searched"].append(search_step(cell, trial, lr, validated, pinned, rounds))
             if search:
-                best = max(entry["search"], key=lambda trial: trial["value"])
-                lr = best["params"]["lr"]
+                best = max(entry["searched"], key=value_of)
+                number, lr = best["number"], best["params"]["lr"]
                 error = 0.5 if seeds > 1 else None
-                compared = [{"trial": best["trial"], "gain": 1.5, "error": error}] if best["trial"] else []
-                entry["selection"] = {"trial": best["trial"], "comparisons": compared}
-                gain = float(rng.normal(0.5, 1)) if best["trial"] else 0.0
-                entry["selected"] = {"trial": best["trial"], "params": pinned, "lr": lr} | {
-                    "rows": [
+                compared = [{"trial": number, "gain": 1.5, "error": error}] if number else []
+                entry["selection"] = {"trial": number, "comparisons": compared}
+                gain = float(rng.normal(0.5, 1)) if number else 0.0
+                entry["selected"] = {
+                    "number": number,
+                    "params": best["params"],
+                    "records": [
                         ledger_row(cell, seed, accuracy=accuracy + gain, lr=lr, **shared)
                         for seed, accuracy in enumerate(reached)
                     ],
-                    "diverged": [],
-                    "failed": [],
                 }
             cells.append(entry)
     return {
@@ -291,14 +292,32 @@ def fake_results(
         "wall_seconds": 153.2,
         "trials_run": len(cells) * (seeds + search),
         "trials_from_ledger": 0,
-        "commit": "0123456789abcdef0123456789abcdef01234567",
-        "dirty": False,
-        "sources": "5" * 64,
+        "sources": SOURCES,
     }
 
 
+def search_step(
+    cell: str, number: int, lr: float, accuracy: float, params: dict[str, Any] | None = None, rounds: int = 30
+) -> dict[str, Any]:
+    """A trial of a search, which reached ``accuracy`` in the last round."""
+    row = ledger_row(cell, phase="search", lr=lr, accuracy=accuracy, rounds=rounds)
+    row["key"] = hashlib.sha256(json.dumps([row["key"], number]).encode()).hexdigest()
+    return {"number": number, "params": {**(params or {}), "lr": lr}, "records": [row]}
+
+
+def value_of(step: dict[str, Any]) -> float:
+    """The accuracy of a `search_step`."""
+    return step["records"][0]["metrics"]["rounds"][-1]["post_aggregation"]["pooled"]
+
+
+def results_of(results: dict[str, Any]) -> Results:
+    with tempfile.TemporaryDirectory() as folder:
+        write_results(results, Path(folder))
+        return load_results(results["table"], Path(folder))
+
+
 def summary_of(results: dict[str, Any]) -> Summary:
-    return summarise(Results.from_json(results))
+    return summarise(results_of(results))
 
 
 def cell_of(results: dict[str, Any], cell: str) -> dict[str, Any]:
@@ -307,9 +326,32 @@ def cell_of(results: dict[str, Any], cell: str) -> dict[str, Any]:
 
 def write_results(results: dict[str, Any], root: Path) -> None:
     """Write what the sweep and the partition stage leave for the report."""
-    folder = root / "results" / results["table"]
+    folder = root / results_folder(results["table"])
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(json.dumps(results))
+    table = Table.model_validate(results["config"])
+    evaluations = {cell.id: cell.evaluation.model_dump() for cell in cells_of(results["table"], table)}
+    rows: list[dict[str, Any]] = []
+
+    def keys(trial: dict[str, Any] | None) -> dict[str, Any] | None:
+        if trial is None:
+            return None
+        rows.extend(trial["records"])
+        return {**trial, "records": [row["key"] for row in trial["records"]]}
+
+    cells = [
+        {
+            "cell": cell["cell"],
+            "evaluation": evaluations[cell["cell"]],
+            "selection": cell["selection"],
+            "pinned": keys(cell["pinned"]),
+            "selected": keys(cell["selected"]),
+            "searched": list(map(keys, cell["searched"])),
+        }
+        for cell in results["cells"]
+    ]
+    (folder / "results.json").write_text(json.dumps({**results, "cells": cells}))
+    lines = [with_checksum(json.dumps(row, separators=(",", ":")).encode()) for row in rows]
+    (folder / "rows.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
     partitions = root / "data" / "partitions" / results["table"]
     partitions.mkdir(parents=True, exist_ok=True)
     for setting, declared in results["config"]["settings"].items():

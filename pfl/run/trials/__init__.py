@@ -1,31 +1,21 @@
 """Trials: simulations with a key, run anywhere, and their records."""
 
 from pfl.engine.metrics import json_ready
-from pfl.run.trials.provenance import (
-    Hardware,
-    Sources,
-    Versions,
-    commit,
-    edits,
-    git,
-    hardware,
-    knows,
-    plugins,
-    versions,
-)
-from pfl.run.trials.record import Failure, Record, Success, checksum_of, split_checksum, with_checksum
-from pfl.run.trials.running import cause_of, run_together, run_trial
+from pfl.engine.result import Hardware, Result, Versions, hardware, versions
+from pfl.run.trials.provenance import Sources, commit, edits, git, knows, plugins
+from pfl.run.trials.record import Record, checked, checksum_of, split_checksum, with_checksum
+from pfl.run.trials.running import cause_of, run_trial, run_trials
 from pfl.run.trials.trial import Trial, folder_of, trial_key
 
 __all__ = [
-    "Failure",
     "Hardware",
     "Record",
+    "Result",
     "Sources",
-    "Success",
     "Trial",
     "Versions",
     "cause_of",
+    "checked",
     "checksum_of",
     "commit",
     "edits",
@@ -35,8 +25,8 @@ __all__ = [
     "json_ready",
     "knows",
     "plugins",
-    "run_together",
     "run_trial",
+    "run_trials",
     "split_checksum",
     "trial_key",
     "versions",

@@ -1,9 +1,7 @@
-"""Provenance of a result: commit, versions, hardware, plugins."""
+"""Provenance of a result: commit and plugins."""
 
 from __future__ import annotations
 
-import os
-import platform
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pfl
-from pfl import kernels
-from pfl.core.config import Execution
 from pfl.run import sources
 from pfl.run.sources import DISTRIBUTION
 
@@ -44,71 +39,9 @@ class Sources:
         return (self.commit if self.version else f"commit {self.commit}") + (", edited" if self.dirty else "")
 
 
-@dataclass(frozen=True)
-class Versions:
-    """Of what ran.
-
-    Attributes:
-        compiler: of the CPU kernels; None without one.
-    """
-
-    python: str
-    torch: str
-    compiler: str | None
-    pfl: str
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """What a trial ran on.
-
-    Attributes:
-        threads: of one trial.
-        workers: processes that share the clients of one trial's rounds.
-        gpu: its name; None on a CPU.
-    """
-
-    cpu: str
-    cores: int | None
-    threads: int
-    gpu: str | None
-    device: str
-    backend: str
-    workers: int = 1
-
-
-def hardware(execution: Execution, device: Any) -> Hardware:
-    """The hardware that a trial with this execution runs on."""
-    import torch
-
-    from pfl.engine.device import resolve_backend, workers_for
-
-    return Hardware(
-        cpu=_cpu_name(),
-        cores=os.cpu_count(),
-        threads=execution.threads,
-        gpu=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
-        device=device.type,
-        backend=resolve_backend(execution.backend, device),
-        workers=workers_for(execution, device),
-    )
-
-
 def plugins(config: Mapping[str, Any]) -> tuple[sources.Plugin, ...]:
     """The plugins that the method or the network of a configuration comes from."""
     return sources.plugins_of(config["method"], config["model"])
-
-
-def versions() -> Versions:
-    """The versions of what ran."""
-    import torch
-
-    return Versions(
-        python=platform.python_version(),
-        torch=torch.__version__,
-        compiler=kernels.compiler_version(),
-        pfl=pfl.__version__,
-    )
 
 
 @cache
@@ -143,13 +76,3 @@ def git(root: Path, *arguments: str) -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-@cache
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

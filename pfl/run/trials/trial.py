@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -70,22 +69,14 @@ class Trial:
         checksum = self.partition_checksum
         return checksum if isinstance(checksum, str) else checksum[seed]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "config": dict(self.config), "seeds": list(self.seeds)}
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Trial:
+        """The trial that `json_ready` made into a dictionary."""
         divided = values["partition_checksum"]
         if not isinstance(divided, str):
             divided = {int(seed): checksum for seed, checksum in divided.items()}
-        return cls(
-            **{
-                **values,
-                "partition_checksum": divided,
-                "seeds": tuple(values["seeds"]),
-                "moments": tuple(values["moments"]),
-            }
-        )
+        sequences = {name: tuple(values[name]) for name in ("seeds", "moments") if name in values}
+        return cls(**{**values, **sequences, "partition_checksum": divided})
 
 
 def folder_of(*trials: Trial) -> str:

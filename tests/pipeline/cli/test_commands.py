@@ -72,7 +72,7 @@ def test_a_project_without_a_valid_table_is_one_line(edit):
 def test_a_search_is_exported_as_a_table(project):
     results = fake_results(seeds=2, search=3)
     chosen = cell_of(results, "cifar10-0.1/pfedsim")
-    chosen["search"][1]["params"]["lr"] = 0.125
+    chosen["searched"][1]["params"]["lr"] = 0.125
     chosen["selection"] = {"trial": 1, "comparisons": [{"trial": 1, "gain": 1.5, "error": None}]}
     write_results(results, project)
     table = Table.model_validate(YAML(typ="safe").load(run("search", "export", "fake")))

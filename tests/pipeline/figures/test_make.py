@@ -10,12 +10,12 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pfl.run import trials
-from pfl.run.trials import Record
 from pipeline.figures import runs
 from pipeline.figures.config import Changes
 from pipeline.figures.make import answered, make
 from pipeline.spec.files import table_file
 from pipeline.spec.table import Subset
+from pipeline.store.rows import read_record
 from pipeline.sweep import cluster
 from pipeline.sweep.train_sweep import table_lock
 from tests.pipeline.figures.conftest import run_here
@@ -119,10 +119,10 @@ def test_what_looked_on_and_at_what_decide_whether_it_has_to_look_again(what, mo
 def test_the_measured_run_of_another_trial_is_not_taken_for_one():
     made("pfedcs-figure1", **SMALL)
     (file,) = Path(".sweeps/figures").glob("*.json")
-    row = Record.from_line(file.read_bytes().rstrip())
+    row = read_record(file.read_bytes().rstrip())
     file.write_bytes(replace(row, key="0" * 64).to_line())
     made("pfedcs-figure1", **SMALL)
-    assert Record.from_line(file.read_bytes().rstrip()).key == row.key
+    assert read_record(file.read_bytes().rstrip()).key == row.key
 
 
 def test_a_reduced_figure_does_not_take_the_place_of_one_as_pinned(project):
@@ -187,7 +187,7 @@ def test_a_seed_that_diverges_is_left_out_and_said(monkeypatch):
 
     def diverged(row):
         metrics = replace(row.metrics, diverged_at=1 if row.seed in failing else None)
-        return replace(row, outcome=replace(row.success, metrics=metrics))
+        return replace(row, result=replace(row.success, metrics=metrics))
 
     real = trials.run_trial
     monkeypatch.setattr(trials, "run_trial", lambda *args: [diverged(row) for row in real(*args)])

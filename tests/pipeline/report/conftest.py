@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.report.table_report import write_report
 from tests.papers import copy_numbers
-from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
+from tests.pipeline.fake_results import cell_of, fail, fake_results, ledger_row, write_results
 
 PUBLISHED = {"dataset": "cifar10", "partition": "dirichlet", "partition_arg": "alpha=0.1", "clients": 100}
 
@@ -26,14 +26,13 @@ def realistic() -> dict:
         | {"settings": ["cifar10-0.5"]},
     ]
     results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
-    cell_of(results, "cifar10-0.1/local")["pinned"]["rows"] = [
+    cell_of(results, "cifar10-0.1/local")["pinned"]["records"] = [
         ledger_row("cifar10-0.1/local", seed, accuracy=accuracy) for seed, accuracy in enumerate((80, 82))
     ]
     partial, failed = cell_of(results, "cifar10-0.5/fedavg"), cell_of(results, "cifar10-0.5/fedprox")
-    del partial["pinned"]["rows"][1]
-    partial["errors"] = ["final, seed 1: diverged in round 17"]
-    failed["pinned"]["rows"] = []
-    failed |= {"selected": failed["pinned"], "errors": ["final, seed 0: out of memory"] * 2}
+    fail(partial["pinned"], 1)
+    fail(failed["pinned"], 0, 1)
+    failed["selected"] = failed["pinned"]
     results["cells"].remove(cell_of(results, "cifar10-0.5/local"))
     return results
 

@@ -60,7 +60,7 @@ def test_cells_and_simulations_are_counted_and_provisional_verdicts_named_before
 def test_cells_that_share_a_simulation_count_it_once(tmp_path):
     results = fake_results(methods=3, settings=1, seeds=1)
     cells = [cell["pinned"] for cell in results["cells"]]
-    cells[1]["rows"] = cells[0]["rows"]
+    cells[1]["records"] = cells[0]["records"]
     write_results(results, tmp_path)
     assert (
         "3 cells were run, from 2 simulations." in (write_report("fake", tmp_path) / "README.md").read_text()
@@ -73,7 +73,7 @@ def test_a_simulation_behind_several_numbers_counts_once_and_incomparable_ones_b
     results["config"]["settings"]["cifar10-0.1"]["published"] = place
     results["config"]["published"]["incomparable"] = [{"rows": ["fedprox"], "why": "Other clients."}]
     cells = [cell["pinned"] for cell in results["cells"]]
-    cells[1]["rows"] = cells[0]["rows"]
+    cells[1]["records"] = cells[0]["records"]
     counted = tally(summary_of(results))
     assert (counted.judged, counted.shared, counted.count("not comparable")) == (2, 1, 1)
     assert (counted.total, counted.run, counted.provisional) == (4, 4, 2)
@@ -103,7 +103,7 @@ def test_one_cell_was_run():
 
 def test_a_cell_that_diverged_was_run_and_is_said_to_have_diverged(tmp_path):
     results = fake_results(methods=2, settings=1, seeds=1)
-    diverge(results["cells"][0])
+    diverge(results["cells"][0]["pinned"])
     write_results(results, tmp_path)
     readme = (write_report("fake", tmp_path) / "README.md").read_text()
     assert "2 cells were run, from 2 simulations." in readme
@@ -183,7 +183,7 @@ def test_a_claim_is_decided_only_if_resamples_of_the_seeds_agree(local, answer, 
     results = fake_results(methods=2, settings=1, seeds=3)
     results["config"]["claims"] = [{"says": "best", "place": "here", "kind": "best", "row": "pfedsim"}]
     for cell, accuracies in zip(results["cells"], (local, (70.0, 70.0, 70.0)), strict=True):
-        cell["pinned"]["rows"] = [
+        cell["pinned"]["records"] = [
             ledger_row(cell["cell"], seed, accuracy=accuracy) for seed, accuracy in enumerate(accuracies)
         ]
     (tested,) = claims(summary_of(results))
@@ -197,7 +197,7 @@ def claimed(*claims_: dict, **accuracies: tuple[float, ...]) -> list:
     place = {"says": "best", "place": "here", "row": "pfedsim"}
     results["config"]["claims"] = [{**place, **claim} for claim in claims_]
     for cell in results["cells"]:
-        cell["pinned"]["rows"] = [
+        cell["pinned"]["records"] = [
             ledger_row(cell["cell"], seed, accuracy=value)
             for seed, value in enumerate(accuracies[cell["row"]])
         ]
@@ -221,7 +221,7 @@ def in_columns(settings: int, run: int, claim: dict, seeds: int = 3, **levels: f
     results["cells"] = [cell for cell in results["cells"] if cell["setting"] in columns[:run]]
     for cell in results["cells"]:
         level = levels[cell["row"]] + (5 if cell["row"] == "local" and cell["setting"] == columns[1] else 0)
-        cell["pinned"]["rows"] = [
+        cell["pinned"]["records"] = [
             ledger_row(cell["cell"], seed, accuracy=level + 0.1 * seed) for seed in range(seeds)
         ]
     return claims(summary_of(results))

@@ -17,7 +17,7 @@ def results_of(settings: int = 1, **accuracies: tuple[float, ...]) -> dict:
     """A table whose rows end with these accuracies, one per seed, in every column."""
     results = fake_results(len(accuracies), settings, seeds=len(next(iter(accuracies.values()))))
     for cell in results["cells"]:
-        cell["pinned"]["rows"] = [
+        cell["pinned"]["records"] = [
             ledger_row(cell["cell"], seed, accuracy=value)
             for seed, value in enumerate(accuracies[cell["row"]])
         ]
@@ -66,7 +66,7 @@ def test_with_one_seed_the_clients_are_paired(tmp_path):
 def test_single_clients_and_repeated_simulations_are_no_methods():
     results = results_of(local=(90.0,), fedavg=(60.0,), pfedsim=(71.0,))
     results["config"]["methods"][0]["evaluation"] = {"clients": [0, 0]}
-    results["cells"][1]["pinned"]["rows"] = results["cells"][2]["pinned"]["rows"]
+    results["cells"][1]["pinned"]["records"] = results["cells"][2]["pinned"]["records"]
     assert leads(summary_of(results)) == []
 
 

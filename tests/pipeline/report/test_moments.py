@@ -17,7 +17,7 @@ def results_of(reference: str | None = None, **accuracies: tuple[float, ...]) ->
     results = fake_results(len(accuracies), 1, seeds=len(next(iter(accuracies.values()))))
     results["config"]["reference"] = reference
     for cell in results["cells"]:
-        cell["pinned"]["rows"] = [
+        cell["pinned"]["records"] = [
             ledger_row(cell["cell"], seed, accuracy=value)
             for seed, value in enumerate(accuracies[cell["row"]])
         ]
@@ -64,7 +64,7 @@ def test_the_tables_of_the_readme_have_line_breaks_and_no_escaped_tags(tmp_path)
 
 def test_a_moment_that_a_row_does_not_have_is_said_to_be_missing(tmp_path):
     results = results_of(local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
-    for evaluation in results["cells"][1]["pinned"]["rows"][0]["metrics"]["rounds"]:
+    for evaluation in results["cells"][1]["pinned"]["records"][0]["metrics"]["rounds"]:
         del evaluation["post_local"]
     write_results(results, tmp_path)
     folder = write_report("fake", tmp_path)
@@ -82,7 +82,7 @@ def test_a_moment_that_a_row_does_not_have_is_said_to_be_missing(tmp_path):
 
 def test_rows_of_one_simulation_are_shown_once():
     results = results_of(local=(50.0,), fedavg=(60.0,), pfedsim=(70.0,))
-    results["cells"][1]["pinned"]["rows"] = results["cells"][2]["pinned"]["rows"]
+    results["cells"][1]["pinned"]["records"] = results["cells"][2]["pinned"]["records"]
     trained, _ = blocks(summary_of(results))
     assert [label for label, _ in trained.lines.values()] == ["Local", "FedAvg"]
 

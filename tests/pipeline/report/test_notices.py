@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from pfl.run.trials import Record
 from pipeline.report.provenance import changed_since, plugins
 from pipeline.report.table_report import write_report
 from tests.papers import copy_numbers
-from tests.pipeline.fake_results import DIGITS, cell_of, fake_results, ledger_row, write_results
+from tests.pipeline.fake_results import (
+    DIGITS,
+    SOURCES,
+    cell_of,
+    fake_results,
+    ledger_row,
+    record_of,
+    write_results,
+)
 from tests.pipeline.report.conftest import PUBLISHED, realistic, small
 
 
 def test_a_network_that_started_from_scratch_for_want_of_weights_is_said_first(tmp_path):
     results = fake_results(methods=2, settings=1, seeds=1)
-    row = results["cells"][0]["pinned"]["rows"][0]
+    row = results["cells"][0]["pinned"]["records"][0]
     row["metrics"]["pretrained"] = False
     row["config"]["model"] = "mobilenet_v2"
     write_results(results, tmp_path)
@@ -54,7 +61,7 @@ def judged(root, assumed):
     published = {"paper": "pfedsim", "table": "3", "seeds": 5, "assumed": assumed}
     results = fake_results(methods=2, settings=1, seeds=3, published=published)
     results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
-    cell_of(results, "cifar10-0.1/local")["pinned"]["rows"] = [
+    cell_of(results, "cifar10-0.1/local")["pinned"]["records"] = [
         ledger_row("cifar10-0.1/local", seed, accuracy=accuracy) for seed, accuracy in enumerate((75, 80, 85))
     ]
     write_results(results, root)
@@ -120,7 +127,7 @@ def test_the_precision_is_said_first_of_what_is_not_in_fp32(tmp_path):
     results = fake_results(methods=2, settings=2, seeds=1)
     for cell in results["cells"]:
         half = cell["row"] == "pfedsim"
-        cell["pinned"]["rows"][0]["config"]["precision"] = "bf16" if half else "fp32"
+        cell["pinned"]["records"][0]["config"]["precision"] = "bf16" if half else "fp32"
     write_results(results, tmp_path)
     notices = (write_report("fake", tmp_path) / "README.md").read_text().partition("**First")[0]
     assert "head and losses in float32): pFedSim (CIFAR-10, Dir(0.1), CIFAR-10, Dir(0.5))." in notices
@@ -128,7 +135,7 @@ def test_the_precision_is_said_first_of_what_is_not_in_fp32(tmp_path):
 
 
 def test_numbers_of_an_edited_tree_are_marked(tmp_path):
-    assert "computed by code that is in no commit" in small(tmp_path, dirty=True)
+    assert "computed by code that is in no commit" in small(tmp_path, sources={**SOURCES, "dirty": True})
 
 
 def test_a_complete_table_on_original_data_has_no_notice(tmp_path):
@@ -138,14 +145,14 @@ def test_a_complete_table_on_original_data_has_no_notice(tmp_path):
 def test_provenance_is_complete(readme, page):
     results = realistic()
     for fact in (
-        results["commit"],
+        SOURCES["commit"],
         results["manifest"]["datasets"]["digits"]["content"],
         "digits: original pixels",
         "dirichlet:0.1,min=10,test=0.25,seed=0",
         "python 3.11.9, torch 2.15.0, pfl 0.1.0",
         "Example CPU @ 2.60GHz, 4 cores, 1 thread per trial, loop backend on cpu",
         "2 min 33 s of wall time",
-        f"git checkout {results['commit']}",
+        f"git checkout {SOURCES['commit']}",
         "ours: the paper does not say",
     ):
         assert fact in readme
@@ -171,20 +178,25 @@ def test_a_report_is_computed_anew_in_a_clone_without_the_ledger(readme):
     ],
 )
 def test_in_another_project_than_ours_the_simulator_is_installed(code, installed, tmp_path):
-    commands = small(tmp_path, commit=code).partition("```sh\n")[2].partition("```")[0].splitlines()
+    commands = (
+        small(tmp_path, sources={**SOURCES, "commit": code})
+        .partition("```sh\n")[2]
+        .partition("```")[0]
+        .splitlines()
+    )
     assert commands[1:3] == ["rm -rf results/ledger", installed]
 
 
 def test_edits_that_are_in_no_commit_are_said_to_be_missing_in_a_clone(tmp_path):
     (tmp_path / "pfl").mkdir()
-    commands = small(tmp_path, dirty=True).partition("```sh\n")[2].splitlines()
+    commands = small(tmp_path, sources={**SOURCES, "dirty": True}).partition("```sh\n")[2].splitlines()
     assert commands[2] == "# the edits, which are in no commit, are not here"
 
 
 def test_the_time_of_the_simulations_is_added_up(tmp_path):
     results = fake_results(methods=2, settings=1, seeds=1)
     for cell in results["cells"]:
-        cell["pinned"]["rows"][0]["measured"]["wall_seconds"] = 1280.0
+        cell["pinned"]["records"][0]["measured"]["wall_seconds"] = 1280.0
     readme = small(tmp_path, cells=results["cells"])
     assert "42 min 40 s in the simulations behind it, added up" in readme
     assert "| 0 | 0 | 1 | 1,280 |" in readme
@@ -204,7 +216,7 @@ def test_a_part_of_a_table_is_said_to_be_one_and_how_it_is_made_again(tmp_path):
 
 
 def test_rows_of_other_files_that_did_the_same_are_told():
-    rows = [Record.from_json({**ledger_row(), "sources": sources}) for sources in ("1", "2")]
+    rows = [record_of({**ledger_row(), "sources": sources}) for sources in ("1", "2")]
     (line,) = changed_since(rows, "1")
     assert line == "1 of 2 rows was computed with other versions of pfl/, whose probes give the same results"
     assert changed_since(rows[:1], "1") == []
@@ -212,7 +224,7 @@ def test_rows_of_other_files_that_did_the_same_are_told():
 
 def test_plugins_are_named_with_version_and_hash():
     plugin = {"name": "mine", "version": "1.0", "digest": "a" * 64}
-    rows = [Record.from_json({**ledger_row(), "plugins": used}) for used in ([plugin], [plugin], [])]
+    rows = [record_of({**ledger_row(), "plugins": used}) for used in ([plugin], [plugin], [])]
     assert plugins(rows) == ["plugin mine 1.0, SHA-256 aaaaaaaaaaaa…"]
 
 

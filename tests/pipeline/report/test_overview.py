@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +12,7 @@ from pipeline.report.overview import write_overview
 from pipeline.report.table_report import publish, write_report
 from tests.papers import copy_numbers
 from tests.pipeline.fake_results import diverge, fake_results, ledger_row, write_results
+from tests.pipeline.report.conftest import PUBLISHED
 
 TABLE = """\
 title: pFedSim, Table 3
@@ -40,22 +40,25 @@ def root(project: Path) -> Path:
     (project / "tables/pfedsim-table3.yaml").write_text(TABLE + CLAIM)
     again = TABLE.replace("Table 3", "Table 3, again").replace("[local, fedavg, pfedsim]", "[fedavg]")
     (project / "tables/pfedsim-table3-again.yaml").write_text(again)
-    for table, methods in (("pfedsim-table3", 3), ("small", 2)):
-        published = {"paper": "pfedsim", "table": "3"} if table != "small" else None
-        results = fake_results(methods, 1, seeds=1, table=table, published=published)
-        if published:
-            setting = results["config"]["settings"]["cifar10-0.1"]
-            setting["published"] = {"dataset": "cifar10", "partition": "dirichlet"} | {
-                "partition_arg": "alpha=0.1",
-                "clients": 100,
-            }
-            results["config"]["claims"] = [
-                {"says": "best", "place": "Section 5", "kind": "best", "row": "pfedsim"}
-            ]
-        write_results(results, project)
-        write_report(table, project)
-        publish(table, project)
+    report_of(paper_results(), project)
+    report_of(fake_results(2, 1, seeds=1, table="small"), project)
     return project
+
+
+def paper_results() -> dict:
+    """Those of the paper's table."""
+    published = {"paper": "pfedsim", "table": "3"}
+    results = fake_results(3, 1, seeds=1, table="pfedsim-table3", published=published)
+    results["config"]["settings"]["cifar10-0.1"]["published"] = PUBLISHED
+    results["config"]["claims"] = [{"says": "best", "place": "Section 5", "kind": "best", "row": "pfedsim"}]
+    return results
+
+
+def report_of(results: dict, root: Path) -> None:
+    """Publish a report of some results."""
+    write_results(results, root)
+    write_report(results["table"], root)
+    publish(results["table"], root)
 
 
 def line_of(text: str, start: str) -> list[str]:
@@ -107,12 +110,9 @@ def test_a_simulation_behind_cells_of_two_tables_is_counted_at_the_first(root):
 
 
 def test_rows_that_cannot_be_compared_are_counted_by_themselves(root):
-    results = root / "results/pfedsim-table3/results.json"
-    content = json.loads(results.read_text())
+    content = paper_results()
     content["config"]["published"]["incomparable"] = [{"rows": ["local"], "why": "Other clients."}]
-    results.write_text(json.dumps(content))
-    write_report("pfedsim-table3", root)
-    publish("pfedsim-table3", root)
+    report_of(content, root)
     text = write_overview(root).read_text()
     assert line_of(text, "**All**")[:4] == ["3 of 6 (3 simulations, 1 not comparable)", "", "1", "1"]
     assert "3 cells from 3 simulations, of which 1 cannot be compared. Both verdicts are provisional" in text
@@ -121,17 +121,14 @@ def test_rows_that_cannot_be_compared_are_counted_by_themselves(root):
 def test_the_paper_s_own_method_is_compared_with_the_others_at_one_moment(root):
     file = root / "tables/pfedsim-table3.yaml"
     file.write_text(file.read_text() + "reference: pfedsim\n")
-    results = root / "results/pfedsim-table3/results.json"
-    content = json.loads(results.read_text())
+    content = paper_results()
     content["config"]["reference"] = "pfedsim"
     for cell, accuracies in zip(content["cells"], ((50, 51), (81, 82.1), (70, 71)), strict=True):
-        cell["pinned"]["rows"] = [
+        cell["pinned"]["records"] = [
             ledger_row(cell["cell"], seed, accuracy=value) for seed, value in enumerate(accuracies)
         ]
     content["config"]["seeds"] = [0, 1]
-    results.write_text(json.dumps(content))
-    write_report("pfedsim-table3", root)
-    publish("pfedsim-table3", root)
+    report_of(content, root)
     block = write_overview(root).read_text().partition("## One moment for all")[2].partition("\n## ")[0]
     trained, received = [line for line in block.splitlines() if line.startswith("| [pFedSim, Table 3]")]
     cells = [cell.strip() for cell in trained.strip("|").split("|")]
@@ -157,12 +154,9 @@ def test_a_claim_in_part_and_one_of_few_seeds_are_named_in_the_overview(root):
 
 
 def test_a_cell_that_diverged_is_run_and_neither_higher_nor_lower(root):
-    results = root / "results/pfedsim-table3/results.json"
-    content = json.loads(results.read_text())
-    diverge(content["cells"][2])
-    results.write_text(json.dumps(content))
-    write_report("pfedsim-table3", root)
-    publish("pfedsim-table3", root)
+    content = paper_results()
+    diverge(content["cells"][2]["pinned"])
+    report_of(content, root)
     columns = line_of(write_overview(root).read_text(), "**All**")
     assert columns[:4] == ["3 of 6 (3 simulations, 1 diverged)", "", "1", "1"]
 

@@ -9,14 +9,14 @@ from scipy.stats import ttest_rel
 from pfl.run.trials import Record
 from pipeline.report.pairs import difference
 from pipeline.spec.evaluation import Evaluation
-from tests.pipeline.fake_results import ledger_row
+from tests.pipeline.fake_results import ledger_row, record_of
 
 POOLED = Evaluation(metric="pooled")
 BY_CLIENT = Evaluation(metric="client_mean")
 
 
 def records(*accuracies: float, cell: str = "cifar10-0.1/fedavg") -> list[Record]:
-    return [Record.from_json(ledger_row(cell, seed, accuracy=value)) for seed, value in enumerate(accuracies)]
+    return [record_of(ledger_row(cell, seed, accuracy=value)) for seed, value in enumerate(accuracies)]
 
 
 def client_records(*accuracies: float, test: tuple[int, ...], cell: str) -> list[Record]:
@@ -28,7 +28,7 @@ def client_records(*accuracies: float, test: tuple[int, ...], cell: str) -> list
     ]
     for moment in ("post_aggregation", "post_local"):
         row["metrics"]["rounds"][-1][moment]["client_mean"] = float(np.mean(accuracies))
-    return [Record.from_json(row)]
+    return [record_of(row)]
 
 
 def test_the_interval_over_seeds_is_that_of_the_paired_t_test():
@@ -91,5 +91,5 @@ def test_without_accuracies_by_client_there_is_no_interval(evaluation):
 
 def test_clients_of_different_partitions_are_not_paired():
     row = ledger_row("cifar10-0.1/local", accuracy=59.0) | {"partition_checksum": "0" * 64}
-    gap = difference((records(60.0), POOLED), ([Record.from_json(row)], POOLED))
+    gap = difference((records(60.0), POOLED), ([record_of(row)], POOLED))
     assert gap.sign is None

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from pipeline.report.plots import clients, communication, convergence, draw, inline, looks
 from pipeline.svg import svg_text
-from tests.pipeline.fake_results import cell_of, diverge, fake_results, summary_of
+from tests.pipeline.fake_results import cell_of, diverge, fail, fake_results, summary_of
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_without_results_nothing_is_drawn():
 def test_where_all_pinned_runs_failed_nothing_is_drawn():
     results = fake_results(settings=1, seeds=1)
     for cell in results["cells"]:
-        cell["pinned"]["rows"] = []
+        fail(cell["pinned"], 0)
     assert draw(summary_of(results)) == {}
 
 
@@ -51,7 +51,7 @@ def test_methods_beyond_the_palette_are_told_apart_by_their_dashes():
 
 def test_a_curve_is_the_mean_over_the_seeds():
     results = fake_results(methods=2, settings=1, seeds=3)
-    rows = cell_of(results, "cifar10-0.1/local")["pinned"]["rows"]
+    rows = cell_of(results, "cifar10-0.1/local")["pinned"]["records"]
     (axes,) = convergence(summary_of(results)).axes
     expected = np.mean(
         [[r["post_aggregation"]["pooled"] for r in row["metrics"]["rounds"]] for row in rows], axis=0
@@ -62,7 +62,7 @@ def test_a_curve_is_the_mean_over_the_seeds():
 
 def test_the_curve_of_a_method_that_diverged_ends_with_that_word():
     results = fake_results(methods=2, settings=1, seeds=1)
-    diverge(cell_of(results, "cifar10-0.1/pfedsim"))
+    diverge(cell_of(results, "cifar10-0.1/pfedsim")["pinned"])
     figure = convergence(summary_of(results))
     (axes,), (legend,) = figure.axes, figure.legends
     assert len(axes.lines) == 2
@@ -73,7 +73,7 @@ def test_the_curve_of_a_method_that_diverged_ends_with_that_word():
 
 def test_a_method_that_diverged_has_no_place_where_final_accuracies_are_drawn():
     results = fake_results(methods=2, settings=1, seeds=1)
-    diverge(cell_of(results, "cifar10-0.1/pfedsim"))
+    diverge(cell_of(results, "cifar10-0.1/pfedsim")["pinned"])
     (legend,) = communication(summary_of(results)).legends
     assert [text.get_text() for text in legend.get_texts()] == ["Local"]
 
@@ -87,7 +87,7 @@ def test_a_method_that_has_not_run_is_in_no_legend():
 
 def test_clients_without_test_samples_are_left_out():
     results = fake_results(methods=2, settings=1, seeds=2, clients=6)
-    for row in cell_of(results, "cifar10-0.1/local")["pinned"]["rows"]:
+    for row in cell_of(results, "cifar10-0.1/local")["pinned"]["records"]:
         row["metrics"]["per_client"][0]["accuracy"] = None
     (axes,) = clients(summary_of(results)).axes
     ticks = np.unique(axes.lines[0].get_xdata())

@@ -10,8 +10,8 @@ import pytest
 from pfl.core.hyper import Hyperparameter
 from pipeline.report import search
 from pipeline.report.summary import Summary
-from pipeline.store.results import SearchResult
-from tests.pipeline.fake_results import cell_of, fake_results, summary_of
+from pipeline.store.results import SearchStep
+from tests.pipeline.fake_results import cell_of, fake_results, search_step, summary_of
 
 LR = Hyperparameter("learning rate", low=0.0, search=(0.001, 0.3), log=True)
 
@@ -21,8 +21,8 @@ def summary() -> Summary:
     return summary_of(fake_results(seeds=2, search=3))
 
 
-def step(trial: int, until: int, value: float | None, samples: int | None, **params) -> SearchResult:
-    return SearchResult(trial, 0, until, params, value, samples, key=f"{trial}-{until}")
+def step(trial: int, until: int, value: float | None, samples: int | None, **params) -> SearchStep:
+    return SearchStep(trial, 0, until, params, value, samples, error=None)
 
 
 def test_a_cell_says_what_was_selected_and_by_how_much(summary):
@@ -49,10 +49,10 @@ def test_a_search_whose_best_trial_sits_at_an_end_says_which_range_to_widen():
     results = fake_results(settings=1, seeds=2, search=3)
     cell = cell_of(results, "cifar10-0.1/local")
     for trial, lr in enumerate((0.05, 0.2999, 0.01)):
-        cell["search"][trial] |= {"params": {"lr": lr}, "value": 50.0 + trial % 2}
+        cell["searched"][trial] = search_step(cell["cell"], trial, lr, 50.0 + trial % 2)
     by_label = {one.label: one.notes for one in search.searches(summary_of(results))}
     assert by_label["Local"] == ("widen lr: the best trial (0.3) sits at its upper end",)
-    cell["search"][1]["value"] = 10.0
+    cell["searched"][1] = search_step(cell["cell"], 1, 0.2999, 10.0)
     by_label = {one.label: one.notes for one in search.searches(summary_of(results))}
     assert by_label["Local"] == ()
 

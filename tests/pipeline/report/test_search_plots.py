@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pipeline.report import search_plots
-from pipeline.store.results import SearchResult
-from tests.pipeline.fake_results import fake_results, summary_of
+from pipeline.store.results import SearchStep
+from tests.pipeline.fake_results import fail, fake_results, summary_of
 
 
-def step(trial: int, until: int, value: float | None, samples: int | None) -> SearchResult:
-    return SearchResult(trial, 0, until, {}, value, samples, key=f"{trial}-{until}")
+def step(trial: int, until: int, value: float | None, samples: int | None) -> SearchStep:
+    return SearchStep(trial, 0, until, {}, value, samples, error=None)
 
 
 def test_the_cost_of_a_trial_that_goes_on_is_counted_once():
@@ -37,6 +37,6 @@ def test_parallel_coordinates_have_an_axis_for_each_parameter_and_one_for_the_ac
 def test_a_search_of_which_nothing_ran_is_not_drawn():
     results = fake_results(settings=1, seeds=2, search=2)
     for cell in results["cells"]:
-        for trial in cell["search"]:
-            trial["value"] = None
+        for trial in cell["searched"]:
+            fail(trial, 0)
     assert search_plots.draw(summary_of(results)) == {}

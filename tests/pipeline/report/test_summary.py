@@ -8,7 +8,15 @@ from pfl.run.trials import Record
 from pipeline.report.summary import Entry
 from pipeline.spec.evaluation import Evaluation
 from pipeline.store.scores import Score, score
-from tests.pipeline.fake_results import cell_of, diverge, fake_results, ledger_row, summary_of
+from tests.pipeline.fake_results import (
+    cell_of,
+    diverge,
+    fail,
+    fake_results,
+    ledger_row,
+    record_of,
+    summary_of,
+)
 
 EVALUATION = Evaluation(metric="pooled", which="last", moment="headline")
 
@@ -21,13 +29,19 @@ def entry_of(results: dict, cell: str, configuration: str = "pinned") -> Entry:
 
 
 def record(**values) -> Record:
-    return Record.from_json(ledger_row(**values))
+    return record_of(ledger_row(**values))
 
 
 def reach(results: dict, cell: str, *accuracies: float) -> None:
     """Let the pinned configuration of ``cell`` end with these accuracies, one per seed."""
     rows = [ledger_row(cell, seed, accuracy=value) for seed, value in enumerate(accuracies)]
-    cell_of(results, cell)["pinned"]["rows"] = rows
+    cell_of(results, cell)["pinned"]["records"] = rows
+
+
+def select(cell: dict, accuracy: float) -> None:
+    """Let the search of ``cell`` have selected a configuration that reaches this accuracy with every seed."""
+    rows = [ledger_row(cell["cell"], seed, accuracy=accuracy, lr=0.1) for seed in range(3)]
+    cell["selected"] = {"number": 1, "params": {"lr": 0.1}, "records": rows}
 
 
 def test_a_score_is_the_mean_and_the_sample_deviation_over_the_seeds():
@@ -47,7 +61,7 @@ def test_the_protocol_chooses_average_moment_and_round():
     row = ledger_row(accuracy=50.0)
     row["metrics"]["rounds"][2]["post_local"]["client_mean"] = 71.0
     protocol = Evaluation(metric="client_mean", which="best", moment="post_local")
-    assert score([Record.from_json(row)], protocol) == Score(71.0, None, 1)
+    assert score([record_of(row)], protocol) == Score(71.0, None, 1)
 
 
 def test_an_average_is_that_of_a_row_whose_cells_are_all_done():
@@ -55,7 +69,7 @@ def test_an_average_is_that_of_a_row_whose_cells_are_all_done():
     results["config"]["average"] = {"label": "Mean"}
     for setting, value in {"cifar10-0.1": 60.0, "cifar10-0.5": 40.0}.items():
         reach(results, f"{setting}/fedavg", value, value, value)
-    reach(results, "cifar10-0.5/local", 50.0)
+    fail(cell_of(results, "cifar10-0.5/local")["pinned"], 2)
     summary = summary_of(results)
     assert list(summary.columns.values())[-1] == "Mean"
     assert entry_of(results, "average/fedavg").score == Score(50.0, None, 3)
@@ -72,9 +86,9 @@ def test_a_time_has_no_rank():
 
 def test_a_diverged_simulation_is_a_failure():
     row = ledger_row()
-    assert Record.from_json(row).failure is None
+    assert record_of(row).failure is None
     row["metrics"]["diverged_at"] = 12
-    assert Record.from_json(row).failure == "diverged in round 12"
+    assert record_of(row).failure == "diverged in round 12"
 
 
 def test_best_and_second_of_a_column_are_ranked():
@@ -95,8 +109,8 @@ def test_only_equal_numbers_share_a_rank():
 
 def test_a_cell_with_a_missing_seed_is_partial_and_takes_no_part_in_the_ranking():
     results = fake_results(methods=3, settings=1)
-    reach(results, "cifar10-0.1/fedavg", 99.0, 99.0)
-    cell_of(results, "cifar10-0.1/fedavg")["errors"] = ["final, seed 2: diverged in round 3"]
+    reach(results, "cifar10-0.1/fedavg", 99.0, 99.0, 99.0)
+    diverge(cell_of(results, "cifar10-0.1/fedavg")["pinned"], seed=2)
     entry = entry_of(results, "cifar10-0.1/fedavg")
     assert (entry.status, entry.cause, entry.rank) == ("partial", "seed 2: diverged in round 3", None)
     assert entry.score == Score(99.0, 0.0, 2)
@@ -104,15 +118,14 @@ def test_a_cell_with_a_missing_seed_is_partial_and_takes_no_part_in_the_ranking(
 
 def test_a_cell_without_any_seed_is_failed_with_its_cause():
     results = fake_results()
-    reach(results, "cifar10-0.1/fedavg")
-    cell_of(results, "cifar10-0.1/fedavg")["errors"] = ["final, seed 0: out of memory"]
+    fail(cell_of(results, "cifar10-0.1/fedavg")["pinned"], 0, 1, 2)
     entry = entry_of(results, "cifar10-0.1/fedavg")
     assert (entry.status, entry.cause, entry.score) == ("failed", "seed 0: out of memory", None)
 
 
 def test_a_cell_whose_every_seed_diverged_is_not_called_failed():
     results = fake_results(seeds=1)
-    diverge(cell_of(results, "cifar10-0.1/fedavg"))
+    diverge(cell_of(results, "cifar10-0.1/fedavg")["pinned"])
     entry = entry_of(results, "cifar10-0.1/fedavg")
     assert (entry.status, entry.cause, entry.score) == ("diverged", "seed 0: diverged in round 3", None)
     assert [record.seed for record in entry.simulated] == [0]
@@ -121,8 +134,9 @@ def test_a_cell_whose_every_seed_diverged_is_not_called_failed():
 def test_each_configuration_has_the_cause_of_its_own_failure():
     results = fake_results(search=3)
     cell = cell_of(results, "cifar10-0.1/fedavg")
-    del cell["pinned"]["rows"][0], cell["selected"]["rows"][2]
-    cell["errors"] = ["final, seed 0: diverged in round 3", "final, seed 2: out of memory"]
+    select(cell, 50.0)
+    diverge(cell["pinned"], seed=0)
+    fail(cell["selected"], 2)
     assert entry_of(results, "cifar10-0.1/fedavg").cause == "seed 0: diverged in round 3"
     assert entry_of(results, "cifar10-0.1/fedavg", "selected").cause == "seed 2: out of memory"
 
@@ -130,7 +144,7 @@ def test_each_configuration_has_the_cause_of_its_own_failure():
 def test_an_average_over_a_diverged_cell_is_not_run_and_has_no_simulations():
     results = fake_results(methods=3, settings=2, seeds=1)
     results["config"]["average"] = {"label": "Mean"}
-    diverge(cell_of(results, "cifar10-0.1/fedavg"))
+    diverge(cell_of(results, "cifar10-0.1/fedavg")["pinned"])
     entry = entry_of(results, "average/fedavg")
     assert (entry.status, entry.simulated) == ("not run", ())
 
@@ -151,7 +165,7 @@ def test_a_cell_that_is_not_in_the_results_is_not_run():
 
 def test_a_failed_search_trial_does_not_mark_a_complete_configuration():
     results = fake_results(search=3)
-    cell_of(results, "cifar10-0.1/fedavg")["errors"] = ["search, seed 0: diverged in round 1"]
+    diverge(cell_of(results, "cifar10-0.1/fedavg")["searched"][1])
     assert entry_of(results, "cifar10-0.1/fedavg").cause == ""
     assert entry_of(results, "cifar10-0.1/fedavg", "selected").status == "done"
 
@@ -162,8 +176,7 @@ def test_without_a_search_nothing_is_selected():
 
 def test_a_selected_configuration_is_a_line_even_where_it_is_worse():
     results = fake_results(search=3)
-    for row in cell_of(results, "cifar10-0.1/fedavg")["selected"]["rows"]:
-        row["metrics"]["rounds"][-1]["post_aggregation"]["pooled"] = 1.0
+    select(cell_of(results, "cifar10-0.1/fedavg"), 1.0)
     pinned = entry_of(results, "cifar10-0.1/fedavg").score
     selected = entry_of(results, "cifar10-0.1/fedavg", "selected").score
     assert pinned is not None

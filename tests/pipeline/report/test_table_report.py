@@ -55,7 +55,7 @@ def test_failed_partial_and_missing_entries_say_what_they_are(readme, page):
     assert re.fullmatch(r"\d+\.\d\d\*", line_of(readme, "FedAvg")[1])
     for text in (readme, page):
         assert "FedProx, pinned configuration failed: seed 0: out of memory." in text
-        assert "FedAvg, pinned configuration partial: seed 1: diverged in round 17." in text
+        assert "FedAvg, pinned configuration partial: seed 1: out of memory." in text
 
 
 def test_what_params_yaml_left_out_is_not_selected_and_not_missing(tmp_path):
@@ -70,7 +70,7 @@ def test_what_params_yaml_left_out_is_not_selected_and_not_missing(tmp_path):
 
 def test_hyperparameters_of_the_selected_configuration_are_shown(readme):
     selected = cell_of(realistic(), "cifar10-0.1/pfedsim")["selected"]
-    assert f"rho = 0.5, lr = {selected['lr']:.3g}" in readme
+    assert f"rho = 0.5, lr = {selected['params']['lr']:.3g}" in readme
 
 
 def test_the_csv_has_a_line_per_entry(folder):
@@ -206,7 +206,7 @@ def test_a_minus_is_one_in_latex(tmp_path):
     results = fake_results(2, 1, seeds=1, table="fake")
     results["config"]["evaluation"] = {"metric": "similarity", "measure": "mdb"}
     for cell in results["cells"]:
-        for row in cell["pinned"]["rows"]:
+        for row in cell["pinned"]["records"]:
             row["metrics"]["similarities"] = {"mdb": [[1.0, -0.25], [-0.25, 1.0]]}
     write_results(results, tmp_path)
     assert "$-$0.25" in (write_report("fake", tmp_path) / "table.tex").read_text()
@@ -252,6 +252,20 @@ def test_a_report_with_other_numbers_than_the_metrics_is_refused(tmp_path):
     write_json(metrics, {name: value if name == "table" else value + 0.01 for name, value in numbers.items()})
     again = r"`dvc repro --force --single-item train-sweep@fake` writes both again"
     with pytest.raises(
-        InvalidInput, match=rf"metrics: .*metrics\.json .* the numbers of results\.json; {again}"
+        InvalidInput, match=rf"metrics: .*metrics\.json .* the numbers of rows\.jsonl; {again}"
     ):
         write_report("fake", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda rows: rows.replace(b"60", b"61"), lambda rows: rows.splitlines()[0]]
+)
+def test_records_that_are_damaged_or_missing_are_one_clear_line(tmp_path, damage):
+    results = fake_results(2, 1, seeds=1)
+    write_results(results, tmp_path)
+    rows = tmp_path / "results/fake/rows.jsonl"
+    rows.write_bytes(damage(rows.read_bytes()))
+    with pytest.raises(
+        InvalidInput, match=r"results/fake/results\.json is not accepted; expected files that"
+    ):
+        load_results("fake", tmp_path)

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.report.agreement import claims
 from pipeline.report.tuning import Tuned, overall, tuned
-from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, summary_of
+from tests.pipeline.fake_results import cell_of, fail, fake_results, ledger_row, summary_of
 
 SETTING = "cifar10-0.1"
 ACCURACIES = {"local": ([30, 32], [30, 32]), "fedavg": ([40, 44], [60, 68]), "pfedsim": ([50, 51], [50, 51])}
@@ -21,9 +21,13 @@ def results(**options: Any) -> dict[str, Any]:
     for row, both in ACCURACIES.items():
         cell = cell_of(made, f"{SETTING}/{row}")
         for name, accuracies in zip(("pinned", "selected"), both, strict=True):
-            cell[name]["rows"] = [
-                ledger_row(cell["cell"], seed, accuracy=accuracy) for seed, accuracy in enumerate(accuracies)
-            ]
+            cell[name] |= {
+                "number": int(name == "selected"),
+                "records": [
+                    ledger_row(cell["cell"], seed, accuracy=accuracy, lr=0.1 if name == "selected" else 0.05)
+                    for seed, accuracy in enumerate(accuracies)
+                ],
+            }
     return made
 
 
@@ -42,8 +46,7 @@ def test_every_method_has_its_ranks_before_and_after_and_its_gain_over_the_seeds
 
 def test_methods_without_a_selected_configuration_are_not_ranked():
     partial = results()
-    cell_of(partial, f"{SETTING}/fedavg")["selected"]["rows"] = []
-    cell_of(partial, f"{SETTING}/fedavg")["errors"] = ["final, seed 0: out of memory"] * 2
+    fail(cell_of(partial, f"{SETTING}/fedavg")["selected"], 0, 1)
     assert [one.label for one in tuned(summary_of(partial))] == ["pFedSim", "Local"]
     assert tuned(summary_of(fake_results(seeds=2))) == []
 

@@ -11,8 +11,7 @@ from pfl.core.errors import InvalidInput
 from pipeline.spec.cells import cells
 from pipeline.spec.table import Table
 from pipeline.store.export import export
-from pipeline.store.results import Results
-from tests.pipeline.fake_results import cell_of, fake_results
+from tests.pipeline.fake_results import cell_of, fake_results, results_of
 
 CELL = "cifar10-0.1/pfedsim"
 
@@ -24,12 +23,12 @@ def searched(trial: int = 2, **params: Any) -> dict[str, Any]:
         cell["selection"] = {"trial": 0, "comparisons": []}
     cell = cell_of(results, CELL)
     cell["selection"] = {"trial": trial, "comparisons": [{"trial": trial, "gain": 1.5, "error": 0.25}]}
-    cell["search"][trial]["params"] = params
+    cell["searched"][trial]["params"] = params
     return results
 
 
 def exported(results: dict[str, Any]) -> Table:
-    return Table.model_validate(YAML(typ="safe").load(export(Results.from_json(results))))
+    return Table.model_validate(YAML(typ="safe").load(export(results_of(results))))
 
 
 def test_a_cell_pins_exactly_what_its_search_selected():
@@ -43,7 +42,7 @@ def test_a_cell_pins_exactly_what_its_search_selected():
 def test_an_exported_table_searches_nothing_and_is_else_the_same():
     results = searched(lr=0.1)
     results["config"]["methods"][0]["search"] = {"trials": 5}
-    table, before = exported(results), Results.from_json(results).config
+    table, before = exported(results), results_of(results).config
     assert not table.searched_rows
     kept = {"search", "methods", "sources"}
     assert table.model_dump(exclude=kept) == before.model_dump(exclude=kept)
@@ -71,4 +70,4 @@ def test_a_cell_that_the_sweep_left_out_keeps_what_it_pins():
 
 def test_a_table_without_a_search_is_one_line():
     with pytest.raises(InvalidInput, match="table: fake is not accepted; expected a table with a search"):
-        export(Results.from_json(fake_results(seeds=2)))
+        export(results_of(fake_results(seeds=2)))

@@ -125,7 +125,7 @@ def test_rows_of_a_figure_are_imported(project, rows_file):
             "the line is not accepted; expected a record of the ledger",
         ),
         ({"metrics": []}, "the line is not accepted; expected a record of the ledger"),
-        ({"table": 5}, "rows.jsonl:1: table: 5 is not accepted"),
+        ({"table": 5}, "the line is not accepted; expected a record of the ledger"),
     ],
 )
 def test_a_row_that_cannot_be_trusted_is_refused_and_nothing_is_added(rows_file, changes, said):

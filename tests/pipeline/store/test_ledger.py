@@ -11,10 +11,12 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import Metrics
-from pfl.run.trials import Failure, Record, Sources, split_checksum
+from pfl.run.trials import Record, Sources, json_ready, split_checksum
+from pipeline.store import rows
 from pipeline.store.imports import import_rows
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.refusals import Refusal, refuse
+from pipeline.store.rows import read_record
 from tests.pipeline.conftest import SOURCES, fake_run, finish, metrics_of, scheduler_of
 
 LOCAL = Path(".sweeps/ledger/small.jsonl")
@@ -47,7 +49,7 @@ def stamped(row: Record) -> Record:
 
 
 def with_metrics(row: Record, metrics: Metrics) -> Record:
-    return dataclasses.replace(row, outcome=dataclasses.replace(row.success, metrics=metrics))
+    return dataclasses.replace(row, result=dataclasses.replace(row.success, metrics=metrics))
 
 
 def lines(path: Path) -> list[dict]:
@@ -64,8 +66,7 @@ def test_a_row_is_on_disk_as_soon_as_it_is_appended(ledger, row):
 def test_a_record_is_decoded_when_it_is_asked_for(ledger, row, monkeypatch):
     ledger.append(row)
     decoded = []
-    from_line = Record.from_line
-    monkeypatch.setattr(Record, "from_line", lambda line: decoded.append(line) or from_line(line))
+    monkeypatch.setattr(rows, "read_record", lambda line: decoded.append(line) or read_record(line))
     reopened = Ledger(SOURCES)
     assert [known.key for known in reopened.rows("small")] == [row.key]
     assert reopened.get("0" * 64) is None
@@ -81,15 +82,26 @@ def test_a_row_is_found_in_the_file_of_any_table_and_in_either_folder(ledger, ro
     assert Ledger(SOURCES).get(row.key).table == "another"
 
 
+def test_a_row_that_came_with_results_is_served_and_kept_after_they_are_written_anew(row, other):
+    failed = dataclasses.replace(other, result=None, error="ValueError: no")
+    pulled = Path("results/another/rows.jsonl")
+    pulled.parent.mkdir(parents=True)
+    pulled.write_bytes(b"".join(stamped(record).to_line() + b"\n" for record in (row, failed)))
+    assert Ledger(SOURCES).get(row.key) == stamped(row)
+    pulled.unlink()
+    assert Ledger(SOURCES).get(row.key) == stamped(row)
+    assert LOCAL.read_bytes() == stamped(row).to_line() + b"\n"
+
+
 def test_a_row_with_an_error_is_kept_but_never_served(ledger, row):
-    ledger.append(dataclasses.replace(row, outcome=Failure("ValueError: no")))
+    ledger.append(dataclasses.replace(row, result=None, error="ValueError: no"))
     assert ledger.get(row.key) is None
     assert Ledger(SOURCES).get(row.key) is None
     assert lines(LOCAL)[0]["error"] == "ValueError: no"
 
 
 def test_what_is_known_of_a_key_is_its_result_or_else_its_last_failure(ledger, row):
-    failed = dataclasses.replace(row, outcome=Failure("ValueError: no"))
+    failed = dataclasses.replace(row, result=None, error="ValueError: no")
     ledger.append(failed)
     assert ledger.find(row.key).failure == "ValueError: no"
     ledger.append(row)
@@ -119,7 +131,6 @@ def other_key(line: bytes) -> bytes:
 
 CHANGES = {
     "a digit of an accuracy": lambda line: line.replace(b'"pooled":8', b'"pooled":9', 1),
-    "a digit of a summary": lambda line: line.replace(b'"last":8', b'"last":9', 1),
     "a digit of a duration": lambda line: line.replace(b'"wall_seconds":0.5', b'"wall_seconds":0.6'),
     "the key": other_key,
     "the seed": lambda line: line.replace(b'"seed":0', b'"seed":1'),
@@ -184,7 +195,7 @@ def test_a_row_that_one_file_has_as_it_was_written_is_served_although_another_is
     assert len(reopened.damaged) == 1
     assert reopened.get(row.key) == stamped(row)
     publish("small")
-    assert [line["metrics"] == row.metrics.to_json() for line in lines(PUBLISHED)] == [False, True]
+    assert [line["metrics"] == json_ready(row.metrics) for line in lines(PUBLISHED)] == [False, True]
 
 
 def test_a_row_without_a_checksum_is_not_used_until_it_is_imported(ledger, row, caplog):
@@ -253,7 +264,7 @@ def test_the_rows_of_a_table_are_read_without_their_numbers(ledger, row, other):
     publish("small")
     reopened = Ledger(SOURCES)
     reopened.append(other)
-    reopened.append(dataclasses.replace(other, outcome=Failure("ValueError: no")))
+    reopened.append(dataclasses.replace(other, result=None, error="ValueError: no"))
     assert {(known.key, known.cell, known.seed) for known in reopened.rows("small")} == {
         (record.key, record.cell, record.seed) for record in (row, other)
     }
@@ -262,11 +273,10 @@ def test_the_rows_of_a_table_are_read_without_their_numbers(ledger, row, other):
 
 def test_a_key_can_have_a_row_with_further_moments(ledger, row):
     (last,) = row.metrics.rounds
-    short = {"post_aggregation": last.moments["post_aggregation"]}
     partial, whole = (
         with_metrics(row, dataclasses.replace(row.metrics, rounds=(first, last)))
         for first in (
-            dataclasses.replace(last, round=1, moments=short),
+            dataclasses.replace(last, round=1, post_local=None),
             dataclasses.replace(last, round=1),
         )
     )
@@ -279,8 +289,8 @@ def test_a_key_can_have_a_row_with_further_moments(ledger, row):
     assert ledger.has(partial)
     publish("small")
     assert [line["metrics"] for line in lines(PUBLISHED)] == [
-        partial.metrics.to_json(),
-        whole.metrics.to_json(),
+        json_ready(partial.metrics),
+        json_ready(whole.metrics),
     ]
 
 

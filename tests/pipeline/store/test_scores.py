@@ -11,7 +11,7 @@ from pfl.engine.metrics import Accuracy, ClientResult, Evaluated, Metrics
 from pfl.run.trials import Record
 from pipeline.spec.evaluation import Evaluation
 from pipeline.store.scores import curve, curves, reported
-from tests.pipeline.fake_results import ledger_row
+from tests.pipeline.fake_results import ledger_row, record_of
 
 
 def at(value: float) -> dict[str, Accuracy]:
@@ -22,11 +22,16 @@ def at(value: float) -> dict[str, Accuracy]:
     }
 
 
+def evaluated(round: int, value: float, of_group: float) -> Evaluated:
+    groups = {"T": at(of_group)}
+    return Evaluated(round=round, train_loss=0.5, bytes_down=0, bytes_up=0, groups=groups, **at(value))
+
+
 METRICS = Metrics(
     headline="post_aggregation",
     rounds=(
-        Evaluated(5, at(73.0), 0.5, 0, 0, groups={"T": at(40.0)}),
-        Evaluated(10, at(70.0), 0.5, 0, 0, groups={"T": at(35.0)}),
+        evaluated(5, 73.0, 40.0),
+        evaluated(10, 70.0, 35.0),
     ),
     per_client=(
         ClientResult(0, train=300, test=100, accuracy=50.0),
@@ -41,14 +46,14 @@ METRICS = Metrics(
 """Of a run that was evaluated in rounds 5 and 10, and was better in round 5."""
 
 
-def record_of(metrics: Metrics) -> Record:
-    row = Record.from_json(ledger_row())
+def record_with(metrics: Metrics) -> Record:
+    row = record_of(ledger_row())
     measured = dataclasses.replace(row.measured, samples_per_second=8000.0)
-    outcome = dataclasses.replace(row.success, metrics=metrics, measured=measured)
-    return dataclasses.replace(row, outcome=outcome)
+    result = dataclasses.replace(row.success, metrics=metrics, measured=measured)
+    return dataclasses.replace(row, result=result)
 
 
-RECORD = record_of(METRICS)
+RECORD = record_with(METRICS)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +121,8 @@ def test_a_number_that_a_run_does_not_have_is_refused(evaluation, said):
 def without_curve(moment: str) -> Record:
     """`RECORD` of a simulation that was evaluated at ``moment`` in the end only."""
     first, last = METRICS.rounds
-    fewer = {name: accuracy for name, accuracy in first.moments.items() if name != moment}
-    rounds = (dataclasses.replace(first, moments=fewer), last)
-    return record_of(dataclasses.replace(METRICS, rounds=rounds))
+    rounds = (dataclasses.replace(first, **{moment: None}), last)
+    return record_with(dataclasses.replace(METRICS, rounds=rounds))
 
 
 def test_a_moment_that_was_evaluated_in_the_end_has_one_point():

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.pipeline.running import BIN, checkpoints, command_of, finished, results, rows, wait_until, workers
+from pipeline.store.results import load_results
+from tests.pipeline.running import BIN, checkpoints, command_of, finished, rows, wait_until, workers
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ ROUNDS_OF_A_MINUTE = 3000
 def test_a_table_is_run_entered_and_then_served(start):
     said = finished(start())
     assert "4 runs computed, 0 from the ledger" in said
-    assert [cell["status"] for cell in results()["cells"]] == ["done", "done"]
+    assert [cell.status for cell in load_results("small", Path()).cells] == ["done", "done"]
     assert all(row["hardware"]["threads"] == 1 for row in rows())
     assert not list(Path(".sweeps/trials").iterdir())
     assert "0 runs computed, 4 from the ledger" in finished(start())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import pytest
 
-from pfl.run.trials import Trial, commit
+from pfl.core.config import Execution
+from pfl.run.trials import Record, commit
 from pipeline.store.heartbeat import reached
 from pipeline.store.workspace import checkpoint_folder
 from pipeline.sweep import ray_search as tune
@@ -22,37 +22,33 @@ def job(dataset, partition, tmp_path, monkeypatch):
     monkeypatch.setattr(tune, "_dataset", lambda *_: dataset)
     monkeypatch.setattr(tune, "_division", lambda *_: partition)
     trial = make_trial(dataclasses.replace(CONFIG, rounds=1), dataset, partition, phase="search")
-    execution = {"device": "cpu", "backend": "stacked", "threads": 1}
-    told = {"root": str(tmp_path), "source": None, "sources": commit().sources, "keep_models": False}
+    execution = Execution(device="cpu", backend="stacked")
+    told = tune.Job(str(tmp_path), None, commit().sources, False, execution)
     return lambda *changes: {
-        **told,
-        "execution": execution,
-        "trials": [
-            dataclasses.replace(trial, config={**trial.config, **change}).to_dict() for change in changes
-        ],
+        "job": told,
+        "trials": [dataclasses.replace(trial, config={**trial.config, **change}) for change in changes],
     }
 
 
-def ends_of(job) -> list[dict]:
-    worker = tune.Worker({"job": json.dumps(job)})
-    return json.loads(worker.step()["ends"])
+def outcomes_of(job) -> list[list[Record] | str]:
+    return tune.Worker(job).step()["outcomes"]
 
 
 def test_a_stack_of_trials_ends_with_the_rows_of_each(job):
-    ends = ends_of(job({"lr": 0.1}, {"lr": 0.2}))
-    assert [row["config"]["lr"] for end in ends for row in end["rows"]] == [0.1, 0.2]
+    outcomes = outcomes_of(job({"lr": 0.1}, {"lr": 0.2}))
+    assert [row.config["lr"] for rows in outcomes for row in rows] == [0.1, 0.2]
 
 
 def test_trials_under_way_leave_their_round(job):
     told = job({"lr": 0.1}, {"lr": 0.2})
-    ends_of(told)
-    assert reached([Trial.from_dict(trial) for trial in told["trials"]]) == 1
+    outcomes_of(told)
+    assert reached(told["trials"]) == 1
 
 
 def test_a_trial_that_fails_does_not_fail_those_in_its_stack(job):
-    first, second = ends_of(job({"lr": 0.1}, {"lr": -1.0}))
-    assert first["rows"][0]["config"]["lr"] == 0.1
-    assert "lr" in second["error"]
+    (first,), second = outcomes_of(job({"lr": 0.1}, {"lr": -1.0}))
+    assert first.config["lr"] == 0.1
+    assert "lr" in second
 
 
 def test_the_sweep_takes_note_of_every_trial_of_a_stack(ledger, edit):
@@ -63,10 +59,8 @@ def test_the_sweep_takes_note_of_every_trial_of_a_stack(ledger, edit):
     search = tune.SchedulerSearcher(scheduler, {})
     stacks = []
     while (told := search.suggest(str(len(stacks)))) != search.FINISHED:
-        trials = [Trial.from_dict(trial) for trial in json.loads(told["job"])["trials"]]
-        ends = json.dumps([{"rows": [row.to_json() for row in fake_run(trial)]} for trial in trials])
-        search.on_trial_complete(str(len(stacks)), {"ends": ends})
-        stacks.append(len(trials))
+        search.on_trial_complete(str(len(stacks)), {"outcomes": list(map(fake_run, told["trials"]))})
+        stacks.append(len(told["trials"]))
     assert scheduler.finished
     assert max(stacks) == 2
 
@@ -90,11 +84,8 @@ def test_only_checkpoints_that_may_be_continued_are_kept(ledger, edit, failed, k
     folders = {trial.row: checkpoint_folder(trial) for trial in trials} | {"both": checkpoint_folder(*trials)}
     for folder in folders.values():
         folder.mkdir(parents=True)
-    ends = [
-        {"error": "no"} if trial.row in failed else {"rows": [row.to_json() for row in fake_run(trial)]}
-        for trial in trials
-    ]
-    search.on_trial_complete("stack", {"ends": json.dumps(ends)})
+    outcomes = ["no" if trial.row in failed else fake_run(trial) for trial in trials]
+    search.on_trial_complete("stack", {"outcomes": outcomes})
     assert {name for name, folder in folders.items() if folder.exists()} == set(kept)
 
 
@@ -107,9 +98,8 @@ def test_a_trial_whose_process_dies_is_suggested_again_and_fails_the_third_time(
         lost = told
         search.on_trial_complete(str(attempt), error=True)
     assert search.suggest("next") != lost
-    keys = Trial.from_dict(json.loads(lost["job"])["trials"][0]).keys()
-    outcomes = [scheduler.outcomes[key].outcome for key in keys]
-    assert all("its process died 3 times" in outcome.error for outcome in outcomes)
+    records = [scheduler.outcomes[key] for key in lost["trials"][0].keys()]  # noqa: SIM118
+    assert all("its process died 3 times" in record.error for record in records)
 
 
 def test_deaths_of_other_trials_do_not_count(ledger):

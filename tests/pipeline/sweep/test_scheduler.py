@@ -104,8 +104,8 @@ def test_the_selected_configuration_is_the_best_of_the_finalists_on_validation_d
     for cell in scheduler.cells:
         result = cell.result(scheduler.outcomes)
         best = max((item for item in result.search if item.until == 2), key=lambda item: item.value)
-        assert result.selected.trial == best.trial
-        assert result.selected.lr == best.params["lr"]
+        assert result.selected.number == best.trial
+        assert {row.config["lr"] for row in result.selected.rows} == {best.params["lr"]}
         assert {row.phase for row in result.selected.rows} == {"final"}
 
 
@@ -193,7 +193,7 @@ def test_a_trial_that_diverged_is_a_result_and_the_worst_one(ledger):
         result = cell.result(scheduler.outcomes)
         failed = [item for item in result.search if item.error]
         assert all(item.value is None for item in failed)
-        assert result.selected.lr <= 0.06
+        assert all(row.config["lr"] <= 0.06 for row in result.selected.rows)
     assert scheduler_of(Ledger(SOURCES)).finished
 
 
@@ -210,7 +210,7 @@ def test_rows_and_cells_are_announced_once_each(ledger):
     def on_record(cell, record, _number, from_ledger):
         rows.append((cell, record.key, from_ledger))
 
-    def on_cell(result, _evaluation):
+    def on_cell(result):
         ended.append(result.cell)
 
     finish(scheduler_of(ledger, on_record=on_record, on_cell=on_cell))
@@ -236,9 +236,10 @@ def run_at_its_moments(trial: Trial) -> list[dict]:
 def with_a_first_round(record, moments):
     """``record`` with an evaluation of round 1, at ``moments`` alone."""
     (last,) = record.metrics.rounds
-    first = dataclasses.replace(last, round=1, moments={name: last.moments[name] for name in moments})
+    others = dict.fromkeys(last.moments.keys() - set(moments))
+    first = dataclasses.replace(last, round=1, **others)
     metrics = dataclasses.replace(record.metrics, rounds=(first, last))
-    return dataclasses.replace(record, outcome=dataclasses.replace(record.success, metrics=metrics))
+    return dataclasses.replace(record, result=dataclasses.replace(record.success, metrics=metrics))
 
 
 def test_the_best_of_a_moment_that_was_evaluated_in_the_end_only_is_run_again(ledger, edit):

@@ -14,6 +14,7 @@ from pfl.core.errors import InvalidInput
 from pipeline.report.table_report import write_report
 from pipeline.spec.table import Resources, Subset, load_table
 from pipeline.store.ledger import Ledger
+from pipeline.store.results import load_results
 from pipeline.store.workspace import checkpoints_of
 from pipeline.sweep.cluster import Watch
 from pipeline.sweep.results import write
@@ -67,9 +68,14 @@ def results() -> dict:
 def test_a_sweep_writes_results_and_metrics(ready):
     sweep("small")
     written = results()
-    assert [cell["status"] for cell in written["cells"]] == ["done"] * 4
+    assert [cell.status for cell in load_results("small", ready).cells] == ["done"] * 4
     assert (written["trials_run"], written["trials_from_ledger"]) == (48, 0)
     assert written["config"]["methods"][1]["params"] == {"mu": 0.1}
+    rows = [
+        (ready / place).read_bytes() for place in ("results/small/rows.jsonl", ".sweeps/ledger/small.jsonl")
+    ]
+    assert set(rows[0].splitlines()) == set(rows[1].splitlines())
+    assert "accuracy" not in (ready / "results/small/results.json").read_text()
     metrics = json.loads((ready / "results/small/metrics.json").read_text())
     assert list(metrics) == ["table", "dir/fedavg", "dir/fedprox", "two/fedavg", "two/fedprox"]
 
@@ -99,7 +105,7 @@ def test_what_the_ledger_holds_is_collected_without_running_anything(monkeypatch
     written = results()
     assert [cell["cell"] for cell in written["cells"]] == ["dir/fedavg", "dir/fedprox"]
     assert written["subset"]["seeds"] == [0]
-    assert {len(cell["pinned"]["rows"]) for cell in written["cells"]} == {1}
+    assert {len(cell["pinned"]["records"]) for cell in written["cells"]} == {1}
     assert (written["trials_run"], written["trials_from_ledger"]) == (0, 2)
 
 
@@ -242,7 +248,10 @@ def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
     run_with(monkeypatch, failing)
     assert sweep("small") == "1 of 48 runs failed; the next `dvc repro` retries them"
     assert "dir/fedavg: partial (final, seed 0: ValueError: no)" in capsys.readouterr().out
-    assert [cell["status"] for cell in results()["cells"]] == ["partial", "done", "done", "done"]
+    assert [cell.status for cell in load_results("small", Path()).cells] == [
+        "partial",
+        *["done"] * 3,
+    ]
 
 
 @pytest.mark.usefixtures("ready")
@@ -319,5 +328,5 @@ def test_a_cell_without_any_result_has_no_metric(ledger):
         scheduler.fail(trial, "ValueError: no")
     Path("data/manifests").mkdir(parents=True)
     Path("data/manifests/small.json").write_text('{"datasets": {}}')
-    write("small", load_table("small"), Subset(), scheduler, SOURCES, seconds=1.0)
+    write("small", load_table("small"), Subset(), scheduler, ledger, SOURCES, seconds=1.0)
     assert json.loads(Path("results/small/metrics.json").read_text()) == {"table": "small"}

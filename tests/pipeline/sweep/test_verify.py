@@ -14,6 +14,7 @@ from pfl.engine.metrics import Accuracy, Evaluated, Metrics
 from pfl.run.trials import Hardware, Record
 from pipeline.store.ledger import Ledger
 from pipeline.store.refusals import Refusal, refuse
+from pipeline.store.rows import read_record
 from pipeline.store.verification import Verification
 from pipeline.sweep import verify as module
 from pipeline.sweep.verify import drawn
@@ -31,13 +32,19 @@ def row(ledger) -> Record:
 
 def with_accuracies(row: Record, accuracies: dict[int, float], hardware: Hardware | None = None) -> Record:
     """``row`` with these accuracies by round."""
-    moments = {round: Accuracy(value, value, value, loss=1.0) for round, value in accuracies.items()}
     rounds = tuple(
-        Evaluated(round, {"post_aggregation": value}, 1.0, 0, 0) for round, value in moments.items()
+        Evaluated(
+            round=round,
+            post_aggregation=Accuracy(value, value, value, loss=1.0),
+            train_loss=1.0,
+            bytes_down=0,
+            bytes_up=0,
+        )
+        for round, value in accuracies.items()
     )
     metrics = Metrics("post_aggregation", rounds, (), 0, 0)
     return replace(
-        row, outcome=replace(row.success, metrics=metrics, hardware=hardware or row.success.hardware)
+        row, result=replace(row.success, metrics=metrics, hardware=hardware or row.success.hardware)
     )
 
 
@@ -94,13 +101,13 @@ def test_a_kind_is_the_processor_its_threads_the_gpu_and_the_backend(row, change
     same = Verification(row, "", row)
     other = Hardware(**{**vars(row.success.hardware), **changes})
     assert same.same_kind
-    assert not Verification(row, "", replace(row, outcome=replace(row.success, hardware=other))).same_kind
+    assert not Verification(row, "", replace(row, result=replace(row.success, hardware=other))).same_kind
 
 
 @pytest.mark.parametrize("changes", [{"torch": "2.11.0"}, {"compiler": "c++ 13"}])
 def test_and_the_versions_of_torch_and_of_the_compiler(row, changes):
     other = replace(row.success.versions, **changes)
-    assert not Verification(row, "", replace(row, outcome=replace(row.success, versions=other))).same_kind
+    assert not Verification(row, "", replace(row, result=replace(row.success, versions=other))).same_kind
 
 
 # ---- with simulations ----------------------------------------------------------------------------------
@@ -112,7 +119,7 @@ def published(prepared) -> list[Record]:
     pfl("trials", "small", "trials.jsonl")
     pfl("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
     lines = (prepared / "rows.jsonl").read_bytes().splitlines()
-    return publish(*(replace(Record.from_line(line), sources=SOURCES) for line in lines))
+    return publish(*(replace(read_record(line), sources=SOURCES) for line in lines))
 
 
 def verify(*options: str, status: int = 0) -> list[str]:
@@ -132,8 +139,8 @@ def off_by_a_point(row: Record) -> Record:
     (*rounds, last) = row.metrics.rounds
     headline = row.metrics.headline
     moved = replace(last.moments[headline], pooled=last.moments[headline].pooled - 1)
-    rounds.append(replace(last, moments={**last.moments, headline: moved}))
-    return replace(row, outcome=replace(row.success, metrics=replace(row.metrics, rounds=tuple(rounds))))
+    rounds.append(replace(last, **{headline: moved}))
+    return replace(row, result=replace(row.success, metrics=replace(row.metrics, rounds=tuple(rounds))))
 
 
 def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, monkeypatch):
@@ -159,7 +166,7 @@ def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, m
 def test_what_is_damaged_is_a_line_and_is_left_out_or_computed_again():
     verify()
     first, *others = PUBLISHED.read_bytes().splitlines()
-    foreign = replace(Record.from_line(first), key="0" * 64).to_line()
+    foreign = replace(read_record(first), key="0" * 64).to_line()
     PUBLISHED.write_bytes(b"\n".join([first.replace(b'"seed":', b'"sead":'), foreign, *others]) + b"\n")
     file = Path(".sweeps/verify/rows.jsonl")
     file.write_bytes(file.read_bytes()[:-100])
@@ -188,7 +195,7 @@ def test_a_row_that_fails_on_such_a_machine_is_kept_listed_and_never_served(publ
 
 def test_a_row_that_differs_on_another_machine_is_not_refused(published):
     elsewhere = replace(published[0].success, hardware=OTHER)
-    publish(off_by_a_point(replace(published[0], outcome=elsewhere)), *published[1:])
+    publish(off_by_a_point(replace(published[0], result=elsewhere)), *published[1:])
     said = verify("--out", "page", status=1)
     (fails,) = [line for line in said if "fails: small" in line]
     assert "of which rounding may explain 0.00 up to round 20; of another kind of machine" in fails
@@ -255,6 +262,6 @@ def test_every_table_is_in_a_sample_of_as_many_rows_and_the_shortest_comes_first
     rows = [replace(fake_run(trial)[0], sources=SOURCES) for trial in iter(scheduler_of(ledger).next, None)]
     publish(*rows[1:])
     measured = replace(rows[0].measured, wall_seconds=0.1)
-    other = replace(rows[0], table="other", outcome=replace(rows[0].success, measured=measured))
+    other = replace(rows[0], table="other", result=replace(rows[0].success, measured=measured))
     PUBLISHED.with_name("other.jsonl").write_bytes(other.to_line() + b"\n")
     assert [row.table for row, _ in drawn((), 2, 0).rows] == ["other", "small"]

@@ -7,9 +7,8 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from pipeline.spec.evaluation import Evaluation
-from pipeline.store.results import Results
 from pipeline.store.tracking import Tracker
+from tests.pipeline.fake_results import results_of
 
 CELL = "cifar10-0.1/fedavg"
 
@@ -38,11 +37,11 @@ def parent_of(root: Path) -> Run:
 def enter(results: dict, root: Path) -> Tracker:
     """What the driver of a sweep does."""
     with Tracker(root, "fake") as tracker:
-        for cell in Results.from_json(results).cells:
+        for cell in results_of(results).cells:
             for configuration in cell.configurations:
                 for record in configuration.rows:
-                    tracker.trial(cell.cell, record, configuration.trial)
-            tracker.cell(cell, Evaluation())
+                    tracker.trial(cell.cell, record, configuration.number)
+            tracker.cell(cell)
     return tracker
 
 

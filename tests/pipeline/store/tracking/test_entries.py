@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from pfl.run.trials import Record
 from pipeline.store.mlflow_store import MLflowStore
 from pipeline.store.tracking import attach_report
-from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, write_results
+from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, record_of, write_results
 from tests.pipeline.store.tracking.entering import CELL, client_of, enter, parent_of, runs_of, trials_of
 
 
@@ -26,7 +25,7 @@ def test_a_cell_is_a_parent_run_and_a_trial_its_child(root):
 
 def test_a_trial_has_flat_tags(root):
     row = ledger_row(CELL, seed=1)
-    MLflowStore(root, "fake").trial(CELL, Record.from_json(row), trial_number=0, from_ledger=True)
+    MLflowStore(root, "fake").trial(CELL, record_of(row), trial_number=0, from_ledger=True)
     (trial,) = trials_of(root)
     expected = {
         "table": "fake",
@@ -47,13 +46,13 @@ def test_a_trial_has_flat_tags(root):
 
 def test_a_row_of_an_edited_tree_is_tagged(root):
     row = ledger_row(CELL) | {"dirty": True}
-    MLflowStore(root, "fake").trial(CELL, Record.from_json(row))
+    MLflowStore(root, "fake").trial(CELL, record_of(row))
     assert trials_of(root)[0].data.tags["git_commit"] == row["commit"] + "-dirty"
 
 
 def test_accuracy_loss_and_bytes_are_entered_by_round(root):
     row = ledger_row(CELL)
-    MLflowStore(root, "fake").trial(CELL, Record.from_json(row))
+    MLflowStore(root, "fake").trial(CELL, record_of(row))
     (trial,) = trials_of(root)
     for name, key in (("accuracy", "pooled"), ("loss", "loss")):
         history = client_of(root).get_metric_history(trial.info.run_id, name)
@@ -70,7 +69,7 @@ def test_where_the_headline_was_evaluated_in_the_end_only_the_tables_moment_is_e
     rounds = row["metrics"]["rounds"]
     for entry in rounds[:-1]:
         del entry["post_aggregation"]
-    MLflowStore(root, "fake").trial(CELL, Record.from_json(row))
+    MLflowStore(root, "fake").trial(CELL, record_of(row))
     (trial,) = trials_of(root)
     history = client_of(root).get_metric_history(trial.info.run_id, "accuracy")
     assert [(m.step, m.value) for m in history] == [(r["round"], r["post_local"]["pooled"]) for r in rounds]
@@ -78,7 +77,7 @@ def test_where_the_headline_was_evaluated_in_the_end_only_the_tables_moment_is_e
 
 def test_a_run_has_few_metrics_and_all_parameters(root):
     row = ledger_row("cifar10-0.1/pfedsim")
-    MLflowStore(root, "fake").trial(row["cell"], Record.from_json(row))
+    MLflowStore(root, "fake").trial(row["cell"], record_of(row))
     (trial,) = trials_of(root)
     assert len(trial.data.metrics) <= 12
     assert trial.data.params["pfedsim.rho"] == "0.5"
@@ -88,20 +87,20 @@ def test_a_run_has_few_metrics_and_all_parameters(root):
 def test_a_number_that_is_missing_is_left_out(root):
     row = ledger_row(CELL)
     row["metrics"]["rounds"][0]["train_loss"] = None
-    MLflowStore(root, "fake").trial(CELL, Record.from_json(row))
+    MLflowStore(root, "fake").trial(CELL, record_of(row))
     history = client_of(root).get_metric_history(trials_of(root)[0].info.run_id, "train_loss")
     assert [metric.step for metric in history] == [10, 15, 20, 25, 30]
 
 
 def test_a_trial_is_entered_in_one_request(root, monkeypatch):
     requests = count_requests(monkeypatch)
-    MLflowStore(root, "fake").trial(CELL, Record.from_json(ledger_row(CELL)))
+    MLflowStore(root, "fake").trial(CELL, record_of(ledger_row(CELL)))
     assert len(requests) == 1
 
 
 def test_more_metrics_than_a_request_takes_are_all_entered(root, monkeypatch):
     requests = count_requests(monkeypatch)
-    MLflowStore(root, "fake").trial(CELL, Record.from_json(ledger_row(CELL, rounds=1000)))
+    MLflowStore(root, "fake").trial(CELL, record_of(ledger_row(CELL, rounds=1000)))
     history = client_of(root).get_metric_history(trials_of(root)[0].info.run_id, "bytes_down")
     assert len(history) == 200
     assert max(requests) <= 1000
@@ -122,8 +121,8 @@ def count_requests(monkeypatch) -> list[int]:
 
 def test_only_final_trials_keep_their_clients_accuracies(root):
     store = MLflowStore(root, "fake")
-    store.trial(CELL, Record.from_json(ledger_row(CELL, clients=3)))
-    store.trial(CELL, Record.from_json(ledger_row(CELL, phase="search")), trial_number=0)
+    store.trial(CELL, record_of(ledger_row(CELL, clients=3)))
+    store.trial(CELL, record_of(ledger_row(CELL, phase="search")), trial_number=0)
     client = client_of(root)
     files = {
         run.data.tags["phase"]: [file.path for file in client.list_artifacts(run.info.run_id)]
@@ -161,7 +160,7 @@ def test_a_concluded_cell_has_the_table_s_scores(root):
     results["cells"] = [cell_of(results, "cifar10-0.1/local")]
     enter(results, root)
     parent = parent_of(root)
-    rows = results["cells"][0]["pinned"]["rows"]
+    rows = results["cells"][0]["pinned"]["records"]
     mean = sum(row["metrics"]["accuracy"]["pooled"]["last"] for row in rows) / 2
     assert parent.data.metrics["final_accuracy"] == pytest.approx(mean)
     assert "selected_final_accuracy" in parent.data.metrics
@@ -178,7 +177,7 @@ def test_a_cell_shows_the_scores_that_were_entered_last(root):
     ):
         row = ledger_row("cifar10-0.1/local", accuracy=accuracy, lr=accuracy) | {"finished": finished}
         results["cells"] = [cell_of(results, "cifar10-0.1/local")]
-        results["cells"][0]["pinned"]["rows"] = [row]
+        results["cells"][0]["pinned"]["records"] = [row]
         enter(results, root)
     assert parent_of(root).data.metrics["final_accuracy"] == 60.0
 
@@ -193,7 +192,7 @@ def test_a_cell_has_the_mean_curve_and_its_deviation(root):
     results = fake_results(methods=2, settings=1, seeds=2)
     results["cells"] = results["cells"][:1]
     enter(results, root)
-    rounds = [row["metrics"]["rounds"] for row in results["cells"][0]["pinned"]["rows"]]
+    rounds = [row["metrics"]["rounds"] for row in results["cells"][0]["pinned"]["records"]]
     last = [curve[-1]["post_aggregation"]["pooled"] for curve in rounds]
     client, run = client_of(root), parent_of(root).info.run_id
     curve = client.get_metric_history(run, "accuracy")
@@ -208,7 +207,7 @@ def test_a_cell_has_the_parameters_of_its_configurations(root):
     results["cells"] = [cell_of(results, "cifar10-0.1/pfedsim")]
     enter(results, root)
     parent = parent_of(root)
-    selected = results["cells"][0]["selected"]["rows"][0]["config"]
+    selected = results["cells"][0]["selected"]["records"][0]["config"]
     assert parent.data.params["pfedsim.rho"] == "0.5"
     assert parent.data.params["selected.lr"] == str(selected["lr"])
 
@@ -224,7 +223,7 @@ def test_a_cell_whose_rows_changed_has_their_parameters_and_all_trials(root):
     for lr in (0.1, 0.2):
         results = fake_results(methods=2, settings=1, seeds=1)
         results["cells"] = [cell_of(results, "cifar10-0.1/local")]
-        results["cells"][0]["pinned"]["rows"] = [ledger_row("cifar10-0.1/local", lr=lr)]
+        results["cells"][0]["pinned"]["records"] = [ledger_row("cifar10-0.1/local", lr=lr)]
         enter(results, root)
     parent = parent_of(root)
     assert parent.data.params["lr"] == "0.2"

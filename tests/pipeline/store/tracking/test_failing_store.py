@@ -8,11 +8,9 @@ from threading import Event
 
 from mlflow import MlflowClient
 
-from pipeline.spec.evaluation import Evaluation
 from pipeline.store.mlflow_store import MLflowStore
-from pipeline.store.results import Results
 from pipeline.store.tracking import Tracker
-from tests.pipeline.fake_results import fake_results
+from tests.pipeline.fake_results import fake_results, results_of
 from tests.pipeline.store.tracking.entering import enter, no_space_left, parent_of, runs_of, trials_of
 
 
@@ -29,7 +27,7 @@ def test_a_store_that_fails_costs_two_lines_and_no_result(root, monkeypatch, cap
 
 
 def test_a_store_that_answers_again_receives_what_has_waited(root, monkeypatch, caplog):
-    cell = Results.from_json(fake_results(methods=2, settings=1, seeds=2)).cells[0]
+    cell = results_of(fake_results(methods=2, settings=1, seeds=2)).cells[0]
     failed = Event()
 
     def fail_once(*arguments: object) -> None:
@@ -44,7 +42,7 @@ def test_a_store_that_answers_again_receives_what_has_waited(root, monkeypatch, 
         for record in cell.pinned.rows:
             tracker.trial(cell.cell, record)
         assert failed.wait(60)
-        tracker.cell(cell, Evaluation())
+        tracker.cell(cell)
     assert [run.info.status for run in trials_of(root)] == ["FINISHED"] * 2
     assert parent_of(root).info.status == "FINISHED"
     assert tracker.lost is None

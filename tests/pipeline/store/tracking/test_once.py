@@ -8,12 +8,18 @@ import pytest
 from mlflow import MlflowClient
 
 from pfl.core.files import folder_lock
-from pfl.run.trials import Record
-from pipeline.spec.evaluation import Evaluation
 from pipeline.store import mlflow_client
 from pipeline.store.mlflow_store import MLflowStore
-from pipeline.store.results import Results
-from tests.pipeline.fake_results import cell_of, diverge, failed_row, fake_results, ledger_row
+from tests.pipeline.fake_results import (
+    cell_of,
+    diverge,
+    fail,
+    failed_row,
+    fake_results,
+    ledger_row,
+    record_of,
+    results_of,
+)
 from tests.pipeline.store.tracking.entering import (
     CELL,
     client_of,
@@ -38,24 +44,24 @@ def test_a_run_that_a_kill_left_behind_is_entered_anew(root, monkeypatch):
         patch.setattr(MlflowClient, "set_terminated", lambda *_: None)
         patch.setattr(MlflowClient, "log_text", no_space_left)
         with pytest.raises(OSError, match="no space left"):
-            MLflowStore(root, "fake").trial(CELL, Record.from_json(ledger_row(CELL)))
+            MLflowStore(root, "fake").trial(CELL, record_of(ledger_row(CELL)))
     assert [run.info.status for run in trials_of(root)] == ["RUNNING"]
-    MLflowStore(root, "fake").trial(CELL, Record.from_json(ledger_row(CELL)))
+    MLflowStore(root, "fake").trial(CELL, record_of(ledger_row(CELL)))
     assert [run.info.status for run in trials_of(root)] == ["FINISHED"]
 
 
 def test_a_killed_sweep_leaves_no_cell_running(root):
-    MLflowStore(root, "fake").trial(CELL, Record.from_json(ledger_row(CELL)))
+    MLflowStore(root, "fake").trial(CELL, record_of(ledger_row(CELL)))
     assert parent_of(root).info.status == "SCHEDULED"
 
 
 def test_a_failed_trial_keeps_its_cause_until_it_succeeds(root):
     row = ledger_row(CELL)
     store = MLflowStore(root, "fake")
-    store.trial(CELL, Record.from_json(failed_row(row, "out of memory")))
+    store.trial(CELL, record_of(failed_row(row, "out of memory")))
     (trial,) = trials_of(root)
     assert (trial.info.status, trial.data.tags["error"]) == ("FAILED", "out of memory")
-    store.trial(CELL, Record.from_json(row))
+    store.trial(CELL, record_of(row))
     (trial,) = trials_of(root)
     assert trial.info.status == "FINISHED"
 
@@ -63,9 +69,9 @@ def test_a_failed_trial_keeps_its_cause_until_it_succeeds(root):
 def test_a_diverged_trial_is_a_failure_that_is_entered_once(root):
     row = ledger_row(CELL)
     row["metrics"]["diverged_at"] = 3
-    MLflowStore(root, "fake").trial(CELL, Record.from_json(row))
+    MLflowStore(root, "fake").trial(CELL, record_of(row))
     (first,) = trials_of(root)
-    MLflowStore(root, "fake").trial(CELL, Record.from_json(row))
+    MLflowStore(root, "fake").trial(CELL, record_of(row))
     assert first.info.status == "FAILED"
     assert [run.info.run_id for run in trials_of(root)] == [first.info.run_id]
 
@@ -74,23 +80,23 @@ def test_a_failed_cell_is_a_failed_run(root):
     results = fake_results(methods=2, settings=1, seeds=1)
     entry = cell_of(results, "cifar10-0.1/local")
     store = MLflowStore(root, "fake")
-    store.trial(entry["cell"], Record.from_json(failed_row(entry["pinned"]["rows"][0], "out of memory")))
-    entry["pinned"]["rows"], entry["status"] = [], "failed"
-    (cell,) = (one for one in Results.from_json(results).cells if one.cell == entry["cell"])
-    store.cell(cell, Evaluation())
+    store.trial(entry["cell"], record_of(failed_row(entry["pinned"]["records"][0], "out of memory")))
+    fail(entry["pinned"], 0)
+    (cell,) = (one for one in results_of(results).cells if one.cell == entry["cell"])
+    store.cell(cell)
     assert parent_of(root).info.status == "FAILED"
 
 
 def test_a_cell_that_diverged_is_a_failed_run_with_its_parameters_and_its_duration(root):
     results = fake_results(methods=2, settings=1, seeds=1)
     entry = cell_of(results, "cifar10-0.1/local")
-    diverge(entry)
-    (cell,) = (one for one in Results.from_json(results).cells if one.cell == entry["cell"])
-    MLflowStore(root, "fake").cell(cell, Evaluation())
+    diverge(entry["pinned"])
+    (cell,) = (one for one in results_of(results).cells if one.cell == entry["cell"])
+    MLflowStore(root, "fake").cell(cell)
     run = parent_of(root)
     assert (run.info.status, run.data.tags["status"]) == ("FAILED", "diverged")
     assert run.data.params["method"] == "local"
-    seconds = entry["pinned"]["diverged"][0]["measured"]["wall_seconds"]
+    seconds = entry["pinned"]["records"][0]["measured"]["wall_seconds"]
     assert run.info.end_time - run.info.start_time == pytest.approx(1000 * seconds, abs=1)
     assert run.data.metrics["wall_seconds"] == pytest.approx(seconds)
 

@@ -6,25 +6,21 @@ import pytest
 from mlflow import MlflowClient
 
 from pfl.core.errors import InvalidInput
-from pfl.run.trials import Record
 from pipeline.store.tracking import rebuild
-from tests.pipeline.fake_results import failed_row, fake_results, ledger_row, write_results
+from tests.pipeline.fake_results import fail, fake_results, record_of, write_results
 from tests.pipeline.store.tracking.entering import no_space_left, runs_of, trials_of
 
 
 def test_rebuilding_enters_what_the_last_sweep_used(root):
     results = fake_results(methods=2, settings=1, seeds=2, search=2)
     write_results(results, root)
-    ledger = {
-        row["key"]: row for entry in results["cells"] for row in (ledger_row(entry["cell"], phase="search"),)
-    }
     expected = {
         row["key"]
         for entry in results["cells"]
-        for configuration in (entry["pinned"], entry["selected"])
-        for row in configuration["rows"]
-    } | set(ledger)
-    rebuild(root, "fake", {key: Record.from_json(row) for key, row in ledger.items()}.get, [])
+        for trial in (entry["pinned"], entry["selected"], *entry["searched"])
+        for row in trial["records"]
+    }
+    rebuild(root, "fake", [])
     assert {run.data.tags["key"] for run in trials_of(root)} == expected
     assert {run.data.tags["from_ledger"] for run in trials_of(root)} == {"true"}
     assert {run.info.status for run in runs_of(root)} == {"FINISHED"}
@@ -33,20 +29,18 @@ def test_rebuilding_enters_what_the_last_sweep_used(root):
 def test_rebuilding_enters_the_rows_of_earlier_sweeps_of_the_table(root):
     results = fake_results(methods=1, settings=1, seeds=1)
     write_results(results, root)
-    (last,) = results["cells"][0]["pinned"]["rows"]
+    (last,) = results["cells"][0]["pinned"]["records"]
     earlier = [{**last, "key": "earlier"}, last]
-    assert rebuild(root, "fake", {}.get, map(Record.from_json, earlier)) == 2
+    assert rebuild(root, "fake", map(record_of, earlier)) == 2
     assert {run.data.tags["key"] for run in trials_of(root)} == {last["key"], "earlier"}
 
 
 def test_rebuilding_enters_failures_with_their_causes(root):
     results = fake_results(methods=2, settings=1, seeds=2)
     results["cells"] = results["cells"][:1]
-    pinned = results["cells"][0]["pinned"]
-    failed = failed_row(pinned["rows"].pop(), "out of memory")
-    pinned["failed"] = [failed["key"]]
+    fail(results["cells"][0]["pinned"], 1)
     write_results(results, root)
-    rebuild(root, "fake", {failed["key"]: Record.from_json(failed)}.get, [])
+    rebuild(root, "fake", [])
     assert sorted(run.info.status for run in trials_of(root)) == ["FAILED", "FINISHED"]
     assert "out of memory" in [run.data.tags.get("error") for run in trials_of(root)]
 
@@ -55,11 +49,11 @@ def test_rebuilding_a_table_without_results_is_refused(root):
     (root / "tables").mkdir()
     (root / "tables/digits.yaml").touch()
     with pytest.raises(InvalidInput, match="a table with results"):
-        rebuild(root, "digits", {}.get, [])
+        rebuild(root, "digits", [])
 
 
 def test_rebuilding_into_a_store_that_fails_says_why(root, monkeypatch):
     write_results(fake_results(methods=2, settings=1, seeds=1), root)
     monkeypatch.setattr(MlflowClient, "log_text", no_space_left)
     with pytest.raises(InvalidInput, match="no space left on device"):
-        rebuild(root, "fake", {}.get, [])
+        rebuild(root, "fake", [])

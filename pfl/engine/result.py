@@ -1,0 +1,108 @@
+"""The result of a simulation, with what it ran on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pfl import kernels
+from pfl.core.config import Execution
+from pfl.core.version import VERSION
+from pfl.engine.metrics import Measured, Metrics
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Of what ran.
+
+    Attributes:
+        compiler: of the CPU kernels; None without one.
+    """
+
+    python: str
+    torch: str
+    pfl: str
+    compiler: str | None = None
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a simulation ran on.
+
+    Attributes:
+        threads: of one simulation.
+        workers: processes that share the clients of its rounds.
+        gpu: its name; None on a CPU.
+    """
+
+    cpu: str
+    cores: int | None
+    threads: int
+    gpu: str | None
+    device: str
+    backend: str
+    workers: int = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a simulation with one seed.
+
+    Attributes:
+        metrics: accuracies, curves, per-client accuracies and traffic.
+        measured: time and memory.
+        measurements: what ``measure`` returned, unless None, round after round.
+        labels: what distinguishes it from others in frames and plots, for example its method and its seed.
+    """
+
+    seed: int
+    metrics: Metrics
+    measured: Measured
+    hardware: Hardware
+    versions: Versions
+    measurements: list[Any] = field(default_factory=list)
+    labels: Mapping[str, Any] = field(default_factory=dict)
+
+
+def hardware(execution: Execution, device: Any) -> Hardware:
+    """The hardware that a simulation with this execution runs on."""
+    import torch
+
+    from pfl.engine.device import resolve_backend, workers_for
+
+    return Hardware(
+        cpu=_cpu_name(),
+        cores=os.cpu_count(),
+        threads=execution.threads,
+        gpu=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        device=device.type,
+        backend=resolve_backend(execution.backend, device),
+        workers=workers_for(execution, device),
+    )
+
+
+def versions() -> Versions:
+    """The versions of what runs."""
+    import torch
+
+    return Versions(
+        python=platform.python_version(),
+        torch=torch.__version__,
+        pfl=VERSION,
+        compiler=kernels.compiler_version(),
+    )
+
+
+@cache
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
