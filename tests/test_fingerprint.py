@@ -166,7 +166,8 @@ def test_an_edit_that_can_move_numbers_changes_the_digest_of_its_component_alone
         ("kernels/conv_block.cpp", "using real = REAL;", "using   real = REAL;  // the type"),
         ("data/datasets/digits.py", "np.rint", "np.floor"),
         ("data/partitions/shards.py", '"""', '"""Other. '),
-        ("run/trials/provenance.py", "import os\n", "import os\n\nNEW = 1\n"),
+        ("run/trials/provenance.py", "import subprocess\n", "import subprocess\n\nNEW = 1\n"),
+        ("core/version.py", 'VERSION = "', 'VERSION = "9.'),
         ("cli/run.py", "def ", "\n\ndef other():\n    return 1\n\n\ndef "),
     ],
 )

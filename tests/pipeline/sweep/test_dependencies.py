@@ -38,7 +38,7 @@ EDITS = {
     "the standard error": (SCORES, "math.sqrt(len(", "abs(len("),
     "the best evaluation": ("pfl/engine/metrics.py", "best_round = max(", "best_round = min("),
     "a cell's schedule": ("pipeline/spec/cells.py", "setting.schedule, row.schedule", "row.schedule"),
-    "a cell's status": ("pipeline/sweep/cell_scheduler.py", 'status = "partial"', 'status = "done"'),
+    "a cell's status": ("pipeline/store/results.py", 'return "partial" if', 'return "done" if'),
     "what is served": ("pipeline/store/ledger.py", "if not record.metrics.lacks(moments)", "if record"),
     "what a method reports": (
         *(
