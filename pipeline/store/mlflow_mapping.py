@@ -7,6 +7,7 @@ import json
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 
 from pfl.core.text import csv_text
@@ -26,7 +27,7 @@ def tags(table: str, cell: str, record: Record) -> dict[str, str]:
     """The tags that a cell's run and its trials' share, so that one filter finds both."""
     setting, _, label = cell.partition("/")
     # A failed trial has no hardware.
-    hardware = vars(record.result.hardware) if record.result else {}
+    hardware = asdict(record.result.hardware) if record.result else {}
     return {
         "table": table,
         "cell": cell,
