@@ -20,6 +20,9 @@ ROUNDING = 1e-9
 TOLERANCE = 0.5
 """Largest difference, in points, that another rounding explains without a measurement."""
 
+FACTOR = 10
+"""A difference above this many times the change by one other rounding shows a fault; roundings differ."""
+
 EARLY = 20
 """Rounds in which differences of rounding stay small; training amplifies them later on."""
 
@@ -29,8 +32,8 @@ RULE = (
     "processor or by an edit that is accepted as harmless. Then a row agrees if the accuracy that its "
     f"method reports differs by at most {TOLERANCE} points in every evaluation. If it differs by more in "
     f"the first {EARLY} rounds, it is computed once more with one more thread, which changes only how "
-    f"sums are rounded: the row fails if that moves the accuracy by at most {TOLERANCE} points in these "
-    "rounds. All other rows are undecided."
+    f"sums are rounded: the row fails if it differs by more than {FACTOR} times what that changes. All other "
+    "rows are undecided."
 )
 
 
@@ -101,7 +104,11 @@ class Verification:
         """See `RULE`."""
         if self._must_be_equal:
             return "agrees" if self.largest <= ROUNDING else "fails"
-        if self.is_doubtful and self.of_rounding is not None and self.of_rounding <= TOLERANCE:
+        if (
+            self.is_doubtful
+            and self.of_rounding is not None
+            and (self.early or 0.0) > FACTOR * self.of_rounding
+        ):
             return "fails"
         close = self._same_rounds and max(map(abs, self.reported.values())) <= TOLERANCE
         return "agrees" if close else "undecided"

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pfl.core.config import Execution
+from pfl.core.config import Config, Execution
 from pfl.core.errors import unknown_name
 from pfl.core.files import append_lines, read_lines
 from pfl.core.text import amount, duration
 from pfl.run.progress import progress
 from pfl.run.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
+from pfl.run.validation import validated
 from pipeline.spec.behaviours import is_current
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.refusals import Refusal, refusals, refuse
@@ -186,7 +187,8 @@ def _computed_again(row: Record, dataset: Dataset, threads: int, title: str) -> 
         row=row.row,
         partition_name=row.setting,
         phase=row.phase,
-        config=row.config,
+        # A hyperparameter that is newer than the row has its default, which is not part of the key.
+        config=validated(Config.from_dict(row.config)).to_dict(),
         seeds=(row.seed,),
         dataset=row.dataset,
         partition=row.partition,

@@ -75,7 +75,9 @@ def test_another_kind_of_machine_explains_half_a_point(row, now, expected):
     assert verdict(row, {10: 40.0, 100: 60.0}, now, OTHER) == expected
 
 
-@pytest.mark.parametrize(("rounded", "expected"), [(41.0, "fails"), (41.4, "undecided")])
+@pytest.mark.parametrize(
+    ("rounded", "expected"), [(40.85, "fails"), (41.0, "undecided"), (41.4, "undecided")]
+)
 def test_a_row_that_is_off_early_fails_unless_another_rounding_changes_as_much(row, rounded, expected):
     then, again = with_accuracies(row, {10: 40.0, 100: 60.0}), {10: 40.8, 100: 60.0}
     of_rounding = with_accuracies(row, {10: rounded, 100: 10.0}, OTHER)
@@ -160,6 +162,12 @@ def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, m
     assert not list(Path(".sweeps/verify").glob("*/"))
     monkeypatch.setattr(module, "run_trial", None)  # it would be called
     assert verify()[1:] == said[1:]
+
+
+def test_a_row_that_is_older_than_a_hyperparameter_is_computed_with_its_default(published):
+    row = next(row for row in published if row.method == "fedprox")
+    publish(replace(row, config={**row.config, "hyperparameters": {}}))
+    assert verify()[-1] == "1 agrees, 0 are undecided, 0 fail"
 
 
 @pytest.mark.usefixtures("published")
