@@ -20,7 +20,7 @@ GIGABYTE = 1e9
 
 
 def doctor() -> None:
-    """Print versions, devices, compiler and folders, to paste into a bug report."""
+    """Print the environment, for a bug report."""
     for name, value in _facts():
         print(f"{name:<22}{value}")
 

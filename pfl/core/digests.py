@@ -29,6 +29,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from pfl.core.began import BEGAN
@@ -331,10 +332,15 @@ def is_in(module: str, packages: Iterable[str]) -> bool:
 # ---- one source file -----------------------------------------------------------------------------------
 
 
+_PARSING = Lock()
+"""Of threads that parse at once, CPython 3.11 may end one with a SystemError."""
+
+
 def _analysed(source: bytes, package: str) -> Module:
     """What matters of a source file in ``package``; of a template, which is no Python, its content."""
     try:
-        statements = list(_that_run(ast.parse(source).body))
+        with _PARSING:
+            statements = list(_that_run(ast.parse(source).body))
     except (SyntaxError, ValueError):
         return Module("", [], {}, [[hashlib.sha256(source).hexdigest()]])
     names = _imported(statements, package, inside=False)

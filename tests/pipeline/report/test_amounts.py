@@ -25,7 +25,7 @@ def entry() -> Entry:
 def with_accuracies(record: Record, *accuracies: float | None) -> Record:
     clients = tuple(ClientResult(client, 10, 5, one) for client, one in enumerate(accuracies))
     metrics = replace(record.metrics, per_client=clients)
-    return replace(record, outcome=replace(record.success, metrics=metrics))
+    return replace(record, result=replace(record.success, metrics=metrics))
 
 
 def test_megabytes_count_both_directions(entry):

@@ -199,7 +199,7 @@ def test_the_time_of_the_simulations_is_added_up(tmp_path):
         cell["pinned"]["records"][0]["measured"]["wall_seconds"] = 1280.0
     readme = small(tmp_path, cells=results["cells"])
     assert "42 min 40 s in the simulations behind it, added up" in readme
-    assert "| 0 | 0 | 1 | 1,280 |" in readme
+    assert "| 0 | 0 | 412 | 1,280 |" in readme
 
 
 def test_a_part_of_a_table_is_said_to_be_one_and_how_it_is_made_again(tmp_path):

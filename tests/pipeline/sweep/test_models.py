@@ -55,7 +55,7 @@ def test_where_the_models_lie_is_written_down(ledger):
     models_file(missing).unlink()
     Path("data/manifests").mkdir(parents=True)
     Path("data/manifests/small.json").write_text('{"datasets": {}}')
-    write("small", load_table("small"), Subset(), scheduler, SOURCES, seconds=1.0)
+    write("small", load_table("small"), Subset(), scheduler, ledger, SOURCES, seconds=1.0)
     with Path("results/small/models.csv").open() as file:
         written = list(csv.DictReader(file))
     assert len(written) == 4 * (2 + 2) - 1

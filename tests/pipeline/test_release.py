@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from pfl import __version__
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CITATION = YAML(typ="safe").load(ROOT / "CITATION.cff")
 
 
