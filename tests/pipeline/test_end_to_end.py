@@ -164,10 +164,10 @@ def test_the_life_of_a_table(clone, run):
     assert results(clone)["trials_run"] == 0
     assert {json.loads(line)["key"] for line in published.read_text().splitlines()} == third.keys()
 
-    replace(clone / "pipeline/sweep/train_sweep.py", "} run, {", "} run by edited code, {")
+    replace(clone / "pipeline/sweep/train_sweep.py", "computed, {", "computed by edited code, {")
     said = run("dvc", "exp", "run", "--temp", "--name", "part", "-S", "subset.methods=[fedprox]").stdout
     assert "tiny: 1 cell," in said
-    assert "run by edited code" in said
+    assert "computed by edited code" in said
     assert rows(clone) == third
     run("git", "checkout", "--quiet", "--", "pipeline")
 
@@ -224,7 +224,7 @@ def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs
     replace(clone / "plugins/site/mine/halfway.py", '"head"', '"extractor"')
     reasons = run("pfl", "ledger", "why", "plugins", **path).stdout
     assert "1 run of dir/fedavg: in the ledger" in reasons
-    assert "the files of plugin mine 1.0 have changed" in reasons
+    assert "halfway changed, and behaviours.json does not list it" in reasons
     said = run("dvc", "repro", **path).stdout
     assert ran in said
     assert "plugins: 1 run computed, 1 from the ledger" in said
