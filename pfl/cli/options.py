@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -53,6 +54,7 @@ def _option(declaration: type, name: str) -> inspect.Parameter:
     )
 
 
+@cache
 def texts(declaration: type) -> dict[str, str]:
     """The text below each field of a dataclass, in one line."""
     (definition,) = ast.parse(inspect.getsource(declaration)).body

@@ -119,13 +119,13 @@ def definition(tested: TestedDataset) -> None:
     if tested.name not in DATASETS:
         return
     declared, data = DATASETS[tested.name], tested.data
-    for name, found, expected in (
+    for name, actual, expected in (
         ("shape", data.shape, declared.shape),
         ("classes", len(data.classes), declared.classes),
         ("samples", len(data.labels), declared.samples),
     ):
-        if expected not in (None, found):
-            raise Violated(f"{name} is {found}; the definition says {expected}")
+        if expected not in (None, actual):
+            raise Violated(f"{name} is {actual}; the definition says {expected}")
 
 
 @KIT.rule
@@ -194,8 +194,8 @@ def columns(tested: TestedDataset) -> None:
 def checksum(tested: TestedDataset) -> None:
     """``content``, and ``checksum`` of a data set that is read, are those of the images and labels."""
     data = tested.data
-    found = ordered_checksum(data.images, data.labels, data.classes, data.n_train)
-    if not tested.given and data.checksum != found:
+    computed = ordered_checksum(data.images, data.labels, data.classes, data.n_train)
+    if not tested.given and data.checksum != computed:
         raise Violated("checksum is not that of the images, labels, classes and n_train")
     if data.content and data.content != content_checksum(data.images, data.labels, data.n_train):
         raise Violated("content is not the checksum of the images and labels")
@@ -206,9 +206,9 @@ def statistics(tested: TestedDataset) -> None:
     """``mean`` and ``std`` are those of the training images, per channel, scaled to [0, 1]."""
     expected = training_statistics(tested.data.images, tested.data.n_train)
     for name, values in expected.items():
-        found = getattr(tested.data, name)
-        if not np.allclose(found, values, rtol=1e-9, atol=1e-12):
-            raise Violated(f"{name} is {tuple(found)}; expected {tuple(values)}")
+        actual = getattr(tested.data, name)
+        if not np.allclose(actual, values, rtol=1e-9, atol=1e-12):
+            raise Violated(f"{name} is {tuple(actual)}; expected {tuple(values)}")
 
 
 @KIT.rule

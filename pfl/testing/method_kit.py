@@ -345,8 +345,8 @@ def forked_workers(tested: TestedMethod) -> None:
     """Two worker processes give bit-identical results to one."""
     options: dict[str, Any] = {"dtype": "float32", "participation": 1.0, "epochs": 1}
     with patch.object(workers, "WORTHWHILE", -1.0):  # every call is worth a fork
-        one, two = (tested.bits(Execution(workers=count), **options) for count in (1, 2))
-    _equal(two, one, "two workers")
+        alone, shared = (tested.bits(Execution(workers=count), **options) for count in (1, 2))
+    _equal(shared, alone, "two workers")
 
 
 @KIT.rule

@@ -99,9 +99,9 @@ def _accepted(name: str) -> Shape:
 def logits(tested: TestedNetwork) -> None:
     """The network is built, and gives a logit per class for any number of classes."""
     for classes in (CLASSES, 3) if tested.initialised else (CLASSES,):
-        found = tuple(tested.make(classes=classes)(tested.images()[0]).shape)
-        if found != (BATCH, classes):
-            raise Violated(f"{BATCH} images in {classes} classes have logits of shape {found}")
+        shape = tuple(tested.make(classes=classes)(tested.images()[0]).shape)
+        if shape != (BATCH, classes):
+            raise Violated(f"{BATCH} images in {classes} classes have logits of shape {shape}")
 
 
 @KIT.rule
