@@ -47,10 +47,11 @@ def suffer(fault: Fault, whole: Checkout, checkout: Checkout) -> Outcome:
         assert (checkout.run() != 0) == fault.lasting, checkout.said
     finally:
         checkout.stop()
-    finished = [row["key"] for row in checkout.rows() if "error" not in row]  # failed ones are retried
+    failed = sum("error" in row for row in checkout.rows())  # these are retried
+    finished = {row["key"] for row in checkout.rows() if "error" not in row}
     return Outcome(
         lost=checkout.lost(whole),
-        repeated=len(finished) - len(set(finished)),
+        repeated=len(checkout.lines()) - failed - len(finished),  # a line that is no row was one once
         survived=survived,
         seconds=_seconds_to_recovery(checkout, harmed, done, under_way),
         said=checkout.said,
