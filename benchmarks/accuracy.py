@@ -17,7 +17,7 @@ from benchmarks.workload import JsonFile, Workload, in_subprocess, run, write
 from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
 from pfl.kernels import compiler
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 
 NETWORKS = ("lenet5_bn", "lenet4", "spfl_cnn", "cnn4", "resnet8")
 

@@ -24,7 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.workload import MADE_UP, JsonFile, Repeats, Workload, run, timed, write
 from pfl.engine import loop
-from pfl.engine.local import SGD
+from pfl.engine.local_training import SGD
 from pfl.models import MODELS
 
 KINDS = {

@@ -29,7 +29,7 @@ _PARTS = {
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FigureComparison:
     """A printed figure beside ours.
 
     Attributes:
@@ -67,7 +67,7 @@ def pfedsim_table4(
     datasets: Mapping[str, Dataset],
     seeds: Sequence[int],
     options: str = PFEDSIM_OPTIONS,
-) -> list[Comparison]:
+) -> list[FigureComparison]:
     """pFedSim's Table 4: samples and classes of each data set, and how clients share the samples.
 
     Args:
@@ -84,23 +84,23 @@ def pfedsim_table4(
             setting = f"Dir({alpha}), {cell.clients} clients"
             sizes = [s["size"] for s in _over_seeds(f"dirichlet:{alpha},{options}", dataset, cell, seeds)]
             comparisons += [
-                Comparison(name, setting, SIZE, cell.mean, [size["mean"] for size in sizes]),
-                Comparison(name, setting, SPREAD, cell.std, [size["std"] for size in sizes]),
+                FigureComparison(name, setting, SIZE, cell.mean, [size["mean"] for size in sizes]),
+                FigureComparison(name, setting, SPREAD, cell.std, [size["std"] for size in sizes]),
             ]
         elif cell.metric == "samples_total":
             comparisons.append(
-                Comparison(name, "train and test merged", "samples", cell.mean, [len(dataset.labels)])
+                FigureComparison(name, "train and test merged", "samples", cell.mean, [len(dataset.labels)])
             )
         else:
             comparisons.append(
-                Comparison(name, "train and test merged", "classes", cell.mean, [len(dataset.classes)])
+                FigureComparison(name, "train and test merged", "classes", cell.mean, [len(dataset.classes)])
             )
     return comparisons
 
 
 def spfl_table5(
     cells: Sequence[Published], datasets: Mapping[str, Dataset], seeds: Sequence[int]
-) -> list[Comparison]:
+) -> list[FigureComparison]:
     """SPFL's Table 5: training and test samples of a client.
 
     The paper prints a setting once for each way of training; it is compared only once.
@@ -121,7 +121,7 @@ def spfl_table5(
         drawn = _over_seeds(f"{rule}:{classes},test=0.2", datasets[name], cell, seeds)
         ours = [statistics[part] / statistics["clients"] for statistics in drawn]
         setting = f"{classes} classes, {kind}, {cell.clients} clients"
-        comparisons.append(Comparison(name, setting, quantity, cell.mean, ours))
+        comparisons.append(FigureComparison(name, setting, quantity, cell.mean, ours))
     return comparisons
 
 

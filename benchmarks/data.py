@@ -22,7 +22,7 @@ from benchmarks.comparisons import (
     DEVIATIONS,
     PFEDSIM_OPTIONS,
     SPREAD,
-    Comparison,
+    FigureComparison,
     our_name,
     pfedsim_table4,
     spfl_table5,
@@ -36,7 +36,7 @@ from pfl.data.partitions import PARTITIONS
 from pipeline.report.amounts import statistics_columns, value_range
 from pipeline.report.notices import copies
 from pipeline.report.plots import STYLE
-from pipeline.report.provenance import data_facts
+from pipeline.report.reproduction import data_facts
 from pipeline.report.table_report import environment, write_files
 from pipeline.spec.published import Published, published_cells
 from pipeline.svg import svg_text
@@ -234,7 +234,7 @@ def _load(dataset: Dataset, repeats: int) -> dict[str, str]:
     }
 
 
-def _captions(seeds: int, repeats: int, spfl: Sequence[Comparison]) -> dict[str, str]:
+def _captions(seeds: int, repeats: int, spfl: Sequence[FigureComparison]) -> dict[str, str]:
     sizes = "Where classes differ in size, ours depend on which are drawn."
     if all(comparison.mean // 100 * 100 == comparison.printed for comparison in spfl):
         sizes += " Every printed figure is ours cut to whole hundreds."
@@ -261,7 +261,9 @@ def _captions(seeds: int, repeats: int, spfl: Sequence[Comparison]) -> dict[str,
     }
 
 
-def _notices(datasets: Mapping[str, Dataset], comparisons: Sequence[Comparison], dirty: bool) -> list[str]:
+def _notices(
+    datasets: Mapping[str, Dataset], comparisons: Sequence[FigureComparison], dirty: bool
+) -> list[str]:
     """What a reader must know first."""
     said = copies({name: dataset.identity for name, dataset in datasets.items()})
     misses = [comparison for comparison in comparisons if not comparison.matches]

@@ -33,7 +33,7 @@ from pfl.engine.simulation import Simulation
 from pfl.engine.stacked import StackedBackend
 from pfl.models import MODELS
 from pfl.models._network import Network
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 
 WORK = {
     "lenet5_bn": Workload(dataset=MADE_UP),

@@ -318,7 +318,7 @@ def results_of(real: Real) -> Any:
     import pfl
     from pfl.core.config import Config, Execution
     from pfl.data.partition import make_partition
-    from pfl.run.simulation import simulate_together
+    from pfl.run.simulate import simulate_together
 
     dataset = pfl.load(real.data)
     partition = make_partition("dirichlet:0.3,min=8", dataset, 12)
@@ -364,7 +364,7 @@ def main(
     spent = sum(entry["seconds"] for entry in lines)
     _import_libraries()
     with tempfile.TemporaryDirectory(prefix="pfl-mutants-") as scratch:
-        study = Study(Path(scratch))
+        study = MutantStudy(Path(scratch))
         for number, mutant in enumerate(drawn, 1):
             if (mutant.file, mutant.at, mutant.after) in known:
                 continue
@@ -382,7 +382,7 @@ def main(
     draw()
 
 
-class Study:
+class MutantStudy:
     """Copies of `pfl/` in a folder, and what the code as it is computes."""
 
     def __init__(self, folder: Path):
@@ -464,7 +464,7 @@ def _verdict(mutant: Mutant, runs: str, expected: list[Any]) -> dict[str, Any]:
             break
     else:
         return {"outcome": "moves no number"}
-    from pfl.run.fingerprint import BUILTIN, Accepted
+    from pfl.run.fingerprint import BUILTIN, AcceptedCode
     from pfl.testing.battery import answer, concerned
     from pfl.testing.cases import Case, cases
 
@@ -473,7 +473,7 @@ def _verdict(mutant: Mutant, runs: str, expected: list[Any]) -> dict[str, Any]:
         subject = "network" if mutant.area == "kernels" else ""
         return case.name not in SHARP, not (case.subject or "").startswith(subject), case.subject or ""
 
-    recorded = Accepted.load(ROOT / "pfl" / BUILTIN.name).battery
+    recorded = AcceptedCode.load(ROOT / "pfl" / BUILTIN.name).battery
     component = ["engine"] if runs == "general" else [f"method {real.options['method']}" for real in chosen]
     for case in sorted(concerned(component, cases()), key=place):
         result = answer(case, recorded.get(case.key))

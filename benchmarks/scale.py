@@ -25,8 +25,8 @@ from pfl.core.rng import generator
 from pfl.data.dataset import Dataset
 from pfl.data.partition import make_partition
 from pfl.models import MODELS
-from pfl.run.simulation import simulate
-from pfl.testing.federation import make_dataset
+from pfl.run.simulate import simulate
+from pfl.testing.synthetic import make_dataset
 from pipeline.report.plots import COLOURS, STYLE, WIDTH
 from pipeline.svg import svg_text
 

@@ -28,7 +28,7 @@ import typer
 from benchmarks.workload import JsonFile, Workload, run, timed, write
 from pfl.core.config import Execution
 from pfl.engine import checkpoint, evaluation, seed_run
-from pipeline.spec.search import Search
+from pipeline.spec.search_space import Search
 from pipeline.sweep.search import Study
 
 ROOT = Path(__file__).parents[1]

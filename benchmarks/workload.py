@@ -27,10 +27,10 @@ from pfl.data.federation import Federation
 from pfl.data.partition import Partition, make_partition
 from pfl.engine.device import backend_for, resolve_device
 from pfl.engine.simulation import Simulation
-from pfl.run.simulation import make_simulation
+from pfl.run.simulate import make_simulation
 from pfl.run.trials import commit, hardware, versions
 from pfl.run.validation import validated
-from pfl.testing.federation import make_dataset
+from pfl.testing.synthetic import make_dataset
 
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the figures here.")]
 Threads = Annotated[int, typer.Option(help="Threads on a CPU.")]

@@ -9,9 +9,9 @@ from pathlib import Path
 from pfl.core.errors import InvalidInput, Missing, unknown_name
 from pfl.core.files import write_text, writing
 from pipeline.spec.extends import lineage
-from pipeline.spec.files import PAPERS, table_names
 from pipeline.spec.papers import FILE
 from pipeline.spec.params import PARAMS
+from pipeline.spec.paths import PAPERS, table_names
 from pipeline.spec.table import load_table
 
 FILES = (

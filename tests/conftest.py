@@ -17,17 +17,17 @@ from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition
 from pfl.engine import checkpoint
-from pfl.engine.local import Backend
+from pfl.engine.local_training import Backend
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.run.fingerprint import name_of
-from pfl.run.simulation import make_simulation, simulate
+from pfl.run.simulate import make_simulation, simulate
 from pfl.run.trials import Trial
 from pfl.run.validation import validated
 from pfl.testing import method_kit
-from pfl.testing.federation import make_clients, make_dataset
+from pfl.testing.synthetic import make_clients, make_dataset
 
 CONFIG = method_kit.CONFIG
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from pipeline.spec.files import PAPERS
+from pipeline.spec.paths import PAPERS
 
 ROOT = Path(__file__).parents[1]
 

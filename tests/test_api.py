@@ -16,7 +16,7 @@ from pfl.core.config import Execution
 from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.methods.fedprox import FedProx
-from pfl.testing.federation import make_clients, make_dataset
+from pfl.testing.synthetic import make_clients, make_dataset
 
 SHORT = {"rounds": 2, "epochs": 1, "eval_every": 1, "progress": False}
 
@@ -269,7 +269,7 @@ def test_an_option_that_shares_a_name_with_a_hyperparameter_sets_the_training_s(
         configs.append(config)
         return []
 
-    monkeypatch.setattr("pfl.run.simulation.simulate", simulated)
+    monkeypatch.setattr("pfl.run.simulate.simulate", simulated)
     usual = METHODS[method].__dataclass_fields__[name].default
     pfl.simulate(method, clients=4, **{name: value}, **SHORT)
     pfl.simulate(method, clients=4, hyperparameters={name: value}, **SHORT)

@@ -21,11 +21,11 @@ from torch import nn
 import pfl
 from pfl.methods import METHODS
 from pfl.testing import check_method
-from pipeline.figures.config import Figure
+from pipeline.figures.figure import Figure
 from pipeline.spec import methods_page, reference
 from pipeline.spec.cells import cells
 from pipeline.spec.extends import Source, extended, lineage
-from pipeline.spec.files import table_file, table_names
+from pipeline.spec.paths import table_file, table_names
 from pipeline.spec.table import Table
 
 ROOT = Path(__file__).parents[1]

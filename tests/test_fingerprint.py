@@ -17,7 +17,7 @@ from pfl.core.config import Config
 from pfl.core.errors import InvalidInput
 from pfl.methods import METHODS
 from pfl.models import MODELS
-from pfl.run.fingerprint import Accepted, Components, components, enter, name_of, question_of, unknown
+from pfl.run.fingerprint import AcceptedCode, Components, components, enter, name_of, question_of, unknown
 from pfl.run.validation import validated
 from tests.test_registry import install
 
@@ -242,7 +242,7 @@ def accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(pfl.run.fingerprint, "BUILTIN", file)
     question = question_of(config("fedprox"), *DIGITS)
     tree = {name: [digest] for name, digest in components().items()}
-    Accepted(components=tree, names={question: "fedprox-of-old"}).save(file)
+    AcceptedCode(components=tree, names={question: "fedprox-of-old"}).save(file)
     pfl.run.fingerprint.forget()
     yield file
     pfl.run.fingerprint.forget()
@@ -279,7 +279,7 @@ def test_a_digest_that_is_entered_gives_the_old_names_back(accepted, monkeypatch
     enter([], {"a case": {"accuracy": 1.0}}, accepted)
     assert unknown() == {}
     assert names("fedavg", "fedprox") == old
-    assert Accepted.load(accepted).battery == {"a case": {"accuracy": 1.0}}
+    assert AcceptedCode.load(accepted).battery == {"a case": {"accuracy": 1.0}}
 
 
 def test_only_those_whose_numbers_moved_get_new_names(accepted, monkeypatch):
@@ -288,12 +288,12 @@ def test_only_those_whose_numbers_moved_get_new_names(accepted, monkeypatch):
     enter(["method fedprox"], {}, accepted)
     assert names("fedavg")[0] == fedavg
     assert names("fedprox")[0] != fedprox
-    assert Accepted.load(accepted).components["engine"] == ["other"]
-    assert Accepted.load(accepted).names == {}
+    assert AcceptedCode.load(accepted).components["engine"] == ["other"]
+    assert AcceptedCode.load(accepted).names == {}
 
 
 def test_an_edit_that_moves_numbers_and_is_undone_is_unknown_again(accepted, monkeypatch):
-    old = Accepted.load(accepted).components["engine"]
+    old = AcceptedCode.load(accepted).components["engine"]
     edit(monkeypatch, engine="other")
     enter(["method fedprox"], {}, accepted)
     edit(monkeypatch, engine=old[0])
@@ -304,7 +304,7 @@ def test_an_edit_that_moves_numbers_and_is_undone_is_unknown_again(accepted, mon
 def test_a_file_of_another_form_is_one_clear_line(content, tmp_path):
     (tmp_path / "behaviours.json").write_text(content)
     with pytest.raises(InvalidInput, match=r"behaviours: .*behaviours.json is not accepted; expected a file"):
-        Accepted.load(tmp_path / "behaviours.json")
+        AcceptedCode.load(tmp_path / "behaviours.json")
 
 
 def test_trials_that_differ_in_numbers_alone_share_one_name():

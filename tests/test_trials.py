@@ -19,7 +19,7 @@ from pfl.engine import checkpoint
 from pfl.models.mobilenet_v2 import weights_file
 from pfl.run import sources
 from pfl.run.fingerprint import Components
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from pfl.run.trials import (
     Trial,
     commit,

@@ -17,9 +17,9 @@ from pfl.core.files import write_text
 from pfl.core.text import csv_text
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from pfl.run.validation import validated
-from pipeline.spec.search import Search
+from pipeline.spec.search_space import Search
 from pipeline.sweep.search import Study, on_validation
 
 CONFIGURATIONS = 10

@@ -28,9 +28,9 @@ from pfl.core.rng import generator
 from pfl.core.text import csv_text
 from pfl.methods import METHODS as KNOWN
 from pipeline.report.plots import COLOURS, STYLE, WIDTH
-from pipeline.spec.search import PINNED_TRIAL, with_params
+from pipeline.spec.search_space import PINNED_TRIAL, with_params
 from pipeline.svg import svg_text
-from pipeline.sweep.budget import Account, Outcome, Plan, Step
+from pipeline.sweep.budget import Account, Outcome, SearchPlan, SearchStep
 from pipeline.sweep.halving import brackets
 from pipeline.sweep.search import Study, plan_of
 
@@ -55,7 +55,7 @@ def final(workload: str, method: str, configuration: int) -> float:
     return fmean(pool(workload)[method, configuration, seed].accuracies[rounds] for seed in SEEDS)
 
 
-class Row(NamedTuple):
+class SearchCost(NamedTuple):
     """What a search has found at some cost.
 
     Attributes:
@@ -107,7 +107,7 @@ class Replay:
     def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
         self._study.tell(trial, until, value, ended)
 
-    def run(self, step: Step) -> Outcome:
+    def run(self, step: SearchStep) -> Outcome:
         """The outcome of a step, with `progress` brought up to date."""
         rounds = self._pinned.rounds
         curve = self._curves[self._method, self.chosen[step.trial], self._seed]
@@ -131,7 +131,7 @@ class Replay:
 def halving(workload: str, method: str, sampler: int) -> Progress:
     """The search of the pipeline, up to the comparison of its finalists."""
     replay, config = Replay(workload, method, sampler), WORKLOADS[workload].pinned(method)
-    plan = Plan(plan_of(config, SEARCH, SEEDS).rungs, (0,), BUDGET * config.rounds)
+    plan = SearchPlan(plan_of(config, SEARCH, SEEDS).rungs, (0,), BUDGET * config.rounds)
     steps = brackets(replay, Account(plan))
     try:
         batch = next(steps)
@@ -146,7 +146,7 @@ def whole_runs(workload: str, method: str, sampler: int) -> Progress:
     replay, rounds = Replay(workload, method, sampler), WORKLOADS[workload].pinned(method).rounds
     while not replay.is_over:
         (trial,) = replay.ask(1)
-        replay.tell(trial, rounds, replay.run(Step(trial, 0, 0, rounds)).value, ended=True)
+        replay.tell(trial, rounds, replay.run(SearchStep(trial, 0, 0, rounds)).value, ended=True)
     return replay.progress
 
 
@@ -158,7 +158,7 @@ def random(workload: str, method: str, sampler: int) -> Progress:
     for trial, configuration in enumerate((0, *order.tolist())):
         if not replay.is_over:
             replay.chosen.append(configuration)
-            replay.run(Step(trial, 0, 0, rounds))
+            replay.run(SearchStep(trial, 0, 0, rounds))
     return replay.progress
 
 
@@ -177,7 +177,7 @@ def at(progress: Progress, cost: float) -> float:
 def main() -> None:
     """Replay, and write the report with its rows."""
     rows = [
-        Row(workload, method, name, sampler, cost, at(progress, cost))
+        SearchCost(workload, method, name, sampler, cost, at(progress, cost))
         for workload in WORKLOADS
         for method in METHODS
         for name, search in SEARCHES.items()
@@ -186,18 +186,18 @@ def main() -> None:
         for cost in range(1, BUDGET + 1)
     ]
     rounded = ((*row[:-1], round(row.accuracy, 3)) for row in rows)
-    write_text(FOLDER / "compare.csv", csv_text(Row._fields, rounded))
+    write_text(FOLDER / "compare.csv", csv_text(SearchCost._fields, rounded))
     write_text(FOLDER / "compare.svg", plot(rows))
     write_text(FOLDER / "compare.md", report(rows))
 
 
-def accuracies(rows: list[Row], workload: str, method: str, search: str, cost: int) -> list[float]:
+def accuracies(rows: list[SearchCost], workload: str, method: str, search: str, cost: int) -> list[float]:
     """What each sampler seed has found at that cost; 0 before the first."""
     place = (workload, method, search)
     return [row.accuracy for row in rows if row[:3] == place and row.runs == cost]
 
 
-def plot(rows: list[Row]) -> str:
+def plot(rows: list[SearchCost]) -> str:
     """Accuracy against cost as SVG: the median over the samplers, and a band between the quartiles."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -226,7 +226,7 @@ def plot(rows: list[Row]) -> str:
         return svg_text(figure)
 
 
-def report(rows: list[Row]) -> str:
+def report(rows: list[SearchCost]) -> str:
     """The page as Markdown: a table per workload, then the range of the learning rate."""
     heading = f"""# Searches at equal cost
 
@@ -247,7 +247,7 @@ has found nothing ("–").
     return "\n".join([heading, *sections, learning_rates()])
 
 
-def section(rows: list[Row], workload: str) -> str:
+def section(rows: list[SearchCost], workload: str) -> str:
     """The medians over the samplers on one workload as Markdown, with the best configuration of the pool."""
     one, config = WORKLOADS[workload], WORKLOADS[workload].pinned(METHODS[0])
     rungs = ", ".join(map(str, plan_of(config, SEARCH, SEEDS).rungs))

@@ -28,8 +28,8 @@ from pfl.core.rng import integer_seed
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
 from pfl.engine.result import Result
-from pfl.run.simulation import simulate
-from pipeline.spec.search import Search, distribution, pinned_value, searched, with_params
+from pfl.run.simulate import simulate
+from pipeline.spec.search_space import Search, distribution, pinned_value, searched, with_params
 from pipeline.sweep.search import WORST, on_validation
 
 SEARCH = Search(trials=2, space=SPACE)

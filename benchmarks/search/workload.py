@@ -19,7 +19,7 @@ OWN = {"fedrep": {"head_epochs": 1, "extractor_epochs": 1}}
 
 
 @dataclass(frozen=True)
-class Workload:
+class SearchWorkload:
     """A data set in a partition, and how the pinned configurations train on it."""
 
     dataset: str
@@ -43,10 +43,10 @@ DIGITS: dict[str, Any] = {
 
 WORKLOADS = {
     # Rounds as in the table digits. With its few evaluations, the rungs are at a quarter and a half of them.
-    "digits-20": Workload("digits", PARTITION, 20, DIGITS | {"rounds": 20, "eval_every": 5}),
+    "digits-20": SearchWorkload("digits", PARTITION, 20, DIGITS | {"rounds": 20, "eval_every": 5}),
     # Rungs at a ninth and a third, as in the papers' tables, which evaluate more often.
-    "digits-54": Workload("digits", PARTITION, 20, DIGITS | {"rounds": 54, "eval_every": 6}),
-    "mnist-27": Workload(
+    "digits-54": SearchWorkload("digits", PARTITION, 20, DIGITS | {"rounds": 54, "eval_every": 6}),
+    "mnist-27": SearchWorkload(
         "mnist",
         "dirichlet_client:0.1,size=120,test_size=40,seed=7",
         40,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pfl.testing.battery import Difference
-    from pfl.testing.entering import Outcome
+    from pfl.testing.entering import EditOutcome
 
 SHOWN = 2  # cases, and values of each
 
@@ -34,12 +34,12 @@ def behaviours(
 
     from tqdm import tqdm
 
-    from pfl.run.fingerprint import Accepted
+    from pfl.run.fingerprint import AcceptedCode
     from pfl.testing.entering import enter, examine, files
 
     status = 0
     for file, everything in files().items():
-        accepted = Accepted.load(file)
+        accepted = AcceptedCode.load(file)
         digests = fingerprint.components()
         if file == fingerprint.BUILTIN:
             digests = {name: digest for name, digest in digests.items() if not fingerprint.is_plugin(name)}
@@ -61,7 +61,7 @@ def behaviours(
     raise typer.Exit(status)
 
 
-def _report(outcome: Outcome, unknown: dict[str, str]) -> None:
+def _report(outcome: EditOutcome, unknown: dict[str, str]) -> None:
     for answer in outcome.mistakes:
         print(f"{answer.case.name}: a mistake in the code, as its ways disagree or it raises")
         _show([*answer.disagreeing, *(answer.moved or [])], "  ")

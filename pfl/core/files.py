@@ -235,7 +235,7 @@ def _append(path: Path, lines: bytes) -> None:
             raise
 
 
-class Line(NamedTuple):
+class FileLine(NamedTuple):
     """A line of a file, without its end.
 
     Attributes:
@@ -248,7 +248,7 @@ class Line(NamedTuple):
     content: bytes
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+def read_lines(path: Path) -> Iterator[FileLine]:
     """The lines of a file that are not blank, one after another; none where there is no file."""
     if not path.exists():
         return
@@ -256,5 +256,5 @@ def read_lines(path: Path) -> Iterator[Line]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
-                yield Line(number, offset, line.rstrip(b"\r\n"))
+                yield FileLine(number, offset, line.rstrip(b"\r\n"))
             offset += len(line)

@@ -15,7 +15,7 @@ from pfl.core.config import Execution, Precision
 from pfl.core.errors import InvalidInput
 from pfl.engine import workers
 from pfl.engine.graphs import captures_on
-from pfl.engine.local import Backend
+from pfl.engine.local_training import Backend
 from pfl.engine.loop import LoopBackend
 from pfl.engine.stacked import StackedBackend
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from pfl.engine.client import Batch, Client
-from pfl.engine.local import ADAPTATION
+from pfl.engine.local_training import ADAPTATION
 from pfl.engine.method import Method, Moment
 from pfl.engine.metrics import Accuracy, Moments
 from pfl.engine.server import Server

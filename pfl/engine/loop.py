@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map, tree_map_
 
 from pfl.engine.client import Batch, Client, Loss
 from pfl.engine.groups import bind
-from pfl.engine.local import SGD, Program, Statistic, StepBatches, Task, Trained
+from pfl.engine.local_training import SGD, Program, Statistic, StepBatches, Task, Trained
 from pfl.engine.method import Phase
 from pfl.engine.state import State, joined, rows
 from pfl.engine.workers import Workers
@@ -22,7 +22,7 @@ COLLECTION_BATCH = 128  # images at once; 256 are 8 % faster with LeNet, and tak
 
 
 class LoopBackend:
-    """See `pfl.engine.local.Backend`.
+    """See `pfl.engine.local_training.Backend`.
 
     Args:
         workers: processes that share the clients of a call; the numbers do not depend on them.

@@ -28,7 +28,7 @@ from pfl.engine.mixing import (
 from pfl.engine.traffic import Traffic
 
 if TYPE_CHECKING:
-    from pfl.engine.local import Task, Trained
+    from pfl.engine.local_training import Task, Trained
     from pfl.engine.method import Method
     from pfl.engine.server import Server
 

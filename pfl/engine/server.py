@@ -16,7 +16,7 @@ from pfl.data.federation import Federation
 from pfl.data.rule import split
 from pfl.engine.client_store import ClientStore, CopyOnWriteTensor
 from pfl.engine.groups import Groups, tensors_of
-from pfl.engine.local import Backend, Program, Statistic, Task, Trained, minibatch_count
+from pfl.engine.local_training import Backend, Program, Statistic, Task, Trained, minibatch_count
 from pfl.engine.method import Method, Phase
 from pfl.engine.mixing import Average, Matrix, normalised
 from pfl.engine.state import State, rows
@@ -296,7 +296,7 @@ class Server:
             each: return the statistic of each sample instead of the sum.
 
         Returns:
-            Name to (K, ...), float64; with ``each`` as in `pfl.engine.local.Backend.collect`.
+            Name to (K, ...), float64; with ``each`` as in `pfl.engine.local_training.Backend.collect`.
         """
         if samples is None:
             samples = [self.samples[client] for client in self._ids(clients)]

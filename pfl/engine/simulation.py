@@ -19,7 +19,7 @@ from pfl.core.rng import integer_seed
 from pfl.data.federation import Federation
 from pfl.engine import checkpoint
 from pfl.engine.device import peak_memory
-from pfl.engine.local import Backend, Task, Trained
+from pfl.engine.local_training import Backend, Task, Trained
 from pfl.engine.method import Method
 from pfl.engine.metrics import Evaluated, Measured
 from pfl.engine.result import Result, hardware, versions

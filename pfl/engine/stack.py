@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map, tree_map_
 
 from pfl.engine.client import Batch
 from pfl.engine.graphs import Capture, Recorder
-from pfl.engine.local import SGD, Program, StepBatches, Task, Trained, minibatch_count
+from pfl.engine.local_training import SGD, Program, StepBatches, Task, Trained, minibatch_count
 from pfl.engine.method import Phase
 from pfl.engine.state import State, rows
 from pfl.engine.step_inputs import StepInputs, Tables

@@ -23,7 +23,7 @@ from pfl.core import memory
 from pfl.engine.client import Batch, Client
 from pfl.engine.graphs import Capture
 from pfl.engine.groups import bind
-from pfl.engine.local import Program, Statistic, Task, Trained
+from pfl.engine.local_training import Program, Statistic, Task, Trained
 from pfl.engine.stack import PerClientHyperparameters, Stack, Stacks
 from pfl.engine.state import State, rows
 from pfl.engine.transfer import on_device
@@ -41,7 +41,7 @@ IMAGES_ON_GPU = 65536  # where fewer leave the host the limit
 
 
 class StackedBackend:
-    """See `pfl.engine.local.Backend`.
+    """See `pfl.engine.local_training.Backend`.
 
     Args:
         captures: makes the recorder of a stack's steps; steps of later rounds are replayed. `None` means
@@ -148,7 +148,7 @@ def _collect(
     images: int,
     each: bool,
 ) -> dict[str, Tensor]:
-    """See `pfl.engine.local.Backend.collect`; at most ``images`` at once."""
+    """See `pfl.engine.local_training.Backend.collect`; at most ``images`` at once."""
     federation, net = program.federation, program.net
     net.eval()
 

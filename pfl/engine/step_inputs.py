@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl.engine.local import Program, StepBatches
+from pfl.engine.local_training import Program, StepBatches
 from pfl.engine.transfer import on_device
 
 Inputs = list[tuple[Tensor, Tensor, Tensor | None, Tensor | None]]

@@ -53,7 +53,7 @@ class FedGH(Method):
 
     def _train(self, server: Server, header: list[Tensor], points: Tensor, labels: Tensor) -> None:
         """Move ``header`` (weight and bias) in place, on ``points`` (N, d) of classes ``labels`` (N,)."""
-        from pfl.engine.local import SGD
+        from pfl.engine.local_training import SGD
 
         optimiser = SGD(server.config, server.config.lr_in(server.round) * self.server_lr, header)
         stream = generator(server.seed, "header", server.round)

@@ -74,7 +74,7 @@ def simulate(
         seeds: how many, from 0 on; or which.
         progress: show a bar; or a function of the validated `Config`, the data set and the partition, that is
             called before the first round. The context manager that it returns yields what is called after
-            every round (``on_round`` of `pfl.run.simulation.simulate`).
+            every round (``on_round`` of `pfl.run.simulate.simulate`).
         execution: device, backend, threads, checkpoints.
         measure: called after every round with the server and the network; must change nothing in them.
         label: what the runs are called in frames and plots; by default the method's name.
@@ -118,7 +118,7 @@ def simulate(
     if named is None:
         config = dataclasses.replace(config, model=fitting(data.shape))
 
-    from pfl.run.simulation import simulate as run
+    from pfl.run.simulate import simulate as run
 
     with _display(progress)(config, data, split) as on_round:
         results = run(config, data, split, chosen, execution, on_round, measure)

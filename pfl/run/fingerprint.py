@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUILTIN",
-    "Accepted",
+    "AcceptedCode",
     "Behaviour",
     "Values",
     "check_unchanged",
@@ -57,7 +57,7 @@ BUILTIN = Path(__file__).parents[1] / "behaviours.json"
 PROJECT = Path("behaviours.json")
 """The name of the file in a user's own project."""
 
-ROOTS = ("pfl.run.simulation", "pfl.run.trials.running", "pfl.data.statistics", "pfl.data.stored")
+ROOTS = ("pfl.run.simulate", "pfl.run.trials.running", "pfl.data.statistics", "pfl.data.stored")
 """The engine is what these reach by imports, without the other components."""
 
 READERS = ("pfl.data.dataset", "pfl.data.datasets", "pfl.data.partitions")
@@ -89,7 +89,7 @@ class Behaviour:
 
 
 @dataclass
-class Accepted:
+class AcceptedCode:
     """The content of a `behaviours.json`.
 
     Attributes:
@@ -105,7 +105,7 @@ class Accepted:
     battery: dict[str, Values] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, path: Path) -> Accepted:
+    def load(cls, path: Path) -> AcceptedCode:
         """The content of a file; empty if there is none.
 
         Raises:
@@ -240,7 +240,7 @@ def enter(moved: Collection[str], results: Mapping[str, Values], file: Path) -> 
             They get new names; all others keep theirs.
         results: all results of the battery, by case.
     """
-    accepted = Accepted.load(file)
+    accepted = AcceptedCode.load(file)
     today = {name: digest for name, digest in components().items() if file != BUILTIN or not is_plugin(name)}
     new = accepted.unknown(today)
     for subject in moved:
@@ -338,7 +338,7 @@ def _name(question: str, method: str, model: str) -> str:
     return f"{method}-{_hash([name, new])}" if new else name
 
 
-def _accepting(names: Iterable[str]) -> Accepted:
+def _accepting(names: Iterable[str]) -> AcceptedCode:
     """What is accepted for a method with a network, given their components."""
     return _project() if any(map(is_plugin, names)) else _accepted(BUILTIN)
 
@@ -349,17 +349,17 @@ def _components() -> Components:
     return Components()
 
 
-_accepted = cache(Accepted.load)
+_accepted = cache(AcceptedCode.load)
 _names: dict[str, str] = {}
 """The names that this process has given, by question."""
 
 
 @cache
-def _project() -> Accepted:
+def _project() -> AcceptedCode:
     """What the user's own projects accept: that in the working directory, and those of plugins."""
-    merged = Accepted()
+    merged = AcceptedCode()
     for path in project_files():
-        part = Accepted.load(path)
+        part = AcceptedCode.load(path)
         for name, digests in part.components.items():
             merged.components.setdefault(name, []).extend(digests)
         merged.revisions |= part.revisions

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(rounds: int, title: str, moment: str) -> Iterator[OnRound]:
-    """Yield the ``on_round`` of `pfl.run.simulation.simulate` that draws a bar with the pooled accuracy at
+    """Yield the ``on_round`` of `pfl.run.simulate.simulate` that draws a bar with the pooled accuracy at
     ``moment``, or in a log file prints a line now and then."""
     if not live():
         yield _lines(title, moment)

@@ -224,7 +224,7 @@ def run(case: Case, way: str) -> Values | None:
     import torch
 
     from pfl.engine.device import computes_in
-    from pfl.run.simulation import simulate_together
+    from pfl.run.simulate import simulate_together
     from pfl.testing.emulated import emulated_gpu
 
     how = WAYS[way]

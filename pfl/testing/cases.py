@@ -125,7 +125,7 @@ class Case:
 @cache
 def federation(data: Data) -> tuple[Dataset, Partition]:
     """The data of a case, in memory."""
-    from pfl.testing.federation import make_clients, make_dataset
+    from pfl.testing.synthetic import make_clients, make_dataset
 
     most = max(a + b for a, b in zip(data.train, data.test, strict=True))
     each = -(-(sum(data.train) + sum(data.test) + 2 * most) // data.classes) + most

@@ -23,7 +23,7 @@ from pfl.data.datasets import DATASETS
 from pfl.data.partition import Partition
 from pfl.data.statistics import training_statistics
 from pfl.models import fitting
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from pfl.testing.kit import Kit, Violated
 
 CLIENTS, SAMPLES = 4, 24

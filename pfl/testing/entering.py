@@ -8,13 +8,13 @@ from pathlib import Path
 
 from pfl.core.errors import InvalidInput
 from pfl.run import fingerprint
-from pfl.run.fingerprint import Accepted, Values
+from pfl.run.fingerprint import AcceptedCode, Values
 from pfl.testing.battery import Answer, answers, concerned, kernels_are_usable, subjects
 from pfl.testing.cases import Case, cases
 
 
 @dataclass
-class Outcome:
+class EditOutcome:
     """What the battery says about edited components.
 
     Attributes:
@@ -47,11 +47,11 @@ def files() -> dict[Path, list[Case]]:
 
 
 def examine(
-    accepted: Accepted,
+    accepted: AcceptedCode,
     everything: Sequence[Case],
     unknown: Collection[str],
     progress: Callable[[int], None] = lambda _: None,
-) -> Outcome:
+) -> EditOutcome:
     """Run the cases that an edit of the components ``unknown`` concerns, and those that are not recorded.
 
     Args:
@@ -66,14 +66,14 @@ def examine(
         raise InvalidInput("kernels", "no kernels", accepted_here)
     chosen = concerned(unknown, everything)
     chosen += [case for case in everything if case.key not in accepted.battery and case not in chosen]
-    outcome = Outcome()
+    outcome = EditOutcome()
     _run(chosen, accepted, unknown, outcome, progress)
     moved = [case for case in everything if f"network {case.model}" in outcome.moved and case not in chosen]
     _run(moved, accepted, unknown, outcome, progress)  # whose recorded results are of the network before
     return outcome
 
 
-def enter(accepted: Accepted, everything: Sequence[Case], outcome: Outcome, file: Path) -> None:
+def enter(accepted: AcceptedCode, everything: Sequence[Case], outcome: EditOutcome, file: Path) -> None:
     """Write the new digests and results; results of cases that are no more are left out."""
     keys = {case.key for case in everything}
     results: dict[str, Values] = {key: values for key, values in accepted.battery.items() if key in keys}
@@ -83,9 +83,9 @@ def enter(accepted: Accepted, everything: Sequence[Case], outcome: Outcome, file
 
 def _run(
     chosen: Sequence[Case],
-    accepted: Accepted,
+    accepted: AcceptedCode,
     unknown: Collection[str],
-    outcome: Outcome,
+    outcome: EditOutcome,
     progress: Callable[[int], None],
 ) -> None:
     names = {key.rpartition(" #")[0] for key in accepted.battery}

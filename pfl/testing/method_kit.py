@@ -30,12 +30,12 @@ from pfl.engine.round import begin_round
 from pfl.engine.server import Server
 from pfl.methods import METHODS
 from pfl.run.api import known_method
-from pfl.run.simulation import make_simulation, simulate, simulate_together
+from pfl.run.simulate import make_simulation, simulate, simulate_together
 from pfl.run.validation import validated
 from pfl.testing.battery import Values, close, values_of
 from pfl.testing.emulated import DEVICE, emulated, emulated_gpu
-from pfl.testing.federation import make_clients, make_dataset
 from pfl.testing.kit import Kit, Violated, random_state
+from pfl.testing.synthetic import make_clients, make_dataset
 
 CONFIG = Config(
     model="lenet5_bn",

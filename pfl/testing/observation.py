@@ -19,9 +19,9 @@ from pfl.engine.device import threads
 from pfl.engine.loop import LoopBackend
 from pfl.engine.mixing import Average, DeltaMix, Dense, Identity, Masked, Sum
 from pfl.engine.server import Server
-from pfl.run.simulation import make_simulation
+from pfl.run.simulate import make_simulation
 from pfl.run.validation import validated
-from pfl.testing.federation import make_dataset
+from pfl.testing.synthetic import make_dataset
 
 CLIENTS, ROUNDS, SAMPLES = 6, 4, 24
 

@@ -15,8 +15,8 @@ from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition, make_partition, parse_spec
 from pfl.data.partitions import PARTITIONS
 from pfl.data.rule import Rule
-from pfl.testing.federation import make_dataset
 from pfl.testing.kit import Kit, Violated, random_state
+from pfl.testing.synthetic import make_dataset
 
 
 @dataclasses.dataclass(frozen=True)

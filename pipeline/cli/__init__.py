@@ -14,9 +14,9 @@ import typer
 
 from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
-from pipeline.cli import stages
+from pipeline.cli import stage as stages
 from pipeline.cli.project import in_project
-from pipeline.cli.stages import TableName
+from pipeline.cli.stage import TableName
 
 if TYPE_CHECKING:
     from pipeline.spec.table import Table
@@ -85,9 +85,9 @@ def figures(
     ] = False,
 ) -> None:
     """List the papers' figures with their size and estimated time."""
-    from pipeline.figures.config import load_figure, parts_of
+    from pipeline.figures.figure import load_figure, parts_of
     from pipeline.figures.plots import PLOTS
-    from pipeline.spec.files import figure_names
+    from pipeline.spec.paths import figure_names
 
     chosen = [part for name in names for part in parts_of(name)] if names else figure_names()
     loaded = {name: load_figure(name) for name in chosen}
@@ -106,7 +106,7 @@ def _valid_tables() -> dict[str, Table]:
         InvalidInput: none can be used.
     """
     from pipeline.spec.cells import cells
-    from pipeline.spec.files import table_names
+    from pipeline.spec.paths import table_names
     from pipeline.spec.table import load_table
 
     tables = {}
@@ -224,7 +224,7 @@ def verify_(
     interruption, repeat the command. A record that fails on the kind of machine that computed it is no longer
     used.
     """
-    from pipeline.report.verification import write_page
+    from pipeline.report.verification_page import write_page
     from pipeline.store.refusals import refusals
     from pipeline.sweep.verify import drawn, verify
 
@@ -258,7 +258,7 @@ def track(table: TableName) -> None:
 
     For a store that was lost or moved, or failed during the sweep.
     """
-    from pipeline.spec.files import report_folder
+    from pipeline.spec.paths import report_folder
     from pipeline.store.ledger import Ledger
     from pipeline.store.tracking import attach_report, rebuild
     from pipeline.store.workspace import current_sources
@@ -297,9 +297,9 @@ def report(
     from pipeline.report.overview import write_overview
     from pipeline.report.table_report import publish as publish_report
     from pipeline.report.table_report import write_report
-    from pipeline.spec.files import published_tables
     from pipeline.spec.papers import paper_names
     from pipeline.spec.params import PARAMS, selected_subset, selected_tables
+    from pipeline.spec.paths import published_tables
     from pipeline.sweep.train_sweep import collect
 
     if publish and (left_out := [key for key, chosen in selected_subset() if chosen]):
@@ -337,7 +337,7 @@ def figure(
 
     Runs that are not in the ledger are computed. With options, the figure is reduced and labelled as such.
     """
-    from pipeline.figures.config import Changes
+    from pipeline.figures.figure import FigureChanges
     from pipeline.figures.make import FOLDER, make
     from pipeline.spec.table import Subset
 
@@ -355,5 +355,5 @@ def figure(
     }
     options = "".join(f" --{key} {value}" for key, value in asked.items() if value is not None)
     subset = Subset(settings=names(settings), methods=names(methods))
-    changes = Changes(rounds, epochs, clients, dataset, model, subset)
+    changes = FigureChanges(rounds, epochs, clients, dataset, model, subset)
     print("\n".join(make(name, changes, out or FOLDER, options)))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.figures.config import Figure
+from pipeline.figures.figure import Figure
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
-from pipeline.figures.runs import Runs
 from pipeline.report.plots import COLOURS, DASHES, INK, WIDTH
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Plot:
         simulates: whether simulations are needed; False means that the partitions are enough.
     """
 
-    measure: Callable[[Runs], Numbers]
+    measure: Callable[[FigureRuns], Numbers]
     draw: Callable[[Figure, Numbers], mpl.Figure]
     simulates: bool = True
 

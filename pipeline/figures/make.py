@@ -17,15 +17,15 @@ from pfl.core.files import check_writable
 from pfl.core.text import amount
 from pfl.data.partition import parse_spec
 from pfl.run.trials import commit, json_ready
-from pipeline.figures.config import Changes, Figure, changed, load_figure, parts_of
 from pipeline.figures.drawing import labels
+from pipeline.figures.figure import Figure, FigureChanges, changed, load_figure, parts_of
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import read_values
 from pipeline.figures.plots import PLOTS
-from pipeline.figures.runs import Runs
 from pipeline.report.notices import copies
-from pipeline.report.provenance import data_facts, data_source, machine
+from pipeline.report.reproduction import data_facts, data_source, machine
 from pipeline.report.table_report import environment, write_files
-from pipeline.spec.files import figure_names
+from pipeline.spec.paths import figure_names
 from pipeline.store.stage_files import stored
 from pipeline.sweep.check import check_runs
 from pipeline.sweep.stopping import stoppable
@@ -34,7 +34,7 @@ from pipeline.sweep.train_sweep import table_lock
 FOLDER = Path("reports/figures")
 
 
-def make(name: str, changes: Changes, out: Path, options: str = "") -> list[str]:
+def make(name: str, changes: FigureChanges, out: Path, options: str = "") -> list[str]:
     """Make the figure called ``name``, or all its parts, and write the overview of the folder again.
 
     Args:
@@ -94,7 +94,7 @@ def answered(content: Mapping[str, Any], out: Path) -> list[dict[str, str]]:
     return answers
 
 
-def _prepared(name: str, changes: Changes, out: Path) -> tuple[str, Figure, list[str]]:
+def _prepared(name: str, changes: FigureChanges, out: Path) -> tuple[str, Figure, list[str]]:
     """The figure as it is to be made, after all checks that need no data."""
     figure, notes = changed(load_figure(name), changes)
     plot = PLOTS[figure.draw]
@@ -116,7 +116,7 @@ def _make(name: str, figure: Figure, notes: list[str], out: Path, options: str) 
     from pipeline.svg import svg_text
 
     plot = PLOTS[figure.draw]
-    runs = Runs(name, figure)
+    runs = FigureRuns(name, figure)
     with table_lock(name), stoppable(name):
         numbers = plot.measure(runs)
     if not numbers.points:
@@ -166,7 +166,7 @@ def _wrapped(text: str, width: float) -> str:
     return "\n".join(textwrap.wrap(text, int(16 * width)))
 
 
-def _warnings(runs: Runs, notes: list[str]) -> list[str]:
+def _warnings(runs: FigureRuns, notes: list[str]) -> list[str]:
     """What a reader must know before the picture."""
     said = copies({name: dataset.identity for name, dataset in runs.datasets.items()})
     if notes:
@@ -177,7 +177,7 @@ def _warnings(runs: Runs, notes: list[str]) -> list[str]:
     return said
 
 
-def _provenance(runs: Runs, simulated: bool) -> dict[str, list[str]]:
+def _provenance(runs: FigureRuns, simulated: bool) -> dict[str, list[str]]:
     """Facts by topic, each a short line."""
     code = commit().name
     others = sorted({row.sources.name for row in runs.used} - {code})

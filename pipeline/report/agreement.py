@@ -34,7 +34,7 @@ CLAIM_RULE = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CellOutcome:
     """A printed cell's verdict, and the ledger keys of the simulations behind our number."""
 
     verdict: Verdict
@@ -56,7 +56,7 @@ class Tally:
     shared: int = 0
 
     @classmethod
-    def of(cls, outcomes: Iterable[Outcome]) -> Tally:
+    def of(cls, outcomes: Iterable[CellOutcome]) -> Tally:
         counts: Counter[Name] = Counter()
         provisional = shared = 0
         seen: set[str] = set()
@@ -141,7 +141,7 @@ class Tested:
 def tally(summary: Summary) -> Tally:
     """The verdicts on all cells that have a printed number."""
     return Tally.of(
-        Outcome(entry.verdict, frozenset(record.key for record in entry.simulated))
+        CellOutcome(entry.verdict, frozenset(record.key for record in entry.simulated))
         for entry in summary.compared
         if entry.verdict
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.columns import COLUMNS
 from pipeline.report.summary import Entry, Summary
-from pipeline.spec.files import partition_file
+from pipeline.spec.paths import partition_file
 
 
 def partition_statistics(summary: Summary, root: Path) -> dict[str, dict[str, str]]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from pfl.core.text import amount, points
 from pfl.run.trials import Record
-from pipeline.report.pairs import Difference, difference
+from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.plots import STYLE, WIDTH
 from pipeline.report.summary import Entry, Line, Summary
-from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.reported import Evaluation
 from pipeline.svg import svg_text
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Lead:
     best: tuple[str, ...]
     score: float
     second: str
-    gap: Difference | None
+    gap: PairedDifference | None
     level: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 

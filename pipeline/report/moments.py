@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pfl.core.text import csv_text, points, signed
-from pipeline.report.pairs import Difference, difference
+from pipeline.report.pairs import PairedDifference, difference
 from pipeline.report.summary import Configuration, Entry, Line, Summary
-from pipeline.spec.evaluation import At, Evaluation
+from pipeline.spec.reported import At, Evaluation
 from pipeline.store.scores import Score, score
 
 MOMENTS: Mapping[At, str] = {
@@ -40,7 +40,7 @@ class AtMoment:
     moment: At
     score: Score | None
     against: str = ""
-    gap: Difference | None = None
+    gap: PairedDifference | None = None
 
     @property
     def markdown(self) -> str:
@@ -191,7 +191,7 @@ def scored_at(entry: Entry, moment: At) -> Score | None:
     return score(entry.rows, evaluation)
 
 
-def _gap(entry: Entry, other: Entry, moment: At) -> Difference | None:
+def _gap(entry: Entry, other: Entry, moment: At) -> PairedDifference | None:
     first, second = ((one.rows, at_moment(one.evaluation, moment)) for one in (entry, other))
     return difference(first, second)
 

@@ -10,8 +10,8 @@ from pipeline.report.formats import DAGGER
 from pipeline.report.summary import Summary
 from pipeline.report.verdicts import Status, judge, rule
 from pipeline.spec.axes import AVERAGE
-from pipeline.spec.behaviours import is_current
-from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.fingerprints import is_current
+from pipeline.spec.reported import Evaluation
 from pipeline.store.results import failures
 
 ORIGINALS = ("original pixels", "read from the official files", "own data")

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from pfl.core.text import amount, signed
-from pipeline.report.agreement import OurFinding, Outcome, Tally, firmness, outcomes
+from pipeline.report.agreement import CellOutcome, OurFinding, Tally, firmness, outcomes
 from pipeline.report.moments import MOMENTS
 from pipeline.report.notices import is_original
 from pipeline.report.summary import Summary, blank
 from pipeline.report.table_report import environment, findings_of, write_files
-from pipeline.report.verdict_plots import Point, scatter
+from pipeline.report.verdict_plots import VerdictPoint, scatter
 from pipeline.report.verdicts import JUDGED, RULE, Verdict
 from pipeline.spec.claims import Answer
-from pipeline.spec.files import REPORTS, table_names
 from pipeline.spec.papers import NUMBERS, load_paper
+from pipeline.spec.paths import REPORTS, table_names
 from pipeline.spec.published import Published, published_cells
 from pipeline.spec.table import load_table
 
@@ -35,7 +35,7 @@ NOT_RUN = Verdict("not run")
 
 
 @dataclass(frozen=True)
-class Cell:
+class PinnedCell:
     """The outcome of a printed cell that a table pins.
 
     Attributes:
@@ -50,7 +50,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class AtMoment:
+class ComparedColumn:
     """One column of a table whose methods are compared with the paper's own at one moment.
 
     Attributes:
@@ -82,10 +82,10 @@ class Standing:
     """
 
     title: str
-    cells: tuple[Cell, ...]
+    cells: tuple[PinnedCell, ...]
     answers: tuple[OurFinding, ...]
     data: tuple[str, ...] = ()
-    moments: tuple[AtMoment, ...] = ()
+    moments: tuple[ComparedColumn, ...] = ()
 
     @classmethod
     def together(cls, title: str, parts: Sequence[Standing]) -> Standing:
@@ -95,7 +95,7 @@ class Standing:
 
     @property
     def tally(self) -> Tally:
-        return Tally.of(Outcome(cell.verdict, frozenset(cell.keys)) for cell in self.cells)
+        return Tally.of(CellOutcome(cell.verdict, frozenset(cell.keys)) for cell in self.cells)
 
     @property
     def columns(self) -> list[str]:
@@ -168,7 +168,7 @@ def write_overview(root: Path) -> Path:
     papers = overview(root)
     points = {
         paper.name: [
-            Point(cell.published.mean, cell.ours, cell.verdict)
+            VerdictPoint(cell.published.mean, cell.ours, cell.verdict)
             for cell in paper.whole.cells
             if cell.ours is not None and cell.verdict.name in JUDGED
         ]
@@ -225,7 +225,7 @@ def overview(root: Path) -> list[Group]:
     return groups
 
 
-def at_one_moment(summary: Summary, folder: Path) -> list[AtMoment]:
+def at_one_moment(summary: Summary, folder: Path) -> list[ComparedColumn]:
     """By column and moment, out of a report's moments.csv; none if the table names no method of the paper."""
     own = summary.table.reference
     lines = [row for row in _rows(folder / "moments.csv") if row["configuration"] == "pinned"] if own else []
@@ -241,7 +241,7 @@ def at_one_moment(summary: Summary, folder: Path) -> list[AtMoment]:
                 by_sign[_sign(row)].append(f"{row['label']} {signed(float(row['difference']))}")
             groups = (tuple(by_sign[sign]) for sign in by_sign)
             link = f"[{summary.table.title}]({folder.relative_to(folder.parents[1])}/README.md)"
-            compared.append(AtMoment(link, column, title, mine["label"], float(mine["mean"]), *groups))
+            compared.append(ComparedColumn(link, column, title, mine["label"], float(mine["mean"]), *groups))
     return compared
 
 
@@ -282,9 +282,9 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
         if row := rows.get((entry.setting, entry.row)):
             verdict = Verdict(row["verdict"], row["provisional"] == "True")
             ours = float(row["mean"]) if row["mean"] else None
-            cells.append(Cell(entry.published, verdict, ours, tuple(row["keys"].split())))
+            cells.append(PinnedCell(entry.published, verdict, ours, tuple(row["keys"].split())))
         else:
-            cells.append(Cell(entry.published))
+            cells.append(PinnedCell(entry.published))
     answers = tuple(map(_finding, _rows(folder / "claims.csv"))) if folder else ()
     title = summary.table.title
     if folder and (folder / "README.md").exists():

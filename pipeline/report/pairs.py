@@ -10,7 +10,7 @@ from typing import Literal
 
 from pfl.core.text import amount, signed
 from pfl.run.trials import Record
-from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.reported import Evaluation
 from pipeline.store.scores import reported
 
 LEVEL = 0.95
@@ -23,7 +23,7 @@ INTERVAL_RULE = (
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """One row's number minus another's, in points.
 
     Attributes:
@@ -58,7 +58,7 @@ class Difference:
 
 def difference(
     first: tuple[Sequence[Record], Evaluation], second: tuple[Sequence[Record], Evaluation]
-) -> Difference | None:
+) -> PairedDifference | None:
     """The first row minus the second, over the seeds that both have; None if they share no seed.
 
     Args:
@@ -72,14 +72,14 @@ def difference(
     mean = statistics.fmean(gaps)
     if len(gaps) > 1:
         half = _half(statistics.stdev(gaps), len(gaps))
-        return Difference(mean, mean - half, mean + half, len(gaps), "seed")
+        return PairedDifference(mean, mean - half, mean + half, len(gaps), "seed")
     (seed,) = seeds
     return _over_clients((ours[seed], first[1]), (theirs[seed], second[1]), mean)
 
 
 def _over_clients(
     first: tuple[Record, Evaluation], second: tuple[Record, Evaluation], mean: float
-) -> Difference:
+) -> PairedDifference:
     """The difference of two simulations with an interval over the clients, if both kept their accuracies.
 
     The accuracy over all clients is a weighted mean, so the error is that of a ratio, linearised: of n
@@ -88,14 +88,14 @@ def _over_clients(
     ours, theirs = _by_client(*first), _by_client(*second)
     shared = [client for client in ours if client in theirs]
     if len(shared) < 2 or first[0].partition_checksum != second[0].partition_checksum:
-        return Difference(mean, None, None, 1, "seed")
+        return PairedDifference(mean, None, None, 1, "seed")
     weights = [ours[client][1] for client in shared]
     residuals = [
         weight * (ours[client][0] - theirs[client][0] - mean)
         for client, weight in zip(shared, weights, strict=True)
     ]
     half = _half(statistics.stdev(residuals) / statistics.fmean(weights), len(shared))
-    return Difference(mean, mean - half, mean + half, len(shared), "client")
+    return PairedDifference(mean, mean - half, mean + half, len(shared), "client")
 
 
 def _by_client(record: Record, evaluation: Evaluation) -> Mapping[int, tuple[float, float]]:

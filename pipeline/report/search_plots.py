@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pfl.core.hyper import Hyperparameter
 from pipeline.report.plots import GRID, STYLE, WIDTH, Look, legend, looks, panels
-from pipeline.report.search import last_steps
+from pipeline.report.search_tables import last_steps
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.spec.cells import cells
-from pipeline.spec.search import searched
+from pipeline.spec.search_space import searched
 from pipeline.store.results import SearchStep
 from pipeline.svg import svg_text
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from pfl.run.trials import Record, Sources
 from pipeline.report.verdicts import Status, Verdict, judge
-from pipeline.spec.axes import Average, Row, target
-from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.axes import AverageColumn, Row, target
 from pipeline.spec.published import Published, find, published_cells
+from pipeline.spec.reported import Evaluation
 from pipeline.spec.table import Subset, Table
 from pipeline.store.results import CellResult, Results
 from pipeline.store.scores import Score, score
@@ -191,7 +191,7 @@ def summarise(results: Results, root: Path = Path()) -> Summary:
     def line(row: Row, configuration: Configuration) -> Line:
         entries: dict[str, Entry] = {}
         for name, column in table.columns.items():
-            if isinstance(column, Average):
+            if isinstance(column, AverageColumn):
                 entry = _averaged(name, list(entries.values()))
             else:
                 evaluation = table.evaluation.override(column.evaluation, row.evaluation)

@@ -21,18 +21,18 @@ from pipeline.report import (
     leads,
     moments,
     plots,
-    search,
     search_plots,
+    search_tables,
     tuning,
     verdict_plots,
 )
 from pipeline.report.amounts import partition_statistics, quantities
 from pipeline.report.notices import in_words, incomparable, not_tried, notices, small_print
 from pipeline.report.pairs import INTERVAL_RULE
-from pipeline.report.provenance import commands, provenance
+from pipeline.report.reproduction import commands, provenance
 from pipeline.report.summary import Summary, summarise
 from pipeline.report.verdicts import RANKING_RULE
-from pipeline.spec.files import REPORTS, partition_file, report_folder, results_folder, table_file
+from pipeline.spec.paths import REPORTS, partition_file, report_folder, results_folder, table_file
 from pipeline.store.results import check_metrics, load_results
 
 CAPTIONS = {
@@ -114,7 +114,7 @@ def write_report(table: str, root: Path) -> Path:
         "statistics": partition_statistics(summary, root),
         "columns": list(COLUMNS.values()),
         "quantities": quantities(summary),
-        "searched": search.searches(summary),
+        "searched": search_tables.searches(summary),
         "tuned": (ranks := tuning.tuned(summary)),
         "tuned_claims": any(one.tuned for one in tested),
         "worth": tuning.overall(ranks),
@@ -129,7 +129,7 @@ def write_report(table: str, root: Path) -> Path:
         "table.tex": formats.tex(summary, context["reported"]),
         **({"moments.csv": moments.comma_separated(summary, at_moments)} if at_moments else {}),
         **({"claims.csv": formats.claims(tested)} if tested else {}),
-        **({"search.csv": search.rows(whole)} if "search" in drawn else {}),
+        **({"search.csv": search_tables.rows(whole)} if "search" in drawn else {}),
         **{f"{name}.svg": svg for name, svg in drawn.items()},
         **{f"partition-{name}.svg": svg for name, svg in partitions.items()},
     }

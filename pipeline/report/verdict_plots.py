@@ -29,7 +29,7 @@ BAND = f", ± {POINTS:g} points"
 
 
 @dataclass(frozen=True)
-class Point:
+class VerdictPoint:
     """A cell that was run: the printed number, ours, and the verdict."""
 
     published: float
@@ -79,7 +79,7 @@ def side_by_side(summary: Summary) -> str:
         return svg_text(figure)
 
 
-def scatter(papers: Mapping[str, Sequence[Point]]) -> str:
+def scatter(papers: Mapping[str, Sequence[VerdictPoint]]) -> str:
     """One panel per paper: ours against the printed number of every cell that was run, as SVG text."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from pipeline.spec.evaluation import EvaluationOverride
 from pipeline.spec.published import PublishedCell
+from pipeline.spec.reported import EvaluationOverride
 from pipeline.spec.schedule import Schedule
-from pipeline.spec.search import Search
+from pipeline.spec.search_space import Search
 from pipeline.spec.yaml import Strict
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -47,10 +47,10 @@ class Setting(Strict):
     """Which printed cells belong to this column."""
 
 
-class Average(Strict):
+class AverageColumn(Strict):
     """A last column: each row's mean over the settings."""
 
-    label: str = "Average"
+    label: str = "AverageColumn"
     """The column's heading."""
     published: PublishedCell | None = None
     """Which printed cells belong to this column."""
@@ -101,7 +101,7 @@ class Row(Strict):
         return f"{setting}.{self.id}" if own else setting
 
 
-def target(column: Setting | Average, row: Row) -> PublishedCell | None:
+def target(column: Setting | AverageColumn, row: Row) -> PublishedCell | None:
     """The printed cell that a cell is compared with; None if there is none."""
     if column.published is None:
         return None

@@ -9,9 +9,9 @@ from typing import Any
 from pfl.core.config import Config
 from pfl.run.validation import validated
 from pipeline.spec.axes import Row, RowOverride, Setting
-from pipeline.spec.evaluation import Evaluation
-from pipeline.spec.files import table_file
-from pipeline.spec.search import Search
+from pipeline.spec.paths import table_file
+from pipeline.spec.reported import Evaluation
+from pipeline.spec.search_space import Search
 from pipeline.spec.table import Table
 from pipeline.spec.yaml import located
 

@@ -1,7 +1,7 @@
 """The claims of a paper about its own results, tested on numbers.
 
 A claim is declared with the paper's words. It makes one comparison or several, and holds if each of
-them does. `pipeline.spec.table_claims` has the kinds about tables, `pipeline.figures.claims`
+them does. `pipeline.spec.table_claims` has the kinds about tables, `pipeline.figures.figure_claims`
 those about figures.
 """
 

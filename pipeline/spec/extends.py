@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.core.errors import InvalidInput, unknown_name
-from pipeline.spec.files import table_file, table_names
+from pipeline.spec.paths import table_file, table_names
 from pipeline.spec.yaml import located, parse
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.spec.files import table_names
+from pipeline.spec.paths import table_names
 from pipeline.spec.table import load_table
 
 INTRODUCTION = """\

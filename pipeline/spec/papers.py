@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from pfl.core.errors import unknown_name
-from pipeline.spec.files import PAPERS
+from pipeline.spec.paths import PAPERS
 from pipeline.spec.yaml import Strict, load
 
 FILE = "paper.yaml"

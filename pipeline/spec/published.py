@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import Field
 
 from pfl.core.errors import InvalidInput, unknown_name
-from pipeline.spec.files import PAPERS
 from pipeline.spec.papers import NUMBERS, paper_names
+from pipeline.spec.paths import PAPERS
 from pipeline.spec.yaml import Strict
 
 DOUBTFUL = re.compile(r"doubtful \(([^)]+)\): ")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.core.files import write_text
-from pipeline.spec.files import TABLES
+from pipeline.spec.paths import TABLES
 from pipeline.spec.table import Table
 
 SCHEMA = TABLES / "table.schema.json"

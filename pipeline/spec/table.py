@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, PlainValidator, model_validator
 
 from pfl.core.errors import InvalidInput, unknown_name
-from pipeline.spec.axes import AVERAGE, NAME, Average, Name, Row, Setting, short_form
-from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.axes import AVERAGE, NAME, AverageColumn, Name, Row, Setting, short_form
 from pipeline.spec.extends import extended, lineage
-from pipeline.spec.files import table_names
+from pipeline.spec.paths import table_names
 from pipeline.spec.published import PublishedTable
+from pipeline.spec.reported import Evaluation
 from pipeline.spec.schedule import Schedule
-from pipeline.spec.search import Search
+from pipeline.spec.search_space import Search
 from pipeline.spec.table_claims import TableClaim
 from pipeline.spec.yaml import Strict, validate
 
@@ -83,7 +83,7 @@ class Table(Strict):
     """The columns, by name: how the data are divided. A bare string is a partition."""
     methods: list[Annotated[Row, short_form("method", Row)]] = Field(min_length=1)
     """The rows: methods with their hyperparameters. A bare name is a method with its defaults."""
-    average: Average | None = None
+    average: AverageColumn | None = None
     """A last column with each row's mean over the settings."""
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
     """Each cell runs once per seed. A search tries configurations with the first, and compares the best with
@@ -107,7 +107,7 @@ class Table(Strict):
     """By key of this file: where the value comes from (the paper, its released code, or our choice)."""
 
     @property
-    def columns(self) -> dict[str, Setting | Average]:
+    def columns(self) -> dict[str, Setting | AverageColumn]:
         """The settings, and the average where there is one."""
         return {**self.settings, AVERAGE: self.average} if self.average else dict(self.settings)
 

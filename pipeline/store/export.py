@@ -6,7 +6,7 @@ from typing import Any
 
 from pfl.core.errors import InvalidInput
 from pfl.core.text import gain
-from pipeline.spec.search import PINNED_TRIAL, TRAINING
+from pipeline.spec.search_space import PINNED_TRIAL, TRAINING
 from pipeline.spec.yaml import dumped
 from pipeline.store.results import CellResult, Results
 

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from pfl.core.errors import InvalidInput, unknown_name
-from pfl.core.files import Line, append_lines, read_lines
+from pfl.core.files import FileLine, append_lines, read_lines
 from pfl.run.trials import Record, Sources, checksum_of, split_checksum
-from pipeline.spec.files import run_names
+from pipeline.spec.paths import run_names
 from pipeline.store.ledger import LOCAL, Ledger, identity_of, publish
 from pipeline.store.rows import parse_record
 from pipeline.store.workspace import current_sources
@@ -52,7 +52,7 @@ def import_rows(file: Path, sources_of: Callable[[str], Sources] = current_sourc
     return len(fresh)
 
 
-def _lines(file: Path) -> list[Line]:
+def _lines(file: Path) -> list[FileLine]:
     try:
         with file.open("rb"):
             return list(read_lines(file))
@@ -66,7 +66,7 @@ def _of_a_copy(record: Record, here: Sources) -> Record:
     return replace(record, sources=here) if copy else record
 
 
-def _checked(line: Line, where: str) -> Record:
+def _checked(line: FileLine, where: str) -> Record:
     """The record in ``line``, which may lack a checksum."""
     try:
         content, checksum = split_checksum(line.content)

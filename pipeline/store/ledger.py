@@ -23,7 +23,7 @@ from typing import NamedTuple
 from pfl.core.files import append_lines, read_lines, write_lines
 from pfl.run.trials import Record, Sources, checksum_of
 from pipeline.store.refusals import refusals
-from pipeline.store.rows import ROWS, Place, Row, decode, key_in, read_rows
+from pipeline.store.rows import ROWS, Place, RecordHead, decode, key_in, read_rows
 from pipeline.store.workspace import SCRATCH
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class Ledger:
         """A table's records with numbers, from any version of the code."""
         return filter(None, map(self._record, self._entries(table)))
 
-    def rows(self, table: str) -> Iterator[Row]:
+    def rows(self, table: str) -> Iterator[RecordHead]:
         """A table's records without their numbers."""
         return (
             decode(entry.to_line()) if isinstance(entry, Record) else entry.row()

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from pfl.core.text import csv_text
 from pfl.run.trials import Record
-from pipeline.spec.search import PINNED_TRIAL
+from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.store.results import CellResult
 from pipeline.store.scores import curves, score
 

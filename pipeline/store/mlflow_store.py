@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 from pfl.core.text import first_line
 from pfl.run.trials import Record
-from pipeline.spec.files import partition_file
+from pipeline.spec.paths import partition_file
 from pipeline.store import mlflow_client
 from pipeline.store import mlflow_mapping as mapping
 from pipeline.store.results import CellResult

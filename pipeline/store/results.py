@@ -18,8 +18,8 @@ from pfl.core.files import read_lines, write_json, write_lines
 from pfl.core.text import amount
 from pfl.run.runs import Runs
 from pfl.run.trials import Record, Sources
-from pipeline.spec.evaluation import Evaluation
-from pipeline.spec.files import results_folder, table_names
+from pipeline.spec.paths import results_folder, table_names
+from pipeline.spec.reported import Evaluation
 from pipeline.spec.table import Subset, Table
 from pipeline.store.rows import ROWS, read_record
 from pipeline.store.scores import reported, score

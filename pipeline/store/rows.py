@@ -19,7 +19,7 @@ Report = Callable[["Place", str], None]
 """Receives the place of a damaged line and the reason."""
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class RecordHead(msgspec.Struct, frozen=True, gc=False):
     """A row without its numbers, which are most of it; the fields are those of `Record`."""
 
     key: str
@@ -57,7 +57,7 @@ class Place(NamedTuple):
             file.seek(self.offset)
             return file.read(self.length)
 
-    def row(self) -> Row:
+    def row(self) -> RecordHead:
         return decode(self.read())
 
     def record(self) -> Record:
@@ -99,7 +99,7 @@ def parse_record(content: bytes) -> Record:
         raise ValueError(f"no record ({error})") from None
 
 
-def read_rows(path: Path, report: Report = lambda *_: None) -> Iterator[tuple[Place, Row, str | None]]:
+def read_rows(path: Path, report: Report = lambda *_: None) -> Iterator[tuple[Place, RecordHead, str | None]]:
     """The rows of a file whose checksum is right, and those that have none, with their checksums."""
     for line in read_lines(path):
         place = Place(path, line.number, line.offset, len(line.content))
@@ -118,5 +118,5 @@ def key_in(line: bytes) -> str:
     return line.removeprefix(b'{"key":"')[:64].decode(errors="replace")
 
 
-decode = msgspec.json.Decoder(Row).decode
+decode = msgspec.json.Decoder(RecordHead).decode
 _object = msgspec.json.Decoder(dict[str, Any]).decode

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pfl.core.errors import InvalidInput, unknown_name
 from pfl.engine.metrics import ClientResult
 from pfl.run.trials import Record
-from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.reported import Evaluation
 
 
 @dataclass(frozen=True)

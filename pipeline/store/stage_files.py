@@ -9,7 +9,7 @@ from typing import Any
 
 from pfl.core.errors import InvalidInput
 from pfl.data.partition import Division, Partition, follows_run, parse_spec
-from pipeline.spec.files import manifest_file, partition_file
+from pipeline.spec.paths import manifest_file, partition_file
 
 
 def stored(path: Path) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pfl.core.errors import InvalidInput
-from pipeline.spec.search import FINALISTS, PINNED_TRIAL, Search
+from pipeline.spec.search_space import FINALISTS, PINNED_TRIAL, Search
 
 REDUCTION = 3
 """One in this many trials is promoted from a rung to the next."""
@@ -17,7 +17,7 @@ RUNGS = 3
 """Largest number of rungs; the first is after a ninth of the rounds."""
 
 
-class Step(NamedTuple):
+class SearchStep(NamedTuple):
     """One simulation, or the next part of one: a trial with a seed from one round to another."""
 
     trial: int
@@ -38,13 +38,13 @@ class Outcome(NamedTuple):
     samples: int | None
 
 
-Steps = list[Step]
+Steps = list[SearchStep]
 Outcomes = Sequence[Outcome]
 """The outcomes of steps, in the same order."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """The limits of one search.
 
     Attributes:
@@ -64,7 +64,7 @@ class Plan:
         return self.rungs[-1]
 
     @classmethod
-    def of(cls, search: Search, rounds: int, every: int, warm_up: int, seeds: Sequence[int]) -> Plan:
+    def of(cls, search: Search, rounds: int, every: int, warm_up: int, seeds: Sequence[int]) -> SearchPlan:
         """The plan of a table's ``search`` in one cell.
 
         Args:
@@ -92,7 +92,7 @@ class Account:
     costs twice as much.
     """
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: SearchPlan):
         self.plan = plan
         self._reached: dict[tuple[int, int], tuple[int, int | None]] = {}
 

@@ -206,8 +206,8 @@ def synthetic_simulation(
     from pfl.data.federation import Federation
     from pfl.data.partition import Partition
     from pfl.engine.device import backend_for
-    from pfl.run.simulation import make_simulation
-    from pfl.testing.federation import make_dataset
+    from pfl.run.simulate import make_simulation
+    from pfl.testing.synthetic import make_dataset
 
     each = min(config.batch_size, LARGEST_BATCH) + TEST_SAMPLES
     parts = np.arange(clients * each).reshape(clients, each)
@@ -224,7 +224,7 @@ def synthetic_simulation(
 def _divide(cell: Cell, definition: Definition) -> Sizes | None:
     """The sizes of a cell's partition of synthetic labels; None if the partition needs more than labels."""
     from pfl.data.partition import make_partition
-    from pfl.testing.federation import make_dataset
+    from pfl.testing.synthetic import make_dataset
 
     if definition.samples is None:
         return None

@@ -12,11 +12,11 @@ from pfl.methods import METHODS
 from pfl.run.fingerprint import name_of
 from pfl.run.trials import Record, Trial
 from pipeline.spec.cells import Cell
-from pipeline.spec.search import PINNED_TRIAL
+from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.spec.table import Table
 from pipeline.store.results import CellResult, Selection, TrialResult
 from pipeline.store.scores import reported
-from pipeline.sweep.budget import Outcome, Step, Steps
+from pipeline.sweep.budget import Outcome, SearchStep, Steps
 from pipeline.sweep.search import WORST, Study, on_validation, plan_of, planned, search
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class CellScheduler:
         ]
         return True
 
-    def _candidate(self, step: Step) -> Candidate:
+    def _candidate(self, step: SearchStep) -> Candidate:
         assert self.study and self.cell.search
         config = on_validation(self.study.config(step.trial), self.cell.search.validation)
         until = None if step.until == config.rounds else step.until

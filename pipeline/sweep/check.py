@@ -17,10 +17,10 @@ from pfl.run.trials import cause_of
 from pfl.run.validation import warnings_of
 from pipeline.spec.axes import target
 from pipeline.spec.cells import Cell, cells
-from pipeline.spec.files import manifest_file, partitions_folder, results_folder, table_file
 from pipeline.spec.params import load_part, selected_tables
+from pipeline.spec.paths import manifest_file, partitions_folder, results_folder, table_file
 from pipeline.spec.published import find, published_cells
-from pipeline.spec.search import check_space, searched
+from pipeline.spec.search_space import check_space, searched
 from pipeline.spec.table import Resources, Table, load_table
 from pipeline.spec.yaml import located
 from pipeline.sweep.calibration import synthetic_simulation

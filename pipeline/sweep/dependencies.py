@@ -9,13 +9,13 @@ from typing import Any
 from pfl.core.digests import Code
 from pfl.methods import METHODS
 from pipeline.algorithms import ALGORITHMS
-from pipeline.spec.behaviours import named_behaviours
 from pipeline.spec.cells import Cell, cells
-from pipeline.spec.search import searched
+from pipeline.spec.fingerprints import named_behaviours
+from pipeline.spec.search_space import searched
 from pipeline.spec.table import Table
 from pipeline.store.ledger import Ledger
 
-ROOTS = ("pipeline.sweep.scheduler", "pipeline.sweep.results")
+ROOTS = ("pipeline.sweep.scheduler", "pipeline.sweep.outputs")
 """Modules that decide, with all that they import, which trials a sweep runs and what it reports."""
 
 

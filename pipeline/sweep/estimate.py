@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pfl.core.text import amount, duration
 from pipeline.spec.cells import Cell, cells
-from pipeline.spec.files import partition_file
+from pipeline.spec.paths import partition_file
 from pipeline.spec.table import Table
 from pipeline.sweep.calibration import Calibration, Sizes
 

@@ -11,8 +11,8 @@ from collections.abc import Generator, Mapping, Sequence
 from itertools import cycle
 from typing import Protocol
 
-from pipeline.spec.search import FINALISTS, PINNED_TRIAL
-from pipeline.sweep.budget import REDUCTION, Account, Outcomes, Step, Steps
+from pipeline.spec.search_space import FINALISTS, PINNED_TRIAL
+from pipeline.sweep.budget import REDUCTION, Account, Outcomes, SearchStep, Steps
 
 
 class Proposals(Protocol):
@@ -92,7 +92,7 @@ def bracket(
         compared = [trial for trial in reached if following is None or proposals.warm_up(trial) < until]
         if not compared:
             continue
-        steps = [Step(trial, account.plan.seeds[0], reached[trial], until) for trial in compared]
+        steps = [SearchStep(trial, account.plan.seeds[0], reached[trial], until) for trial in compared]
         outcomes = yield steps
         account.charge(steps, outcomes)
         values = {trial: one.value for trial, one in zip(compared, outcomes, strict=True)}

@@ -16,7 +16,7 @@ from pfl.core.config import Config
 from pfl.core.rng import integer_seed
 from pfl.methods import METHODS
 from pipeline.algorithms import ALGORITHMS
-from pipeline.spec.search import (
+from pipeline.spec.search_space import (
     PINNED_TRIAL,
     Search,
     distribution,
@@ -26,7 +26,7 @@ from pipeline.spec.search import (
 )
 from pipeline.store.results import Comparison, Selection
 from pipeline.store.scores import gain
-from pipeline.sweep.budget import Account, Outcome, Outcomes, Plan, Step, Steps
+from pipeline.sweep.budget import Account, Outcome, Outcomes, SearchPlan, SearchStep, Steps
 from pipeline.sweep.halving import Proposals, best, brackets
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ WORST = 0.0
 """The value of a trial that diverged: no accuracy is lower, and the sampler learns to stay away."""
 
 
-def search(proposals: Proposals, plan: Plan) -> Generator[Steps, Outcomes, Selection]:
+def search(proposals: Proposals, plan: SearchPlan) -> Generator[Steps, Outcomes, Selection]:
     """The whole search: yields the next steps to run, and receives their outcomes."""
     account = Account(plan)
     completed = yield from brackets(proposals, account)
@@ -47,7 +47,9 @@ def search(proposals: Proposals, plan: Plan) -> Generator[Steps, Outcomes, Selec
     if PINNED_TRIAL not in completed or not finalists:
         return Selection(PINNED_TRIAL, ())
     steps = [
-        Step(trial, seed, 0, plan.rounds) for trial in (PINNED_TRIAL, *finalists) for seed in plan.seeds[1:]
+        SearchStep(trial, seed, 0, plan.rounds)
+        for trial in (PINNED_TRIAL, *finalists)
+        for seed in plan.seeds[1:]
     ]
     outcomes = (yield steps) if steps else ()
     values: dict[int, list[float | None]] = {
@@ -80,14 +82,14 @@ def selected(values: Mapping[int, list[float | None]]) -> Selection:
     return Selection(winner.trial if winner else PINNED_TRIAL, tuple(comparisons))
 
 
-def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> Plan:
+def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> SearchPlan:
     """The plan of a search around a pinned configuration.
 
     Raises:
         InvalidInput: the budget does not pay for one trial.
     """
     warm_up = METHODS[pinned.method].from_dict(pinned.hyperparameters).warm_up(pinned.rounds)
-    return Plan.of(search, pinned.rounds, pinned.eval_every, warm_up, seeds)
+    return SearchPlan.of(search, pinned.rounds, pinned.eval_every, warm_up, seeds)
 
 
 class Counted:
@@ -107,7 +109,7 @@ class Counted:
         pass
 
 
-def planned(plan: Plan) -> Steps:
+def planned(plan: SearchPlan) -> Steps:
     """The steps of a search if no trial fails, or costs more or warms up longer than the pinned one."""
     steps, schedule = search(Counted(), plan), []
     batch = next(steps)

@@ -17,22 +17,22 @@ from typing import Any
 from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.text import amount
 from pipeline.spec.cells import cells
-from pipeline.spec.files import results_folder
 from pipeline.spec.params import selected_subset
+from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Resources, Subset, Table, load_table
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.results import failures
 from pipeline.store.stage_files import load_division, load_manifest
 from pipeline.store.tracking import Tracker
 from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
-from pipeline.sweep import results
+from pipeline.sweep import outputs
 from pipeline.sweep.calibration import Calibration
 from pipeline.sweep.check import check_precisions, device_of, slots_here
+from pipeline.sweep.display import Progress
 from pipeline.sweep.environment import check_environment
 from pipeline.sweep.estimate import Estimate
-from pipeline.sweep.progress import Progress
+from pipeline.sweep.preparation import download, partition, settings_here
 from pipeline.sweep.scheduler import Scheduler
-from pipeline.sweep.stages import download, partition, settings_here
 from pipeline.sweep.stopping import stoppable
 
 
@@ -62,7 +62,7 @@ def sweep(name: str) -> str:
                 run(name, scheduler, load_manifest(name)["datasets"], table.resources)
         finally:
             publish(name)
-        outcome = results.write(name, whole, subset, scheduler, ledger, sources, time.monotonic() - began)
+        outcome = outputs.write(name, whole, subset, scheduler, ledger, sources, time.monotonic() - began)
         if table == whole and not outcome.failed:  # left by trials that failed, or from before an edit
             shutil.rmtree(checkpoints_of(name), ignore_errors=True)
     ran = f"{amount(scheduler.ran, 'run')} computed, {scheduler.served} from the ledger"
@@ -107,7 +107,7 @@ def collect(name: str) -> int:
         download(name, whole.part(held))
         partition(name, whole.part(held))
         # What the ledger lacks is missing, and not left out.
-        results.write(name, whole, Subset(seeds=seeds), scheduler, ledger, sources, 0.0)
+        outputs.write(name, whole, Subset(seeds=seeds), scheduler, ledger, sources, 0.0)
     return len(scheduler.cells)
 
 

@@ -17,7 +17,7 @@ from pfl.core.text import amount, duration
 from pfl.run.progress import progress
 from pfl.run.trials import Record, Trial, cause_of, checksum_of, hardware, run_trial, versions
 from pfl.run.validation import validated
-from pipeline.spec.behaviours import is_current
+from pipeline.spec.fingerprints import is_current
 from pipeline.store.ledger import PUBLISHED
 from pipeline.store.refusals import Refusal, refusals, refuse
 from pipeline.store.rows import Place, read_record, read_rows

@@ -13,7 +13,7 @@ from pfl.run.fingerprint import components_of, files_of, unknown_of
 from pfl.run.trials import Record, Trial, edits, git, plugins
 from pfl.run.validation import non_defaults
 from pipeline.store.ledger import Ledger
-from pipeline.store.rows import Row
+from pipeline.store.rows import RecordHead
 from pipeline.sweep.scheduler import Scheduler
 
 Kind = tuple[str, str, int | None, int]
@@ -44,9 +44,9 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
     return lines + ([f"{amount(coming, 'run')} of searches after these"] if coming else [])
 
 
-def _former(scheduler: Scheduler, ledger: Ledger) -> Mapping[Kind, Sequence[Row]]:
+def _former(scheduler: Scheduler, ledger: Ledger) -> Mapping[Kind, Sequence[RecordHead]]:
     """The rows that pending trials may once have had: of their cell, and not served."""
-    former: dict[Kind, list[Row]] = {
+    former: dict[Kind, list[RecordHead]] = {
         (trial.cell, trial.phase, trial.until, seed): []
         for cell in scheduler.cells
         for trial, keys in ((candidate.trial, candidate.keys) for candidate in cell.candidates)
@@ -68,7 +68,7 @@ def _reason(
     curves: Collection[str],
     outcomes: Mapping[str, Record],
     ledger: Ledger,
-    former: Mapping[Kind, Sequence[Row]],
+    former: Mapping[Kind, Sequence[RecordHead]],
 ) -> str:
     if key in outcomes:
         return "in the ledger"
@@ -83,7 +83,7 @@ def _reason(
     return _stale(trial, former[trial.cell, trial.phase, trial.until, seed])
 
 
-def _stale(trial: Trial, rows: Sequence[Row]) -> str:
+def _stale(trial: Trial, rows: Sequence[RecordHead]) -> str:
     """How the nearest of the rows that may once have been of ``trial`` differs from it."""
     nearest = min(rows, key=lambda row: _distance(trial, row), default=None)
     if nearest is None:
@@ -91,7 +91,7 @@ def _stale(trial: Trial, rows: Sequence[Row]) -> str:
     return "stale: " + ("; ".join(_differences(trial, nearest)) or "defaults have changed")
 
 
-def _distance(trial: Trial, row: Row) -> int:
+def _distance(trial: Trial, row: RecordHead) -> int:
     """How many things in a row's key differ from the trial's."""
     now, then = _flat(trial.config), _flat(row.config)
     pairs = [(now.get(name), then.get(name)) for name in now.keys() | then.keys()]
@@ -103,7 +103,7 @@ def _distance(trial: Trial, row: Row) -> int:
     return sum(before != after for before, after in pairs)
 
 
-def _differences(trial: Trial, row: Row) -> Iterator[str]:
+def _differences(trial: Trial, row: RecordHead) -> Iterator[str]:
     """The differences between the row's key and the trial's, each in a few words."""
     yield from _options(trial.config, row.config)
     if row.data_checksum != trial.data_checksum:
@@ -139,7 +139,7 @@ def _from_to(before: str, now: str) -> str:
     return f"{before[:12]} is now {now[:12]}"
 
 
-def _edited(row: Row, trial: Trial) -> Iterator[str]:
+def _edited(row: RecordHead, trial: Trial) -> Iterator[str]:
     """The components that have changed since ``row``, and their files as far as git knows them."""
     method, model = trial.method, str(trial.config["model"])
     edited = ", which was edited" if row.dirty else ""

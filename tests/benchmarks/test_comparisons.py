@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.comparisons import PFEDSIM_OPTIONS, SPREAD, Comparison, pfedsim_table4, spfl_table5
+from benchmarks.comparisons import PFEDSIM_OPTIONS, SPREAD, FigureComparison, pfedsim_table4, spfl_table5
 from pfl.data.dataset import Dataset, load
 from pfl.data.partition import parse_spec
 from pipeline.spec.published import published_cells
@@ -27,8 +27,8 @@ def test_pfedsim_is_compared_under_the_options_that_its_table_pins():
     assert pinned == {parse_spec(f"dirichlet:0.1,{PFEDSIM_OPTIONS}")[1]}
 
 
-def compared(printed: float, *ours: float) -> Comparison:
-    return Comparison("digits", "", "", printed, ours)
+def compared(printed: float, *ours: float) -> FigureComparison:
+    return FigureComparison("digits", "", "", printed, ours)
 
 
 def test_a_figure_within_two_standard_deviations_over_the_seeds_matches():

@@ -11,7 +11,7 @@ from PIL import Image
 
 from pfl.core.files import cache_root
 from pfl.data.dataset import Dataset
-from pfl.testing.federation import make_dataset
+from pfl.testing.synthetic import make_dataset
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -11,8 +11,8 @@ from torchvision.transforms import functional as theirs
 
 from pfl.core.config import Config, Execution
 from pfl.data.augmentation import Moves, augmented, draw
-from pfl.run.simulation import simulate
-from pfl.testing.federation import make_clients, make_dataset
+from pfl.run.simulate import simulate
+from pfl.testing.synthetic import make_clients, make_dataset
 from tests.conftest import CONFIG, interrupt
 
 ALL = "crop_flip_rotate"
@@ -122,6 +122,6 @@ def test_no_two_epochs_or_rounds_see_the_same_images(monkeypatch):
         seen.append(int(key))
         return draw(augmentation, key, count)
 
-    monkeypatch.setattr("pfl.engine.local.draw", watched)
+    monkeypatch.setattr("pfl.engine.local_training.draw", watched)
     rounds(AUGMENTED)
     assert len(set(seen)) == len(seen) > 20

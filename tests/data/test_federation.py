@@ -11,7 +11,7 @@ import torch
 
 from pfl.data.federation import Federation
 from pfl.kernels import compiler
-from pfl.testing.federation import make_dataset
+from pfl.testing.synthetic import make_dataset
 
 
 @pytest.fixture

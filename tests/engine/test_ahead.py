@@ -11,7 +11,7 @@ import pytest
 from pfl.core.config import Execution
 from pfl.engine import checkpoint
 from pfl.methods import METHODS
-from pfl.run.simulation import simulate_together
+from pfl.run.simulate import simulate_together
 from pfl.testing.emulated import DEVICE, emulated
 from tests.conftest import CONFIG, sampled
 

@@ -12,10 +12,10 @@ from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
 from pfl.data.federation import Federation
 from pfl.data.partition import Partition, make_partition
-from pfl.engine.local import minibatch_count
+from pfl.engine.local_training import minibatch_count
 from pfl.engine.method import Phase
 from pfl.engine.round import begin_round
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from pfl.run.validation import validated
 from tests.conftest import CONFIG, interrupt, simulation_of
 

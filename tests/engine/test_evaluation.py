@@ -12,7 +12,7 @@ from pfl.engine.evaluation import evaluate
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
 from pfl.methods.fedavg import FedAvg
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from tests.conftest import CONFIG, simulation_of
 
 

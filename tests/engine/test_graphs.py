@@ -13,7 +13,7 @@ from pfl.data.federation import Federation
 from pfl.engine.graphs import Capture
 from pfl.engine.simulation import Simulation
 from pfl.engine.stacked import MOST_RECORDED, StackedBackend
-from pfl.run.simulation import make_simulation
+from pfl.run.simulate import make_simulation
 from pfl.run.validation import validated
 from pfl.testing.emulated import DEVICE, emulated
 from tests.conftest import CONFIG, simulation_of

@@ -12,7 +12,7 @@ import torch
 
 from pfl.core.config import Execution
 from pfl.methods import METHODS
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from tests.conftest import CONFIG
 
 

@@ -11,7 +11,7 @@ from pfl.core.config import CHECKPOINT, Config, Execution
 from pfl.data.partition import Partition
 from pfl.engine import evaluation, server
 from pfl.models import MODELS
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from tests.conftest import interrupt, sampled, simulation_of
 
 CLIENTS = 5000

@@ -10,7 +10,7 @@ import torch
 from pfl.core.config import Config
 from pfl.data.dataset import load
 from pfl.data.partition import make_partition
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 
 CONFIG = Config(method="fedavg", model="cnn_digits", rounds=4, epochs=1, participation=0.5, eval_every=1)
 

@@ -6,7 +6,7 @@ import time
 
 from pfl.core.config import Config
 from pfl.methods.fedfomo import FedFomo
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 
 EVALUATION = 1e6
 

@@ -13,12 +13,12 @@ from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
 from pfl.engine import loop
 from pfl.engine.device import check_precision, numerics
-from pfl.engine.local import Program
+from pfl.engine.local_training import Program
 from pfl.engine.loop import _stored_by_tap as by_tap
 from pfl.engine.stacked import StackedBackend
 from pfl.methods import METHODS
 from pfl.models import MODELS
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from pfl.run.trials import trial_key
 from pfl.run.validation import validated
 from pfl.testing.emulated import DEVICE, emulated
@@ -149,7 +149,7 @@ def test_bfloat16_steps_are_recorded_and_replayed_on_a_device(dataset, partition
 
 def test_a_cpu_without_the_instructions_refuses_bf16_in_one_line(dataset, partition, monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    monkeypatch.setattr("pfl.run.simulation.Federation", None)  # nothing is begun
+    monkeypatch.setattr("pfl.run.simulate.Federation", None)  # nothing is begun
     with pytest.raises(InvalidInput) as caught:
         simulate(BF16, dataset, partition, execution=Execution(device="cpu"))
     assert str(caught.value) == (

@@ -8,7 +8,7 @@ import pytest
 
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from pfl.run.validation import validated
 from tests.conftest import CONFIG, interrupt
 

@@ -10,7 +10,7 @@ import torch
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput
 from pfl.engine.method import Phase
-from pfl.run.simulation import simulate, simulate_together
+from pfl.run.simulate import simulate, simulate_together
 from tests.conftest import interrupt, simulation_of
 
 CONFIG = Config(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pfl.core.config import Config, Execution
-from pfl.engine.local import Task
+from pfl.engine.local_training import Task
 from pfl.engine.round import begin_round
 from pfl.engine.stacked import StackedBackend
 from pfl.engine.transfer import on_device
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from pfl.testing.emulated import DEVICE, emulated
-from pfl.testing.federation import make_clients, make_dataset
+from pfl.testing.synthetic import make_clients, make_dataset
 from tests.conftest import sampled, simulation_of
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from pfl.engine.local import StepBatches
+from pfl.engine.local_training import StepBatches
 from pfl.engine.step_inputs import StepInputs, Tables
 from pfl.testing.emulated import emulated
-from pfl.testing.federation import make_clients, make_dataset
+from pfl.testing.synthetic import make_clients, make_dataset
 from tests.conftest import CONFIG
 from tests.engine.test_graphs import losses
 

@@ -16,7 +16,7 @@ from pfl.data.partition import make_partition
 from pfl.engine import workers
 from pfl.engine.device import workers_for
 from pfl.engine.workers import Workers
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from pfl.run.validation import validated
 
 CPU = torch.device("cpu")

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from pfl.core.config import Execution
-from pfl.run.simulation import simulate
-from pfl.testing.federation import make_clients, make_dataset
+from pfl.run.simulate import simulate
+from pfl.testing.synthetic import make_clients, make_dataset
 from tests.conftest import CONFIG
 
 EXECUTION = Execution(backend="stacked")

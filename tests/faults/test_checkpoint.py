@@ -14,7 +14,7 @@ from pfl.core.config import CHECKPOINT, Config, Execution
 from pfl.core.errors import InvalidInput
 from pfl.engine import checkpoint
 from pfl.engine.simulation import Result
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 
 CONFIG = Config(
     method="pfedsim", model="lenet5_bn", participation=0.5, rounds=4, epochs=1, batch_size=8, eval_every=1

@@ -11,7 +11,7 @@ import pytest
 from pfl.core.config import Execution
 from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from tests.conftest import CONFIG
 
 Curve = list[float]

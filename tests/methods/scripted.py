@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from pfl.core.config import Config
-from pfl.engine.local import Task, Trained
+from pfl.engine.local_training import Task, Trained
 from pfl.engine.loop import LoopBackend
 from pfl.engine.simulation import Simulation
-from pfl.testing.federation import make_clients, make_dataset
+from pfl.testing.synthetic import make_clients, make_dataset
 from tests.conftest import simulation_of
 
 Script = Callable[[str, int, int], float]

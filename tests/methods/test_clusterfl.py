@@ -11,7 +11,7 @@ from pfl.core.config import Config
 from pfl.engine.round import aggregate, dispatch
 from pfl.methods.clusterfl import ClusterFL
 from pfl.run.validation import validated, warnings_of
-from pfl.testing.federation import make_clients
+from pfl.testing.synthetic import make_clients
 from tests.methods.toy import after_rounds
 
 LONG = 2.0

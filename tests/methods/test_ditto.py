@@ -10,7 +10,7 @@ import torch
 
 from pfl.methods._personal_model import with_personal_model
 from pfl.methods.ditto import Ditto
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from tests.conftest import CONFIG
 from tests.methods import toy
 from tests.methods.curves import assert_apart, assert_same, curve

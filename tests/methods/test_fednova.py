@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pfl.methods.fednova import FedNova
-from pfl.testing.federation import make_clients
+from pfl.testing.synthetic import make_clients
 from tests.methods.curves import assert_apart, assert_same, curve
 from tests.methods.scripted import models, scripted
 from tests.methods.toy import after_rounds

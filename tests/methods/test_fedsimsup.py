@@ -11,7 +11,7 @@ from pfl.core.config import Config, Execution
 from pfl.engine.evaluation import evaluate
 from pfl.engine.mixing import check_rows
 from pfl.methods.fedsimsup import MIXED, FedSimSup
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from pfl.run.validation import validated, warnings_of
 from tests.methods.toy import after_rounds
 

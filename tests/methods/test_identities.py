@@ -12,8 +12,8 @@ from pfl.data.rule import split
 from pfl.engine.groups import bind
 from pfl.engine.round import begin_round
 from pfl.methods.local import Local
-from pfl.run.simulation import simulate
-from pfl.testing.federation import make_clients
+from pfl.run.simulate import simulate
+from pfl.testing.synthetic import make_clients
 from tests.conftest import CONFIG, simulation_of
 
 

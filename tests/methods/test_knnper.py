@@ -11,7 +11,7 @@ import torch
 from pfl.engine.client import Client
 from pfl.engine.stacked import StackedBackend
 from pfl.methods.knnper import KNNPer
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from tests.conftest import CONFIG
 from tests.methods import toy
 

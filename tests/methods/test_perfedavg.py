@@ -10,7 +10,7 @@ import torch
 
 from pfl.core.config import Config, Execution
 from pfl.methods.perfedavg import PerFedAvg
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from tests.conftest import simulation_of
 from tests.methods import quadratic
 

@@ -10,7 +10,7 @@ from pfl.engine.client import Batch, Client
 from pfl.engine.client_store import ClientStore
 from pfl.methods.pfedcs import PFedCS, farthest_candidate
 from pfl.models._network import Network
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 from tests.conftest import CONFIG
 from tests.methods.scripted import scripted
 from tests.methods.toy import after_rounds

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from pfl.testing.federation import make_clients
+from pfl.testing.synthetic import make_clients
 from tests.methods import toy
 
 PLAIN = {"momentum": 0.0, "weight_decay": 0.0}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pfl.methods.scaffold import Scaffold
-from pfl.testing.federation import make_clients
+from pfl.testing.synthetic import make_clients
 from tests.methods import toy
 from tests.methods.curves import assert_apart, assert_same, curve
 from tests.methods.scripted import models, scripted

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from pfl.engine.simulation import BYTES_PER_SCALAR
-from pfl.run.simulation import simulate
-from pfl.testing.federation import make_clients, make_dataset
+from pfl.run.simulate import simulate
+from pfl.testing.synthetic import make_clients, make_dataset
 from tests.conftest import CONFIG
 
 CLIENTS = 6

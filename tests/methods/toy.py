@@ -14,7 +14,7 @@ from pfl.data.dataset import Dataset
 from pfl.data.partition import Partition
 from pfl.engine.client import Batch, Client
 from pfl.engine.groups import bind
-from pfl.engine.local import Backend
+from pfl.engine.local_training import Backend
 from pfl.engine.server import Server
 from pfl.engine.simulation import Simulation
 from pfl.engine.state import State

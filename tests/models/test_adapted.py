@@ -16,7 +16,7 @@ from pfl.models import MODELS, build
 from pfl.models._conv import Conv2d
 from pfl.models._layers import BatchNorm2d, Dropout
 from pfl.models._network import Network
-from pfl.run.simulation import simulate
+from pfl.run.simulate import simulate
 
 SHAPE, CLASSES = (1, 16, 16), 4
 

@@ -17,7 +17,7 @@ from pfl.run.trials import Hardware, Record, Result, Sources, Trial, Versions
 from pipeline.spec.cells import cells
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
-from pipeline.sweep import stages
+from pipeline.sweep import preparation
 from pipeline.sweep.scheduler import Scheduler
 from tests.pipeline.running import BIN
 
@@ -85,8 +85,8 @@ def prepared(project: Path, edit: Callable[[str, str], None]) -> Path:
     """A project with data and partitions of a small table: 2 cells of 2 seeds, no search."""
     edit('  two: "pathological:2"\n', "")
     edit("search: {trials: 4}\n", "")
-    stages.download("small")
-    stages.partition("small")
+    preparation.download("small")
+    preparation.partition("small")
     return project
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from pfl.run.trials import Record, with_checksum
 from pipeline.report.summary import Summary, summarise
 from pipeline.spec.cells import cells as cells_of
-from pipeline.spec.files import results_folder
+from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Table
 from pipeline.store.results import Results, load_results
 from pipeline.store.rows import parse_record

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.report.overview import write_overview
-from pipeline.spec.files import table_names
 from pipeline.spec.params import load_part, selected_tables
+from pipeline.spec.paths import table_names
 from pipeline.spec.published import published_cells
 from pipeline.spec.table import load_table
 from tests.command import pfl

@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.spec.axes import target
 from pipeline.spec.cells import Cell, cells
-from pipeline.spec.files import table_names
 from pipeline.spec.papers import Paper, load_paper, paper_names
+from pipeline.spec.paths import table_names
 from pipeline.spec.published import Published, find, published_cells
 from pipeline.spec.table import Table, load_table
 

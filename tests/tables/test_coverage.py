@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pipeline.spec.axes import target
-from pipeline.spec.files import table_names
+from pipeline.spec.paths import table_names
 from pipeline.spec.published import find, published_cells
 from pipeline.spec.table import load_table
 

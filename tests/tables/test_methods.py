@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pfl.methods import METHODS
 from pipeline.spec.cells import cells
-from pipeline.spec.search import searched
+from pipeline.spec.search_space import searched
 from pipeline.spec.table import load_table
 
 

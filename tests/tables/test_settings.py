@@ -11,12 +11,12 @@ import pytest
 
 from benchmarks.comparisons import our_name
 from pfl.data.partition import parse_spec
-from pipeline.figures.config import load_figure
+from pipeline.figures.figure import load_figure
 from pipeline.spec.axes import Setting
-from pipeline.spec.evaluation import Evaluation
-from pipeline.spec.files import figure_names, table_names
 from pipeline.spec.papers import NUMBERS, Paper, paper_names
+from pipeline.spec.paths import figure_names, table_names
 from pipeline.spec.published import Published, PublishedTable
+from pipeline.spec.reported import Evaluation
 from pipeline.spec.schedule import Schedule
 from pipeline.spec.table import Table, load_table
 from tests.tables.conftest import Pin

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pfl.run.fingerprint import BUILTIN, Accepted, Values
+from pfl.run.fingerprint import BUILTIN, AcceptedCode, Values
 
 
 @pytest.fixture(scope="session")
 def recorded() -> dict[str, Values]:
     """By the key of a case."""
-    return Accepted.load(BUILTIN).battery
+    return AcceptedCode.load(BUILTIN).battery

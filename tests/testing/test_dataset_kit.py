@@ -16,7 +16,7 @@ from pfl.data.datasets.digits import digits
 from pfl.data.definition import RemoteFile
 from pfl.testing import Violations, check_dataset
 from pfl.testing.dataset_kit import KIT
-from pfl.testing.federation import make_dataset
+from pfl.testing.synthetic import make_dataset
 from tests.testing.violating import violates
 
 DATA = make_dataset((1, 8, 8), classes=3, samples=60, n_train=45)

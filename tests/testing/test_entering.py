@@ -12,7 +12,7 @@ from pfl.cli import behaviours as command
 from pfl.core.errors import InvalidInput
 from pfl.core.registry import Registry
 from pfl.run import fingerprint
-from pfl.run.fingerprint import Accepted, Values
+from pfl.run.fingerprint import AcceptedCode, Values
 from pfl.testing import entering
 from pfl.testing.battery import Answer, Difference
 from pfl.testing.cases import Case
@@ -38,10 +38,10 @@ NAMES = {
 }
 
 
-def accepted(**components: str) -> Accepted:
+def accepted(**components: str) -> AcceptedCode:
     """What was accepted before an edit: every component's digest of today, or another one."""
     digests = {name: [components.get(name.replace(" ", "_"), digest)] for name, digest in DIGESTS.items()}
-    return Accepted(digests, {}, dict(NAMES), {case.key: {"train loss": [1.0]} for case in CASES})
+    return AcceptedCode(digests, {}, dict(NAMES), {case.key: {"train loss": [1.0]} for case in CASES})
 
 
 class Battery:
@@ -74,14 +74,14 @@ def battery(monkeypatch: pytest.MonkeyPatch) -> Battery:
 
 
 @pytest.fixture
-def entered(tmp_path: Path) -> Callable[[Accepted], Accepted]:
+def entered(tmp_path: Path) -> Callable[[AcceptedCode], AcceptedCode]:
     """What the file lists after the edit has been entered."""
 
-    def enter_in(before: Accepted) -> Accepted:
+    def enter_in(before: AcceptedCode) -> AcceptedCode:
         file = tmp_path / "behaviours.json"
         before.save(file)
         enter(before, CASES, examine(before, CASES, before.unknown(DIGESTS)), file)
-        return Accepted.load(file)
+        return AcceptedCode.load(file)
 
     return enter_in
 
@@ -185,7 +185,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "behaviours.json"
     monkeypatch.setattr(fingerprint, "BUILTIN", path)
     monkeypatch.setattr(entering, "files", lambda: {path: CASES})
-    monkeypatch.setattr(fingerprint, "unknown", lambda: Accepted.load(path).unknown(DIGESTS))
+    monkeypatch.setattr(fingerprint, "unknown", lambda: AcceptedCode.load(path).unknown(DIGESTS))
     accepted(method_fedprox="p1").save(path)
     return path
 

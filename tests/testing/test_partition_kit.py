@@ -13,8 +13,8 @@ from pfl.core.hyper import hyper
 from pfl.core.rng import generator
 from pfl.data.rule import PoolingRule, Rule, text_option
 from pfl.testing import Violations, check_partition
-from pfl.testing.federation import make_dataset
 from pfl.testing.partition_kit import KIT
+from pfl.testing.synthetic import make_dataset
 from tests.testing.violating import violates
 
 

@@ -31,7 +31,7 @@ SIZES = "Size of samples for labels in clients"
 """PFLlib's key of the samples of each label that a client has: [[label, number], ...] for each client."""
 
 
-class Content(NamedTuple):
+class FileContent(NamedTuple):
     """What a file says of each client, by its name.
 
     Attributes:
@@ -101,7 +101,7 @@ class File(Rule):
                 parts.append(taken)
         return [np.concatenate(parts) for parts in drawn]
 
-    def _content(self, clients: int | None, samples: int | None) -> Content:
+    def _content(self, clients: int | None, samples: int | None) -> FileContent:
         """The content of the file, checked."""
         document = self._document()
         read = next((read for key, read in self._readers().items() if key in document), self._own)
@@ -145,7 +145,7 @@ class File(Rule):
             raise self._wrong(self.path, '{client: {"train": [...], "test": [...]}, ...}')
         return document
 
-    def _readers(self) -> dict[str, Callable[[dict[str, Any]], Content]]:
+    def _readers(self) -> dict[str, Callable[[dict[str, Any]], FileContent]]:
         """The readers of other programs' files, by the keys that only these have."""
         return {
             "data_indices": self._fl_bench,
@@ -156,7 +156,7 @@ class File(Rule):
             "users": self._leaf,
         }
 
-    def _own(self, document: dict[str, Any]) -> Content:
+    def _own(self, document: dict[str, Any]) -> FileContent:
         """{client: {"train": [...], "test": [...]}}, or NIID-Bench's net_dataidx_map, {client: [...]}."""
         indices = {name: self._parts(f"client {name}", lists) for name, lists in document.items()}
         divided = {name for name, parts in indices.items() if "all" not in parts}
@@ -164,9 +164,9 @@ class File(Rule):
             name = next(name for name in indices if name not in divided)
             raise self._wrong(f"client {name}", '{"train": [...], "test": [...]}, as other clients have')
         note = f"a list per client, as in NIID-Bench: {TEST:.0%} of its samples are for testing"
-        return Content(indices, {}, "" if divided else note)
+        return FileContent(indices, {}, "" if divided else note)
 
-    def _fl_bench(self, document: dict[str, Any]) -> Content:
+    def _fl_bench(self, document: dict[str, Any]) -> FileContent:
         """FL-bench's partition: data_indices, a list of {"train": [...], "val": [], "test": [...]}."""
         clients = self._value(document, "data_indices", list, "FL-bench's list of the clients' indices")
         indices = {}
@@ -178,9 +178,9 @@ class File(Rule):
             raise self._wrong("data_indices", 'a list of {"train": [...], "test": [...]}')
         if not indices:
             raise self._wrong("data_indices", "at least one client")
-        return Content(indices, {})
+        return FileContent(indices, {})
 
-    def _pfllib(self, document: dict[str, Any]) -> Content:
+    def _pfllib(self, document: dict[str, Any]) -> FileContent:
         """PFLlib's config.json, which counts the samples of each label that a client has."""
         clients = self._value(document, SIZES, list, "PFLlib's numbers of samples of each label")
         counts = {}
@@ -196,9 +196,9 @@ class File(Rule):
             counts[str(client)] = dict(pairs)
         if document.get("num_clients", len(counts)) != len(counts):
             raise self._wrong(f"num_clients {document['num_clients']}", f"{len(counts)}, as in {SIZES!r}")
-        return Content({}, counts, self._drawn_note("PFLlib's"))
+        return FileContent({}, counts, self._drawn_note("PFLlib's"))
 
-    def _leaf(self, document: dict[str, Any]) -> Content:
+    def _leaf(self, document: dict[str, Any]) -> FileContent:
         """LEAF's data: user_data, {user: {"x": [...], "y": [label, ...]}}; only the labels are used."""
         data = self._value(document, "user_data", dict, "LEAF's data of each user")
         users = self._value(document, "users", list, "LEAF's list of users")
@@ -213,7 +213,7 @@ class File(Rule):
         sizes = [len(data[str(name)]["y"]) for name in users]
         if document.get("num_samples", sizes) != sizes:
             raise self._wrong("num_samples", "the numbers of labels in user_data, in the order of users")
-        return Content({}, counts, self._drawn_note("LEAF's"))
+        return FileContent({}, counts, self._drawn_note("LEAF's"))
 
     def _drawn_note(self, whose: str) -> str:
         return (

@@ -71,7 +71,7 @@ def run_trials(
         Edited: the source has changed since this process began.
     """
     from pfl.engine.device import forget_peak, resolve_device
-    from pfl.run.simulation import simulate_together
+    from pfl.run.simulate import simulate_together
 
     _check(trials, dataset, partition)
     first = trials[0]

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Plot, grid
+from pipeline.figures.figure import Figure
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.probes.attention import probe
-from pipeline.figures.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SPREAD = "share of the image above half of the map's largest value"
 
 
-def measure(runs: Runs) -> Numbers:
+def measure(runs: FigureRuns) -> Numbers:
     """How far each network's maps spread, by image; the maps themselves are images."""
     (per_seed,) = runs.measurements(probe).values()
     seen = per_seed[0][-1]

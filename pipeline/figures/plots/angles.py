@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
+from pipeline.figures.figure import Figure
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
 from pipeline.figures.probes.update_angles import probe
-from pipeline.figures.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PANEL = "angle"
 
 
-def measure(runs: Runs) -> Numbers:
+def measure(runs: FigureRuns) -> Numbers:
     """One series per setting, by round."""
     points = []
     for cell, per_seed in runs.measurements(probe).items():

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pfl.data.partition import of_seed
-from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Plot, grid, labels
+from pipeline.figures.figure import Figure
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
-from pipeline.figures.runs import Runs
 from pipeline.report.plots import COLOURS
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CLASSES = "classes of a client"
 
 
-def measure(runs: Runs) -> Numbers:
+def measure(runs: FigureRuns) -> Numbers:
     """Samples by class (series) and client (x), training and test together; and the mean number of classes
     that a client has."""
     points, means = [], []

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Plot, grid, heat
+from pipeline.figures.figure import Figure
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
 from pipeline.figures.probes.alignments import probe
-from pipeline.figures.runs import Runs
 from pipeline.report.plots import COLOURS
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MEAN = "mean over pairs of models"
 
 
-def measure(runs: Runs) -> Numbers:
+def measure(runs: FigureRuns) -> Numbers:
     """One panel per layer, from 0, with a row and a column per model; and the layers' means over pairs."""
     (per_seed,) = runs.measurements(probe).values()
     matrices = {

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
+from pipeline.figures.figure import Figure
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
-from pipeline.figures.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
 
 
-def measure(runs: Runs) -> Numbers:
+def measure(runs: FigureRuns) -> Numbers:
     """Every client's accuracy in the last round, at the method's own moment; clients count from 1."""
     points = []
     for cell, rows in runs.rows().items():

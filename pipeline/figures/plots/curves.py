@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
+from pipeline.figures.figure import Figure
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
-from pipeline.figures.runs import Runs
 from pipeline.store.scores import curves as curves_of
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
 
 
-def measure(runs: Runs) -> Numbers:
+def measure(runs: FigureRuns) -> Numbers:
     """The accuracy that the figure's evaluation names, at every evaluation."""
     cells = {cell.id: cell for cell in runs.cells}
     points = []

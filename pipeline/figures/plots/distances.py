@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Plot, grid, heat
+from pipeline.figures.figure import Figure
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
 from pipeline.figures.probes.head_distances import probe
-from pipeline.figures.runs import Runs
 from pipeline.report.plots import COLOURS
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ GROUPS = "clients with the same classes, and others"
 SAME, OTHERS = "same classes", "other classes"
 
 
-def measure(runs: Runs) -> Numbers:
+def measure(runs: FigureRuns) -> Numbers:
     """D at the figure's rounds, one row and one column per client; the mean over pairs at every round."""
     (per_seed,) = runs.measurements(probe).values()
     points, means = [], []

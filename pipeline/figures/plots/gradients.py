@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Plot, grid, labels, legend
+from pipeline.figures.figure import Figure
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.probes.layer_cosines import probe
-from pipeline.figures.runs import Runs
 from pipeline.report.plots import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
 
 
-def measure(runs: Runs) -> Numbers:
+def measure(runs: FigureRuns) -> Numbers:
     """One panel per data set and one series per kind ("iid", "noniid"): the mean over rounds and clients by
     layer, from 1. Also one panel per setting, with one series per client."""
     means, clients = [], []

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Plot, grid, heat
+from pipeline.figures.figure import Figure
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
 from pipeline.figures.probes.head_cosines import probe
-from pipeline.figures.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib import figure as mpl
@@ -21,7 +21,7 @@ NAMES = ("i", "i'", "j", "k")
 WHOLE, CLASSES, KINDS = "whole heads", "class by class", "classes by owners"
 
 
-def measure(runs: Runs) -> Numbers:
+def measure(runs: FigureRuns) -> Numbers:
     """For every pair of clients, the mean cosine and the cosine of every class. Also the mean over the
     classes that both or neither of a pair has, and over the classes that only one has."""
     (per_seed,) = runs.measurements(probe).values()

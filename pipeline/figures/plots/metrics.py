@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pfl.analysis.measures import similarities
-from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Plot, grid
+from pipeline.figures.figure import Figure
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point
-from pipeline.figures.runs import Runs
 from pipeline.report.plots import COLOURS
 from pipeline.spec.published import published_cells
 
@@ -32,7 +32,7 @@ CORRELATION = "correlation with data similarity"
 PRINTED = "correlation of the printed values"
 
 
-def measure(runs: Runs) -> Numbers:
+def measure(runs: FigureRuns) -> Numbers:
     """One panel per metric and one series per pair of clients, ours and as printed. Also each metric's
     correlation with data similarity, over our pairs and over the printed ones."""
     (per_seed,) = runs.measurements(similarities).values()

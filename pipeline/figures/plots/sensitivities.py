@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Plot, averaged, grid, heat
+from pipeline.figures.figure import Figure
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers, Point, matrix_points
 from pipeline.figures.probes.head_sensitivity import probe
-from pipeline.figures.runs import Runs
 from pipeline.report.plots import COLOURS, MUTED
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WEIGHTS, MEAN, KINDS = "weights", "mean of a class", "classes by their samples"
 
 
-def measure(runs: Runs) -> Numbers:
+def measure(runs: FigureRuns) -> Numbers:
     """Sensitivity by feature, relative to the largest of all, for the first seed: one series per class of the
     client, the class with most samples first. Also the classes' means over all seeds, and the lowest of the
     classes with the most samples beside the highest of the others."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pfl.core.errors import InvalidInput
-from pipeline.figures.config import Figure
 from pipeline.figures.drawing import Plot, averaged, grid, labels, lines
+from pipeline.figures.figure import Figure
+from pipeline.figures.figure_runs import FigureRuns
 from pipeline.figures.numbers import Numbers
-from pipeline.figures.runs import Runs
 from pipeline.spec.cells import Cell
 from pipeline.store.scores import reported
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib import figure as mpl
 
 
-def measure(runs: Runs) -> Numbers:
+def measure(runs: FigureRuns) -> Numbers:
     """Over a hyperparameter, one panel per setting and one series per method; over clients, one
     panel per data set and one series per row.
 

@@ -13,7 +13,7 @@ from pfl.core.errors import InvalidInput
 from pfl.core.files import cache_root
 from pipeline.cli import add_commands
 from pipeline.figures import make
-from pipeline.figures.config import Changes
+from pipeline.figures.figure import FigureChanges
 from pipeline.spec.table import Subset, Table
 from tests.pipeline.fake_results import cell_of, fake_results, write_results
 
@@ -34,10 +34,10 @@ def test_a_figure_is_made_with_the_changes_that_its_options_say(monkeypatch):
     options = "--rounds 2 --epochs 3 --dataset digits --model lenet5 --clients 4 --settings a,b --methods c"
     assert run("figure", "fedcac-figure5", *options.split(), "--out", "elsewhere") == "a line\n"
     assert run("figure", "fedcac-figure5") == "a line\n"
-    changes = Changes(2, 3, 4, "digits", "lenet5", Subset(settings=["a", "b"], methods=["c"]))
+    changes = FigureChanges(2, 3, 4, "digits", "lenet5", Subset(settings=["a", "b"], methods=["c"]))
     assert made == [
         ("fedcac-figure5", changes, Path("elsewhere").resolve(), f" {options}"),
-        ("fedcac-figure5", Changes(), make.FOLDER, ""),
+        ("fedcac-figure5", FigureChanges(), make.FOLDER, ""),
     ]
 
 

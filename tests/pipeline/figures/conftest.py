@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.spec.files import PAPERS
+from pipeline.spec.paths import PAPERS
 from pipeline.sweep import cluster
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +27,7 @@ def run_here(scheduler, _resources, watch) -> None:
     from pfl.data.dataset import load
     from pfl.data.partition import Partition
     from pfl.run.trials import run_trial
-    from pipeline.spec.files import partition_file
+    from pipeline.spec.paths import partition_file
 
     while trial := scheduler.next():
         partition = Partition.load(partition_file(trial.table, trial.partition_name))

@@ -10,10 +10,10 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pfl.run import trials
-from pipeline.figures import runs
-from pipeline.figures.config import Changes
+from pipeline.figures import figure_runs
+from pipeline.figures.figure import FigureChanges
 from pipeline.figures.make import answered, make
-from pipeline.spec.files import table_file
+from pipeline.spec.paths import table_file
 from pipeline.spec.table import Subset
 from pipeline.store.rows import read_record
 from pipeline.sweep import cluster
@@ -26,7 +26,7 @@ SMALL = {"rounds": 2, "epochs": 1, "dataset": "digits", "model": "cnn_digits"}
 
 def made(name: str, **changes) -> dict:
     subset = Subset(**{key: changes.pop(key) for key in ("settings", "methods") if key in changes})
-    make(name, Changes(**changes, subset=subset), OUT)
+    make(name, FigureChanges(**changes, subset=subset), OUT)
     return json.loads((OUT / f"{name}.json").read_text())
 
 
@@ -87,7 +87,7 @@ def test_a_figure_with_failed_trials_is_written_and_then_is_an_error(monkeypatch
 
 @pytest.mark.usefixtures("project")
 def test_parts_are_made_together():
-    make("fedcac-figure1", Changes(**SMALL | {"rounds": 1, "clients": 2}), OUT)
+    make("fedcac-figure1", FigureChanges(**SMALL | {"rounds": 1, "clients": 2}), OUT)
     assert {path.stem for path in OUT.glob("*.svg")} == {"fedcac-figure1a", "fedcac-figure1b"}
 
 
@@ -109,7 +109,7 @@ def test_what_looked_on_and_at_what_decide_whether_it_has_to_look_again(what, mo
         return {path.stem for path in Path(".sweeps/figures").glob("*.json")}
 
     made("pfedcs-figure1", **SMALL)
-    monkeypatch.setattr(runs, what, lambda *_: "other code")
+    monkeypatch.setattr(figure_runs, what, lambda *_: "other code")
     before = keys()
     made("pfedcs-figure1", **SMALL)
     assert len(keys()) == len(before) + 1
@@ -162,7 +162,7 @@ def test_a_figure_that_another_process_is_at_is_refused():
 
 @pytest.mark.usefixtures("project")
 def test_a_mistake_is_found_before_anything_runs(monkeypatch):
-    monkeypatch.setattr(runs.Runs, "rows", lambda _: pytest.fail("has run"))
+    monkeypatch.setattr(figure_runs.FigureRuns, "rows", lambda _: pytest.fail("has run"))
     with pytest.raises(InvalidInput, match="rounds"):
         made("fedsimsup-figure3", rounds=0, dataset="digits")
     with pytest.raises(InvalidInput, match="model"):

@@ -20,7 +20,7 @@ from pipeline.report.agreement import (
     tally,
 )
 from pipeline.report.table_report import write_report
-from pipeline.spec.files import PAPERS, TABLES
+from pipeline.spec.paths import PAPERS, TABLES
 from tests.papers import copy_numbers
 from tests.pipeline.fake_results import diverge, fake_results, ledger_row, summary_of, write_results
 from tests.pipeline.report.conftest import line_of, realistic, small

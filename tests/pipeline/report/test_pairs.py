@@ -8,7 +8,7 @@ from scipy.stats import ttest_rel
 
 from pfl.run.trials import Record
 from pipeline.report.pairs import difference
-from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.reported import Evaluation
 from tests.pipeline.fake_results import ledger_row, record_of
 
 POOLED = Evaluation(metric="pooled")

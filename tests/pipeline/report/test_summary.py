@@ -6,7 +6,7 @@ import pytest
 
 from pfl.run.trials import Record
 from pipeline.report.summary import Entry
-from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.reported import Evaluation
 from pipeline.store.scores import Score, score
 from tests.pipeline.fake_results import (
     cell_of,

@@ -8,8 +8,8 @@ import pytest
 
 from pfl.core.errors import InvalidInput
 from pipeline.spec.cells import cells
-from pipeline.spec.files import table_names
 from pipeline.spec.params import load_part, selected_tables
+from pipeline.spec.paths import table_names
 from pipeline.spec.table import Subset, load_table
 from pipeline.sweep.check import check_searched, check_tables
 

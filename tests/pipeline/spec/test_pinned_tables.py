@@ -13,10 +13,10 @@ from pfl.core.config import Config
 from pfl.data.dataset import Dataset
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import Partition, make_partition
-from pfl.run.simulation import simulate
-from pfl.testing.federation import make_dataset
+from pfl.run.simulate import simulate
+from pfl.testing.synthetic import make_dataset
 from pipeline.spec.cells import cells
-from pipeline.spec.files import table_names
+from pipeline.spec.paths import table_names
 from pipeline.spec.table import load_table
 
 WRITERS = 3597

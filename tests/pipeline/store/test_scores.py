@@ -9,7 +9,7 @@ import pytest
 from pfl.core.errors import InvalidInput
 from pfl.engine.metrics import Accuracy, ClientResult, Evaluated, Metrics
 from pfl.run.trials import Record
-from pipeline.spec.evaluation import Evaluation
+from pipeline.spec.reported import Evaluation
 from pipeline.store.scores import curve, curves, reported
 from tests.pipeline.fake_results import ledger_row, record_of
 

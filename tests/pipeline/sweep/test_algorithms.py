@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from pfl.core.config import Config
 from pfl.run.validation import validated
 from pipeline.algorithms import ALGORITHMS, Algorithm
-from pipeline.spec.search import Search
-from pipeline.sweep.budget import Plan
+from pipeline.spec.search_space import Search
+from pipeline.sweep.budget import SearchPlan
 from pipeline.sweep.search import Study, plan_of
 from tests.pipeline.sweep.test_search import asked, pinned, selection
 
@@ -55,7 +55,7 @@ def test_a_grid_ends_with_its_last_combination():
 def test_a_search_whose_algorithm_has_no_more_configurations_ends():
     config = validated(replace(pinned("local"), rounds=20))
     study = Study(config, Search(trials=30, algorithm="grid"))
-    steps, _ = selection(study, Plan((20,), (0,), trials=30), lambda trial, _: float(trial))
+    steps, _ = selection(study, SearchPlan((20,), (0,), trials=30), lambda trial, _: float(trial))
     assert {step.trial for step in steps} == set(range(1 + 5))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pfl.core.errors import InvalidInput
-from pipeline.spec.search import Search
-from pipeline.sweep.budget import Account, Outcome, Plan, Step, rungs
+from pipeline.spec.search_space import Search
+from pipeline.sweep.budget import Account, Outcome, SearchPlan, SearchStep, rungs
 
 
 def test_rungs_lie_at_evaluations_and_after_the_warm_up():
@@ -23,32 +23,38 @@ def test_no_rung_lies_in_the_second_half_of_the_rounds():
 
 
 def test_a_budget_pays_for_all_seeds():
-    assert Plan.of(Search(budget=4), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2]).budget == 4 * 3 * 20
+    assert (
+        SearchPlan.of(Search(budget=4), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2]).budget == 4 * 3 * 20
+    )
 
 
 def test_a_budget_below_one_trial_is_one_line():
     with pytest.raises(InvalidInput, match=r"search\.budget: 2 is not accepted; expected at least 2\.67"):
-        Plan.of(Search(budget=2), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2])
-    assert Plan.of(Search(budget=2.67), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2])
+        SearchPlan.of(Search(budget=2), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2])
+    assert SearchPlan.of(Search(budget=2.67), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2])
 
 
 def test_a_trial_is_charged_the_samples_that_it_has_trained_on():
-    account = Account(Plan((5, 20), (0, 1), budget=200))
-    account.charge([Step(0, 0, 0, 5), Step(1, 0, 0, 5)], [Outcome(50.0, 100), Outcome(60.0, 250)])
+    account = Account(SearchPlan((5, 20), (0, 1), budget=200))
+    account.charge([SearchStep(0, 0, 0, 5), SearchStep(1, 0, 0, 5)], [Outcome(50.0, 100), Outcome(60.0, 250)])
     assert account.rate(1) == account.highest_rate == 2.5
     assert account.left == 200 - 5 - 2.5 * 5
-    account.charge([Step(1, 0, 5, 20)], [Outcome(60.0, 1000)])
+    account.charge([SearchStep(1, 0, 5, 20)], [Outcome(60.0, 1000)])
     assert account.left == 200 - 5 - 2.5 * 20
 
 
 def test_the_comparison_counts_a_finalist_by_its_own_samples_and_is_kept_back():
-    account = Account(Plan((5, 20), (0, 1, 2), budget=400))
-    account.charge([Step(0, 0, 0, 20), Step(1, 0, 0, 20)], [Outcome(50.0, 100), Outcome(60.0, 300)])
+    account = Account(SearchPlan((5, 20), (0, 1, 2), budget=400))
+    account.charge(
+        [SearchStep(0, 0, 0, 20), SearchStep(1, 0, 0, 20)], [Outcome(50.0, 100), Outcome(60.0, 300)]
+    )
     assert account.comparison([1]) == (1 + 3) * 2 * 20
     assert account.free([1]) == 400 - (1 + 3) * 20 - (1 + 3 + 1) * 2 * 20
 
 
 def test_a_trial_that_failed_is_charged_its_rounds():
-    account = Account(Plan((5, 20), (0, 1), budget=200))
-    account.charge([Step(0, 0, 0, 5), Step(1, 0, 0, 5)], [Outcome(50.0, 100), Outcome(None, None)])
+    account = Account(SearchPlan((5, 20), (0, 1), budget=200))
+    account.charge(
+        [SearchStep(0, 0, 0, 5), SearchStep(1, 0, 0, 5)], [Outcome(50.0, 100), Outcome(None, None)]
+    )
     assert account.left == 200 - 5 - 5

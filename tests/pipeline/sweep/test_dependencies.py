@@ -22,7 +22,7 @@ from pipeline.sweep.why import why
 from tests.faults.checkout import ROOT, Checkout
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
 
-SEARCH, RANGES = "pipeline/sweep/search.py", "pipeline/spec/search.py"
+SEARCH, RANGES = "pipeline/sweep/search.py", "pipeline/spec/search_space.py"
 SCORES = "pipeline/store/scores.py"
 
 EDITS = {
@@ -89,7 +89,7 @@ def test_comments_formatting_and_what_only_shows_do_not_change_the_digest_of_its
         (copy / file).write_text(
             content.replace('"""\n\nfrom', ' And more."""\n\n# A comment.\nfrom', 1) + "\n\n"
         )
-    for file in ("pipeline/report/plots.py", "pipeline/sweep/progress.py", "pipeline/cli/__init__.py"):
+    for file in ("pipeline/report/plots.py", "pipeline/sweep/display.py", "pipeline/cli/__init__.py"):
         (copy / file).write_text("x = 1\n")
     assert digest(copy) == before
 

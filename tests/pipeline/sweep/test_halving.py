@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.sweep.budget import Account, Outcome, Plan, Step
+from pipeline.sweep.budget import Account, Outcome, SearchPlan, SearchStep
 from pipeline.sweep.halving import bracket, brackets, cost
 
 
@@ -26,7 +26,7 @@ class Numbers:
             self.ended[trial] = until
 
 
-def run(steps, value) -> tuple[list[list[Step]], object]:
+def run(steps, value) -> tuple[list[list[SearchStep]], object]:
     """All batches of a generator, and what it returns."""
     batches = []
     try:
@@ -38,15 +38,15 @@ def run(steps, value) -> tuple[list[list[Step]], object]:
         return batches, end.value
 
 
-def run_bracket(proposals, trials, rungs) -> tuple[list[list[Step]], dict[int, float]]:
+def run_bracket(proposals, trials, rungs) -> tuple[list[list[SearchStep]], dict[int, float]]:
     """All batches of one bracket, and the values of the trials that it has trained to the end."""
     completed: dict[int, float] = {}
-    account = Account(Plan(tuple(rungs), (4, 5)))
+    account = Account(SearchPlan(tuple(rungs), (4, 5)))
     batches, _ = run(bracket(proposals, trials, rungs, account, completed), proposals.value)
     return batches, completed
 
 
-def run_brackets(plan: Plan) -> tuple[list[list[Step]], Numbers]:
+def run_brackets(plan: SearchPlan) -> tuple[list[list[SearchStep]], Numbers]:
     """All batches of a search's brackets, and where its trials came from."""
     proposals = Numbers()
     batches, _ = run(brackets(proposals, Account(plan)), proposals.value)
@@ -68,7 +68,7 @@ def test_the_best_third_goes_on_and_the_pinned_configuration_in_addition():
 def test_a_trial_goes_on_from_the_round_that_it_has_reached():
     batches, _ = run_bracket(Numbers(), range(10), (5, 10, 20))
     own = [step for batch in batches for step in batch if step.trial == 9]
-    assert own == [Step(9, 4, 0, 5), Step(9, 4, 5, 10), Step(9, 4, 10, 20)]
+    assert own == [SearchStep(9, 4, 0, 5), SearchStep(9, 4, 5, 10), SearchStep(9, 4, 10, 20)]
 
 
 def test_of_equals_the_first_goes_on_and_a_failed_trial_never_does():
@@ -83,13 +83,13 @@ def test_of_equals_the_first_goes_on_and_a_failed_trial_never_does():
 def test_a_trial_is_not_compared_before_the_end_of_its_warm_up():
     late = Numbers(warm_up=lambda trial: 12 if trial == 1 else 0)
     batches, completed = run_bracket(late, [1, 2, 3, 4], (5, 10, 20))
-    assert batches[0] == [Step(trial, 4, 0, 5) for trial in (2, 3, 4)]
-    assert batches[-1] == [Step(1, 4, 0, 20), Step(4, 4, 10, 20)]
+    assert batches[0] == [SearchStep(trial, 4, 0, 5) for trial in (2, 3, 4)]
+    assert batches[-1] == [SearchStep(1, 4, 0, 20), SearchStep(4, 4, 10, 20)]
     assert completed == {1: 1, 4: 4}
 
 
 def test_brackets_begin_at_one_rung_after_another():
-    batches, _ = run_brackets(Plan((5, 10, 20), (0, 1), budget=12 * 20))
+    batches, _ = run_brackets(SearchPlan((5, 10, 20), (0, 1), budget=12 * 20))
     assert [(len(batch), batch[0].after, batch[0].until) for batch in batches] == [
         (10, 0, 5),
         (4, 5, 10),
@@ -105,14 +105,14 @@ def test_brackets_begin_at_one_rung_after_another():
 
 @pytest.mark.parametrize("budget", [100, 119, 120, 160, 210, 360])
 def test_no_budget_is_exceeded_and_less_than_a_run_is_left_of_it(budget):
-    batches, _ = run_brackets(Plan((5, 10, 20), (0, 1), budget))
+    batches, _ = run_brackets(SearchPlan((5, 10, 20), (0, 1), budget))
     spent = sum(step.until - step.after for batch in batches for step in batch)
     assert budget - 20 < spent + 3 * 20 <= budget  # the comparison of two finalists with one more seed
 
 
 @pytest.mark.parametrize("number", [2, 5, 14, 20])
 def test_as_many_configurations_are_tried_as_asked_for(number):
-    _, proposals = run_brackets(Plan((5, 10, 20), (0, 1), trials=number))
+    _, proposals = run_brackets(SearchPlan((5, 10, 20), (0, 1), trials=number))
     assert proposals.asked == number
 
 

@@ -11,7 +11,7 @@ import torch
 from pipeline.spec.table import Subset, load_table
 from pipeline.store.ledger import LOCAL
 from pipeline.store.workspace import models_file
-from pipeline.sweep.results import write
+from pipeline.sweep.outputs import write
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
 from tests.pipeline.running import finished, rows
 

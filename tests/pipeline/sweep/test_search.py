@@ -10,10 +10,10 @@ import pytest
 from pfl.core.config import Config
 from pfl.methods import METHODS
 from pfl.run.validation import validated
-from pipeline.spec.search import Search
+from pipeline.spec.search_space import Search
 from pipeline.store.results import Comparison
-from pipeline.sweep import results
-from pipeline.sweep.budget import Outcome, Plan
+from pipeline.sweep import outputs
+from pipeline.sweep.budget import Outcome, SearchPlan
 from pipeline.sweep.search import Study, on_validation, plan_of, planned, search, selected
 
 TEN = Search(trials=10)
@@ -31,7 +31,7 @@ def asked(study: Study, trials: int = 9, objective=lambda params: params["lr"]) 
     return study.asked
 
 
-def selection(study: Study, plan: Plan, value, rate=lambda _: 1) -> tuple[list, object]:
+def selection(study: Study, plan: SearchPlan, value, rate=lambda _: 1) -> tuple[list, object]:
     """All steps of a search and what it selects.
 
     Args:
@@ -129,7 +129,7 @@ def test_a_method_with_a_warm_up_is_compared_after_it(method):
 
 
 def test_finalists_and_the_pinned_configuration_are_compared_on_all_seeds():
-    plan = Plan((5, 10, 20), (3, 4, 5), budget=320)
+    plan = SearchPlan((5, 10, 20), (3, 4, 5), budget=320)
     steps, winner = selection(Study(pinned(), TEN), plan, lambda trial, seed: 50.0 + trial + seed)
     compared = [step for step in steps if step.seed != 3]
     assert {step.trial for step in compared} == {0, *(one.trial for one in winner.comparisons)}
@@ -142,7 +142,7 @@ def test_a_search_of_trials_that_train_more_in_a_round_costs_no_more(budget):
     def rate(trial: int) -> int:
         return 1 + trial % 3
 
-    plan = Plan((5, 10, 20), (0, 1), budget)
+    plan = SearchPlan((5, 10, 20), (0, 1), budget)
     steps, _ = selection(Study(pinned(), TEN), plan, lambda trial, _: float(trial), rate)
     assert sum(rate(step.trial) * (step.until - step.after) for step in steps) <= budget
     assert len(steps) < len(planned(plan))
@@ -173,20 +173,20 @@ def test_with_one_seed_any_gain_selects_as_its_error_is_not_known():
 
 
 def test_a_search_with_one_seed_ends_with_its_last_rung():
-    plan = Plan((5, 10, 20), (0,), trials=3)
+    plan = SearchPlan((5, 10, 20), (0,), trials=3)
     steps, winner = selection(Study(pinned(), TEN), plan, lambda trial, _: 50.0 + trial)
     assert {step.seed for step in steps} == {0}
     assert winner.trial == max(step.trial for step in steps if step.until == 20)
 
 
 def test_a_search_in_which_everything_failed_stays_with_the_pinned_configuration():
-    steps, winner = selection(Study(pinned(), TEN), Plan((5, 20), (0, 1), trials=4), lambda *_: None)
+    steps, winner = selection(Study(pinned(), TEN), SearchPlan((5, 20), (0, 1), trials=4), lambda *_: None)
     assert (winner.trial, winner.comparisons) == (0, ())
     assert {step.until for step in steps} == {5}
 
 
 def test_a_plan_says_beforehand_what_it_comes_to():
-    plan = Plan((5, 10, 20), (0, 1, 2), budget=320)
+    plan = SearchPlan((5, 10, 20), (0, 1, 2), budget=320)
     steps, _ = selection(Study(pinned(), TEN), plan, lambda trial, _: float(trial))
     assert [(s.after, s.until) for s in planned(plan)] == [(s.after, s.until) for s in steps]
 
@@ -202,9 +202,9 @@ def test_validation_takes_as_many_steps_as_the_final_training_and_no_ragged_one(
 
 
 def test_a_damaged_database_of_studies_costs_a_line_and_no_result(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(results, "STUDIES", tmp_path / "optuna.db")
+    monkeypatch.setattr(outputs, "STUDIES", tmp_path / "optuna.db")
     (tmp_path / "optuna.db").write_text("no database")
     study = Study(pinned(), TEN)
     scheduler = SimpleNamespace(cells=[SimpleNamespace(study=study, cell=SimpleNamespace(id="dir/fedprox"))])
-    results._save_studies("small", scheduler)
+    outputs._save_studies("small", scheduler)
     assert "optuna.db could not be written (DatabaseError" in capsys.readouterr().err

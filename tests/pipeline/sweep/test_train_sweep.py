@@ -17,7 +17,7 @@ from pipeline.store.ledger import Ledger
 from pipeline.store.results import load_results
 from pipeline.store.workspace import checkpoints_of
 from pipeline.sweep.cluster import Watch
-from pipeline.sweep.results import write
+from pipeline.sweep.outputs import write
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.train_sweep import collect, in_memory, sweep, table_lock
 from tests.command import pfl

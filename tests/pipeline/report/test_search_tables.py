@@ -8,7 +8,7 @@ import io
 import pytest
 
 from pfl.core.hyper import Hyperparameter
-from pipeline.report import search
+from pipeline.report import search_tables
 from pipeline.report.summary import Summary
 from pipeline.store.results import SearchStep
 from tests.pipeline.fake_results import cell_of, fake_results, search_step, summary_of
@@ -26,7 +26,7 @@ def step(trial: int, until: int, value: float | None, samples: int | None, **par
 
 
 def test_a_cell_says_what_was_selected_and_by_how_much(summary):
-    searched = search.searches(summary)
+    searched = search_tables.searches(summary)
     assert len(searched) == len(summary.results.cells)
     for one in searched:
         assert one.trials == 3
@@ -35,12 +35,12 @@ def test_a_cell_says_what_was_selected_and_by_how_much(summary):
 
 
 def test_a_gain_with_one_seed_has_no_standard_error():
-    searched = search.searches(summary_of(fake_results(seeds=1, search=3)))
+    searched = search_tables.searches(summary_of(fake_results(seeds=1, search=3)))
     assert {one.gain for one in searched if not one.pins} == {"+1.50"}
 
 
 def test_every_trial_is_a_line_of_the_csv_file(summary):
-    lines = list(csv.DictReader(io.StringIO(search.rows(summary))))
+    lines = list(csv.DictReader(io.StringIO(search_tables.rows(summary))))
     assert len(lines) == sum(len(cell.search) for cell in summary.results.cells)
     assert lines[0].keys() >= {"cell", "trial", "seed", "round", "accuracy", "samples", "parameters"}
 
@@ -50,16 +50,16 @@ def test_a_search_whose_best_trial_sits_at_an_end_says_which_range_to_widen():
     cell = cell_of(results, "cifar10-0.1/local")
     for trial, lr in enumerate((0.05, 0.2999, 0.01)):
         cell["searched"][trial] = search_step(cell["cell"], trial, lr, 50.0 + trial % 2)
-    by_label = {one.label: one.notes for one in search.searches(summary_of(results))}
+    by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
     assert by_label["Local"] == ("widen lr: the best trial (0.3) sits at its upper end",)
     cell["searched"][1] = search_step(cell["cell"], 1, 0.2999, 10.0)
-    by_label = {one.label: one.notes for one in search.searches(summary_of(results))}
+    by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
     assert by_label["Local"] == ()
 
 
 def test_with_enough_trials_the_importance_comes_first():
     results = fake_results(settings=1, seeds=2, search=12)
-    notes = next(one.notes for one in search.searches(summary_of(results)) if one.label == "Local")
+    notes = next(one.notes for one in search_tables.searches(summary_of(results)) if one.label == "Local")
     assert notes[0] == "importance: lr 1.00"
 
 
@@ -67,12 +67,12 @@ def test_with_enough_trials_the_importance_comes_first():
     ("value", "end"), [(0.29, "upper"), (0.00101, "lower"), (0.02, ""), (0.3, "upper"), (0.25, "upper")]
 )
 def test_a_value_at_the_end_of_its_range_is_told_on_the_scale_of_the_search(value, end):
-    assert search.edge(LR, value) == end
+    assert search_tables.edge(LR, value) == end
 
 
 def test_an_end_that_is_the_end_of_the_domain_cannot_be_widened():
     share = Hyperparameter("share", low=0.0, high=1.0, search=(0.0, 0.5))
-    assert (search.edge(share, 0.0), search.edge(share, 0.5)) == ("", "upper")
+    assert (search_tables.edge(share, 0.0), search_tables.edge(share, 0.5)) == ("", "upper")
 
 
 def test_importance_names_what_moves_the_accuracy_and_needs_ten_trials():
@@ -82,6 +82,6 @@ def test_importance_names_what_moves_the_accuracy_and_needs_ten_trials():
         for place, lr in enumerate(values)
     ]
     space = {"lr": LR, "mu": Hyperparameter("weight", low=0.0, search=(0.0, 1.0))}
-    importances = search.importance(steps, space, "fedprox")
+    importances = search_tables.importance(steps, space, "fedprox")
     assert importances["lr"] > importances["mu"]
-    assert search.importance(steps[:9], space, "fedprox") == {}
+    assert search_tables.importance(steps[:9], space, "fedprox") == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from pipeline.figures.claims import SeriesClaim
+from pipeline.figures.figure_claims import SeriesClaim
 from pipeline.spec.claims import Finding
 
 CURVES = {"a": [1.0, 5.0, 4.0], "b": [3.0, 3.0, 6.0]}

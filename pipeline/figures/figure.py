@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import Field
 
 from pfl.core.errors import InvalidInput, unknown_name
-from pipeline.figures.claims import SeriesClaim
-from pipeline.spec.files import figure_names
+from pipeline.figures.figure_claims import SeriesClaim
+from pipeline.spec.paths import figure_names
 from pipeline.spec.table import Subset, Table, load_as
 
 
@@ -28,7 +28,7 @@ class Figure(Table):
 
 
 @dataclass(frozen=True)
-class Changes:
+class FigureChanges:
     """Changes to a figure's pinned runs, to make it with less compute; None means as pinned."""
 
     rounds: int | None = None
@@ -63,7 +63,7 @@ def load_figure(name: str) -> Figure:
     return load_as(Figure, name)
 
 
-def changed(figure: Figure, changes: Changes) -> tuple[Figure, list[str]]:
+def changed(figure: Figure, changes: FigureChanges) -> tuple[Figure, list[str]]:
     """The figure with its runs changed, and a short line for each change.
 
     Raises:

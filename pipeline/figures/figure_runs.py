@@ -16,7 +16,7 @@ from pfl.core.files import write_text
 from pfl.run.fingerprint import code_digest, digest_of_modules
 from pfl.run.progress import progress
 from pfl.run.trials import Record
-from pipeline.figures.config import Figure
+from pipeline.figures.figure import Figure
 from pipeline.spec.cells import Cell, cells
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.rows import read_record
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MEASURED = SCRATCH / "figures"
 
 
-class Runs:
+class FigureRuns:
     """The data and runs behind a figure, each computed when first needed and then reused.
 
     Attributes:

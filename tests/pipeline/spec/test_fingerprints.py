@@ -5,7 +5,7 @@ from __future__ import annotations
 from pfl.core.config import Config
 from pfl.run.fingerprint import name_of
 from pfl.run.validation import validated
-from pipeline.spec.behaviours import images, is_current
+from pipeline.spec.fingerprints import images, is_current
 
 
 def test_a_record_is_current_if_the_code_does_for_it_what_its_name_stands_for():

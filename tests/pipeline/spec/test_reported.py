@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pfl.core.errors import InvalidInput
-from pipeline.spec.evaluation import Evaluation, EvaluationOverride
+from pipeline.spec.reported import Evaluation, EvaluationOverride
 
 
 def test_a_row_goes_before_a_setting_and_a_setting_before_the_table():

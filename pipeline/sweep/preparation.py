@@ -15,8 +15,8 @@ from pfl.data.partitions import PARTITIONS
 from pfl.run.fingerprint import digest_of_modules
 from pfl.run.sources import digest_of
 from pipeline.spec.cells import cells
-from pipeline.spec.files import PAPERS, manifest_file, partition_file, table_file
 from pipeline.spec.params import load_part, selected_tables
+from pipeline.spec.paths import PAPERS, manifest_file, partition_file, table_file
 from pipeline.spec.table import Table, load_table
 from pipeline.spec.yaml import dumped
 from pipeline.store.ledger import Ledger

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pfl.testing import federation
-from pfl.testing.federation import make_clients, make_dataset
+from pfl.testing import synthetic
+from pfl.testing.synthetic import make_clients, make_dataset
 
 
 def test_images_mapped_from_a_file_are_those_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(federation, "BLOCK", 7)
+    monkeypatch.setattr(synthetic, "BLOCK", 7)
     mapped = make_dataset(file=tmp_path / "images.bin")
     monkeypatch.undo()
     assert isinstance(mapped.images, np.memmap)

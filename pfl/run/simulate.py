@@ -19,7 +19,7 @@ from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
 from pfl.data.partition import Division, Partition, of_seed
 from pfl.engine.device import backend_for, check_precision, keep_compiled, numerics, resolve_device, threads
-from pfl.engine.local import Backend
+from pfl.engine.local_training import Backend
 from pfl.engine.method import Moment
 from pfl.engine.result import Result
 from pfl.engine.simulation import Measure, OnRound, Simulation

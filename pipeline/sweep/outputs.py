@@ -8,7 +8,7 @@ from pathlib import Path
 from pfl.core.files import write_text
 from pfl.core.text import csv_text, first_line
 from pfl.run.trials import Sources
-from pipeline.spec.files import results_folder
+from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Subset, Table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import Results, save_results

@@ -15,7 +15,7 @@ from pfl.models import Shape
 from pfl.run.fingerprint import ON, name_of
 from pfl.run.validation import validated
 from pipeline.spec.cells import Cell, cells
-from pipeline.spec.search import searched, with_params
+from pipeline.spec.search_space import searched, with_params
 from pipeline.spec.table import Table
 
 

@@ -13,23 +13,23 @@ TableName = Annotated[str, typer.Argument(metavar="TABLE", help="See `pfl tables
 
 def check() -> None:
     """Check the selected tables, and write what later stages depend on."""
-    from pipeline.sweep import stages
+    from pipeline.sweep import preparation
 
-    stages.check()
+    preparation.check()
 
 
 def download(table: TableName) -> None:
     """Fetch and decode the data sets."""
-    from pipeline.sweep import stages
+    from pipeline.sweep import preparation
 
-    stages.download(table)
+    preparation.download(table)
 
 
 def partition(table: TableName) -> None:
     """Partition the data over the clients."""
-    from pipeline.sweep import stages
+    from pipeline.sweep import preparation
 
-    stages.partition(table)
+    preparation.partition(table)
 
 
 def sweep(table: TableName) -> None:

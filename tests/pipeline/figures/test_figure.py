@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from pfl.core.errors import InvalidInput
 from pipeline.cli import add_commands
-from pipeline.figures.config import Changes, changed, load_figure, parts_of
+from pipeline.figures.figure import FigureChanges, changed, load_figure, parts_of
 from pipeline.figures.plots import PLOTS
-from pipeline.spec.files import figure_names, table_file
+from pipeline.spec.paths import figure_names, table_file
 from pipeline.spec.table import Subset
 from pipeline.sweep.check import check_runs
 
@@ -43,7 +43,7 @@ def test_claims_are_about_series_that_the_runs_have(name):
 
 def test_a_change_reaches_every_setting_and_row_and_is_said():
     figure, notes = changed(
-        load_figure("fedcac-figure4"), Changes(rounds=5, dataset="cifar10", model="lenet5")
+        load_figure("fedcac-figure4"), FigureChanges(rounds=5, dataset="cifar10", model="lenet5")
     )
     assert (figure.schedule.rounds, figure.dataset, figure.model) == (5, "cifar10", "lenet5")
     assert notes == [
@@ -55,13 +55,13 @@ def test_a_change_reaches_every_setting_and_row_and_is_said():
 
 def test_what_is_as_pinned_is_no_change():
     figure = load_figure("pfedcs-figure1")
-    assert changed(figure, Changes()) == (figure, [])
-    assert changed(figure, Changes(rounds=10, dataset="cifar10"))[1] == []
+    assert changed(figure, FigureChanges()) == (figure, [])
+    assert changed(figure, FigureChanges(rounds=10, dataset="cifar10"))[1] == []
 
 
 def test_a_part_of_a_figure_is_a_change():
     subset = Subset(settings=["cifar10"], methods=["tau-0.1", "tau-0.5"])
-    figure, notes = changed(load_figure("fedcac-figure5"), Changes(subset=subset, model="lenet5"))
+    figure, notes = changed(load_figure("fedcac-figure5"), FigureChanges(subset=subset, model="lenet5"))
     assert ([*figure.settings], [row.id for row in figure.methods]) == (["cifar10"], ["tau-0.1", "tau-0.5"])
     assert notes[0] == "settings cifar10 only"
     assert notes[2] == "model lenet5 in the place of resnet8"
@@ -69,14 +69,14 @@ def test_a_part_of_a_figure_is_a_change():
 
 def test_one_data_set_does_not_take_the_place_of_several():
     with pytest.raises(InvalidInput, match="settings of one data set"):
-        changed(load_figure("spfl-figure5"), Changes(dataset="digits"))
+        changed(load_figure("spfl-figure5"), FigureChanges(dataset="digits"))
 
 
 def test_an_unknown_figure_or_setting_is_one_clear_line():
     with pytest.raises(InvalidInput, match="fedcac-figure3"):
         parts_of("fedcac-figure33")
     with pytest.raises(InvalidInput, match="--settings: mnist"):
-        changed(load_figure("fedcac-figure5"), Changes(subset=Subset(settings=["mnist"])))
+        changed(load_figure("fedcac-figure5"), FigureChanges(subset=Subset(settings=["mnist"])))
 
 
 def test_a_wrong_file_is_one_clear_line(project: Path):

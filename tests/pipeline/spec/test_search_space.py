@@ -7,7 +7,7 @@ import pytest
 from pfl.core.config import Config
 from pfl.core.errors import InvalidInput
 from pfl.run.validation import validated
-from pipeline.spec.search import Search, check_space, searched, with_params
+from pipeline.spec.search_space import Search, check_space, searched, with_params
 
 
 def pinned(method: str = "fedprox", **hyperparameters) -> Config:

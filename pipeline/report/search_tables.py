@@ -15,7 +15,7 @@ from pfl.core.hyper import Hyperparameter
 from pfl.core.text import csv_text, gain
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.cells import Cell, cells
-from pipeline.spec.search import PINNED_TRIAL, distribution, searched
+from pipeline.spec.search_space import PINNED_TRIAL, distribution, searched
 from pipeline.store.results import CellResult, SearchStep
 
 EDGE = 0.05

@@ -16,7 +16,7 @@ from pfl.data.partition import Partition
 from pfl.data.partitions import PARTITIONS
 from pipeline.cli import add_commands
 from pipeline.spec.table import Table, load_table
-from pipeline.sweep import stages
+from pipeline.sweep import preparation
 from tests.papers import copy_numbers
 
 add_commands(app)  # as the entry point does in a process of its own
@@ -31,7 +31,7 @@ def pfl(*arguments: str) -> str:
 
 @pytest.fixture
 def data(project: Path) -> Path:
-    stages.download("small")
+    preparation.download("small")
     return project
 
 
@@ -46,12 +46,12 @@ def test_the_manifest_names_data_sets_of_other_columns_that_are_not_here(project
     edit('  two: "pathological:2"', '  two: {partition: "pathological:2", dataset: mnist}')
     edit("search: {trials: 4}", "")
     (project / "params.yaml").write_text("tables: [small]\nsubset: {settings: [dir]}\n")
-    stages.download("small")
+    preparation.download("small")
     assert json.loads((project / "data/manifests/small.json").read_text())["absent"] == ["mnist"]
 
 
 def test_a_setting_gets_its_index_lists_statistics_and_plot(data):
-    stages.partition("small")
+    preparation.partition("small")
     folder = data / "data/partitions/small"
     partition = Partition.load(folder / "two.npz")
     described = json.loads((folder / "two.json").read_text())
@@ -65,7 +65,7 @@ def test_a_setting_gets_its_index_lists_statistics_and_plot(data):
 
 def test_the_same_partition_gives_the_same_files(data):
     def contents() -> dict[str, bytes]:
-        stages.partition("small")
+        preparation.partition("small")
         return {path.name: path.read_bytes() for path in (data / "data/partitions/small").iterdir()}
 
     assert contents() == contents()
@@ -76,7 +76,7 @@ def divided_by_seed(data, edit) -> Path:
     """One setting, without a search, with a partition for each of its seeds 0 and 1."""
     edit('  dir: "dirichlet:0.5"\n  two: "pathological:2"', '  dir: "dirichlet:0.5,seed=run"')
     edit("search: {trials: 4}\n", "")
-    stages.partition("small")
+    preparation.partition("small")
     return data
 
 
@@ -108,7 +108,7 @@ def test_a_part_of_the_seeds_has_the_partitions_of_the_whole_table(divided_by_se
     folder = divided_by_seed / "data/partitions/small"
     whole = {path.name: path.read_bytes() for path in folder.iterdir()}
     (divided_by_seed / "params.yaml").write_text("tables: [small]\nsubset: {seeds: [1]}\n")
-    stages.partition("small")
+    preparation.partition("small")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
     pfl("trials", "small", "trials.jsonl")
     trials = [json.loads(line) for line in (divided_by_seed / "trials.jsonl").read_text().splitlines()]
@@ -121,7 +121,7 @@ def test_data_that_changed_after_the_download_stage_are_noticed(data):
     content["datasets"]["digits"]["checksum"] = "0" * 64
     manifest.write_text(json.dumps(content))
     with pytest.raises(InvalidInput, match="the data that the download stage found"):
-        stages.partition("small")
+        preparation.partition("small")
 
 
 @pytest.mark.usefixtures("data")
@@ -136,7 +136,7 @@ def test_data_that_changed_after_the_download_stage_are_noticed(data):
 )
 def test_a_partition_from_before_an_edit_of_the_table_is_not_used(edit, command, old, new):
     edit("search: {trials: 4}\n", "")
-    stages.partition("small")
+    preparation.partition("small")
     pfl(*command)
     edit(old, new)
     with pytest.raises(InvalidInput, match=r"dir.*\.npz .*run `pfl stage partition small` first"):
@@ -145,7 +145,7 @@ def test_a_partition_from_before_an_edit_of_the_table_is_not_used(edit, command,
 
 @pytest.mark.usefixtures("data")
 def test_a_data_set_from_after_the_download_stage_is_named(edit):
-    stages.partition("small")
+    preparation.partition("small")
     edit("dataset: digits", "dataset: mnist")
     with pytest.raises(InvalidInput, match=r"small\.json .*run `pfl stage download small` first"):
         pfl("ledger", "why", "small")
@@ -189,7 +189,7 @@ def test_results_that_are_damaged_are_one_line(project, command, content):
 
 @pytest.mark.slow
 def test_trials_go_to_another_machine_and_their_rows_come_back(data):
-    stages.partition("small")
+    preparation.partition("small")
 
     def batch() -> list[dict]:
         pfl("trials", "small", "trials.jsonl")
@@ -213,7 +213,7 @@ def test_trials_go_to_another_machine_and_their_rows_come_back(data):
 def test_a_simulation_that_rows_share_goes_there_once_and_serves_them_all(edit):
     edit("- {method: fedprox, params: {mu: 0.1}}", "- {method: fedavg, as: again}")
     edit("search: {trials: 4}\n", "")
-    stages.partition("small")
+    preparation.partition("small")
     assert pfl("trials", "small", "trials.jsonl").endswith(
         "2 trials in trials.jsonl; 0 of 4 simulations are done\n"
     )
@@ -227,7 +227,7 @@ def test_a_simulation_that_rows_share_goes_there_once_and_serves_them_all(edit):
 @pytest.mark.usefixtures("data")
 @pytest.mark.parametrize("file", ["tables", "/proc/self/x/y"])
 def test_a_file_that_cannot_be_written_is_one_line(file):
-    stages.partition("small")
+    preparation.partition("small")
     with pytest.raises(InvalidInput, match="a file that can be written"):
         pfl("trials", "small", file)
 
@@ -317,11 +317,11 @@ def test_the_stages_of_dvc_depend_on_the_table_with_all_that_it_inherits():
 def test_a_partition_depends_on_the_code_that_divides_and_on_pillow(tmp_path, monkeypatch):
     (tmp_path / "my_rules.py").write_text("from pfl.data.rule import Rule\n\nSHARE = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    before = stages.partition_code()
+    before = preparation.partition_code()
     mine = EntryPoint("mine", "my_rules:Mine", "pfl.data.partitions")
     monkeypatch.setattr(PARTITIONS, "_points", {"mine": mine})
-    with_mine = stages.partition_code()
+    with_mine = preparation.partition_code()
     assert with_mine != before
     (tmp_path / "my_rules.py").write_text("from pfl.data.rule import Rule\n\nSHARE = 2\n")
-    assert stages.partition_code() not in (before, with_mine)
+    assert preparation.partition_code() not in (before, with_mine)
     assert before.endswith(f", Pillow {version('pillow')}")

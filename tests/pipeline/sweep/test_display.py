@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from pipeline.store.heartbeat import heartbeat_writer
-from pipeline.sweep.progress import Progress
+from pipeline.sweep.display import Progress
 from tests.pipeline.conftest import fake_run, scheduler_of
 
 
@@ -31,7 +31,7 @@ def test_trials_under_way_are_shown_with_their_rounds(ledger, capsys, monkeypatc
     scheduler = scheduler_of(ledger)
     stacks = [[scheduler.next()] for _ in range(3)]  # of which two have a place
     progress = Progress("small", scheduler)
-    monkeypatch.setattr("pipeline.sweep.progress.SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr("pipeline.sweep.display.SECONDS_BETWEEN_LINES", 0)
     progress.update(2, stacks)
     assert "0 of 48 runs, processes are starting" in capsys.readouterr().out
     heartbeat_writer(stacks[1])(1, 2, None)
@@ -61,8 +61,8 @@ def test_a_terminal_shows_the_cells_under_way_with_their_rounds_and_best_results
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Stands still until ``now`` is set; a line is said at every update."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("pipeline.sweep.progress.time", SimpleNamespace(monotonic=lambda: clock.now))
-    monkeypatch.setattr("pipeline.sweep.progress.SECONDS_BETWEEN_LINES", -1)
+    monkeypatch.setattr("pipeline.sweep.display.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("pipeline.sweep.display.SECONDS_BETWEEN_LINES", -1)
     return clock
 
 
