@@ -246,7 +246,7 @@ def at_one_moment(summary: Summary, folder: Path) -> list[ComparedColumn]:
 
 
 def _sign(row: Mapping[str, str]) -> int | None:
-    """As `pipeline.report.pairs.Difference.sign`."""
+    """As `pipeline.report.pairs.PairedDifference.sign`."""
     if not row["low"]:
         return None
     return 1 if float(row["low"]) > 0 else -1 if float(row["high"]) < 0 else 0

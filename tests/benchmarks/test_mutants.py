@@ -112,7 +112,7 @@ from pathlib import Path
 from benchmarks import mutants
 
 mutants._import_libraries()
-study = mutants.Study(Path(sys.argv[1]))
+study = mutants.MutantStudy(Path(sys.argv[1]))
 name = "pfl/methods/fedprox.py"
 source = (mutants.ROOT / name).read_bytes()
 for before, after in json.loads(sys.argv[2]):
