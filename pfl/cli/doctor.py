@@ -13,7 +13,7 @@ PACKAGES = (
     *("ray", "optuna", "mlflow", "dvc", "pydantic", "msgspec"),
 )
 VARIABLES = (
-    *("PFL_CACHE", "DATA_SOURCE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS", "TMPDIR", "CXX"),
+    *("PFL_CACHE", "DATA_SOURCE", "PFL_TRACKER", "MLFLOW_TRACKING_URI", "RAY_ADDRESS", "TMPDIR", "CXX"),
     *("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"),
 )
 GIGABYTE = 1e9

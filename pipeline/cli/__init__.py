@@ -254,19 +254,19 @@ def export_(table: TableName) -> None:
 
 
 def track(table: TableName) -> None:
-    """Restore a table's results in MLflow from the ledger.
+    """Pass a table's results from the ledger to the tracker, by default MLflow.
 
-    For a store that was lost or moved, or failed during the sweep.
+    For a tracker whose store was lost or moved, or that failed during the sweep.
     """
     from pipeline.spec.paths import report_folder
     from pipeline.store.ledger import Ledger
-    from pipeline.store.tracking import attach_report, rebuild
     from pipeline.store.workspace import current_sources
+    from pipeline.sweep.tracking import track_again, track_report
 
     ledger = Ledger(current_sources())
-    print(f"runs entered: {rebuild(Path.cwd(), table, ledger.successes(table))}")
-    if report_folder(table).is_dir():
-        print(attach_report(Path.cwd(), table, report_folder(table)))
+    print(f"runs entered: {track_again(Path.cwd(), table, ledger.successes(table))}")
+    if report_folder(table).is_dir() and (line := track_report(Path.cwd(), table, report_folder(table))):
+        print(line)
 
 
 def overview() -> None:

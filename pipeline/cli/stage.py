@@ -49,8 +49,9 @@ def sweep(table: TableName) -> None:
 def report(table: TableName) -> None:
     """Write the report to results/TABLE/report/."""
     from pipeline.report.table_report import write_report
-    from pipeline.store.tracking import attach_report
+    from pipeline.sweep.tracking import track_report
 
     folder = write_report(table, Path.cwd())
     print(f"report: {folder.relative_to(Path.cwd())}/README.md and index.html", flush=True)
-    print(attach_report(Path.cwd(), table, folder))
+    if line := track_report(Path.cwd(), table, folder):
+        print(line)

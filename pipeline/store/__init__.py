@@ -1,1 +1,1 @@
-"""Stored results: the ledger, MLflow, and the files of a run."""
+"""Stored results: the ledger and the files of a run."""

@@ -1,10 +1,12 @@
-"""The sources that a sweep runs on, and the folders of its unfinished work."""
+"""The sources that a sweep runs on, and the folders that it writes."""
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from pfl.core.errors import InvalidInput
 from pfl.run.trials import Sources, Trial, commit, folder_of, knows
 from pipeline.spec.extends import lineage
 
@@ -14,6 +16,8 @@ the models that a table keeps."""
 
 MODELS = SCRATCH / "models"
 """The final models of trials, by their keys, of tables that keep them."""
+
+PROBE = 4096  # bytes that are written to see whether a folder takes them
 
 
 def checkpoints_of(table: str) -> Path:
@@ -35,3 +39,18 @@ def current_sources(table: str | None = None) -> Sources:
     code = commit()
     files = [str(source.file) for source in lineage(table)] if table else []
     return replace(code, dirty=code.dirty or not all(knows(Path(), file) for file in files))
+
+
+def check_folder(parameter: str, folder: Path) -> None:
+    """Check that a folder is there, or could be made, and takes files, by writing one that has no name.
+
+    Raises:
+        InvalidInput: it does not; the message has the system's reason.
+    """
+    try:
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(bytes(PROBE))
+    except OSError as error:
+        accepted = f"a folder that can be written ({error.strerror})"
+        raise InvalidInput(parameter, str(folder), accepted) from None

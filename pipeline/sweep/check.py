@@ -23,9 +23,10 @@ from pipeline.spec.published import find, published_cells
 from pipeline.spec.search_space import check_space, searched
 from pipeline.spec.table import Resources, Table, load_table
 from pipeline.spec.yaml import located
+from pipeline.store.workspace import check_folder
 from pipeline.sweep.calibration import synthetic_simulation
 from pipeline.sweep.cluster import gpus_of, slots_of
-from pipeline.sweep.environment import check_environment, check_folder
+from pipeline.sweep.environment import check_environment
 from pipeline.sweep.estimate import size
 from pipeline.sweep.search import plan_of
 

@@ -12,15 +12,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from pfl.core.errors import InvalidInput
 from pfl.core.files import cache_root
 from pfl.run.trials import commit
-from pipeline.store.workspace import SCRATCH
+from pipeline.store.workspace import SCRATCH, check_folder
+from pipeline.trackers import TRACKERS, tracker_name
 
 GUIDE = "(see docs/cluster.md)"
 SECONDS_TO_ANSWER = 60
@@ -32,11 +31,6 @@ LONGEST_TEMPORARY = 43 - len(f"/{SCRATCH_PREFIX}xxxxxxxx/ray")
 """Most bytes in the path of a temporary folder for Ray: the path of a socket (`AF_UNIX`) has at most 107, and
 Ray appends "/session_<time>_<process>/sockets/plasma_store"."""
 
-STORES = ("databricks", "http", "https", "mssql", "mysql", "postgresql", "sqlite", "uc")
-"""Schemes of MLflow's stores, besides those of its plugins. It writes to files only if it is told to."""
-
-PROBE = 4096  # bytes that are written to see whether a folder takes them
-
 
 def check_environment() -> list[str]:
     """Check everything that a sweep of any table needs here; a line per warning.
@@ -46,27 +40,12 @@ def check_environment() -> list[str]:
     """
     check_folder("PFL_CACHE", cache_root())
     check_folder("folder", SCRATCH)
-    _check_tracking()
+    TRACKERS[tracker_name()].check()
     if address := os.environ.get("RAY_ADDRESS"):
         check_cluster(address)
     else:
         temporary_folder(LONGEST_TEMPORARY)
     return _warnings(Path.cwd())
-
-
-def check_folder(parameter: str, folder: Path) -> None:
-    """Check that a folder is there, or could be made, and takes files, by writing one that has no name.
-
-    Raises:
-        InvalidInput: it does not; the message has the system's reason.
-    """
-    try:
-        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        with tempfile.TemporaryFile(dir=there) as file:
-            file.write(bytes(PROBE))
-    except OSError as error:
-        accepted = f"a folder that can be written ({error.strerror})"
-        raise InvalidInput(parameter, str(folder), accepted) from None
 
 
 def temporary_folder(longest: int | None = None) -> Path:
@@ -87,35 +66,6 @@ def temporary_folder(longest: int | None = None) -> Path:
             return place
     accepted = f"a folder whose path has at most {longest} bytes, for Ray's sockets"
     raise InvalidInput("TMPDIR", str(usual), accepted)
-
-
-def _check_tracking() -> None:
-    """Check the kind of store that MLFLOW_TRACKING_URI names, and the folder of a local one."""
-    address = os.environ.get("MLFLOW_TRACKING_URI")
-    if not address:
-        check_folder("folder", Path())
-        return
-    try:
-        url = urlsplit(address)
-    except ValueError as error:
-        raise InvalidInput("MLFLOW_TRACKING_URI", address, f"an address that can be read ({error})") from None
-    kind = url.scheme.partition("+")[0]
-    shown = address.replace(url.netloc, url.netloc.rpartition("@")[2]) if url.netloc else address
-    plugins = {point.name for point in entry_points(group="mlflow.tracking_store")} - {"file", ""}
-    allowed = os.environ.get("MLFLOW_ALLOW_FILE_STORE", "").lower() in ("true", "1")
-    known = kind in STORES or kind in plugins or address.startswith("databricks")
-    if not known and not (kind in ("", "file") and allowed):
-        database = f"sqlite:///{Path('mlflow.db').absolute()}"
-        accepted = (
-            f"a database or a server, as in {database} or http://127.0.0.1:5000 (unset, it is the former)"
-        )
-        raise InvalidInput("MLFLOW_TRACKING_URI", shown, accepted)
-    if kind in ("http", "https") and not url.hostname:
-        raise InvalidInput(
-            "MLFLOW_TRACKING_URI", shown, "the address of a server, as in http://127.0.0.1:5000"
-        )
-    if kind == "sqlite" and (file := url.path[1:]):
-        check_folder("MLFLOW_TRACKING_URI", Path(file).parent)
 
 
 def _warnings(root: Path) -> list[str]:

@@ -27,8 +27,8 @@ class Scheduler:
 
     Args:
         datasets: shape and number of classes of each, as in the manifest.
-        on_record: called for every record that a cell receives, with the cell's id, the record, the number of
-            its search trial, and whether it came from the ledger.
+        on_record: called for every record that a cell receives, with the cell's id, the record, and the
+            number of its search trial.
         on_cell: called for every cell that is finished, with its result.
         curves: require accuracies by round in every record, even if the table does not report them.
 
@@ -46,7 +46,7 @@ class Scheduler:
         partitions: Mapping[str, Division],
         datasets: Mapping[str, Any],
         ledger: Ledger,
-        on_record: Callable[[str, Record, int | None, bool], None] = lambda *_: None,
+        on_record: Callable[[str, Record, int | None], None] = lambda *_: None,
         on_cell: Callable[[CellResult], None] = lambda _: None,
         curves: bool = False,
     ):
@@ -173,5 +173,4 @@ class Scheduler:
                     self.outcomes[key] = record
                     self._served.add(key)
                 cell.seen.add(key)
-                from_ledger = key in self._served
-                self._on_record(cell.cell.id, self.outcomes[key], candidate.number, from_ledger)
+                self._on_record(cell.cell.id, self.outcomes[key], candidate.number)

@@ -23,7 +23,6 @@ from pipeline.spec.table import Resources, Subset, Table, load_table
 from pipeline.store.ledger import Ledger, publish
 from pipeline.store.results import failures
 from pipeline.store.stage_files import load_division, load_manifest
-from pipeline.store.tracking import Tracker
 from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
 from pipeline.sweep import outputs
 from pipeline.sweep.calibration import Calibration
@@ -34,6 +33,8 @@ from pipeline.sweep.estimate import Estimate
 from pipeline.sweep.preparation import download, partition, settings_here
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.stopping import stoppable
+from pipeline.sweep.tracking import BackgroundTracker
+from pipeline.trackers import Tracker
 
 
 def sweep(name: str) -> str:
@@ -57,7 +58,7 @@ def sweep(name: str) -> str:
         sources = current_sources(name)
         ledger = Ledger(sources)
         try:
-            with Tracker(Path.cwd(), name) as tracker:
+            with BackgroundTracker(Path.cwd(), name) as tracker:
                 scheduler = scheduler_of(name, table, ledger, tracker)
                 run(name, scheduler, load_manifest(name)["datasets"], table.resources)
         finally:
@@ -164,7 +165,7 @@ def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | Non
         division: load_division(name, division, cell.partition, cell.clients, table.seeds)
         for division, cell in {cell.partition_name: cell for cell in wanted}.items()
     }
-    callbacks = (tracker.trial, tracker.cell) if tracker else ()
+    callbacks = (tracker.run, tracker.cell) if tracker else ()
     return Scheduler(wanted, table, partitions, datasets, ledger, *callbacks)
 
 

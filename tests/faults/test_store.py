@@ -9,24 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store.mlflow_store import MLflowStore
-from pipeline.store.tracking import Tracker
+from pipeline.sweep.tracking import BackgroundTracker
+from pipeline.trackers.mlflow import MLflowTracker
 from tests.faults.recovery import file_system
 from tests.pipeline.fake_results import ledger_row, record_of
 from tests.pipeline.running import wait_until
-from tests.pipeline.store.tracking.entering import trials_of
+from tests.pipeline.trackers.entering import CELL, runs_of
 
 pytestmark = pytest.mark.slow
-
-CELL = "cifar10-0.1/fedavg"
 
 OPEN = """
 import sys
 from pathlib import Path
-from pipeline.store.mlflow_store import MLflowStore
-from tests.pipeline.fake_results import ledger_row, record_of
-record = record_of(ledger_row("cifar10-0.1/fedavg"))
-MLflowStore(Path(sys.argv[1]), "fake").trial(record.cell, record)
+from pipeline.trackers.mlflow import MLflowTracker
+MLflowTracker(Path(sys.argv[1]), "fake")
 """
 
 
@@ -42,7 +38,7 @@ def test_a_store_whose_making_was_killed_is_made_again(root):
     process.kill()
     process.wait()
     assert not (root / "mlflow.db").exists()
-    MLflowStore(root, "fake").trial(CELL, record_of(ledger_row(CELL)))
+    MLflowTracker(root, "fake")
     assert [file.name for file in root.glob("mlflow.db*")] == ["mlflow.db"]
 
 
@@ -51,26 +47,24 @@ def test_a_store_for_which_there_was_no_space_is_made_when_there_is(tmp_path, mo
     try:
         with file_system(tmp_path / "root", megabytes=8):
             (tmp_path / "root/filler").write_bytes(bytes(2**23 - 2**18))
-            store = MLflowStore(tmp_path / "root", "fake")
-            record = record_of(ledger_row(CELL))
             with pytest.raises(Exception, match="database or disk is full"):
-                store.trial(CELL, record)
+                MLflowTracker(tmp_path / "root", "fake")
             (tmp_path / "root/filler").unlink()
-            store.trial(CELL, record)
+            MLflowTracker(tmp_path / "root", "fake")
     except PermissionError as error:
         pytest.skip(str(error))
 
 
 def test_a_store_that_another_process_has_locked_receives_everything_afterwards(root, caplog):
-    with Tracker(root, "fake") as tracker:
-        tracker.trial(CELL, record_of(ledger_row(CELL, seed=0)))
-        wait_until(lambda: trials_of(root))
+    with BackgroundTracker(root, "fake") as tracker:
+        tracker.run(CELL, record_of(ledger_row(CELL, seed=0)), None)
+        wait_until(lambda: runs_of(root, "final"))
         lock = sqlite3.connect(root / "mlflow.db")
         lock.execute("BEGIN EXCLUSIVE")
-        tracker.trial(CELL, record_of(ledger_row(CELL, seed=1)))
+        tracker.run(CELL, record_of(ledger_row(CELL, seed=1)), None)
         wait_until(lambda: tracker.lost)
         assert tracker.lost == "(sqlite3.OperationalError) database is locked"
         lock.close()
     assert tracker.lost is None
-    assert len(trials_of(root)) == 2
-    assert [record.name for record in caplog.records] == ["pipeline.store.tracking"] * 2
+    assert len(runs_of(root, "final")) == 2
+    assert [record.name for record in caplog.records] == ["pipeline.sweep.tracking"] * 2

@@ -24,25 +24,6 @@ from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
 
 
-class Quiet:
-    """In the place of MLflow."""
-
-    def __init__(self, *_: object):
-        pass
-
-    def trial(self, *_: object) -> None:
-        pass
-
-    def cell(self, *_: object) -> None:
-        pass
-
-    def __enter__(self) -> Quiet:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def ready(project: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project whose stages before the sweep have run; trials cost nothing."""
@@ -52,7 +33,7 @@ def ready(project: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Pat
     Path("data/manifests").mkdir(parents=True)
     Path("data/manifests/small.json").write_text(json.dumps(manifest))
     monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: SOURCES)
-    monkeypatch.setattr("pipeline.sweep.train_sweep.Tracker", Quiet)
+    monkeypatch.setenv("PFL_TRACKER", "none")
     run_with(monkeypatch, lambda scheduler, *_: finish(scheduler))
     return project
 
@@ -256,7 +237,6 @@ def test_failed_trials_are_told_and_how_to_try_them_again(monkeypatch, capsys):
 
 @pytest.mark.usefixtures("ready")
 def test_a_stage_whose_trials_failed_writes_the_report_and_ends_with_an_error(monkeypatch):
-    monkeypatch.setattr("pipeline.store.tracking.attach_report", lambda *_: "runs: mlflow ui")
     manifest = json.loads(Path("data/manifests/small.json").read_text())
     manifest["datasets"]["digits"] |= {"identity": "original pixels", "images": 1797, "checksum": "d" * 64}
     manifest["datasets"]["digits"] |= {
@@ -282,9 +262,9 @@ def test_a_stage_whose_trials_failed_writes_the_report_and_ends_with_an_error(mo
 
 @pytest.mark.usefixtures("ready")
 def test_the_environment_is_checked_before_ray_starts(monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "./mlruns")
+    monkeypatch.setenv("RAY_ADDRESS", "nowhere")
     run_with(monkeypatch, lambda *_: pytest.fail("Ray was started"))
-    with pytest.raises(InvalidInput, match="MLFLOW_TRACKING_URI"):
+    with pytest.raises(InvalidInput, match="RAY_ADDRESS"):
         sweep("small")
 
 

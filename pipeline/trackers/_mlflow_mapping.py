@@ -23,14 +23,19 @@ Measure = tuple[str, float | None, int]
 """Name, value, round; the round is 0 where there is none."""
 
 
-def tags(table: str, cell: str, record: Record) -> dict[str, str]:
-    """The tags that a cell's run and its trials' share, so that one filter finds both."""
+def cell_tags(table: str, cell: str, record: Record | None = None) -> dict[str, str]:
+    """The tags that a cell's run and those of its records share, so that one filter finds both.
+
+    Args:
+        record: one of the cell; None if no run has numbers.
+    """
+    own_tags = {"table": table, "cell": cell, "phase": CELL}
+    if record is None:
+        return own_tags
     setting, _, label = cell.partition("/")
-    # A failed trial has no hardware.
+    # A failed run has no hardware.
     hardware = asdict(record.result.hardware) if record.result else {}
-    return {
-        "table": table,
-        "cell": cell,
+    return own_tags | {
         "setting": setting,
         "row": label,
         "method": record.method,
@@ -44,23 +49,14 @@ def tags(table: str, cell: str, record: Record) -> dict[str, str]:
     }
 
 
-def trial_tags(record: Record, trial_number: int | None, from_ledger: bool) -> dict[str, str]:
-    """The tags of a trial's run alone."""
-    own_tags = {
-        "seed": str(record.seed),
-        "phase": record.phase,
-        "key": record.key,
-        "from_ledger": str(from_ledger).lower(),
-    }
-    if trial_number is not None:
-        own_tags["trial"] = str(trial_number)
+def run_tags(record: Record, trial: int | None) -> dict[str, str]:
+    """The tags of a record's run alone."""
+    own_tags = {"seed": str(record.seed), "phase": record.phase, "key": record.key}
+    if trial is not None:
+        own_tags["trial"] = str(trial)
     if record.failed:
         own_tags["error"] = str(record.failure)
     return own_tags
-
-
-def status(record: Record) -> str:
-    return "FAILED" if record.failure else "FINISHED"
 
 
 def span_of(records: Sequence[Record]) -> tuple[int, int]:
@@ -71,11 +67,11 @@ def span_of(records: Sequence[Record]) -> tuple[int, int]:
     return round(1000 * min(begins)), round(1000 * max(ends))
 
 
-def run_name(record: Record, trial_number: int | None) -> str:
+def run_name(record: Record, trial: int | None) -> str:
     if record.phase == "search":
         until = f", round {record.until}" if record.until else ""
-        return f"search {trial_number}, seed {record.seed}{until}"
-    origin = "" if trial_number in (None, PINNED_TRIAL) else f", from search {trial_number}"
+        return f"search {trial}, seed {record.seed}{until}"
+    origin = "" if trial in (None, PINNED_TRIAL) else f", from search {trial}"
     return f"seed {record.seed}{origin}"
 
 
@@ -123,15 +119,12 @@ def cell_records(result: CellResult) -> list[Record]:
     return [record for configuration in result.configurations for record in configuration.simulated]
 
 
-def cell_tags(table: str, result: CellResult) -> dict[str, str]:
-    """The tags of a cell's run; another ``outcome`` means other scores or parameters."""
-    keys = [[record.key for record in one.records] for one in result.configurations]
+def outcome_tags(result: CellResult) -> dict[str, str]:
+    """The tags of a cell's run that its end adds; another ``outcome`` means other scores or parameters."""
+    keys = [[record.key for record in configuration.records] for configuration in result.configurations]
     content = json.dumps([result.status, keys, result.evaluation.model_dump()])
-    records = cell_records(result)
     return {
-        **(tags(table, result.cell, records[0]) if records else {"table": table, "cell": result.cell}),
-        "phase": CELL,
-        "seeds": ",".join(map(str, sorted({record.seed for record in records}))),
+        "seeds": ",".join(map(str, sorted({record.seed for record in cell_records(result)}))),
         "status": result.status,
         "outcome": hashlib.sha256(content.encode()).hexdigest()[:16],
     }

@@ -10,15 +10,15 @@ from mlflow import MlflowClient
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory) -> Path:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty store: to make one takes seconds."""
-    folder = tmp_path_factory.mktemp("store")
-    MlflowClient(f"sqlite:///{folder / 'mlflow.db'}").search_experiments()
-    return folder / "mlflow.db"
+    database = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{database}").search_experiments()
+    return database
 
 
 @pytest.fixture
-def root(tmp_path, store, monkeypatch) -> Path:
+def root(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     shutil.copy(store, tmp_path)
     return tmp_path

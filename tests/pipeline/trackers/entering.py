@@ -1,13 +1,14 @@
-"""Made-up results, entered in MLflow as a sweep enters them, and what is there then."""
+"""Made-up results that are tracked as a sweep tracks them, and what MLflow has then."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from pipeline.store.tracking import Tracker
+from pipeline.sweep.tracking import BackgroundTracker
 from tests.pipeline.fake_results import results_of
 
 CELL = "cifar10-0.1/fedavg"
@@ -17,33 +18,27 @@ def client_of(root: Path) -> MlflowClient:
     return MlflowClient(f"sqlite:///{root / 'mlflow.db'}")
 
 
-def runs_of(root: Path) -> list[Run]:
+def runs_of(root: Path, phase: str = "") -> list[Run]:
+    """The runs in MLflow, or those of one phase."""
     if not (root / "mlflow.db").exists():  # a client would make one of its own, in the way of the sweep's
         return []
     client = client_of(root)
     experiment = client.get_experiment_by_name("fake")
-    return list(client.search_runs([experiment.experiment_id])) if experiment else []
-
-
-def trials_of(root: Path) -> list[Run]:
-    return [run for run in runs_of(root) if "key" in run.data.tags]
+    query = f"tags.phase = '{phase}'" if phase else ""
+    return list(client.search_runs([experiment.experiment_id], query)) if experiment else []
 
 
 def parent_of(root: Path) -> Run:
-    (parent,) = [run for run in runs_of(root) if "key" not in run.data.tags]
+    (parent,) = runs_of(root, "cell")
     return parent
 
 
-def enter(results: dict, root: Path) -> Tracker:
+def enter(results: dict[str, Any], root: Path) -> BackgroundTracker:
     """What the driver of a sweep does."""
-    with Tracker(root, "fake") as tracker:
+    with BackgroundTracker(root, "fake") as tracker:
         for cell in results_of(results).cells:
             for configuration in cell.configurations:
-                for record in configuration.rows:
-                    tracker.trial(cell.cell, record, configuration.number)
+                for record in configuration.records:
+                    tracker.run(cell.cell, record, configuration.number)
             tracker.cell(cell)
     return tracker
-
-
-def no_space_left(*_: object) -> None:
-    raise OSError("no space left on device\nsecond line")

@@ -1,0 +1,140 @@
+"""Passes finished runs, cells and reports to the tracker, during a sweep and after it.
+
+Nothing is read back, because results are in the ledger. If the tracker fails, the sweep logs a warning and
+tries again; `pfl track` passes what is missing later.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Thread
+from types import TracebackType
+
+from pfl.core.errors import InvalidInput
+from pfl.core.text import first_line
+from pfl.run.trials import Record
+from pipeline.store.results import CellResult, load_results
+from pipeline.trackers import TRACKERS, Tracker, tracker_name
+
+log = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_TRIES = 30.0  # after a failure
+SECONDS_TO_STOP = 3.0  # time that an interrupted sweep gives the tracker to finish
+
+
+class BackgroundTracker(Tracker):
+    """Passes entries to the tracker in a separate thread, so that no worker waits for it.
+
+    Attributes:
+        lost: why the tracker takes no entries; None while it does.
+
+    >>> with BackgroundTracker(root, "digits") as tracker:  # doctest: +SKIP
+    ...     tracker.run("dir-0.1/fedprox", record, trial=3)
+    ...     tracker.cell(result)
+    """
+
+    def __init__(self, root: Path, table: str):
+        super().__init__(root, table)
+        self.lost: str | None = None
+        self._name = tracker_name()
+        self._kind = TRACKERS[self._name]
+        self._tracker: Tracker | None = None
+        self._entries = SimpleQueue[Callable[[Tracker], None] | None]()
+        self._closing = Event()
+        self._thread = Thread(target=self._pass_all, daemon=True)
+
+    def run(self, cell: str, record: Record, trial: int | None) -> None:
+        self._entries.put(lambda tracker: tracker.run(cell, record, trial))
+
+    def cell(self, result: CellResult) -> None:
+        self._entries.put(lambda tracker: tracker.cell(result))
+
+    def __enter__(self) -> BackgroundTracker:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entries.put(None)
+        self._closing.set()
+        # After an error the next sweep passes what is missing.
+        self._thread.join(SECONDS_TO_STOP if error else None)
+
+    def _pass_all(self) -> None:
+        while entry := self._entries.get():
+            last_try = self._closing.is_set()
+            while not self._pass(entry):
+                if last_try:
+                    missing = self._entries.qsize()  # without this one, with the None at the end
+                    left = "%s: %d entries are missing; `pfl track %s` adds them"
+                    log.warning(left, self._name, missing, self.table)
+                    return
+                last_try = self._closing.wait(SECONDS_BETWEEN_TRIES)
+
+    def _pass(self, entry: Callable[[Tracker], None]) -> bool:
+        """Whether the tracker has taken an entry; the first failure and the recovery from it are logged."""
+        try:
+            self._tracker = self._tracker or self._kind(self.root, self.table)
+            entry(self._tracker)
+        except Exception as error:
+            known, self.lost, self._tracker = self.lost, _cause(error), None
+            if not known:
+                log.warning(
+                    "%s: %s; results are safe in the ledger, and the sweep retries every %.0f s; "
+                    "`pfl track %s` adds missing entries once it works",
+                    self._name,
+                    self.lost,
+                    SECONDS_BETWEEN_TRIES,
+                    self.table,
+                )
+            return False
+        if self.lost:
+            log.warning("%s: works again", self._name)
+        self.lost = None
+        return True
+
+
+def track_report(root: Path, table: str, folder: Path) -> str:
+    """Pass a table's report to the tracker; the returned line says where it is or what failed."""
+    try:
+        return TRACKERS[tracker_name()](root, table).report(folder)
+    except Exception as error:
+        return f"{tracker_name()}: {_cause(error)}; `pfl track {table}` adds the report later"
+
+
+def track_again(root: Path, table: str, successes: Iterable[Record]) -> int:
+    """Pass all of a table's records to the tracker, and return their number.
+
+    Args:
+        successes: the table's in the ledger; results of its earlier sweeps are passed, too.
+
+    Raises:
+        InvalidInput: the table has no results yet, or none that can be read, or the tracker fails.
+    """
+    results, kind = load_results(table, root), TRACKERS[tracker_name()]
+    tracked = set[tuple[str, str]]()
+    try:
+        tracker = kind(root, table)
+        for result in results.cells:
+            for trial in result.trials:
+                for record in trial.records:
+                    tracker.run(result.cell, record, trial.number)
+                    tracked.add((result.cell, record.key))
+            tracker.cell(result)
+        for record in successes:
+            if (record.cell, record.key) not in tracked:
+                tracker.run(record.cell, record, None)
+                tracked.add((record.cell, record.key))
+    except Exception as error:
+        raise InvalidInput("tracker", tracker_name(), f"one that works: {_cause(error)}") from error
+    return len(tracked)
+
+
+def _cause(error: Exception) -> str:
+    """One line of an error, without the user and password that an address may hold."""
+    return re.sub(r"//[^/\s]*@", "//", first_line(error) or type(error).__name__)

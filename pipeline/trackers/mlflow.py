@@ -1,0 +1,233 @@
+"""MLflow: one run per cell, with a child run per record. Each is written once.
+
+The store is ``mlflow.db`` in the root, where plain ``mlflow ui`` finds it; MLFLOW_TRACKING_URI names another.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode, urlsplit
+
+from pfl.core.errors import InvalidInput
+from pfl.core.files import folder_lock
+from pfl.run.trials import Record
+from pipeline.spec.paths import partition_file
+from pipeline.store.results import CellResult
+from pipeline.store.workspace import check_folder
+from pipeline.trackers import Tracker
+from pipeline.trackers import _mlflow_mapping as mapping
+from pipeline.trackers._mlflow_mapping import Measure
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+URI = "MLFLOW_TRACKING_URI"
+
+SCHEMES = ("databricks", "http", "https", "mssql", "mysql", "postgresql", "sqlite", "uc")
+"""Schemes of MLflow's stores, besides those of its plugins. It writes to files only if it is told to."""
+
+KIND = "custom_model_development"
+"""Experiment kind whose pages show runs and charts; for other kinds MLflow asks the user."""
+
+UI = "http://127.0.0.1:5000"
+"""Default address of `mlflow ui`."""
+
+METRICS_PER_REQUEST = 900  # MLflow takes 1000 metrics, parameters and tags together
+DIGEST = 8  # characters of a data set's checksum, as in MLflow's own digests
+
+
+class MLflowTracker(Tracker):
+    """Writes to the experiment with the table's name; a run that was written in part is replaced."""
+
+    def __init__(self, root: Path, table: str):
+        super().__init__(root, table)
+        _quieten()
+        from mlflow import MlflowClient
+
+        database = root.resolve() / "mlflow.db"
+        address = os.environ.get(URI)
+        if not address and not database.exists():
+            create(database)
+        self._address = address or f"sqlite:///{database}"
+        self._client = MlflowClient(self._address)
+        self._experiment = self._open_experiment()
+        self._runs = {_place(run): run for run in self._stored()}
+
+    @staticmethod
+    def check() -> None:
+        """Check the kind of store that MLFLOW_TRACKING_URI names, and the folder of a local one."""
+        address = os.environ.get(URI)
+        if not address:
+            check_folder("folder", Path())
+            return
+        try:
+            url = urlsplit(address)
+        except ValueError as error:
+            raise InvalidInput(URI, address, f"an address that can be read ({error})") from None
+        kind = url.scheme.partition("+")[0]
+        shown = address.replace(url.netloc, url.netloc.rpartition("@")[2]) if url.netloc else address
+        plugins = {point.name for point in entry_points(group="mlflow.tracking_store")} - {"file", ""}
+        allowed = os.environ.get("MLFLOW_ALLOW_FILE_STORE", "").lower() in ("true", "1")
+        known = kind in SCHEMES or kind in plugins or address.startswith("databricks")
+        if not known and not (kind in ("", "file") and allowed):
+            database = f"sqlite:///{Path('mlflow.db').absolute()}"
+            accepted = f"a database or a server, as in {database} or {UI} (unset, it is the former)"
+            raise InvalidInput(URI, shown, accepted)
+        if kind in ("http", "https") and not url.hostname:
+            raise InvalidInput(URI, shown, f"the address of a server, as in {UI}")
+        if kind == "sqlite" and (file := url.path[1:]):
+            check_folder(URI, Path(file).parent)
+
+    def run(self, cell: str, record: Record, trial: int | None) -> None:
+        place = (cell, record.key)
+        if known := self._runs.get(place):
+            if known.info.status in ("FINISHED", "FAILED") and "error" not in known.data.tags:
+                return
+            self._client.delete_run(self._runs.pop(place).info.run_id)
+        began, ended = mapping.span_of([record])
+        tags = mapping.cell_tags(self.table, cell, record)
+        tags |= mapping.run_tags(record, trial) | {"mlflow.parentRunId": self._parent(cell, tags, began)}
+        name = mapping.run_name(record, trial)
+        run = self._client.create_run(self._experiment, began, tags, name).info.run_id
+        self._log(run, mapping.measures(record), ended, mapping.parameters(record), record)
+        if record.phase == "final" and not record.failed:
+            self._client.log_text(run, mapping.per_client(record), "per_client.csv")
+        self._end(place, run, "FAILED" if record.failure else "FINISHED", ended)
+
+    def cell(self, result: CellResult) -> None:
+        place = (result.cell, mapping.CELL)
+        records = mapping.cell_records(result)
+        began, ended = mapping.span_of(records) if records else (None, None)
+        outcome = mapping.outcome_tags(result)
+        tags = mapping.cell_tags(self.table, result.cell, *records[:1])
+        known = self._runs.get(place)
+        if known and known.data.tags.get("outcome", outcome["outcome"]) != outcome["outcome"]:
+            # MLflow takes no second value of a parameter, and keeps every point of a curve.
+            self._client.delete_run(self._runs.pop(place).info.run_id)
+        run = self._parent(result.cell, tags, began)
+        for tag in outcome.items():  # first: a run that was written in part is replaced by another outcome
+            self._client.set_tag(run, *tag)
+        if ended:
+            self._log(run, mapping.cell_measures(result), ended, mapping.cell_parameters(result), records[0])
+        for name in (f"{result.setting}.{result.row}", result.setting):  # the row's own, or the column's
+            plot = self.root / partition_file(self.table, name).with_suffix(".svg")
+            if plot.exists():
+                self._client.log_artifact(run, str(plot))
+                break
+        self._end(place, run, "FAILED" if result.status in ("diverged", "failed") else "FINISHED", ended)
+
+    def report(self, folder: Path) -> str:
+        """Attach the report to a run of its own; return the page that compares the cells."""
+        if known := self._runs.get(("", mapping.REPORT)):
+            run = known.info.run_id
+        else:
+            tags = {"table": self.table, "phase": mapping.REPORT}
+            name = f"report of {self.table}"
+            run = self._client.create_run(self._experiment, tags=tags, run_name=name).info.run_id
+        self._client.log_artifacts(run, str(folder))
+        self._client.set_terminated(run)
+        server, base = urlsplit(self._address), UI
+        if server.scheme.startswith("http"):
+            base = server._replace(netloc=server.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        query = {"workflowType": "machine_learning", "compareRunsMode": "CHART"}
+        query |= {"searchFilter": f"tags.phase = '{mapping.CELL}'"}
+        return f"runs: mlflow ui, then {base}/#/experiments/{self._experiment}/runs?{urlencode(query)}"
+
+    def _open_experiment(self) -> str:
+        experiment = self._client.get_experiment_by_name(self.table)
+        if experiment is None:
+            local = self._address.startswith("sqlite:")  # a server keeps the artifacts where it likes
+            location = (self.root.resolve() / "mlruns" / self.table).as_uri() if local else None
+            return self._client.create_experiment(self.table, location, {"mlflow.experimentKind": KIND})
+        if experiment.lifecycle_stage == "deleted":
+            self._client.restore_experiment(experiment.experiment_id)
+        return str(experiment.experiment_id)
+
+    def _stored(self) -> Iterator[Run]:
+        """The runs that the experiment already has."""
+        token: str | None = ""
+        while token is not None:
+            page = self._client.search_runs([self._experiment], page_token=token or None)
+            yield from page
+            token = page.token
+
+    def _parent(self, cell: str, tags: dict[str, str], began: int | None) -> str:
+        """The run of a cell, which is created if there is none."""
+        if (cell, mapping.CELL) not in self._runs:
+            run = self._client.create_run(self._experiment, began, tags, cell)
+            # Not RUNNING: a killed sweep would leave it so for ever. `cell` ends it.
+            self._client.update_run(run.info.run_id, status="SCHEDULED")
+            for (owner, _), child in self._runs.items():
+                if owner == cell:  # its former parent was replaced
+                    self._client.set_tag(child.info.run_id, "mlflow.parentRunId", run.info.run_id)
+            self._runs[cell, mapping.CELL] = run
+        return self._runs[cell, mapping.CELL].info.run_id
+
+    def _log(
+        self, run: str, measures: Sequence[Measure], time: int, parameters: Mapping[str, str], record: Record
+    ) -> None:
+        """Write numbers and parameters in as few requests as MLflow takes, and name the data set."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
+
+        metrics = [
+            Metric(name, value, time, round)
+            for name, value, round in measures
+            if value is not None and math.isfinite(value)
+        ]
+        self._client.log_batch(
+            run, metrics[:METRICS_PER_REQUEST], [Param(*item) for item in parameters.items()]
+        )
+        for start in range(METRICS_PER_REQUEST, len(metrics), METRICS_PER_REQUEST):
+            self._client.log_batch(run, metrics[start : start + METRICS_PER_REQUEST])
+        source = json.dumps({"dataset": record.dataset, "sha256": record.data_checksum})
+        dataset = Dataset(record.dataset, record.data_checksum[:DIGEST], "pfl", source)
+        self._client.log_inputs(run, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
+
+    def _end(self, place: tuple[str, str], run: str, status: str, ended: int | None) -> None:
+        self._client.set_terminated(run, status, ended)
+        self._runs[place] = self._client.get_run(run)
+
+
+def create(database: Path) -> None:
+    """Make an empty store unless there is one, all or nothing: MLflow cannot use one whose creation was cut
+    off, and fails where two processes create the same one."""
+    from mlflow import MlflowClient
+
+    with folder_lock(database.parent):
+        if database.exists():
+            return
+        for left in database.parent.glob(f"{database.name}.partial*"):
+            left.unlink()
+        # A new name for every attempt, because MLflow caches a store's properties by its address.
+        partial = database.with_name(f"{database.name}.partial-{secrets.token_hex(4)}")
+        MlflowClient(f"sqlite:///{partial}").search_experiments()
+        partial.replace(database)
+
+
+def _quieten() -> None:
+    """Set what MLflow reads when it is imported: no telemetry, little output, and seconds instead of minutes
+    to wait for a server that is gone.
+    """
+    for name, value in {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    }.items():
+        os.environ.setdefault(name, value)
+    for chatty in ("alembic", "mlflow.store.db.utils", "urllib3.connectionpool"):
+        logging.getLogger(chatty).setLevel(logging.CRITICAL)
+
+
+def _place(run: Run) -> tuple[str, str]:
+    """The cell of a run, and the key of its record or its phase."""
+    tags = run.data.tags
+    return tags.get("cell", ""), tags.get("key") or tags.get("phase", "")

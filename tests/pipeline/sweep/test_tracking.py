@@ -1,0 +1,168 @@
+"""Trackers of plugins and trackers that fail, during a sweep and after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from pfl.core.errors import InvalidInput
+from pipeline.sweep.environment import check_environment
+from pipeline.sweep.tracking import BackgroundTracker, track_again, track_report
+from pipeline.trackers import TRACKERS, Tracker
+from tests.pipeline.conftest import finish, scheduler_of
+from tests.pipeline.fake_results import fail, fake_results, record_of, results_of, write_results
+from tests.pipeline.running import wait_until
+
+
+class Lines(Tracker):
+    """Writes everything as lines of JSON to one file."""
+
+    def run(self, cell, record, trial):
+        self.write(cell, record.key, trial)
+
+    def cell(self, result):
+        self.write(result.cell)
+
+    def report(self, folder):
+        self.write(folder.name)
+        return f"report tracked in {self.root}"
+
+    def write(self, *entry):
+        with (self.root / "lines.jsonl").open("a") as file:
+            print(json.dumps(entry), file=file)
+
+
+class Failing(Lines):
+    """Cannot write the entries whose places are listed."""
+
+    failures: Container[int] = ()
+    tries = 0
+
+    def write(self, *entry):
+        Failing.tries += 1
+        if Failing.tries in self.failures:
+            raise OSError("http://me:secret@host: no space left on device\nsecond line")
+        super().write(*entry)
+
+
+@pytest.fixture(autouse=True)
+def tracker(monkeypatch: pytest.MonkeyPatch) -> type[Failing]:
+    """The tracker of a plugin, which is selected."""
+    monkeypatch.setitem(TRACKERS._added, "lines", Failing)
+    monkeypatch.setenv("PFL_TRACKER", "lines")
+    monkeypatch.setattr(Failing, "tries", 0)
+    monkeypatch.setattr("pipeline.sweep.tracking.SECONDS_BETWEEN_TRIES", 0.01)
+    return Failing
+
+
+def lines(root: Path) -> list[list]:
+    file = root / "lines.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_a_plugin_receives_every_finished_run_and_cell_of_a_sweep(ledger):
+    with BackgroundTracker(Path(), "small") as tracker:
+        scheduler = scheduler_of(ledger, on_record=tracker.run, on_cell=tracker.cell)
+        finish(scheduler)
+    expected = {
+        (cell.cell.id, key, candidate.number)
+        for cell in scheduler.cells
+        for candidate in cell.candidates
+        for key in candidate.keys
+    }
+    entries = list(map(tuple, lines(Path())))
+    assert len(entries) == len(set(entries)) == 48 + 4
+    assert set(entries) == expected | {(cell.cell.id,) for cell in scheduler.cells}
+
+
+def enter(root: Path, entries: int = 0) -> BackgroundTracker:
+    """A sweep of a cell with two runs, which ends when the tracker has a number of entries."""
+    (cell,) = results_of(fake_results(methods=1, settings=1, seeds=2)).cells
+    with BackgroundTracker(root, "fake") as tracker:
+        for record in cell.pinned.records:
+            tracker.run(cell.cell, record, None)
+        tracker.cell(cell)
+        wait_until(lambda: not entries or len(lines(root)) == entries)
+    return tracker
+
+
+def test_a_tracker_that_fails_costs_two_lines_and_no_result(tracker, monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(tracker, "failures", range(2, 1000))
+    assert enter(tmp_path).lost == "http://host: no space left on device"
+    first, last = (record.getMessage() for record in caplog.records)
+    expected = "lines: http://host: no space left on device; results are safe in the ledger, and the sweep "
+    assert first == f"{expected}retries every 0 s; `pfl track fake` adds missing entries once it works"
+    assert last == "lines: 2 entries are missing; `pfl track fake` adds them"
+    assert len(lines(tmp_path)) == 1
+
+
+def test_a_tracker_that_works_again_receives_what_has_waited(tracker, monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(tracker, "failures", {1, 2, 4})
+    assert enter(tmp_path, entries=3).lost is None
+    assert caplog.records[-1].getMessage() == "lines: works again"
+
+
+def test_a_tracker_that_fails_is_not_asked_for_every_entry(tracker, monkeypatch, tmp_path):
+    monkeypatch.setattr(tracker, "failures", range(1, 1000))
+    monkeypatch.setattr("pipeline.sweep.tracking.SECONDS_BETWEEN_TRIES", 30.0)
+    enter(tmp_path)
+    assert tracker.tries <= 2  # at the first entry, and at the end
+
+
+def test_what_the_last_sweep_and_earlier_ones_used_is_tracked_again(tmp_path):
+    results = fake_results(methods=1, settings=1, seeds=2, search=2)
+    (cell,) = results["cells"]
+    fail(cell["pinned"], 1)
+    write_results(results, tmp_path)
+    trials = (cell["pinned"], cell["selected"], *cell["searched"])
+    rows = list(chain.from_iterable(trial["records"] for trial in trials))
+    earlier = {**rows[0], "key": "earlier"}
+    keys = {row["key"] for row in rows} | {"earlier"}
+    assert track_again(tmp_path, "fake", map(record_of, [earlier, rows[0]])) == len(keys)
+    entries = lines(tmp_path)
+    assert {key for _, key, _ in filter(lambda entry: len(entry) > 1, entries)} == keys
+    assert len(entries) == len(keys) + 1
+    assert [cell["cell"]] in entries
+
+
+def test_a_table_without_results_is_not_tracked(tmp_path):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/digits.yaml").touch()
+    with pytest.raises(InvalidInput, match="a table with results"):
+        track_again(tmp_path, "digits", [])
+
+
+def test_a_failure_afterwards_is_one_line_without_a_password(tracker, monkeypatch, tmp_path):
+    assert track_report(tmp_path, "fake", tmp_path) == f"report tracked in {tmp_path}"
+    write_results(fake_results(methods=1, settings=1, seeds=1), tmp_path)
+    monkeypatch.setattr(tracker, "failures", range(1000))
+    cause = "http://host: no space left on device"
+    with pytest.raises(
+        InvalidInput, match=f"tracker: lines is not accepted; expected one that works: {cause}"
+    ):
+        track_again(tmp_path, "fake", [])
+    line = track_report(tmp_path, "fake", tmp_path)
+    assert line == f"lines: {cause}; `pfl track fake` adds the report later"
+
+
+@pytest.mark.usefixtures("project")
+def test_an_unknown_tracker_is_one_line_before_any_compute(monkeypatch):
+    monkeypatch.setenv("PFL_TRACKER", "mlfow")
+    for check in (check_environment, lambda: BackgroundTracker(Path(), "small")):
+        with pytest.raises(InvalidInput, match=r"tracker: mlfow is not accepted; .*mlflow"):
+            check()
+
+
+@pytest.mark.usefixtures("project")
+def test_without_a_tracker_nothing_is_written(monkeypatch, tmp_path):
+    monkeypatch.setenv("PFL_TRACKER", "none")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "./mlruns")  # MLflow would not accept it
+    assert check_environment() == []
+    before = set(tmp_path.rglob("*"))
+    assert enter(tmp_path).lost is None
+    assert track_report(tmp_path, "small", tmp_path) == ""
+    assert set(tmp_path.rglob("*")) == before

@@ -1,0 +1,186 @@
+"""What a sweep leaves in MLflow."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from pipeline.trackers.mlflow import MLflowTracker
+from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, record_of, write_results
+from tests.pipeline.trackers.entering import CELL, client_of, enter, parent_of, runs_of
+
+
+def entered(root: Path, row: dict[str, Any], trial: int | None = None) -> Run:
+    """The run of a record, which is the only one of its phase."""
+    MLflowTracker(root, "fake").run(row["cell"], record_of(row), trial)
+    (run,) = runs_of(root, row["phase"])
+    return run
+
+
+def curve(root: Path, run: Run, name: str) -> dict[int, float]:
+    return {point.step: point.value for point in client_of(root).get_metric_history(run.info.run_id, name)}
+
+
+def files(root: Path, run: Run) -> list[str]:
+    return [file.path for file in client_of(root).list_artifacts(run.info.run_id)]
+
+
+def one_cell(cell: str, **options: Any) -> dict[str, Any]:
+    results = fake_results(methods=2, settings=1, **options)
+    return {**results, "cells": [cell_of(results, cell)]}
+
+
+def test_a_cell_is_a_parent_run_and_a_record_its_child(root, monkeypatch):
+    enter(fake_results(methods=2, settings=1, seeds=2), root)
+    parents = {run.info.run_id: run.info.run_name for run in runs_of(root, "cell")}
+    children = Counter(parents[run.data.tags["mlflow.parentRunId"]] for run in runs_of(root, "final"))
+    assert children == {"cifar10-0.1/local": 2, "cifar10-0.1/pfedsim": 2}
+    assert {run.info.status for run in runs_of(root)} == {"FINISHED"}
+    monkeypatch.chdir(root)  # where plain `mlflow ui` finds them
+    assert "fake" in [experiment.name for experiment in MlflowClient().search_experiments()]
+
+
+def test_a_record_has_flat_tags_and_all_parameters(root):
+    row = ledger_row("cifar10-0.1/pfedsim", seed=1) | {"dirty": True}
+    run = entered(root, row, trial=0)
+    expected = {
+        "table": "fake",
+        "setting": "cifar10-0.1",
+        "method": "pfedsim",
+        "row": "pfedsim",
+        "partition": row["partition"],
+        "seed": "1",
+        "phase": "final",
+        "trial": "0",
+        "key": row["key"],
+        "git_commit": row["commit"] + "-dirty",
+        "data_checksum": row["data_checksum"],
+        "hardware": "Example CPU @ 2.60GHz, 4, 1, cpu, loop, 1",
+    }
+    assert expected.items() <= run.data.tags.items()
+    assert (run.data.params["pfedsim.rho"], run.data.params["lr"]) == ("0.5", "0.05")
+
+
+def test_accuracy_loss_and_bytes_are_entered_by_round_without_missing_numbers(root):
+    row = ledger_row(CELL)
+    rounds = row["metrics"]["rounds"]
+    rounds[0]["train_loss"] = None
+    run = entered(root, row)
+    for name, key in (("accuracy", "pooled"), ("loss", "loss")):
+        assert curve(root, run, name) == {r["round"]: r["post_aggregation"][key] for r in rounds}
+    assert list(curve(root, run, "train_loss")) == [10, 15, 20, 25, 30]
+    assert run.data.metrics["bytes_up"] == row["metrics"]["bytes_up"]
+    assert run.data.metrics["wall_seconds"] == row["measured"]["wall_seconds"]
+    assert len(run.data.metrics) <= 12  # MLflow's pages slow down with every further name
+
+
+def test_where_the_headline_was_evaluated_in_the_end_only_the_tables_moment_is_entered(root):
+    row = ledger_row(CELL)
+    rounds = row["metrics"]["rounds"]
+    for entry in rounds[:-1]:
+        del entry["post_aggregation"]
+    assert curve(root, entered(root, row), "accuracy") == {
+        r["round"]: r["post_local"]["pooled"] for r in rounds
+    }
+
+
+def test_metrics_are_entered_in_as_few_requests_as_mlflow_takes(root, monkeypatch):
+    requests: list[int] = []
+    original = MlflowClient.log_batch
+
+    def counted(self, run_id, metrics=(), params=(), tags=()):
+        requests.append(len(metrics) + len(params) + len(tags))
+        return original(self, run_id, metrics, params, tags)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", counted)
+    tracker = MLflowTracker(root, "fake")
+    tracker.run(CELL, record_of(ledger_row(CELL, phase="search")), 0)
+    assert len(requests) == 1
+    run = entered(root, ledger_row(CELL, rounds=1000))
+    assert len(curve(root, run, "bytes_down")) == 200
+    assert max(requests) <= 1000
+
+
+def test_only_final_runs_keep_their_clients_accuracies(root):
+    run = entered(root, ledger_row(CELL, clients=3))
+    assert files(root, entered(root, ledger_row(CELL, phase="search"), 0)) == []
+    path = Path(client_of(root).download_artifacts(run.info.run_id, "per_client.csv"))
+    assert path.read_text().splitlines()[0] == "client,train,test,accuracy"
+    assert len(path.read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize("plot", ["cifar10-0.1.svg", "cifar10-0.1.local.svg"])
+def test_the_partition_plot_of_the_column_or_the_row_is_with_the_cell(root, plot):
+    results = one_cell("cifar10-0.1/local", seeds=1)
+    write_results(results, root)
+    (root / "data/partitions/fake" / plot).write_text("<svg/>")
+    enter(results, root)
+    assert files(root, parent_of(root)) == [plot]
+
+
+def test_a_cell_has_the_table_s_scores_with_the_mean_curve_and_its_deviation(root):
+    results = one_cell("cifar10-0.1/local", seeds=2, search=2)
+    enter(results, root)
+    parent = parent_of(root)
+    rows = results["cells"][0]["pinned"]["records"]
+    last = [row["metrics"]["rounds"][-1]["post_aggregation"]["pooled"] for row in rows]
+    assert parent.data.metrics["final_accuracy"] == pytest.approx(statistics.mean(last), abs=1e-4)
+    assert "selected_final_accuracy" in parent.data.metrics
+    assert (parent.data.tags["seeds"], parent.data.tags["status"]) == ("0,1", "done")
+    means, deviations = curve(root, parent, "accuracy"), curve(root, parent, "accuracy_std")
+    assert list(means) == [entry["round"] for entry in rows[0]["metrics"]["rounds"]]
+    assert means[30] == pytest.approx(statistics.mean(last))
+    assert deviations[30] == pytest.approx(statistics.stdev(last))
+
+
+def test_a_cell_has_the_parameters_of_its_configurations_and_the_data_set(root):
+    results = one_cell("cifar10-0.1/pfedsim", seeds=2, search=2)
+    enter(results, root)
+    parent = parent_of(root)
+    selected = results["cells"][0]["selected"]["records"][0]["config"]
+    assert parent.data.params["pfedsim.rho"] == "0.5"
+    assert parent.data.params["selected.lr"] == str(selected["lr"])
+    inputs = [
+        [(i.dataset.name, i.dataset.digest) for i in run.inputs.dataset_inputs] for run in runs_of(root)
+    ]
+    assert inputs == [[("digits", "5f70bf18")]] * len(inputs)
+
+
+def test_the_report_is_an_artifact_beside_the_cells(root):
+    folder = root / "report"
+    folder.mkdir()
+    for text in ("first", "second"):
+        (folder / "index.html").write_text(text)
+        line = MLflowTracker(root, "fake").report(folder)
+    assert line.startswith("runs: mlflow ui, then http://127.0.0.1:5000/#/experiments/1/runs?")
+    (run,) = runs_of(root)
+    path = client_of(root).download_artifacts(run.info.run_id, "index.html")
+    assert Path(path).read_text() == "second"
+
+
+def test_another_store_is_used(tmp_path, store, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copy(store, elsewhere)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{elsewhere / 'mlflow.db'}")
+    enter(fake_results(methods=2, settings=1, seeds=1), tmp_path / "root")
+    assert len(runs_of(elsewhere)) == 4
+    assert not (tmp_path / "root/mlflow.db").exists()
+
+
+@pytest.mark.parametrize("address", ["http://me:secret@127.0.0.1:9", "nonsense://me:secret@store"])
+def test_a_store_that_cannot_be_opened_costs_two_lines_without_its_password(
+    address, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    enter(fake_results(methods=2, settings=1, seeds=2), tmp_path)
+    assert len(caplog.records) == 2
+    assert address.rpartition("@")[2] in caplog.text
+    assert "secret" not in caplog.text
