@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 SECONDS_BETWEEN_TRIES = 30.0  # after a failure
 SECONDS_TO_STOP = 3.0  # time that an interrupted sweep gives the tracker to finish
 
+Entries = dict[tuple[str, str], tuple[Record, int | None]]
+"""Each record with the number of its search trial, by cell and key."""
+
 
 class BackgroundTracker(Tracker):
     """Passes entries to the tracker in a separate thread, so that no worker waits for it.
@@ -42,7 +45,6 @@ class BackgroundTracker(Tracker):
         self.lost: str | None = None
         self._name = tracker_name()
         self._kind = TRACKERS[self._name]
-        self._tracker: Tracker | None = None
         self._entries = SimpleQueue[Callable[[Tracker], None] | None]()
         self._closing = Event()
         self._thread = Thread(target=self._pass_all, daemon=True)
@@ -66,37 +68,32 @@ class BackgroundTracker(Tracker):
         self._thread.join(SECONDS_TO_STOP if error else None)
 
     def _pass_all(self) -> None:
+        """Pass every entry; after a failure, pass it again to a new tracker until it is taken."""
+        tracker: Tracker | None = None
         while entry := self._entries.get():
-            last_try = self._closing.is_set()
-            while not self._pass(entry):
+            while True:
+                last_try = self._closing.is_set()
+                try:
+                    tracker = tracker or self._kind(self.root, self.table)
+                    entry(tracker)
+                    break
+                except Exception as error:
+                    known, self.lost, tracker = self.lost, _cause(error), None
+                if not known:
+                    later = f"`pfl track {self.table}` adds missing entries once it works"
+                    again = f"the sweep retries every {SECONDS_BETWEEN_TRIES:.0f} s"
+                    self._warn(f"{self.lost}; results are safe in the ledger, and {again}; {later}")
                 if last_try:
                     missing = self._entries.qsize()  # without this one, with the None at the end
-                    left = "%s: %d entries are missing; `pfl track %s` adds them"
-                    log.warning(left, self._name, missing, self.table)
+                    self._warn(f"{missing} entries are missing; `pfl track {self.table}` adds them")
                     return
-                last_try = self._closing.wait(SECONDS_BETWEEN_TRIES)
+                self._closing.wait(SECONDS_BETWEEN_TRIES)
+            if self.lost:
+                self._warn("works again")
+                self.lost = None
 
-    def _pass(self, entry: Callable[[Tracker], None]) -> bool:
-        """Whether the tracker has taken an entry; the first failure and the recovery from it are logged."""
-        try:
-            self._tracker = self._tracker or self._kind(self.root, self.table)
-            entry(self._tracker)
-        except Exception as error:
-            known, self.lost, self._tracker = self.lost, _cause(error), None
-            if not known:
-                log.warning(
-                    "%s: %s; results are safe in the ledger, and the sweep retries every %.0f s; "
-                    "`pfl track %s` adds missing entries once it works",
-                    self._name,
-                    self.lost,
-                    SECONDS_BETWEEN_TRIES,
-                    self.table,
-                )
-            return False
-        if self.lost:
-            log.warning("%s: works again", self._name)
-        self.lost = None
-        return True
+    def _warn(self, message: str) -> None:
+        log.warning("%s: %s", self._name, message)
 
 
 def track_report(root: Path, table: str, folder: Path) -> str:
@@ -117,22 +114,23 @@ def track_again(root: Path, table: str, successes: Iterable[Record]) -> int:
         InvalidInput: the table has no results yet, or none that can be read, or the tracker fails.
     """
     results, kind = load_results(table, root), TRACKERS[tracker_name()]
-    tracked = set[tuple[str, str]]()
+    earlier: Entries = {(record.cell, record.key): (record, None) for record in successes}
+    latest: Entries = {
+        (cell.cell, record.key): (record, trial.number)
+        for cell in results.cells
+        for trial in cell.trials
+        for record in trial.records
+    }
+    entries = earlier | latest
     try:
         tracker = kind(root, table)
+        for (cell, _), (record, number) in entries.items():
+            tracker.run(cell, record, number)
         for result in results.cells:
-            for trial in result.trials:
-                for record in trial.records:
-                    tracker.run(result.cell, record, trial.number)
-                    tracked.add((result.cell, record.key))
             tracker.cell(result)
-        for record in successes:
-            if (record.cell, record.key) not in tracked:
-                tracker.run(record.cell, record, None)
-                tracked.add((record.cell, record.key))
     except Exception as error:
         raise InvalidInput("tracker", tracker_name(), f"one that works: {_cause(error)}") from error
-    return len(tracked)
+    return len(entries)
 
 
 def _cause(error: Exception) -> str:

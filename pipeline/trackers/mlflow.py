@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +40,7 @@ KIND = "custom_model_development"
 UI = "http://127.0.0.1:5000"
 """Default address of `mlflow ui`."""
 
+MOST_RUNS = 50_000  # that MLflow returns, far more than a table has
 METRICS_PER_REQUEST = 900  # MLflow takes 1000 metrics, parameters and tags together
 DIGEST = 8  # characters of a data set's checksum, as in MLflow's own digests
 
@@ -59,7 +60,8 @@ class MLflowTracker(Tracker):
         self._address = address or f"sqlite:///{database}"
         self._client = MlflowClient(self._address)
         self._experiment = self._open_experiment()
-        self._runs = {_place(run): run for run in self._stored()}
+        stored = self._client.search_runs([self._experiment], max_results=MOST_RUNS)
+        self._runs = {_place(run): run for run in stored}
 
     @staticmethod
     def check() -> None:
@@ -73,16 +75,16 @@ class MLflowTracker(Tracker):
         except ValueError as error:
             raise InvalidInput(URI, address, f"an address that can be read ({error})") from None
         kind = url.scheme.partition("+")[0]
-        shown = address.replace(url.netloc, url.netloc.rpartition("@")[2]) if url.netloc else address
-        plugins = {point.name for point in entry_points(group="mlflow.tracking_store")} - {"file", ""}
-        allowed = os.environ.get("MLFLOW_ALLOW_FILE_STORE", "").lower() in ("true", "1")
-        known = kind in SCHEMES or kind in plugins or address.startswith("databricks")
-        if not known and not (kind in ("", "file") and allowed):
+        if kind in ("", "file"):
+            allowed = os.environ.get("MLFLOW_ALLOW_FILE_STORE", "").lower() in ("true", "1")
+            known = allowed or address.startswith("databricks")
+        else:
+            known = kind in {*SCHEMES, *(point.name for point in entry_points(group="mlflow.tracking_store"))}
+        if not known or (kind in ("http", "https") and not url.hostname):
+            shown = address.replace(url.netloc, url.netloc.rpartition("@")[2]) if url.netloc else address
             database = f"sqlite:///{Path('mlflow.db').absolute()}"
             accepted = f"a database or a server, as in {database} or {UI} (unset, it is the former)"
             raise InvalidInput(URI, shown, accepted)
-        if kind in ("http", "https") and not url.hostname:
-            raise InvalidInput(URI, shown, f"the address of a server, as in {UI}")
         if kind == "sqlite" and (file := url.path[1:]):
             check_folder(URI, Path(file).parent)
 
@@ -146,18 +148,10 @@ class MLflowTracker(Tracker):
         if experiment is None:
             local = self._address.startswith("sqlite:")  # a server keeps the artifacts where it likes
             location = (self.root.resolve() / "mlruns" / self.table).as_uri() if local else None
-            return self._client.create_experiment(self.table, location, {"mlflow.experimentKind": KIND})
+            return str(self._client.create_experiment(self.table, location, {"mlflow.experimentKind": KIND}))
         if experiment.lifecycle_stage == "deleted":
             self._client.restore_experiment(experiment.experiment_id)
         return str(experiment.experiment_id)
-
-    def _stored(self) -> Iterator[Run]:
-        """The runs that the experiment already has."""
-        token: str | None = ""
-        while token is not None:
-            page = self._client.search_runs([self._experiment], page_token=token or None)
-            yield from page
-            token = page.token
 
     def _parent(self, cell: str, tags: dict[str, str], began: int | None) -> str:
         """The run of a cell, which is created if there is none."""
@@ -169,7 +163,7 @@ class MLflowTracker(Tracker):
                 if owner == cell:  # its former parent was replaced
                     self._client.set_tag(child.info.run_id, "mlflow.parentRunId", run.info.run_id)
             self._runs[cell, mapping.CELL] = run
-        return self._runs[cell, mapping.CELL].info.run_id
+        return str(self._runs[cell, mapping.CELL].info.run_id)
 
     def _log(
         self, run: str, measures: Sequence[Measure], time: int, parameters: Mapping[str, str], record: Record

@@ -325,7 +325,9 @@ def stop_mlflow_server(checkout: Checkout) -> Iterator[Process]:
     yield process
     with server:
         assert checkout.run("pfl", "track", "small", MLFLOW_TRACKING_URI=server.address) == 0, checkout.said
+        stored = [file.name for file in (checkout.beside / "server/artifacts").rglob("per_client.csv")]
     assert f"\nruns entered: {len(checkout.rows())}\n" in checkout.said
+    assert stored and not (checkout.root / "mlflow.db").exists()
 
 
 CONTINUES = "the same command continues, and finished trials are not run again"

@@ -1,20 +1,16 @@
-"""An MLflow store that is locked, or whose making was cut off."""
+"""An MLflow store whose making was cut off."""
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from pipeline.sweep.tracking import BackgroundTracker
 from pipeline.trackers.mlflow import MLflowTracker
 from tests.faults.recovery import file_system
-from tests.pipeline.fake_results import ledger_row, record_of
 from tests.pipeline.running import wait_until
-from tests.pipeline.trackers.entering import CELL, runs_of
 
 pytestmark = pytest.mark.slow
 
@@ -53,18 +49,3 @@ def test_a_store_for_which_there_was_no_space_is_made_when_there_is(tmp_path, mo
             MLflowTracker(tmp_path / "root", "fake")
     except PermissionError as error:
         pytest.skip(str(error))
-
-
-def test_a_store_that_another_process_has_locked_receives_everything_afterwards(root, caplog):
-    with BackgroundTracker(root, "fake") as tracker:
-        tracker.run(CELL, record_of(ledger_row(CELL, seed=0)), None)
-        wait_until(lambda: runs_of(root, "final"))
-        lock = sqlite3.connect(root / "mlflow.db")
-        lock.execute("BEGIN EXCLUSIVE")
-        tracker.run(CELL, record_of(ledger_row(CELL, seed=1)), None)
-        wait_until(lambda: tracker.lost)
-        assert tracker.lost == "(sqlite3.OperationalError) database is locked"
-        lock.close()
-    assert tracker.lost is None
-    assert len(runs_of(root, "final")) == 2
-    assert [record.name for record in caplog.records] == ["pipeline.sweep.tracking"] * 2

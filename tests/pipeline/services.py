@@ -109,16 +109,6 @@ class MlflowServer:
         kill_all(self._process.pid)
         self._process.wait()
 
-    def interfaces(self) -> set[str]:
-        """The addresses that it listens on."""
-        server = psutil.Process(self._process.pid)
-        return {
-            connection.laddr.ip
-            for process in (server, *server.children(recursive=True))
-            for connection in process.net_connections()
-            if connection.status == psutil.CONN_LISTEN
-        }
-
     def _is_healthy(self) -> bool:
         try:
             return urllib.request.urlopen(f"{self.address}/health", timeout=5).status == 200

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from pipeline.sweep.tracking import BackgroundTracker
-from tests.pipeline.fake_results import results_of
+from tests.pipeline.fake_results import cell_of, fake_results, results_of
 
 CELL = "cifar10-0.1/fedavg"
 
@@ -31,6 +31,12 @@ def runs_of(root: Path, phase: str = "") -> list[Run]:
 def parent_of(root: Path) -> Run:
     (parent,) = runs_of(root, "cell")
     return parent
+
+
+def one_cell(name: str = "cifar10-0.1/local", **options: int) -> dict[str, Any]:
+    """The results of a table of one cell."""
+    results = fake_results(methods=2, settings=1, **options)
+    return {**results, "cells": [cell_of(results, name)]}
 
 
 def enter(results: dict[str, Any], root: Path) -> BackgroundTracker:

@@ -13,8 +13,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from pipeline.trackers.mlflow import MLflowTracker
-from tests.pipeline.fake_results import cell_of, fake_results, ledger_row, record_of, write_results
-from tests.pipeline.trackers.entering import CELL, client_of, enter, parent_of, runs_of
+from tests.pipeline.fake_results import fake_results, ledger_row, record_of, write_results
+from tests.pipeline.trackers.entering import CELL, client_of, enter, one_cell, parent_of, runs_of
 
 
 def entered(root: Path, row: dict[str, Any], trial: int | None = None) -> Run:
@@ -30,11 +30,6 @@ def curve(root: Path, run: Run, name: str) -> dict[int, float]:
 
 def files(root: Path, run: Run) -> list[str]:
     return [file.path for file in client_of(root).list_artifacts(run.info.run_id)]
-
-
-def one_cell(cell: str, **options: Any) -> dict[str, Any]:
-    results = fake_results(methods=2, settings=1, **options)
-    return {**results, "cells": [cell_of(results, cell)]}
 
 
 def test_a_cell_is_a_parent_run_and_a_record_its_child(root, monkeypatch):
@@ -118,7 +113,7 @@ def test_only_final_runs_keep_their_clients_accuracies(root):
 
 @pytest.mark.parametrize("plot", ["cifar10-0.1.svg", "cifar10-0.1.local.svg"])
 def test_the_partition_plot_of_the_column_or_the_row_is_with_the_cell(root, plot):
-    results = one_cell("cifar10-0.1/local", seeds=1)
+    results = one_cell(seeds=1)
     write_results(results, root)
     (root / "data/partitions/fake" / plot).write_text("<svg/>")
     enter(results, root)
@@ -126,7 +121,7 @@ def test_the_partition_plot_of_the_column_or_the_row_is_with_the_cell(root, plot
 
 
 def test_a_cell_has_the_table_s_scores_with_the_mean_curve_and_its_deviation(root):
-    results = one_cell("cifar10-0.1/local", seeds=2, search=2)
+    results = one_cell(seeds=2, search=2)
     enter(results, root)
     parent = parent_of(root)
     rows = results["cells"][0]["pinned"]["records"]

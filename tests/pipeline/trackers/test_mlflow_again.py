@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from pfl.core.files import folder_lock
 from pipeline.trackers.mlflow import MLflowTracker, create
 from tests.pipeline.fake_results import diverge, fail, failed_row, fake_results, ledger_row, record_of
-from tests.pipeline.trackers.entering import CELL, client_of, enter, parent_of, runs_of
+from tests.pipeline.trackers.entering import CELL, client_of, enter, one_cell, parent_of, runs_of
 
 
 def enter_row(root, row):
@@ -55,37 +55,28 @@ def test_a_diverged_run_is_a_failure_that_is_entered_once(root):
     assert enter_row(root, row).info.run_id == first.info.run_id
 
 
-def one_cell(row=None):
-    results = fake_results(methods=2, settings=1, seeds=1)
-    results["cells"] = results["cells"][:1]
-    if row:
-        results["cells"][0]["pinned"]["records"] = [row]
-    return results
-
-
-def test_a_failed_cell_is_a_failed_run(root):
-    results = one_cell()
-    fail(results["cells"][0]["pinned"], 0)
-    enter(results, root)
-    assert (parent_of(root).info.status, parent_of(root).data.tags["status"]) == ("FAILED", "failed")
-
-
-def test_a_cell_that_diverged_is_a_failed_run_with_its_parameters_and_its_duration(root):
-    results = one_cell()
-    diverge(results["cells"][0]["pinned"])
+def test_a_cell_that_failed_or_diverged_is_a_failed_run(root):
+    results = one_cell(seeds=1)
+    trial = results["cells"][0]["pinned"]
+    diverge(trial)
     enter(results, root)
     run = parent_of(root)
     assert (run.info.status, run.data.tags["status"]) == ("FAILED", "diverged")
     assert run.data.params["method"] == "local"
-    seconds = results["cells"][0]["pinned"]["records"][0]["measured"]["wall_seconds"]
+    seconds = trial["records"][0]["measured"]["wall_seconds"]
     assert run.info.end_time - run.info.start_time == pytest.approx(1000 * seconds, abs=1)
     assert run.data.metrics["wall_seconds"] == pytest.approx(seconds)
+    fail(trial, 0)
+    enter(results, root)
+    assert (parent_of(root).info.status, parent_of(root).data.tags["status"]) == ("FAILED", "failed")
 
 
 def test_a_cell_whose_records_changed_has_their_numbers_and_parameters_and_all_runs(root):
     for lr, accuracy, finished in ((0.1, 70.0, "2026-11-20T10:00:00"), (0.2, 60.0, "2026-11-19T10:00:00")):
+        results = one_cell(seeds=1)
         row = ledger_row("cifar10-0.1/local", accuracy=accuracy, lr=lr) | {"finished": finished}
-        enter(one_cell(row), root)
+        results["cells"][0]["pinned"]["records"] = [row]
+        enter(results, root)
     parent = parent_of(root)
     assert parent.data.params["lr"] == "0.2"
     assert parent.data.metrics["final_accuracy"] == 60.0
@@ -93,10 +84,10 @@ def test_a_cell_whose_records_changed_has_their_numbers_and_parameters_and_all_r
 
 
 def test_a_deleted_experiment_comes_back(root):
-    enter(one_cell(), root)
+    enter(one_cell(seeds=1), root)
     client = client_of(root)
     client.delete_experiment(client.get_experiment_by_name("fake").experiment_id)
-    assert enter(one_cell(), root).lost is None
+    assert enter(one_cell(seeds=1), root).lost is None
     assert len(runs_of(root)) == 2
 
 
