@@ -9,7 +9,7 @@ from pfl.core.registry import Registry, only_class
 from pfl.run.trials import Record
 from pipeline.store.results import CellResult
 
-VARIABLE, DEFAULT = "PFL_TRACKER", "mlflow"
+DEFAULT = "mlflow"
 
 
 class Tracker:
@@ -58,4 +58,4 @@ TRACKERS: Registry[type[Tracker]] = Registry("tracker", "pipeline.trackers", onl
 
 def tracker_name() -> str:
     """The name of the tracker that is used, which the environment variable PFL_TRACKER sets."""
-    return os.environ.get(VARIABLE) or DEFAULT
+    return os.environ.get("PFL_TRACKER") or DEFAULT

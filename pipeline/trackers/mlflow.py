@@ -54,7 +54,7 @@ class MLflowTracker(Tracker):
         from mlflow import MlflowClient
 
         database = root.resolve() / "mlflow.db"
-        address = os.environ.get(URI)
+        address = os.environ.get("MLFLOW_TRACKING_URI")
         if not address and not database.exists():
             create(database)
         self._address = address or f"sqlite:///{database}"
@@ -66,7 +66,7 @@ class MLflowTracker(Tracker):
     @staticmethod
     def check() -> None:
         """Check the kind of store that MLFLOW_TRACKING_URI names, and the folder of a local one."""
-        address = os.environ.get(URI)
+        address = os.environ.get("MLFLOW_TRACKING_URI")
         if not address:
             check_folder("folder", Path())
             return

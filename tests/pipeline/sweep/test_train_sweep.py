@@ -14,14 +14,16 @@ from pfl.core.errors import InvalidInput
 from pipeline.report.table_report import write_report
 from pipeline.spec.table import Resources, Subset, load_table
 from pipeline.store.ledger import Ledger
-from pipeline.store.results import load_results
+from pipeline.store.results import load_results, metrics_of
 from pipeline.store.workspace import checkpoints_of
 from pipeline.sweep.cluster import Watch
 from pipeline.sweep.outputs import write
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.train_sweep import collect, in_memory, sweep, table_lock
+from pipeline.trackers import TRACKERS
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
+from tests.test_docs import ROOT, blocks
 
 
 @pytest.fixture
@@ -310,3 +312,20 @@ def test_a_cell_without_any_result_has_no_metric(ledger):
     Path("data/manifests/small.json").write_text('{"datasets": {}}')
     write("small", load_table("small"), Subset(), scheduler, ledger, SOURCES, seconds=1.0)
     assert json.loads(Path("results/small/metrics.json").read_text()) == {"table": "small"}
+
+
+@pytest.mark.usefixtures("ready")
+def test_the_tracker_of_the_documents_receives_every_cell_in_a_sweep_and_afterwards(monkeypatch):
+    names: dict = {}
+    (example,) = blocks(ROOT / "docs/cluster.md", "python")
+    exec(example, names)
+    monkeypatch.setitem(TRACKERS._added, "lines", names["Lines"])
+    monkeypatch.setenv("PFL_TRACKER", "lines")
+    sweep("small")
+    file = Path("small.jsonl")
+    lines = sorted(file.read_text().splitlines())
+    assert [json.loads(line)["cell"] for line in lines] == list(metrics_of(load_results("small", Path())))[1:]
+    assert all(json.loads(line)["accuracy"] > 0 for line in lines)
+    file.unlink()
+    assert pfl("track", "small").stdout == "runs entered: 48\n"
+    assert sorted(file.read_text().splitlines()) == lines
