@@ -7,7 +7,6 @@ tries again; `pfl track` passes what is missing later.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from queue import SimpleQueue
@@ -18,7 +17,7 @@ from pfl.core.errors import InvalidInput
 from pfl.core.text import first_line
 from pfl.run.trials import Record
 from pipeline.store.results import CellResult, load_results
-from pipeline.trackers import TRACKERS, Tracker, tracker_name
+from pipeline.trackers import TRACKERS, Tracker, tracker_name, without_password
 
 log = logging.getLogger(__name__)
 
@@ -134,5 +133,4 @@ def track_again(root: Path, table: str, successes: Iterable[Record]) -> int:
 
 
 def _cause(error: Exception) -> str:
-    """One line of an error, without the user and password that an address may hold."""
-    return re.sub(r"//[^/\s]*@", "//", first_line(error) or type(error).__name__)
+    return without_password(first_line(error) or type(error).__name__)

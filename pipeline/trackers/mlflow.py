@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from pfl.core.errors import InvalidInput
 from pfl.core.files import folder_lock
@@ -22,14 +22,12 @@ from pfl.run.trials import Record
 from pipeline.spec.paths import partition_file
 from pipeline.store.results import CellResult
 from pipeline.store.workspace import check_folder
-from pipeline.trackers import Tracker
+from pipeline.trackers import Tracker, without_password
 from pipeline.trackers import _mlflow_mapping as mapping
 from pipeline.trackers._mlflow_mapping import Measure
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
-
-URI = "MLFLOW_TRACKING_URI"
 
 SCHEMES = ("databricks", "http", "https", "mssql", "mysql", "postgresql", "sqlite", "uc")
 """Schemes of MLflow's stores, besides those of its plugins. It writes to files only if it is told to."""
@@ -70,23 +68,19 @@ class MLflowTracker(Tracker):
         if not address:
             check_folder("folder", Path())
             return
-        try:
-            url = urlsplit(address)
-        except ValueError as error:
-            raise InvalidInput(URI, address, f"an address that can be read ({error})") from None
-        kind = url.scheme.partition("+")[0]
+        scheme, _, rest = address.partition("://")
+        kind = scheme.partition("+")[0] if rest else ""
         if kind in ("", "file"):
             allowed = os.environ.get("MLFLOW_ALLOW_FILE_STORE", "").lower() in ("true", "1")
             known = allowed or address.startswith("databricks")
         else:
             known = kind in {*SCHEMES, *(point.name for point in entry_points(group="mlflow.tracking_store"))}
-        if not known or (kind in ("http", "https") and not url.hostname):
-            shown = address.replace(url.netloc, url.netloc.rpartition("@")[2]) if url.netloc else address
+        if not known:
             database = f"sqlite:///{Path('mlflow.db').absolute()}"
             accepted = f"a database or a server, as in {database} or {UI} (unset, it is the former)"
-            raise InvalidInput(URI, shown, accepted)
-        if kind == "sqlite" and (file := url.path[1:]):
-            check_folder(URI, Path(file).parent)
+            raise InvalidInput("MLFLOW_TRACKING_URI", without_password(address), accepted)
+        if kind == "sqlite":
+            check_folder("MLFLOW_TRACKING_URI", Path(rest[1:]).parent)
 
     def run(self, cell: str, record: Record, trial: int | None) -> None:
         place = (cell, record.key)
@@ -136,9 +130,7 @@ class MLflowTracker(Tracker):
             run = self._client.create_run(self._experiment, tags=tags, run_name=name).info.run_id
         self._client.log_artifacts(run, str(folder))
         self._client.set_terminated(run)
-        server, base = urlsplit(self._address), UI
-        if server.scheme.startswith("http"):
-            base = server._replace(netloc=server.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        base = without_password(self._address).rstrip("/") if self._address.startswith("http") else UI
         query = {"workflowType": "machine_learning", "compareRunsMode": "CHART"}
         query |= {"searchFilter": f"tags.phase = '{mapping.CELL}'"}
         return f"runs: mlflow ui, then {base}/#/experiments/{self._experiment}/runs?{urlencode(query)}"

@@ -32,7 +32,7 @@ def test_an_environment_in_order_has_no_warnings(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "address", ["./mlruns", "mlruns", "file:///somewhere", "bogus://me:secret@host/store"]
+    "address", ["./mlruns", "mlruns", "file:///somewhere", "bogus://me:secret@host/store", "http://"]
 )
 def test_a_store_that_mlflow_does_not_write_to_is_named_with_one_that_works(address, monkeypatch, tmp_path):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
@@ -48,11 +48,6 @@ def test_a_store_that_mlflow_does_not_write_to_is_named_with_one_that_works(addr
 def test_databases_and_servers_are_accepted(address, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     assert check_environment() == []
-
-
-def test_an_address_that_nobody_can_read_is_one_line(monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://[::1")
-    assert message().startswith("MLFLOW_TRACKING_URI: http://[::1 is not accepted")
 
 
 def test_files_are_a_store_where_mlflow_is_told_to_write_to_them(monkeypatch):
