@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
-from types import TracebackType
 
 from pfl.core.errors import InvalidInput
 from pfl.core.text import first_line
@@ -58,9 +57,7 @@ class BackgroundTracker(Tracker):
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._entries.put(None)
         self._closing.set()
         # After an error the next sweep passes what is missing.
@@ -83,7 +80,7 @@ class BackgroundTracker(Tracker):
                     again = f"the sweep retries every {SECONDS_BETWEEN_TRIES:.0f} s"
                     self._warn(f"{self.lost}; results are safe in the ledger, and {again}; {later}")
                 if last_try:
-                    missing = self._entries.qsize()  # without this one, with the None at the end
+                    missing = self._entries.qsize()  # this one and those in the queue, which ends with None
                     self._warn(f"{missing} entries are missing; `pfl track {self.table}` adds them")
                     return
                 self._closing.wait(SECONDS_BETWEEN_TRIES)

@@ -23,19 +23,15 @@ Measure = tuple[str, float | None, int]
 """Name, value, round; the round is 0 where there is none."""
 
 
-def cell_tags(table: str, cell: str, record: Record | None = None) -> dict[str, str]:
-    """The tags that a cell's run and those of its records share, so that one filter finds both.
-
-    Args:
-        record: one of the cell; None if no run has numbers.
-    """
-    own_tags = {"table": table, "cell": cell, "phase": CELL}
-    if record is None:
-        return own_tags
+def cell_tags(table: str, cell: str, record: Record) -> dict[str, str]:
+    """The tags that a cell's run and those of its records share, so that one filter finds both."""
     setting, _, label = cell.partition("/")
     # A failed run has no hardware.
     hardware = asdict(record.result.hardware) if record.result else {}
-    return own_tags | {
+    return {
+        "table": table,
+        "cell": cell,
+        "phase": CELL,
         "setting": setting,
         "row": label,
         "method": record.method,
@@ -116,15 +112,16 @@ def measures(record: Record) -> list[Measure]:
 
 def cell_records(result: CellResult) -> list[Record]:
     """The records of a cell's configurations, those of the pinned one first."""
-    return [record for configuration in result.configurations for record in configuration.simulated]
+    return [record for configuration in result.configurations for record in configuration.records]
 
 
 def outcome_tags(result: CellResult) -> dict[str, str]:
     """The tags of a cell's run that its end adds; another ``outcome`` means other scores or parameters."""
     keys = [[record.key for record in configuration.records] for configuration in result.configurations]
     content = json.dumps([result.status, keys, result.evaluation.model_dump()])
+    seeds = sorted({record.seed for record in cell_records(result) if not record.failed})
     return {
-        "seeds": ",".join(map(str, sorted({record.seed for record in cell_records(result)}))),
+        "seeds": ",".join(map(str, seeds)),
         "status": result.status,
         "outcome": hashlib.sha256(content.encode()).hexdigest()[:16],
     }
@@ -153,7 +150,7 @@ def cell_measures(result: CellResult) -> list[Measure]:
         if reached := score(rows, evaluation):
             name = f"{prefix}final_{'accuracy' if evaluation.is_accuracy else evaluation.metric}"
             values += [(name, reached.mean, 0), (f"{name}_std", reached.std, 0)]
-    seconds = {row.key: row.measured.wall_seconds for row in cell_records(result)}
+    seconds = {row.key: row.measured.wall_seconds for row in cell_records(result) if not row.failed}
     return [*values, ("wall_seconds", math.fsum(seconds.values()), 0)]
 
 

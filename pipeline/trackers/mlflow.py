@@ -101,9 +101,9 @@ class MLflowTracker(Tracker):
     def cell(self, result: CellResult) -> None:
         place = (result.cell, mapping.CELL)
         records = mapping.cell_records(result)
-        began, ended = mapping.span_of(records) if records else (None, None)
+        began, ended = mapping.span_of(records)
         outcome = mapping.outcome_tags(result)
-        tags = mapping.cell_tags(self.table, result.cell, *records[:1])
+        tags = mapping.cell_tags(self.table, result.cell, records[0])
         known = self._runs.get(place)
         if known and known.data.tags.get("outcome", outcome["outcome"]) != outcome["outcome"]:
             # MLflow takes no second value of a parameter, and keeps every point of a curve.
@@ -111,8 +111,7 @@ class MLflowTracker(Tracker):
         run = self._parent(result.cell, tags, began)
         for tag in outcome.items():  # first: a run that was written in part is replaced by another outcome
             self._client.set_tag(run, *tag)
-        if ended:
-            self._log(run, mapping.cell_measures(result), ended, mapping.cell_parameters(result), records[0])
+        self._log(run, mapping.cell_measures(result), ended, mapping.cell_parameters(result), records[0])
         for name in (f"{result.setting}.{result.row}", result.setting):  # the row's own, or the column's
             plot = self.root / partition_file(self.table, name).with_suffix(".svg")
             if plot.exists():
@@ -145,7 +144,7 @@ class MLflowTracker(Tracker):
             self._client.restore_experiment(experiment.experiment_id)
         return str(experiment.experiment_id)
 
-    def _parent(self, cell: str, tags: dict[str, str], began: int | None) -> str:
+    def _parent(self, cell: str, tags: dict[str, str], began: int) -> str:
         """The run of a cell, which is created if there is none."""
         if (cell, mapping.CELL) not in self._runs:
             run = self._client.create_run(self._experiment, began, tags, cell)
@@ -177,7 +176,7 @@ class MLflowTracker(Tracker):
         dataset = Dataset(record.dataset, record.data_checksum[:DIGEST], "pfl", source)
         self._client.log_inputs(run, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
 
-    def _end(self, place: tuple[str, str], run: str, status: str, ended: int | None) -> None:
+    def _end(self, place: tuple[str, str], run: str, status: str, ended: int) -> None:
         self._client.set_terminated(run, status, ended)
         self._runs[place] = self._client.get_run(run)
 
