@@ -1,55 +1,42 @@
-"""Estimates of the cost of a table or a sweep, before it starts."""
+"""Estimates of the duration of a sweep: before it starts by dry runs, then by its finished runs.
+
+Sizes are in whole simulations: a step of a search counts by its share of the rounds.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING
+from itertools import groupby
+from statistics import mean
+from typing import TYPE_CHECKING, Any
 
+from pfl.core.config import Config
 from pfl.core.text import amount, duration
+from pfl.run.trials import Trial
 from pipeline.spec.cells import Cell, cells
-from pipeline.spec.paths import partition_file
 from pipeline.spec.table import Table
-from pipeline.sweep.calibration import Calibration, Sizes
+from pipeline.sweep.budget import Steps
+from pipeline.sweep.search import plan_of, planned
 
 if TYPE_CHECKING:
-    from pfl.models import Shape
+    from pipeline.sweep.cell_scheduler import CellScheduler
+    from pipeline.sweep.dry_run import Speed
     from pipeline.sweep.scheduler import Scheduler
 
-BYTES_PER_TRIAL = 300_000  # a ledger row, twice, and a run in MLflow
-BYTES_PER_SCALAR = 4
+STARTUP = 20.0
+"""Seconds until the first run begins: of Ray, then of the workers' processes, which start together."""
+
+OVERHEAD = 0.5
+"""Seconds that a run takes beside its simulation: handing it out, its checkpoint, its record."""
+
+BYTES_PER_RUN = 300_000  # a ledger row, twice, and a run in MLflow
 LARGE_HOURS = 2.0
-UNKNOWN = "?"
 
 
-@dataclass(frozen=True)
-class Amount:
-    """A sum over a table's trials; if ``partial``, some are not known and the true sum is larger."""
-
-    value: float
-    partial: bool
-
-    @classmethod
-    def of(cls, trials: Sequence[float], parts: Sequence[float | None]) -> Amount:
-        """From the number of trials of every cell and the known or unknown cost of each."""
-        known = [number * part for number, part in zip(trials, parts, strict=True) if part is not None]
-        return cls(sum(known), None in parts)
-
-    @property
-    def text(self) -> str:
-        """The text in a list: "?" if nothing is known, ">" if a part is unknown.
-
-        >>> Amount(5.63, partial=False).text, Amount(48000, partial=True).text, Amount(0, partial=True).text
-        ('5.6', '> 48,000', '?')
-        """
-        if not self.value:
-            return UNKNOWN if self.partial else "0"
-        shown = f"{self.value:,.0f}" if self.value >= 10 else f"{self.value:.2g}"
-        return f"> {shown}" if self.partial else shown
+# ---- the size of a table -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -57,45 +44,37 @@ class Extent:
     """How large a table is.
 
     Attributes:
-        client_epochs: local epochs of all clients in all trials, as scheduled, also of rows that take a
-            number of steps instead.
-        core_hours, gpu_hours: on this machine, as far as it has been calibrated.
+        runs: by the plan of each search; trials that cost more or less than the pinned one change it.
+        client_epochs: local epochs of all clients in all runs, as scheduled, also of rows that take a
+            number of steps instead; None if a number of clients follows from the data.
     """
 
     cells: int
-    trials: int
-    client_epochs: Amount
-    core_hours: Amount
-    gpu_hours: Amount
+    runs: int
+    client_epochs: int | None
+    searched: bool
 
     @classmethod
-    def of(cls, name: str, table: Table, calibration: Calibration) -> Extent:
+    def of(cls, name: str, table: Table) -> Extent:
         whole = cells(name, table)
-        distinct = _distinct(whole)
-        each = [table.simulations(cell.search) for cell in distinct]
-        sizes = [sizes_of(cell, calibration) for cell in distinct]
+        runs, epochs, seeds = 0, 0.0, table.seeds
+        for cell in _distinct(whole):
+            training = float(len(seeds))
+            runs += len(seeds)
+            if cell.search:
+                steps = planned(plan_of(cell.config, cell.search, seeds))
+                runs += len(steps) + len(seeds)
+                training += _training(steps, cell.config.rounds) + len(seeds)
+            if cell.clients:
+                participants = cell.config.participants(cell.clients)
+                epochs += training * cell.config.rounds * cell.config.epochs * participants
+        known = all(cell.clients for cell in whole)
+        return cls(len(whole), runs, round(epochs) if known else None, bool(table.searched_rows))
 
-        def hours(device: str) -> Amount:
-            speeds = [calibration.speed(cell, device) for cell in distinct]
-            together = zip(distinct, speeds, sizes, strict=True)
-            return Amount.of(
-                each, [v.seconds(c.config, n) / 3600 if v and n else None for c, v, n in together]
-            )
-
-        return cls(
-            len(whole),
-            round(sum(each)),
-            Amount.of(each, [_client_epochs(c, n) for c, n in zip(distinct, sizes, strict=True)]),
-            hours("cpu"),
-            hours("cuda"),
-        )
-
-
-def size(name: str, table: Table) -> str:
-    """For example "14 cells, at most 210 simulations"."""
-    whole = cells(name, table)
-    simulations = sum(table.simulations(cell.search) for cell in _distinct(whole))
-    return f"{amount(len(whole), 'cell')}, at most {amount(round(simulations), 'simulation')}"
+    @property
+    def text(self) -> str:
+        """For example "14 cells, about 270 runs"."""
+        return f"{amount(self.cells, 'cell')}, {'about ' * self.searched}{amount(self.runs, 'run')}"
 
 
 def _distinct(whole: Sequence[Cell]) -> list[Cell]:
@@ -107,105 +86,268 @@ def _distinct(whole: Sequence[Cell]) -> list[Cell]:
     return list(simulated.values())
 
 
-def sizes_of(cell: Cell, calibration: Calibration) -> Sizes | None:
-    """Sizes of the cell's partition if that has been made, else those of a calibration."""
-    path = partition_file(cell.table, cell.partition_name).with_suffix(".json")
-    if path.exists():
-        made = json.loads(path.read_text(encoding="utf-8"))
-        return Sizes(made["clients"], made["train"], made["test"])
-    return calibration.sizes(cell)
+def _training(steps: Steps, rounds: int) -> float:
+    return sum(step.until - step.after for step in steps) / rounds
 
 
-def _client_epochs(cell: Cell, sizes: Sizes | None) -> float | None:
-    clients = cell.clients or (sizes.clients if sizes else None)
-    return cell.config.rounds * cell.config.epochs * cell.config.participants(clients) if clients else None
+# ---- the duration of a sweep ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Estimate of the remaining part of a sweep.
+class Expected:
+    """What a dry run tells about a cell.
 
     Attributes:
-        trials: simulations that are not in the ledger.
-        hours: of one core, or of one GPU.
-        longest_hours: of the longest of them.
-        partial: the sweep takes longer than this, since the speed of some trials is not known.
-        disk_bytes: of the ledger, of MLflow, of the checkpoints of trials that are under way, and of models
-            that are kept.
-        device: "cpu" or "cuda".
+        kind: cells of the same kind differ from their expected times by about the same factor.
+        seconds: of a whole simulation; None if the dry run failed.
+        models: bytes of the models of all clients.
     """
 
-    trials: int
-    hours: float
-    longest_hours: float
-    partial: bool
-    disk_bytes: float
-    device: str
+    kind: str
+    seconds: float | None = None
+    models: int = 0
 
-    @classmethod
-    def of(cls, scheduler: Scheduler, calibration: Calibration, slots: int, device: str) -> Estimate:
-        """Estimate what ``scheduler`` still runs.
 
-        Args:
-            slots: trials that run side by side.
-            device: "cpu" or "cuda".
-        """
-        trials, total, longest, partial, checkpoint, kept = 0, 0.0, 0.0, False, 0, 0
-        counted: set[str] = set()
-        for cell in scheduler.cells:
-            config, partition = cell.cell.config, cell.partition
-            sizes = Sizes(partition.clients, int(partition.sizes.sum()), sum(map(len, partition.test)))
-            keys = cell.keys - cell.seen - counted
-            counted |= keys
-            trials += len(keys) + cell.to_come
-            left = cell.runs_to_come + sum(
-                candidate.share for candidate in cell.candidates for key in candidate.keys if key in keys
-            )
-            if not left:
-                continue
-            if speed := calibration.speed(cell.cell, device):
-                seconds = speed.seconds(config, sizes)
-                total += left * seconds
-                longest = max(longest, seconds)
-            else:
-                partial = True
-            images = calibration.images(cell.cell.dataset)
-            assert images is not None  # the manifest has them
-            models = sizes.clients * _scalars(config.model, *images) * BYTES_PER_SCALAR
-            checkpoint = max(checkpoint, models)
-            if scheduler.keeps_models:
-                kept += min(math.ceil(left), 2 * len(cell.pinned.keys)) * models
-        disk = trials * BYTES_PER_TRIAL + slots * checkpoint + kept
-        return cls(trials, total / 3600, longest / 3600, partial, disk, device)
+@dataclass
+class Work:
+    """The runs of a cell.
 
-    def text(self, table: str, slots: int) -> str:
-        """Text for the terminal; for a long sweep it says how to run less."""
-        hours = max(self.hours / slots, self.longest_hours)
-        shown = duration(3600 * hours) if hours < 1 else f"{hours:.1f} hours"
-        cluster = os.environ.get("RAY_ADDRESS")
-        where = f"the Ray cluster at {cluster}; on this machine alone" if cluster else "this machine"
-        text = (
-            f"{table}: {amount(self.trials, 'run')} to compute on {where}, {slots} side by side, "
-            f"{'more than' if self.partial else 'about'} {shown} "
-            f"({self.hours:.2g} {'GPU' if self.device == 'cuda' else 'core'}-hours), "
-            f"{self.disk_bytes / 1e6:.0f} MB of disk"
+    Attributes:
+        runs, training: pending.
+        chain: pending training of runs that have to follow one another.
+        finished, trained: since the sweep began.
+    """
+
+    runs: int = 0
+    training: float = 0.0
+    chain: float = 0.0
+    finished: int = 0
+    trained: float = 0.0
+
+
+@dataclass(frozen=True)
+class Running:
+    """The trials of one stack that is running, and the last round that they have reported."""
+
+    trials: Sequence[Trial]
+    round: int
+
+    @property
+    def part(self) -> float:
+        """The part of their rounds that has been run, in [0, 1]."""
+        return self.round / int(self.trials[0].until or self.trials[0].config["rounds"])
+
+
+def dry_runs(
+    scheduler: Scheduler, datasets: Mapping[str, Any], device: str, workers: int = 1
+) -> dict[str, Expected]:
+    """By cell, what a dry run of its method and network tells; each pair runs once.
+
+    A failed dry run leaves the time unknown; the sweep itself will record the cause.
+
+    Args:
+        datasets: shape and number of classes of each, as in the manifest.
+        device: "cpu" or "cuda".
+        workers: processes that share the clients of a round.
+    """
+    from pipeline.sweep.dry_run import CLIENTS, DryRun
+
+    measured: dict[str, tuple[Speed, int]] = {}
+    warm: set[tuple[Any, ...]] = set()
+    expected = {}
+    for one in scheduler.cells:
+        config, images = one.cell.config, datasets[one.cell.dataset]
+        shape, classes = tuple(images["shape"]), images["classes"]
+        kind = _kind(config, (*shape, classes))
+        expected[one.cell.id] = Expected(kind)
+        if one.finished:
+            continue
+        try:
+            if kind not in measured:
+                clients = CLIENTS if device == "cpu" else config.participants(one.partition.clients)
+                dry = DryRun(config, shape, classes, device, clients)
+                network = config.model, shape, config.batch_size
+                measured[kind] = dry.speed(network not in warm), dry.model_bytes
+                warm.add(network)
+        except (Exception, SystemExit):  # for example in a third-party method
+            continue
+        speed, model = measured[kind]
+        seconds = speed.seconds(config, one.partition) / workers
+        expected[one.cell.id] = Expected(kind, seconds, model * one.partition.clients)
+    return expected
+
+
+def _kind(config: Config, images: tuple[int, ...]) -> str:
+    """What the time depends on; of the hyperparameters, only non-real ones such as steps and variants."""
+    counts = {name: value for name, value in config.hyperparameters.items() if not isinstance(value, float)}
+    schedule = (config.batch_size, config.epochs, config.dtype, config.precision)
+    return json.dumps([config.method, counts, config.model, *images, *schedule], sort_keys=True)
+
+
+class TimeLeft:
+    """The remaining time of a sweep.
+
+    A whole simulation of a cell takes the mean time of those that have finished. Until one has, it takes the
+    time that was expected, times a factor by which others of the same kind, or else all others, differ from
+    theirs. All that is then multiplied by a factor by which the sweep so far took longer than this.
+
+    Args:
+        expected: by cell.
+    """
+
+    def __init__(self, scheduler: Scheduler, expected: Mapping[str, Expected]):
+        self._scheduler = scheduler
+        self._expected = [expected[cell.cell.id] for cell in scheduler.cells]
+        self._began: dict[str, int] = {}  # by key, the round at which a run was seen first
+        self._rounds: dict[str, int] = {}
+        self._slots, self._now, self._busy = 1, 0.0, 0.0
+        self._before: list[Work] | None = None  # as the first run had finished, since when the clock runs
+
+    def update(self, now: float, slots: int, running: Sequence[Running]) -> None:
+        """Note the state of the sweep, in any order of events but with growing ``now``, in seconds."""
+        if self._before is None and self._scheduler.ran:
+            self._before = self.work()
+        elif self._before is not None:
+            self._busy += (now - self._now) * min(len(running), slots)
+        self._now, self._slots = now, slots
+        stacks = [(one.round, [key for trial in one.trials for key in trial.keys()]) for one in running]  # noqa: SIM118
+        self._rounds = {key: round for round, keys in stacks for key in keys}
+        for key, round in self._rounds.items():
+            self._began.setdefault(key, round)
+
+    @property
+    def seconds(self) -> float | None:
+        """None before the first run has finished."""
+        before = self._before
+        if before is None:
+            return None
+        work = self.work()
+        costs = self.costs()
+        done = sum(
+            cost * max(0.0, now.trained - then.trained) + OVERHEAD * (now.finished - then.finished)
+            for cost, now, then in zip(costs, work, before, strict=True)
         )
-        if self.hours > LARGE_HOURS:
-            text += (
-                f"\nTo run a part of it: dvc exp run -S 'tables=[{table}]' -S 'subset.settings=[...]' "
-                "-S 'subset.methods=[...]' -S 'subset.seeds=[...]'. What has run is not run again."
-            )
-        return text
+        left = remaining(costs, work, self._slots)
+        # As if one run per slot had taken its time, so that a moment does not decide.
+        usual = self._slots * total(costs, work) / max(1, sum(one.runs for one in work))
+        return left * (self._busy + usual) / (done + usual) if usual else 0.0
+
+    def costs(self) -> list[float]:
+        """Seconds of a whole simulation of each cell."""
+        measured = []
+        for cell in self._scheduler.cells:
+            ended = [self._scheduler.outcomes.get(key) for key in cell.pinned.keys if key in self._began]
+            took = [one.measured.wall_seconds for one in ended if one and not one.failure]
+            measured.append(mean(took) if took else None)
+        return fitted(self._expected, measured)
+
+    def work(self) -> list[Work]:
+        """What each cell has done and has still to do; a run that cells share counts for the first."""
+        counted: set[str] = set()
+        return [self._work_of(cell, counted) for cell in self._scheduler.cells]
+
+    def _work_of(self, cell: CellScheduler, counted: set[str]) -> Work:
+        work, rounds = Work(), cell.cell.config.rounds
+        longest = {"final": 0.0, "search": 0.0}
+        for candidate in cell.candidates:
+            for key in candidate.keys:
+                if key in counted:
+                    continue
+                counted.add(key)
+                began = max(candidate.after, self._began.get(key, 0))
+                if key in cell.seen:
+                    if key in self._began:
+                        work.finished += 1
+                        work.trained += candidate.share - (began - candidate.after) / rounds
+                    continue
+                at = max(began, self._rounds.get(key, 0))
+                left = candidate.share - (at - candidate.after) / rounds
+                work.runs += 1
+                work.training += left
+                work.trained += (at - began) / rounds
+                longest[candidate.trial.phase] = max(longest[candidate.trial.phase], left)
+        ahead = cell.steps_to_come
+        if cell.to_come:
+            seeds = cell.to_come - len(ahead)
+            work.runs += cell.to_come
+            work.training += _training(ahead, rounds) + seeds
+            together = groupby((step.after, step.until) for step in ahead)
+            longest["search"] += 1 + sum(until - after for (after, until), _ in together) / rounds
+        work.chain = max(longest.values())
+        return work
 
 
-@cache
-def _scalars(model: str, shape: Shape, classes: int) -> int:
-    """Parameters and buffers of a network."""
-    import torch
+def fitted(expected: Sequence[Expected], measured: Sequence[float | None]) -> list[float]:
+    """Seconds of a simulation in each cell, in the order of the arguments.
 
-    from pfl.models import build
+    >>> fitted([Expected("a", 2), Expected("a", 4), Expected("b", 3), Expected("c")], [5, None, None, None])
+    [5, 10.0, 7.5, 7.5]
+    """
+    pairs = [
+        (one.kind, one.seconds, took)
+        for one, took in zip(expected, measured, strict=True)
+        if one.seconds and took is not None
+    ]
 
-    # Not on the device "meta", where torch loads its compiler, which takes longer than the largest network.
-    with torch.random.fork_rng(devices=[]):
-        network = build(model, shape, classes)
-    return sum(tensor.numel() for tensor in network.state_dict().values())
+    def factor(kind: str) -> float:
+        own = [pair for pair in pairs if pair[0] == kind] or pairs
+        return sum(took for *_, took in own) / sum(seconds for _, seconds, _ in own) if own else 1.0
+
+    costs = [
+        took if took is not None else None if one.seconds is None else one.seconds * factor(one.kind)
+        for one, took in zip(expected, measured, strict=True)
+    ]
+    known = [cost for cost in costs if cost is not None]
+    return [cost if cost is not None else mean(known) if known else 0.0 for cost in costs]
+
+
+def total(costs: Sequence[float], work: Sequence[Work]) -> float:
+    """Seconds of the pending runs, one after another."""
+    return sum(cost * one.training + OVERHEAD * one.runs for cost, one in zip(costs, work, strict=True))
+
+
+def remaining(costs: Sequence[float], work: Sequence[Work], slots: int) -> float:
+    """Seconds of the pending runs on ``slots``; no order of them takes less, and any takes at most twice it
+    (Graham, 1969), if costs are right."""
+    chain = max((cost * one.chain for cost, one in zip(costs, work, strict=True)), default=0.0)
+    return max(total(costs, work) / slots, chain)
+
+
+def first_line(
+    table: str, scheduler: Scheduler, expected: Mapping[str, Expected], slots: int, device: str, cpus: int
+) -> str:
+    """The size and the duration of what a sweep has still to run; for a long one, how to run less.
+
+    Args:
+        slots: trials that run at a time.
+        cpus: cores of each.
+    """
+    left = TimeLeft(scheduler, expected)
+    costs, work = left.costs(), left.work()
+    cluster = os.environ.get("RAY_ADDRESS")
+    where = f"the Ray cluster at {cluster}; on this machine alone" if cluster else "this machine"
+    text = (
+        f"{table}: {'about ' * any(cell.to_come for cell in scheduler.cells)}{amount(scheduler.total, 'run')}"
+    )
+    if scheduler.served:
+        text += f", {scheduler.served} of them from the ledger"
+    text += f"; on {where}, {slots} at a time"
+    hours = 0.0
+    if any(one.seconds for one in expected.values()):
+        hours = total(costs, work) / 3600 * (1 if device == "cuda" else cpus)
+        seconds = STARTUP + remaining(costs, work, slots)
+        kind = "GPU" if device == "cuda" else "core"
+        text += f", about {duration(seconds)} ({hours:.2g} {kind}-hours)"
+    models = [one.models for one in expected.values()]
+    kept = sum(
+        min(one.runs, 2 * len(cell.pinned.keys)) * of_cell
+        for cell, one, of_cell in zip(scheduler.cells, work, models, strict=True)
+    )
+    disk = BYTES_PER_RUN * sum(one.runs for one in work) + slots * max(models, default=0)
+    text += f", {(disk + kept * scheduler.keeps_models) / 1e6:.0f} MB of disk"
+    if hours > LARGE_HOURS:
+        text += (
+            f"\nTo run a part of it: dvc exp run -S 'tables=[{table}]' -S 'subset.settings=[...]' "
+            "-S 'subset.methods=[...]' -S 'subset.seeds=[...]'. What has run is not run again."
+        )
+    return text
