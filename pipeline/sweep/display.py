@@ -35,7 +35,7 @@ class Progress:
         self._slots = 1
         self._under_way: Sequence[Running] = ()
         self._told = {id(cell) for cell in scheduler.cells if cell.finished}
-        self._began = self._last_line = time.monotonic()
+        self._began = self._last_summary = time.monotonic()
         self._time_left: TimeLeft | None = None
         self._ended = threading.Event()
         self._clock = threading.Thread(target=self._tell_regularly, daemon=True)
@@ -86,7 +86,8 @@ class Progress:
     def tick(self) -> None:
         """Show a line if the last one is long ago."""
         interval = SECONDS_BETWEEN_LINES if self._scheduler.ran else SECONDS_AT_START
-        if time.monotonic() - self._last_line >= interval:
+        if time.monotonic() - self._last_summary >= interval:
+            self._last_summary = time.monotonic()
             self._say(self._summary(self._running()))
 
     def _tell_regularly(self) -> None:
@@ -94,7 +95,6 @@ class Progress:
             self.tick()
 
     def _say(self, line: str) -> None:
-        self._last_line = time.monotonic()
         if self._live:
             self._live.console.print(line, highlight=False, markup=False)
         else:

@@ -18,7 +18,7 @@ from pfl.core.text import amount, duration
 from pfl.run.trials import Trial
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.table import Table
-from pipeline.sweep.budget import Steps
+from pipeline.sweep.budget import SearchStep, Steps
 from pipeline.sweep.search import plan_of, planned
 
 if TYPE_CHECKING:
@@ -200,20 +200,23 @@ class TimeLeft:
         self._expected = [expected[cell.cell.id] for cell in scheduler.cells]
         self._began: dict[str, int] = {}  # by key, the round at which a run was seen first
         self._rounds: dict[str, int] = {}
-        self._slots, self._now, self._busy = 1, 0.0, 0.0
+        self._slots, self._active, self._now, self._busy = 1, 0, 0.0, 0.0
         self._before: list[Work] | None = None  # as the first run had finished, since when the clock runs
 
     def update(self, now: float, slots: int, running: Sequence[Running]) -> None:
         """Note the state of the sweep, in any order of events but with growing ``now``, in seconds."""
-        if self._before is None and self._scheduler.ran:
-            self._before = self.work()
-        elif self._before is not None:
-            self._busy += (now - self._now) * min(len(running), slots)
-        self._now, self._slots = now, slots
-        stacks = [(one.round, [key for trial in one.trials for key in trial.keys()]) for one in running]  # noqa: SIM118
-        self._rounds = {key: round for round, keys in stacks for key in keys}
+        self._busy += (now - self._now) * self._active
+        self._now, self._slots, self._active = now, slots, min(len(running), slots)
+        self._rounds = {
+            key: one.round
+            for one in running
+            for trial in one.trials
+            for key in trial.keys()  # noqa: SIM118 - a method
+        }
         for key, round in self._rounds.items():
             self._began.setdefault(key, round)
+        if self._before is None and self._scheduler.ran:
+            self._before, self._busy = self.work(), 0.0
 
     @property
     def seconds(self) -> float | None:
@@ -271,10 +274,22 @@ class TimeLeft:
             seeds = cell.to_come - len(ahead)
             work.runs += cell.to_come
             work.training += _training(ahead, rounds) + seeds
-            together = groupby((step.after, step.until) for step in ahead)
-            longest["search"] += 1 + sum(until - after for (after, until), _ in together) / rounds
+            longest["search"] += 1 + _chain(ahead, rounds, cell.pinned.trial.seeds[0])
         work.chain = max(longest.values())
         return work
+
+
+def _chain(steps: Steps, rounds: int, seed: int) -> float:
+    """The training of steps of a search that have to follow one another: of each rung, one.
+
+    A trial with the first ``seed`` that runs from the first round to the last is alone in its bracket.
+    """
+
+    def rung(step: SearchStep) -> tuple[int, int, int | None]:
+        alone = step.until - step.after == rounds and step.seed == seed
+        return step.after, step.until, step.trial if alone else None
+
+    return sum(until - after for (after, until, _), _ in groupby(steps, rung)) / rounds
 
 
 def fitted(expected: Sequence[Expected], measured: Sequence[float | None]) -> list[float]:
