@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from pfl.core.text import duration
 from pfl.run.trials import Trial
 from pipeline.store.heartbeat import reached
 from pipeline.store.scores import score
-from pipeline.sweep.estimate import Expected, Running, TimeLeft
+from pipeline.sweep.estimate import Running, TimeLeft
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -61,13 +61,9 @@ class Progress:
             self._ended.set()
             self._clock.join()
 
-    def expect(self, expected: Mapping[str, Expected], line: str) -> None:
-        """Show ``line``, and from now on the time left.
-
-        Args:
-            expected: of each cell; see `pipeline.sweep.estimate.TimeLeft`.
-        """
-        self._time_left = TimeLeft(self._scheduler, expected)
+    def expect(self, left: TimeLeft, line: str) -> None:
+        """Show ``line``, and from now on the time left."""
+        self._time_left = left
         self._say(line)
 
     def update(self, slots: int, under_way: Sequence[Sequence[Trial]]) -> None:

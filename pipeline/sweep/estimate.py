@@ -1,15 +1,13 @@
-"""Estimates of the duration of a sweep: before it starts by dry runs, then by its finished runs.
-
-Sizes are in whole simulations: a step of a search counts by its share of the rounds.
-"""
+"""Estimates of the duration of a sweep: before it starts by dry runs, then by its finished runs."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,6 @@ from pipeline.sweep.budget import SearchStep, Steps
 from pipeline.sweep.search import plan_of, planned
 
 if TYPE_CHECKING:
-    from pipeline.sweep.cell_scheduler import CellScheduler
     from pipeline.sweep.dry_run import Speed
     from pipeline.sweep.scheduler import Scheduler
 
@@ -32,6 +29,7 @@ STARTUP = 20.0
 OVERHEAD = 0.5
 """Seconds that a run takes beside its simulation: handing it out, its checkpoint, its record."""
 
+END = 10**9  # after the last round of any run
 BYTES_PER_RUN = 300_000  # a ledger row, twice, and a run in MLflow
 LARGE_HOURS = 2.0
 
@@ -64,7 +62,7 @@ class Extent:
             if cell.search:
                 steps = planned(plan_of(cell.config, cell.search, seeds))
                 runs += len(steps) + len(seeds)
-                training += _training(steps, cell.config.rounds) + len(seeds)
+                training += sum(step.until - step.after for step in steps) / cell.config.rounds + len(seeds)
             if cell.clients:
                 participants = cell.config.participants(cell.clients)
                 epochs += training * cell.config.rounds * cell.config.epochs * participants
@@ -86,10 +84,6 @@ def _distinct(whole: Sequence[Cell]) -> list[Cell]:
     return list(simulated.values())
 
 
-def _training(steps: Steps, rounds: int) -> float:
-    return sum(step.until - step.after for step in steps) / rounds
-
-
 # ---- the duration of a sweep ---------------------------------------------------------------------------
 
 
@@ -99,30 +93,34 @@ class Expected:
 
     Attributes:
         kind: cells of the same kind differ from their expected times by about the same factor.
-        seconds: of a whole simulation; None if the dry run failed.
+        seconds: of a whole simulation.
         models: bytes of the models of all clients.
     """
 
     kind: str
-    seconds: float | None = None
+    seconds: float
     models: int = 0
 
 
 @dataclass
 class Work:
-    """The runs of a cell.
+    """Runs of a sweep, in seconds of a slot.
 
     Attributes:
-        runs, training: pending.
-        chain: pending training of runs that have to follow one another.
-        finished, trained: since the sweep began.
+        runs: how many are pending.
+        pending: their time.
+        chain: the longest part of it that has to run in sequence.
+        done: the time of what this sweep has run.
     """
 
     runs: int = 0
-    training: float = 0.0
+    pending: float = 0.0
     chain: float = 0.0
-    finished: int = 0
-    trained: float = 0.0
+    done: float = 0.0
+
+    def on(self, slots: int) -> float:
+        """The least time of what is pending; no order takes more than twice as long (Graham, 1966)."""
+        return max(self.pending / slots, self.chain)
 
 
 @dataclass(frozen=True)
@@ -141,9 +139,9 @@ class Running:
 def dry_runs(
     scheduler: Scheduler, datasets: Mapping[str, Any], device: str, workers: int = 1
 ) -> dict[str, Expected]:
-    """By cell, what a dry run of its method and network tells; each pair runs once.
+    """By unfinished cell, what a dry run of its method and network tells; each pair runs once.
 
-    A failed dry run leaves the time unknown; the sweep itself will record the cause.
+    Cells whose dry run fails are left out; the sweep itself will record the cause.
 
     Args:
         datasets: shape and number of classes of each, as in the manifest.
@@ -153,27 +151,23 @@ def dry_runs(
     from pipeline.sweep.dry_run import CLIENTS, DryRun
 
     measured: dict[str, tuple[Speed, int]] = {}
-    warm: set[tuple[Any, ...]] = set()
+    warm: set[object] = set()
     expected = {}
-    for one in scheduler.cells:
-        config, images = one.cell.config, datasets[one.cell.dataset]
+    for cell in scheduler.cells:
+        config, images, partition = cell.cell.config, datasets[cell.cell.dataset], cell.partition
         shape, classes = tuple(images["shape"]), images["classes"]
         kind = _kind(config, (*shape, classes))
-        expected[one.cell.id] = Expected(kind)
-        if one.finished:
-            continue
-        try:
-            if kind not in measured:
-                clients = CLIENTS if device == "cpu" else config.participants(one.partition.clients)
+        with suppress(Exception, SystemExit):  # for example in a third-party method
+            if kind not in measured and not cell.finished:
+                clients = CLIENTS if device == "cpu" else config.participants(partition.clients)
                 dry = DryRun(config, shape, classes, device, clients)
                 network = config.model, shape, config.batch_size
                 measured[kind] = dry.speed(network not in warm), dry.model_bytes
                 warm.add(network)
-        except (Exception, SystemExit):  # for example in a third-party method
-            continue
-        speed, model = measured[kind]
-        seconds = speed.seconds(config, one.partition) / workers
-        expected[one.cell.id] = Expected(kind, seconds, model * one.partition.clients)
+        if kind in measured:
+            speed, model = measured[kind]
+            seconds = speed.seconds(config, partition) / workers
+            expected[cell.cell.id] = Expected(kind, seconds, model * partition.clients)
     return expected
 
 
@@ -187,100 +181,95 @@ def _kind(config: Config, images: tuple[int, ...]) -> str:
 class TimeLeft:
     """The remaining time of a sweep.
 
-    A whole simulation of a cell takes the mean time of those that have finished. Until one has, it takes the
-    time that was expected, times a factor by which others of the same kind, or else all others, differ from
-    theirs. All that is then multiplied by a factor by which the sweep so far took longer than this.
+    A simulation takes as long as expected, times the factor by which finished ones of its kind, or else of
+    any, differ from that. The sum is multiplied by the factor by which the sweep has been slower than this.
 
     Args:
-        expected: by cell.
+        expected: by cell; other cells take the mean time.
     """
 
     def __init__(self, scheduler: Scheduler, expected: Mapping[str, Expected]):
-        self._scheduler = scheduler
-        self._expected = [expected[cell.cell.id] for cell in scheduler.cells]
-        self._began: dict[str, int] = {}  # by key, the round at which a run was seen first
-        self._rounds: dict[str, int] = {}
+        self.scheduler = scheduler
+        self.expected = expected
+        self._rounds: dict[str, int] = {}  # by key of a running simulation
+        self._began: dict[str, int] = {}  # by key, the round from which on it counts as done by this sweep
         self._slots, self._active, self._now, self._busy = 1, 0, 0.0, 0.0
-        self._before: list[Work] | None = None  # as the first run had finished, since when the clock runs
+        self._measuring = False
 
     def update(self, now: float, slots: int, running: Sequence[Running]) -> None:
-        """Note the state of the sweep, in any order of events but with growing ``now``, in seconds."""
+        """Note which trials run now, a time in seconds. The clock starts when the first run has finished."""
         self._busy += (now - self._now) * self._active
         self._now, self._slots, self._active = now, slots, min(len(running), slots)
-        self._rounds = {
-            key: one.round
-            for one in running
-            for trial in one.trials
-            for key in trial.keys()  # noqa: SIM118 - a method
-        }
-        for key, round in self._rounds.items():
-            self._began.setdefault(key, round)
-        if self._before is None and self._scheduler.ran:
-            self._before, self._busy = self.work(), 0.0
+        stacks = [(one.round, [trial.keys() for trial in one.trials]) for one in running]
+        self._rounds = {key: round for round, keys in stacks for key in chain.from_iterable(keys)}
+        self._began = self._rounds | self._began
+        if not self._measuring and self.scheduler.ran:
+            self._measuring, self._busy = True, 0.0
+            self._began = {key: self._rounds.get(key, END) for key in self._began}
 
     @property
     def seconds(self) -> float | None:
         """None before the first run has finished."""
-        before = self._before
-        if before is None:
+        if not self._measuring:
             return None
         work = self.work()
-        costs = self.costs()
-        done = sum(
-            cost * max(0.0, now.trained - then.trained) + OVERHEAD * (now.finished - then.finished)
-            for cost, now, then in zip(costs, work, before, strict=True)
-        )
-        left = remaining(costs, work, self._slots)
         # As if one run per slot had taken its time, so that a moment does not decide.
-        usual = self._slots * total(costs, work) / max(1, sum(one.runs for one in work))
-        return left * (self._busy + usual) / (done + usual) if usual else 0.0
+        usual = self._slots * work.pending / max(1, work.runs)
+        return work.on(self._slots) * (self._busy + usual) / (work.done + usual) if usual else 0.0
 
-    def costs(self) -> list[float]:
-        """Seconds of a whole simulation of each cell."""
-        measured = []
-        for cell in self._scheduler.cells:
-            ended = [self._scheduler.outcomes.get(key) for key in cell.pinned.keys if key in self._began]
-            took = [one.measured.wall_seconds for one in ended if one and not one.failure]
-            measured.append(mean(took) if took else None)
-        return fitted(self._expected, measured)
-
-    def work(self) -> list[Work]:
-        """What each cell has done and has still to do; a run that cells share counts for the first."""
-        counted: set[str] = set()
-        return [self._work_of(cell, counted) for cell in self._scheduler.cells]
-
-    def _work_of(self, cell: CellScheduler, counted: set[str]) -> Work:
-        work, rounds = Work(), cell.cell.config.rounds
-        longest = {"final": 0.0, "search": 0.0}
-        for candidate in cell.candidates:
-            for key in candidate.keys:
-                if key in counted:
-                    continue
-                counted.add(key)
-                began = max(candidate.after, self._began.get(key, 0))
-                if key in cell.seen:
-                    if key in self._began:
-                        work.finished += 1
-                        work.trained += candidate.share - (began - candidate.after) / rounds
-                    continue
-                at = max(began, self._rounds.get(key, 0))
-                left = candidate.share - (at - candidate.after) / rounds
-                work.runs += 1
-                work.training += left
-                work.trained += (at - began) / rounds
-                longest[candidate.trial.phase] = max(longest[candidate.trial.phase], left)
-        ahead = cell.steps_to_come
-        if cell.to_come:
-            seeds = cell.to_come - len(ahead)
-            work.runs += cell.to_come
-            work.training += _training(ahead, rounds) + seeds
-            longest["search"] += 1 + _chain(ahead, rounds, cell.pinned.trial.seeds[0])
-        work.chain = max(longest.values())
+    def work(self) -> Work:
+        """What is pending and done; a run that cells share counts once."""
+        work, counted = Work(), set[str]()
+        for cell, seconds in zip(self.scheduler.cells, self._costs(), strict=True):
+            rounds = cell.cell.config.rounds
+            a_round = seconds / rounds
+            longest = {"final": 0.0, "search": 0.0}
+            for candidate in cell.candidates:
+                last, phase = candidate.trial.until or rounds, candidate.trial.phase
+                for key in candidate.keys:
+                    if key in counted:
+                        continue
+                    counted.add(key)
+                    first = min(last, max(candidate.after, self._began.get(key, 0)))
+                    if key in cell.seen:
+                        work.done += (OVERHEAD + (last - first) * a_round) * (key in self._began)
+                        continue
+                    at = max(first, self._rounds.get(key, 0))
+                    left = OVERHEAD + (last - at) * a_round
+                    work.done += (at - first) * a_round
+                    work.pending += left
+                    work.runs += 1
+                    longest[phase] = max(longest[phase], left)
+            if cell.to_come:
+                ahead = [step.until - step.after for step in cell.steps_to_come]
+                selected = [rounds] * (cell.to_come - len(ahead))
+                in_turn = [rounds, *_in_turn(cell.steps_to_come, rounds, cell.pinned.trial.seeds[0])]
+                work.runs += cell.to_come
+                work.pending += sum(OVERHEAD + each * a_round for each in (*ahead, *selected))
+                longest["search"] += sum(OVERHEAD + each * a_round for each in in_turn)
+            work.chain = max(work.chain, *longest.values())
         return work
 
+    def _costs(self) -> list[float]:
+        """Seconds of a whole simulation in each cell."""
+        took = []
+        for cell in self.scheduler.cells:
+            if expected := self.expected.get(cell.cell.id):
+                ended = (self.scheduler.outcomes.get(key) for key in cell.pinned.keys if key in self._began)
+                took += [(expected, one.measured.wall_seconds) for one in ended if one and not one.failure]
 
-def _chain(steps: Steps, rounds: int, seed: int) -> float:
-    """The training of steps of a search that have to follow one another: of each rung, one.
+        def seconds(expected: Expected) -> float:
+            pairs = [pair for pair in took if pair[0].kind == expected.kind] or took
+            factor = sum(wall for _, wall in pairs) / sum(one.seconds for one, _ in pairs) if pairs else 1.0
+            return expected.seconds * factor
+
+        known = {cell: seconds(expected) for cell, expected in self.expected.items()}
+        usual = mean(known.values()) if known else 0.0
+        return [known.get(cell.cell.id, usual) for cell in self.scheduler.cells]
+
+
+def _in_turn(steps: Steps, rounds: int, seed: int) -> list[int]:
+    """The rounds of the steps of a search that have to run in sequence: of each rung, one.
 
     A trial with the first ``seed`` that runs from the first round to the last is alone in its bracket.
     """
@@ -289,77 +278,34 @@ def _chain(steps: Steps, rounds: int, seed: int) -> float:
         alone = step.until - step.after == rounds and step.seed == seed
         return step.after, step.until, step.trial if alone else None
 
-    return sum(until - after for (after, until, _), _ in groupby(steps, rung)) / rounds
+    return [until - after for (after, until, _), _ in groupby(steps, rung)]
 
 
-def fitted(expected: Sequence[Expected], measured: Sequence[float | None]) -> list[float]:
-    """Seconds of a simulation in each cell, in the order of the arguments.
-
-    >>> fitted([Expected("a", 2), Expected("a", 4), Expected("b", 3), Expected("c")], [5, None, None, None])
-    [5, 10.0, 7.5, 7.5]
-    """
-    pairs = [
-        (one.kind, one.seconds, took)
-        for one, took in zip(expected, measured, strict=True)
-        if one.seconds and took is not None
-    ]
-
-    def factor(kind: str) -> float:
-        own = [pair for pair in pairs if pair[0] == kind] or pairs
-        return sum(took for *_, took in own) / sum(seconds for _, seconds, _ in own) if own else 1.0
-
-    costs = [
-        took if took is not None else None if one.seconds is None else one.seconds * factor(one.kind)
-        for one, took in zip(expected, measured, strict=True)
-    ]
-    known = [cost for cost in costs if cost is not None]
-    return [cost if cost is not None else mean(known) if known else 0.0 for cost in costs]
-
-
-def total(costs: Sequence[float], work: Sequence[Work]) -> float:
-    """Seconds of the pending runs, one after another."""
-    return sum(cost * one.training + OVERHEAD * one.runs for cost, one in zip(costs, work, strict=True))
-
-
-def remaining(costs: Sequence[float], work: Sequence[Work], slots: int) -> float:
-    """Seconds of the pending runs on ``slots``; no order of them takes less, and any takes at most twice it
-    (Graham, 1969), if costs are right."""
-    chain = max((cost * one.chain for cost, one in zip(costs, work, strict=True)), default=0.0)
-    return max(total(costs, work) / slots, chain)
-
-
-def first_line(
-    table: str, scheduler: Scheduler, expected: Mapping[str, Expected], slots: int, device: str, cpus: int
-) -> str:
+def first_line(table: str, left: TimeLeft, slots: int, device: str, cpus: int) -> str:
     """The size and the duration of what a sweep has still to run; for a long one, how to run less.
 
     Args:
         slots: trials that run at a time.
         cpus: cores of each.
     """
-    left = TimeLeft(scheduler, expected)
-    costs, work = left.costs(), left.work()
+    scheduler, work = left.scheduler, left.work()
     cluster = os.environ.get("RAY_ADDRESS")
     where = f"the Ray cluster at {cluster}; on this machine alone" if cluster else "this machine"
-    text = (
-        f"{table}: {'about ' * any(cell.to_come for cell in scheduler.cells)}{amount(scheduler.total, 'run')}"
-    )
+    about = "about " * any(cell.to_come for cell in scheduler.cells)
+    text = f"{table}: {about}{amount(scheduler.total, 'run')}"
     if scheduler.served:
         text += f", {scheduler.served} of them from the ledger"
     text += f"; on {where}, {slots} at a time"
-    hours = 0.0
-    if any(one.seconds for one in expected.values()):
-        hours = total(costs, work) / 3600 * (1 if device == "cuda" else cpus)
-        seconds = STARTUP + remaining(costs, work, slots)
+    hours = work.pending / 3600 * (1 if device == "cuda" else cpus)
+    if left.expected:
         kind = "GPU" if device == "cuda" else "core"
-        text += f", about {duration(seconds)} ({hours:.2g} {kind}-hours)"
-    models = [one.models for one in expected.values()]
-    kept = sum(
-        min(one.runs, 2 * len(cell.pinned.keys)) * of_cell
-        for cell, one, of_cell in zip(scheduler.cells, work, models, strict=True)
-    )
-    disk = BYTES_PER_RUN * sum(one.runs for one in work) + slots * max(models, default=0)
-    text += f", {(disk + kept * scheduler.keeps_models) / 1e6:.0f} MB of disk"
+        text += f", about {duration(STARTUP + work.on(slots))} ({hours:.2g} {kind}-hours)"
+    models = {cell: one.models for cell, one in left.expected.items()}
+    disk = BYTES_PER_RUN * work.runs + slots * max(models.values(), default=0)
+    if scheduler.keeps_models:
+        finals = {cell.cell.id: len(cell.pinned.keys) * (2 if cell.study else 1) for cell in scheduler.cells}
+        disk += sum(finals[cell] * size for cell, size in models.items())
+    text += f", {disk / 1e6:.0f} MB of disk"
     if hours > LARGE_HOURS:
         text += (
             f"\nTo run a part of it: dvc exp run -S 'tables=[{table}]' -S 'subset.settings=[...]' "

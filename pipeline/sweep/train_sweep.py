@@ -29,7 +29,7 @@ from pipeline.sweep import outputs
 from pipeline.sweep.check import check_precisions, device_of, slots_here
 from pipeline.sweep.display import Progress
 from pipeline.sweep.environment import check_environment
-from pipeline.sweep.estimate import dry_runs, first_line
+from pipeline.sweep.estimate import TimeLeft, dry_runs, first_line
 from pipeline.sweep.preparation import download, partition, settings_here
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.stopping import stoppable
@@ -186,8 +186,8 @@ def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources:
     check_precisions({trial.config["precision"] for trial in scheduler.open()}, resources)
     slots, device = slots_here(resources), device_of(resources).type
     with Progress(name, scheduler) as progress:
-        expected = dry_runs(scheduler, datasets, device, resources.cpus)
-        progress.expect(expected, first_line(name, scheduler, expected, slots, device, resources.cpus))
+        left = TimeLeft(scheduler, dry_runs(scheduler, datasets, device, resources.cpus))
+        progress.expect(left, first_line(name, left, slots, device, resources.cpus))
         cluster.run(scheduler, resources, progress.update)
     assert scheduler.finished
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from pipeline.store.heartbeat import heartbeat_writer
 from pipeline.sweep.display import Progress
-from pipeline.sweep.estimate import Expected
+from pipeline.sweep.estimate import TimeLeft
 from tests.pipeline.conftest import fake_run, scheduler_of
 
 
@@ -43,7 +43,7 @@ def test_through_a_pipe_a_sweep_says_soon_that_it_is_starting_and_then_how_far_i
     said = []
     for clock.now in range(240):
         if clock.now == 5:
-            progress.expect({cell.cell.id: Expected("", 9.0) for cell in scheduler.cells}, "How much.")
+            progress.expect(TimeLeft(scheduler, {}), "How much.")
             progress.update(2, stacks)
         if clock.now == 25:
             heartbeat_writer(stacks[1])(1, 2, None)

@@ -19,7 +19,6 @@ from pipeline.store.ledger import Ledger
 from pipeline.sweep.check import check_tables
 from pipeline.sweep.dry_run import DryRun, Speed
 from pipeline.sweep.estimate import (
-    OVERHEAD,
     Expected,
     Extent,
     Running,
@@ -27,7 +26,6 @@ from pipeline.sweep.estimate import (
     Work,
     dry_runs,
     first_line,
-    remaining,
 )
 from tests.pipeline.conftest import fake_run, scheduler_of
 
@@ -40,10 +38,7 @@ IMAGES = {"digits": {"shape": [1, 8, 8], "classes": 10}}
 def test_the_list_the_check_and_the_sweep_count_the_same_runs(ledger):
     assert Extent.of("small", load_table("small")) == Extent(4, 48, 144, searched=True)
     assert check_tables() == ["small: 4 cells, about 48 runs"]
-    scheduler = scheduler_of(ledger)
-    assert first_line("small", scheduler, dry_runs(scheduler, IMAGES, "cpu"), 2, "cpu", 1).startswith(
-        "small: about 48 runs; on this machine, 2 at a time, about "
-    )
+    assert line(ledger).startswith("small: about 48 runs; on this machine, 2 at a time, about ")
 
 
 def test_client_epochs_are_not_known_if_the_data_decide_how_many_clients_there_are(edit):
@@ -96,20 +91,19 @@ def test_what_cannot_run_dry_takes_as_long_as_the_others(ledger, monkeypatch):
     monkeypatch.setattr(METHODS["fedprox"], "loss", broken)
     scheduler = scheduler_of(ledger)
     expected = dry_runs(scheduler, IMAGES, "cpu")
-    assert expected["dir/fedprox"].seconds is None
-    assert len(set(TimeLeft(scheduler, expected).costs())) == 1
+    assert list(expected) == ["dir/fedavg", "two/fedavg"]
+    assert len(set(TimeLeft(scheduler, expected)._costs())) == 1
 
 
 def test_no_trial_ends_sooner_for_idle_slots():
-    assert remaining([100], [Work(runs=4, training=4, chain=1)], slots=2) == 200 + 2 * OVERHEAD
-    assert remaining([100], [Work(runs=4, training=4, chain=1)], slots=100) == 100
-    assert remaining([100], [Work(runs=4, training=4, chain=3)], slots=100) == 300
+    assert Work(runs=4, pending=400, chain=100).on(2) == 200
+    assert Work(runs=4, pending=400, chain=100).on(100) == 100
 
 
 def line(ledger: Ledger, seconds: float = 100.0, cpus: int = 1) -> str:
     scheduler = scheduler_of(ledger)
     expected = {cell.cell.id: Expected("", seconds, models=10**6) for cell in scheduler.cells}
-    return first_line("small", scheduler, expected, 2, "cpu", cpus)
+    return first_line("small", TimeLeft(scheduler, expected), 2, "cpu", cpus)
 
 
 def test_the_first_line_says_how_long_the_sweep_takes_with_its_start(ledger, edit):
@@ -205,15 +199,13 @@ class Machine:
         return left.seconds
 
 
-def test_rounds_of_a_checkpoint_do_not_count_as_trained_by_this_sweep(ledger):
+def test_rounds_of_a_checkpoint_do_not_count_as_done_by_this_sweep(ledger):
     scheduler = scheduler_of(ledger)
-    left = TimeLeft(scheduler, {cell.cell.id: Expected("") for cell in scheduler.cells})
-    trial = scheduler.next()
-    left.update(0.0, 1, [Running([trial], 1)])
-    assert (left.work()[0].trained, left.work()[0].training) == (0, 8.5)
-    scheduler.record(trial, fake_run(trial))
-    left.update(1.0, 1, [])
-    assert (left.work()[0].trained, left.work()[0].training) == (0.5, 8)
+    left = TimeLeft(scheduler, {cell.cell.id: Expected("", 100) for cell in scheduler.cells})
+    before = left.work().pending
+    running = Running([scheduler.next()], 1)  # of two rounds
+    left.update(0.0, 1, [running])
+    assert (left.work().done, before - left.work().pending) == (0, 50)
 
 
 TRUE = {"fedavg": 10.0, "fedprox": 30.0}

@@ -190,9 +190,9 @@ def test_a_sweep_refuses_a_precision_that_this_machine_has_not_before_a_trial_ru
 @pytest.mark.usefixtures("ready")
 def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
     sweep("small")
-    assert re.match(
-        r"small: about 48 runs; on this machine, \d+ at a time, about 2\d\.\d s \(\S+ core-hours\), \d+ MB of disk",
-        capsys.readouterr().out,
+    first = capsys.readouterr().out.splitlines()[0]
+    assert re.fullmatch(
+        r"small: about 48 runs; on this machine, .*about .* core-hours\), 15 MB of disk", first
     )
 
 
