@@ -1,6 +1,6 @@
 """Synthetic federations: noisy images of a pattern for each class, divided among clients of given sizes.
 
-Learnable, and the same on every machine. Tests, benchmarks, the battery, calibrations and
+Learnable, and the same on every machine. Tests, benchmarks, the battery, dry runs and
 `pfl.testing.observation` use them.
 """
 

@@ -67,24 +67,18 @@ def check(
 
 def tables(
     names: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all.")] = None,
-    calibrate: Annotated[
-        bool, typer.Option(help="First measure the time they take here; seconds to minutes per table.")
-    ] = False,
 ) -> None:
-    """List the tables with their size and estimated time."""
+    """List the tables with their size."""
     from pipeline.spec.table import load_table
 
     chosen = {name: load_table(name) for name in names} if names else _valid_tables()
-    _list("table", chosen, calibrate)
+    _list("table", chosen)
 
 
 def figures(
     names: Annotated[list[str] | None, typer.Argument(metavar="[FIGURE]...", help="By default all.")] = None,
-    calibrate: Annotated[
-        bool, typer.Option(help="First measure the time they take here; seconds to minutes per figure.")
-    ] = False,
 ) -> None:
-    """List the papers' figures with their size and estimated time."""
+    """List the papers' figures with their size."""
     from pipeline.figures.figure import load_figure, parts_of
     from pipeline.figures.plots import PLOTS
     from pipeline.spec.paths import figure_names
@@ -93,7 +87,7 @@ def figures(
     loaded = {name: load_figure(name) for name in chosen}
     simulated = {name: figure for name, figure in loaded.items() if PLOTS[figure.draw].simulates}
     if simulated:
-        _list("figure", simulated, calibrate)
+        _list("figure", simulated)
     for name, figure in loaded.items():
         if name not in simulated:
             print(f"{name} ({figure.title}) runs nothing: it shows how data are divided.")
@@ -122,38 +116,15 @@ def _valid_tables() -> dict[str, Table]:
     return tables
 
 
-def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
-    from pipeline.spec.cells import cells
-    from pipeline.sweep.calibration import Calibration
-    from pipeline.sweep.estimate import UNKNOWN, Extent
+def _list(noun: str, chosen: Mapping[str, Table]) -> None:
+    from pipeline.sweep.estimate import Extent
 
-    calibration = Calibration()
-    if calibrate:
-        from pfl.engine.device import resolve_device
-
-        devices = ("cpu", resolve_device("auto").type)
-        for name, table in chosen.items():
-            calibration.measure(
-                cells(name, table), devices, lambda step: print(f"measuring {step}", flush=True)
-            )
-    extents = [Extent.of(name, table, calibration) for name, table in chosen.items()]
-    rows = [
-        (str(of.cells), str(of.trials), of.client_epochs.text, of.core_hours.text, of.gpu_hours.text)
-        for of in extents
-    ]
-    headings = ("cells", "runs", "client-epochs", "core-hours", "GPU-hours")
-    texts_of = dict(zip(headings, zip(*rows, strict=True), strict=True))
-    columns = {heading: texts for heading, texts in texts_of.items() if set(texts) != {UNKNOWN}}
     width = max(map(len, chosen))
-    print("  ".join([f"{noun:<{width}}", *columns, "title"]))
-    for i, (name, table) in enumerate(chosen.items()):
-        numbers = [f"{texts[i]:>{len(heading)}}" for heading, texts in columns.items()]
-        print("  ".join([f"{name:<{width}}", *numbers, table.title]))
-    again = f"pfl {noun}s --calibrate [{noun.upper()}]... measures them here."
-    if "core-hours" not in columns:
-        print(f"The hours are not known; {again}")
-    elif any(extent.core_hours.partial for extent in extents):
-        print(f"?: not known, >: in part; {again}")
+    print(f"{noun:<{width}}  cells  runs  client-epochs  title")
+    for name, table in chosen.items():
+        extent = Extent.of(name, table)
+        epochs = "?" if extent.client_epochs is None else f"{extent.client_epochs:,}"
+        print(f"{name:<{width}}  {extent.cells:>5}  {extent.runs:>4}  {epochs:>13}  {table.title}")
 
 
 def trials(
@@ -180,7 +151,7 @@ def trials(
     lines = [json.dumps(json_ready(trial)) + "\n" for trial in iter(scheduler.next, None)]
     write_text(file, "".join(lines))
     shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    done = f"{scheduler.done} of {scheduler.total} simulations are done"
+    done = f"{scheduler.done} of {scheduler.total} runs are done"
     print(f"{amount(len(lines), 'trial')} in {shown}; {done}")
 
 

@@ -89,13 +89,6 @@ class Search(Strict):
             raise InvalidInput("budget and trials", given, "one of them")
         return self
 
-    def simulations(self, seeds: int) -> float:
-        """Upper bound of the training in a cell of a table with ``seeds`` seeds, in whole simulations."""
-        if self.budget is not None:
-            return self.budget * seeds
-        assert self.trials is not None
-        return self.trials + (FINALISTS + 1) * (seeds - 1)
-
 
 def searched(config: Config, search: Search) -> dict[str, Hyperparameter]:
     """The parameters searched around a pinned configuration, by name, with ``Hyperparameter.search`` set.

@@ -125,11 +125,6 @@ class Table(Strict):
     def searched_rows(self) -> list[Row]:
         return [row for row in self.methods if row.search or self.search]
 
-    def simulations(self, search: Search | None) -> float:
-        """Upper bound of a cell's training, in whole simulations; a search may choose what has been run."""
-        seeds = len(self.seeds)
-        return seeds + (search.simulations(seeds) + seeds if search else 0)
-
     def part(self, subset: Subset) -> Table:
         """This table without what ``subset`` leaves out.
 

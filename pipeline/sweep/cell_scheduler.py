@@ -133,16 +133,12 @@ class CellScheduler:
         """Simulations that the search may still ask for; fewer if it chooses the pinned configuration."""
         if self.study is None or self.selection:
             return 0
-        return max(0, len(self._planned) - len(self.searched)) + len(self._table.seeds)
+        return len(self.steps_to_come) + len(self._table.seeds)
 
     @property
-    def runs_to_come(self) -> float:
-        """The training of the simulations to come, in whole simulations."""
-        if not self.to_come:
-            return 0.0
-        ahead = self._planned[len(self.searched) :]
-        rounds = sum(step.until - step.after for step in ahead) / self.cell.config.rounds
-        return rounds + len(self._table.seeds)
+    def steps_to_come(self) -> Steps:
+        """The steps that the search may still ask for, in their order."""
+        return [] if self.study is None or self.selection else self._planned[len(self.searched) :]
 
     @property
     def total(self) -> int:

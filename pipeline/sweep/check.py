@@ -24,10 +24,10 @@ from pipeline.spec.search_space import check_space, searched
 from pipeline.spec.table import Resources, Table, load_table
 from pipeline.spec.yaml import located
 from pipeline.store.workspace import check_folder
-from pipeline.sweep.calibration import synthetic_simulation
 from pipeline.sweep.cluster import gpus_of, slots_of
+from pipeline.sweep.dry_run import DryRun
 from pipeline.sweep.environment import check_environment
-from pipeline.sweep.estimate import size
+from pipeline.sweep.estimate import Extent
 from pipeline.sweep.search import plan_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _check(name: str, whole: Table, table: Table) -> list[str]:
     warnings = check_runs(name, table, whole=whole)
     with located(str(table_file(name))):
         _check_published(table)
-    return [f"{name}: {size(name, table)}", *(f"{name}: {text}" for text in warnings)]
+    return [f"{name}: {Extent.of(name, table).text}", *(f"{name}: {text}" for text in warnings)]
 
 
 def _check_published(table: Table) -> None:
@@ -157,7 +157,7 @@ def _check_setup(cell: Cell, data: Definition) -> None:
     small = dataclasses.replace(cell.config, batch_size=1)  # which determines the number of synthetic images
     try:
         with located(f"{cell.config.model} on {cell.dataset}"):
-            run = synthetic_simulation(small, data.shape, data.classes).runs[0]
+            run = DryRun(small, data.shape, data.classes).run
     except InvalidInput:
         raise
     except (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from pfl.core.text import duration
 from pfl.run.trials import Trial
 from pipeline.store.heartbeat import reached
 from pipeline.store.scores import score
+from pipeline.sweep.estimate import Running, TimeLeft
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -21,43 +22,23 @@ if TYPE_CHECKING:
     from pipeline.sweep.scheduler import Scheduler
 
 SECONDS_BETWEEN_LINES = 60
+SECONDS_AT_START = 10  # between lines, until the first run has finished
 CELLS_SHOWN = 12
 
 
-@dataclass(frozen=True)
-class Running:
-    """The trials of one stack that is running, and the last round that they have reported."""
-
-    trials: Sequence[Trial]
-    round: int
-
-    @property
-    def part(self) -> float:
-        """The part of their rounds that has been run, in [0, 1]."""
-        return self.round / int(self.trials[0].until or self.trials[0].config["rounds"])
-
-    @property
-    def simulations(self) -> int:
-        return sum(len(trial.seeds) for trial in self.trials)
-
-    @property
-    def begun(self) -> float:
-        """The finished rounds, in whole simulations."""
-        return self.part * self.simulations
-
-
 class Progress:
-    """A live display on a terminal; elsewhere one line per finished cell, and one every minute."""
+    """A live display on a terminal; elsewhere one line per finished cell, and one at regular intervals."""
 
     def __init__(self, table: str, scheduler: Scheduler):
         self._table = table
         self._scheduler = scheduler
         self._slots = 1
-        self._under_way: Sequence[Sequence[Trial]] = ()
+        self._under_way: Sequence[Running] = ()
         self._told = {id(cell) for cell in scheduler.cells if cell.finished}
-        self._last_line = self._updated = time.monotonic()
-        self._busy = 0.0  # seconds, summed over the slots
-        self._resumed = 0.0  # rounds already in checkpoints, in whole simulations
+        self._began = self._last_summary = time.monotonic()
+        self._time_left: TimeLeft | None = None
+        self._ended = threading.Event()
+        self._clock = threading.Thread(target=self._tell_regularly, daemon=True)
         self._live = None
         if sys.stdout.isatty():
             from rich.live import Live
@@ -67,6 +48,8 @@ class Progress:
     def __enter__(self) -> Progress:
         if self._live:
             self._live.start()
+        else:
+            self._clock.start()
         return self
 
     def __exit__(
@@ -74,50 +57,63 @@ class Progress:
     ) -> None:
         if self._live:
             self._live.stop()
+        else:
+            self._ended.set()
+            self._clock.join()
+
+    def expect(self, left: TimeLeft, line: str) -> None:
+        """Show ``line``, and from now on the time left."""
+        self._time_left = left
+        self._say(line)
 
     def update(self, slots: int, under_way: Sequence[Sequence[Trial]]) -> None:
         """Show the scheduler's progress; see `pipeline.sweep.cluster.Watch`."""
-        now = time.monotonic()
-        self._busy += (now - self._updated) * min(len(self._under_way), slots)
-        for trials in under_way:
-            if all(trials[0] is not known[0] for known in self._under_way):  # it has just begun
-                self._resumed += Running(trials, reached(trials)).begun
-        self._updated, self._slots, self._under_way = now, slots, under_way
+        running = [Running(trials, reached(trials)) for trials in under_way]
+        if self._time_left:
+            self._time_left.update(time.monotonic(), slots, running)
+        self._slots, self._under_way = slots, running
         for cell in self._scheduler.cells:
             if cell.finished and id(cell) not in self._told:
                 self._told.add(id(cell))
-                self._say(f"{cell.cell.id}: {self._scores(cell)}")
-        if not self._live and time.monotonic() - self._last_line > SECONDS_BETWEEN_LINES:
+                self._say(
+                    f"[{self._scheduler.done}/{self._scheduler.total}] {cell.cell.id}: {self._scores(cell)}"
+                )
+
+    def tick(self) -> None:
+        """Show a line if the last one is long ago."""
+        interval = SECONDS_BETWEEN_LINES if self._scheduler.ran else SECONDS_AT_START
+        if time.monotonic() - self._last_summary >= interval:
+            self._last_summary = time.monotonic()
             self._say(self._summary(self._running()))
 
+    def _tell_regularly(self) -> None:
+        while not self._ended.wait(0.5):
+            self.tick()
+
     def _say(self, line: str) -> None:
-        self._last_line = time.monotonic()
         if self._live:
             self._live.console.print(line, highlight=False, markup=False)
         else:
-            print(f"[{self._scheduler.done}/{self._scheduler.total}] {line}", flush=True)
+            print(line, flush=True)
 
     def _summary(self, running: Sequence[Running]) -> str:
         scheduler = self._scheduler
         text = f"{self._table}: {scheduler.done} of {scheduler.total} runs"
         if scheduler.served:
             text += f", {scheduler.served} of them from the ledger"
-        if begun := sum(one.begun for one in running):
+        if any(one.round for one in running):
             span = " to ".join(dict.fromkeys(f"{100 * one.part:.0f}" for one in (running[-1], running[0])))
             text += f", {len(running)} under way ({span} % of their rounds)"
         elif not scheduler.ran:
-            text += ", processes are starting"
-        done_here = scheduler.ran + begun - self._resumed
-        if done_here > 0 and scheduler.done < scheduler.total:
-            left = (scheduler.total - scheduler.done - begun) / self._slots
-            longest = max((one.simulations - one.begun for one in running), default=0.0)
-            text += f", about {duration(max(left, longest) * self._busy / done_here)} left"
+            text += f", starting for {duration(round(time.monotonic() - self._began))}"
+        left = self._time_left.seconds if self._time_left else None
+        if left is not None and scheduler.done < scheduler.total:
+            text += f", about {duration(left)} left"
         return text
 
     def _running(self) -> list[Running]:
         """The running stacks, the furthest first, without those that Tune has only queued."""
-        running = [Running(trials, reached(trials)) for trials in self._under_way]
-        return sorted(running, key=lambda one: one.part, reverse=True)[: self._slots]
+        return sorted(self._under_way, key=lambda one: one.part, reverse=True)[: self._slots]
 
     def _scores(self, cell: CellScheduler) -> str:
         """For example "pinned 91.20 ± 0.43 %, selected 93.05 ± 0.51 %"."""
@@ -175,7 +171,8 @@ class Progress:
         total.add_row(
             ProgressBar(
                 total=self._scheduler.total,
-                completed=self._scheduler.done + sum(one.begun for one in running),
+                completed=self._scheduler.done
+                + sum(one.part * len(trial.seeds) for one in running for trial in one.trials),
                 width=30,
             ),
             self._summary(running),

@@ -1,55 +1,40 @@
-"""Estimates of the cost of a table or a sweep, before it starts."""
+"""Estimates of the duration of a sweep: before it starts by dry runs, then by its finished runs."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING
+from itertools import chain, groupby
+from statistics import mean
+from typing import TYPE_CHECKING, Any
 
+from pfl.core.config import Config
 from pfl.core.text import amount, duration
+from pfl.run.trials import Trial
 from pipeline.spec.cells import Cell, cells
-from pipeline.spec.paths import partition_file
 from pipeline.spec.table import Table
-from pipeline.sweep.calibration import Calibration, Sizes
+from pipeline.sweep.budget import SearchStep, Steps
+from pipeline.sweep.search import plan_of, planned
 
 if TYPE_CHECKING:
-    from pfl.models import Shape
+    from pipeline.sweep.dry_run import Speed
     from pipeline.sweep.scheduler import Scheduler
 
-BYTES_PER_TRIAL = 300_000  # a ledger row, twice, and a run in MLflow
-BYTES_PER_SCALAR = 4
+STARTUP = 20.0
+"""Seconds until the first run begins: of Ray, then of the workers' processes, which start together."""
+
+OVERHEAD = 0.5
+"""Seconds that a run takes beside its simulation: handing it out, its checkpoint, its record."""
+
+END = 10**9  # after the last round of any run
+BYTES_PER_RUN = 300_000  # a ledger row, twice, and a run in MLflow
 LARGE_HOURS = 2.0
-UNKNOWN = "?"
 
 
-@dataclass(frozen=True)
-class Amount:
-    """A sum over a table's trials; if ``partial``, some are not known and the true sum is larger."""
-
-    value: float
-    partial: bool
-
-    @classmethod
-    def of(cls, trials: Sequence[float], parts: Sequence[float | None]) -> Amount:
-        """From the number of trials of every cell and the known or unknown cost of each."""
-        known = [number * part for number, part in zip(trials, parts, strict=True) if part is not None]
-        return cls(sum(known), None in parts)
-
-    @property
-    def text(self) -> str:
-        """The text in a list: "?" if nothing is known, ">" if a part is unknown.
-
-        >>> Amount(5.63, partial=False).text, Amount(48000, partial=True).text, Amount(0, partial=True).text
-        ('5.6', '> 48,000', '?')
-        """
-        if not self.value:
-            return UNKNOWN if self.partial else "0"
-        shown = f"{self.value:,.0f}" if self.value >= 10 else f"{self.value:.2g}"
-        return f"> {shown}" if self.partial else shown
+# ---- the size of a table -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -57,45 +42,37 @@ class Extent:
     """How large a table is.
 
     Attributes:
-        client_epochs: local epochs of all clients in all trials, as scheduled, also of rows that take a
-            number of steps instead.
-        core_hours, gpu_hours: on this machine, as far as it has been calibrated.
+        runs: by the plan of each search; trials that cost more or less than the pinned one change it.
+        client_epochs: local epochs of all clients in all runs, as scheduled, also of rows that take a
+            number of steps instead; None if a number of clients follows from the data.
     """
 
     cells: int
-    trials: int
-    client_epochs: Amount
-    core_hours: Amount
-    gpu_hours: Amount
+    runs: int
+    client_epochs: int | None
+    searched: bool
 
     @classmethod
-    def of(cls, name: str, table: Table, calibration: Calibration) -> Extent:
+    def of(cls, name: str, table: Table) -> Extent:
         whole = cells(name, table)
-        distinct = _distinct(whole)
-        each = [table.simulations(cell.search) for cell in distinct]
-        sizes = [sizes_of(cell, calibration) for cell in distinct]
+        runs, epochs, seeds = 0, 0.0, table.seeds
+        for cell in _distinct(whole):
+            training = float(len(seeds))
+            runs += len(seeds)
+            if cell.search:
+                steps = planned(plan_of(cell.config, cell.search, seeds))
+                runs += len(steps) + len(seeds)
+                training += sum(step.until - step.after for step in steps) / cell.config.rounds + len(seeds)
+            if cell.clients:
+                participants = cell.config.participants(cell.clients)
+                epochs += training * cell.config.rounds * cell.config.epochs * participants
+        known = all(cell.clients for cell in whole)
+        return cls(len(whole), runs, round(epochs) if known else None, bool(table.searched_rows))
 
-        def hours(device: str) -> Amount:
-            speeds = [calibration.speed(cell, device) for cell in distinct]
-            together = zip(distinct, speeds, sizes, strict=True)
-            return Amount.of(
-                each, [v.seconds(c.config, n) / 3600 if v and n else None for c, v, n in together]
-            )
-
-        return cls(
-            len(whole),
-            round(sum(each)),
-            Amount.of(each, [_client_epochs(c, n) for c, n in zip(distinct, sizes, strict=True)]),
-            hours("cpu"),
-            hours("cuda"),
-        )
-
-
-def size(name: str, table: Table) -> str:
-    """For example "14 cells, at most 210 simulations"."""
-    whole = cells(name, table)
-    simulations = sum(table.simulations(cell.search) for cell in _distinct(whole))
-    return f"{amount(len(whole), 'cell')}, at most {amount(round(simulations), 'simulation')}"
+    @property
+    def text(self) -> str:
+        """For example "14 cells, about 270 runs"."""
+        return f"{amount(self.cells, 'cell')}, {'about ' * self.searched}{amount(self.runs, 'run')}"
 
 
 def _distinct(whole: Sequence[Cell]) -> list[Cell]:
@@ -107,105 +84,231 @@ def _distinct(whole: Sequence[Cell]) -> list[Cell]:
     return list(simulated.values())
 
 
-def sizes_of(cell: Cell, calibration: Calibration) -> Sizes | None:
-    """Sizes of the cell's partition if that has been made, else those of a calibration."""
-    path = partition_file(cell.table, cell.partition_name).with_suffix(".json")
-    if path.exists():
-        made = json.loads(path.read_text(encoding="utf-8"))
-        return Sizes(made["clients"], made["train"], made["test"])
-    return calibration.sizes(cell)
-
-
-def _client_epochs(cell: Cell, sizes: Sizes | None) -> float | None:
-    clients = cell.clients or (sizes.clients if sizes else None)
-    return cell.config.rounds * cell.config.epochs * cell.config.participants(clients) if clients else None
+# ---- the duration of a sweep ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Estimate of the remaining part of a sweep.
+class Expected:
+    """What a dry run tells about a cell.
 
     Attributes:
-        trials: simulations that are not in the ledger.
-        hours: of one core, or of one GPU.
-        longest_hours: of the longest of them.
-        partial: the sweep takes longer than this, since the speed of some trials is not known.
-        disk_bytes: of the ledger, of MLflow, of the checkpoints of trials that are under way, and of models
-            that are kept.
-        device: "cpu" or "cuda".
+        kind: cells of the same kind differ from their expected times by about the same factor.
+        seconds: of a whole simulation.
+        models: bytes of the models of all clients.
     """
 
-    trials: int
-    hours: float
-    longest_hours: float
-    partial: bool
-    disk_bytes: float
-    device: str
+    kind: str
+    seconds: float
+    models: int = 0
 
-    @classmethod
-    def of(cls, scheduler: Scheduler, calibration: Calibration, slots: int, device: str) -> Estimate:
-        """Estimate what ``scheduler`` still runs.
 
-        Args:
-            slots: trials that run side by side.
-            device: "cpu" or "cuda".
-        """
-        trials, total, longest, partial, checkpoint, kept = 0, 0.0, 0.0, False, 0, 0
-        counted: set[str] = set()
-        for cell in scheduler.cells:
-            config, partition = cell.cell.config, cell.partition
-            sizes = Sizes(partition.clients, int(partition.sizes.sum()), sum(map(len, partition.test)))
-            keys = cell.keys - cell.seen - counted
-            counted |= keys
-            trials += len(keys) + cell.to_come
-            left = cell.runs_to_come + sum(
-                candidate.share for candidate in cell.candidates for key in candidate.keys if key in keys
-            )
-            if not left:
-                continue
-            if speed := calibration.speed(cell.cell, device):
-                seconds = speed.seconds(config, sizes)
-                total += left * seconds
-                longest = max(longest, seconds)
-            else:
-                partial = True
-            images = calibration.images(cell.cell.dataset)
-            assert images is not None  # the manifest has them
-            models = sizes.clients * _scalars(config.model, *images) * BYTES_PER_SCALAR
-            checkpoint = max(checkpoint, models)
-            if scheduler.keeps_models:
-                kept += min(math.ceil(left), 2 * len(cell.pinned.keys)) * models
-        disk = trials * BYTES_PER_TRIAL + slots * checkpoint + kept
-        return cls(trials, total / 3600, longest / 3600, partial, disk, device)
+@dataclass
+class Work:
+    """Runs of a sweep, in seconds of a slot.
 
-    def text(self, table: str, slots: int) -> str:
-        """Text for the terminal; for a long sweep it says how to run less."""
-        hours = max(self.hours / slots, self.longest_hours)
-        shown = duration(3600 * hours) if hours < 1 else f"{hours:.1f} hours"
-        cluster = os.environ.get("RAY_ADDRESS")
-        where = f"the Ray cluster at {cluster}; on this machine alone" if cluster else "this machine"
-        text = (
-            f"{table}: {amount(self.trials, 'run')} to compute on {where}, {slots} side by side, "
-            f"{'more than' if self.partial else 'about'} {shown} "
-            f"({self.hours:.2g} {'GPU' if self.device == 'cuda' else 'core'}-hours), "
-            f"{self.disk_bytes / 1e6:.0f} MB of disk"
+    Attributes:
+        runs: how many are pending.
+        pending: their time.
+        chain: the longest part of it that has to run in sequence.
+        done: the time of what this sweep has run.
+    """
+
+    runs: int = 0
+    pending: float = 0.0
+    chain: float = 0.0
+    done: float = 0.0
+
+    def on(self, slots: int) -> float:
+        """The least time of what is pending; no order takes more than twice as long (Graham, 1966)."""
+        return max(self.pending / slots, self.chain)
+
+
+@dataclass(frozen=True)
+class Running:
+    """The trials of one stack that is running, and the last round that they have reported."""
+
+    trials: Sequence[Trial]
+    round: int
+
+    @property
+    def part(self) -> float:
+        """The part of their rounds that has been run, in [0, 1]."""
+        return self.round / int(self.trials[0].until or self.trials[0].config["rounds"])
+
+
+def dry_runs(
+    scheduler: Scheduler, datasets: Mapping[str, Any], device: str, workers: int = 1
+) -> dict[str, Expected]:
+    """By unfinished cell, what a dry run of its method and network tells; each pair runs once.
+
+    Cells whose dry run fails are left out; the sweep itself will record the cause.
+
+    Args:
+        datasets: shape and number of classes of each, as in the manifest.
+        device: "cpu" or "cuda".
+        workers: processes that share the clients of a round.
+    """
+    from pipeline.sweep.dry_run import CLIENTS, DryRun
+
+    measured: dict[str, tuple[Speed, int]] = {}
+    warm: set[object] = set()
+    expected = {}
+    for cell in scheduler.cells:
+        config, images, partition = cell.cell.config, datasets[cell.cell.dataset], cell.partition
+        shape, classes = tuple(images["shape"]), images["classes"]
+        kind = _kind(config, (*shape, classes))
+        with suppress(Exception, SystemExit):  # for example in a third-party method
+            if kind not in measured and not cell.finished:
+                clients = CLIENTS if device == "cpu" else config.participants(partition.clients)
+                dry = DryRun(config, shape, classes, device, clients)
+                network = config.model, shape, config.batch_size
+                measured[kind] = dry.speed(network not in warm), dry.model_bytes
+                warm.add(network)
+        if kind in measured:
+            speed, model = measured[kind]
+            seconds = speed.seconds(config, partition) / workers
+            expected[cell.cell.id] = Expected(kind, seconds, model * partition.clients)
+    return expected
+
+
+def _kind(config: Config, images: tuple[int, ...]) -> str:
+    """What the time depends on; of the hyperparameters, only non-real ones such as steps and variants."""
+    counts = {name: value for name, value in config.hyperparameters.items() if not isinstance(value, float)}
+    schedule = (config.batch_size, config.epochs, config.dtype, config.precision)
+    return json.dumps([config.method, counts, config.model, *images, *schedule], sort_keys=True)
+
+
+class TimeLeft:
+    """The remaining time of a sweep.
+
+    A simulation takes as long as expected, times the factor by which finished ones of its kind, or else of
+    any, differ from that. The sum is multiplied by the factor by which the sweep has been slower than this.
+
+    Args:
+        expected: by cell; other cells take the mean time.
+    """
+
+    def __init__(self, scheduler: Scheduler, expected: Mapping[str, Expected]):
+        self.scheduler = scheduler
+        self.expected = expected
+        self._rounds: dict[str, int] = {}  # by key of a running simulation
+        self._began: dict[str, int] = {}  # by key, the round from which on it counts as done by this sweep
+        self._slots, self._active, self._now, self._busy = 1, 0, 0.0, 0.0
+        self._measuring = False
+
+    def update(self, now: float, slots: int, running: Sequence[Running]) -> None:
+        """Note which trials run now, a time in seconds. The clock starts when the first run has finished."""
+        self._busy += (now - self._now) * self._active
+        self._now, self._slots, self._active = now, slots, min(len(running), slots)
+        stacks = [(one.round, [trial.keys() for trial in one.trials]) for one in running]
+        self._rounds = {key: round for round, keys in stacks for key in chain.from_iterable(keys)}
+        self._began = self._rounds | self._began
+        if not self._measuring and self.scheduler.ran:
+            self._measuring, self._busy = True, 0.0
+            self._began = {key: self._rounds.get(key, END) for key in self._began}
+
+    @property
+    def seconds(self) -> float | None:
+        """None before the first run has finished."""
+        if not self._measuring:
+            return None
+        work = self.work()
+        # As if one run per slot had taken its time, so that a moment does not decide.
+        usual = self._slots * work.pending / max(1, work.runs)
+        return work.on(self._slots) * (self._busy + usual) / (work.done + usual) if usual else 0.0
+
+    def work(self) -> Work:
+        """What is pending and done; a run that cells share counts once."""
+        work, counted = Work(), set[str]()
+        for cell, seconds in zip(self.scheduler.cells, self._costs(), strict=True):
+            rounds = cell.cell.config.rounds
+            a_round = seconds / rounds
+            longest = {"final": 0.0, "search": 0.0}
+            for candidate in cell.candidates:
+                last, phase = candidate.trial.until or rounds, candidate.trial.phase
+                for key in candidate.keys:
+                    if key in counted:
+                        continue
+                    counted.add(key)
+                    first = min(last, max(candidate.after, self._began.get(key, 0)))
+                    if key in cell.seen:
+                        work.done += (OVERHEAD + (last - first) * a_round) * (key in self._began)
+                        continue
+                    at = max(first, self._rounds.get(key, 0))
+                    left = OVERHEAD + (last - at) * a_round
+                    work.done += (at - first) * a_round
+                    work.pending += left
+                    work.runs += 1
+                    longest[phase] = max(longest[phase], left)
+            if cell.to_come:
+                ahead = [step.until - step.after for step in cell.steps_to_come]
+                selected = [rounds] * (cell.to_come - len(ahead))
+                in_turn = [rounds, *_in_turn(cell.steps_to_come, rounds, cell.pinned.trial.seeds[0])]
+                work.runs += cell.to_come
+                work.pending += sum(OVERHEAD + each * a_round for each in (*ahead, *selected))
+                longest["search"] += sum(OVERHEAD + each * a_round for each in in_turn)
+            work.chain = max(work.chain, *longest.values())
+        return work
+
+    def _costs(self) -> list[float]:
+        """Seconds of a whole simulation in each cell."""
+        took = []
+        for cell in self.scheduler.cells:
+            if expected := self.expected.get(cell.cell.id):
+                ended = (self.scheduler.outcomes.get(key) for key in cell.pinned.keys if key in self._began)
+                took += [(expected, one.measured.wall_seconds) for one in ended if one and not one.failure]
+
+        def seconds(expected: Expected) -> float:
+            pairs = [pair for pair in took if pair[0].kind == expected.kind] or took
+            factor = sum(wall for _, wall in pairs) / sum(one.seconds for one, _ in pairs) if pairs else 1.0
+            return expected.seconds * factor
+
+        known = {cell: seconds(expected) for cell, expected in self.expected.items()}
+        usual = mean(known.values()) if known else 0.0
+        return [known.get(cell.cell.id, usual) for cell in self.scheduler.cells]
+
+
+def _in_turn(steps: Steps, rounds: int, seed: int) -> list[int]:
+    """The rounds of the steps of a search that have to run in sequence: of each rung, one.
+
+    A trial with the first ``seed`` that runs from the first round to the last is alone in its bracket.
+    """
+
+    def rung(step: SearchStep) -> tuple[int, int, int | None]:
+        alone = step.until - step.after == rounds and step.seed == seed
+        return step.after, step.until, step.trial if alone else None
+
+    return [until - after for (after, until, _), _ in groupby(steps, rung)]
+
+
+def first_line(table: str, left: TimeLeft, slots: int, device: str, cpus: int) -> str:
+    """The size and the duration of what a sweep has still to run; for a long one, how to run less.
+
+    Args:
+        slots: trials that run at a time.
+        cpus: cores of each.
+    """
+    scheduler, work = left.scheduler, left.work()
+    cluster = os.environ.get("RAY_ADDRESS")
+    where = f"the Ray cluster at {cluster}; on this machine alone" if cluster else "this machine"
+    about = "about " * any(cell.to_come for cell in scheduler.cells)
+    text = f"{table}: {about}{amount(scheduler.total, 'run')}"
+    if scheduler.served:
+        text += f", {scheduler.served} of them from the ledger"
+    text += f"; on {where}, {slots} at a time"
+    hours = work.pending / 3600 * (1 if device == "cuda" else cpus)
+    if left.expected:
+        kind = "GPU" if device == "cuda" else "core"
+        text += f", about {duration(STARTUP + work.on(slots))} ({hours:.2g} {kind}-hours)"
+    models = {cell: one.models for cell, one in left.expected.items()}
+    disk = BYTES_PER_RUN * work.runs + slots * max(models.values(), default=0)
+    if scheduler.keeps_models:
+        finals = {cell.cell.id: len(cell.pinned.keys) * (2 if cell.study else 1) for cell in scheduler.cells}
+        disk += sum(finals[cell] * size for cell, size in models.items())
+    text += f", {disk / 1e6:.0f} MB of disk"
+    if hours > LARGE_HOURS:
+        text += (
+            f"\nTo run a part of it: dvc exp run -S 'tables=[{table}]' -S 'subset.settings=[...]' "
+            "-S 'subset.methods=[...]' -S 'subset.seeds=[...]'. What has run is not run again."
         )
-        if self.hours > LARGE_HOURS:
-            text += (
-                f"\nTo run a part of it: dvc exp run -S 'tables=[{table}]' -S 'subset.settings=[...]' "
-                "-S 'subset.methods=[...]' -S 'subset.seeds=[...]'. What has run is not run again."
-            )
-        return text
-
-
-@cache
-def _scalars(model: str, shape: Shape, classes: int) -> int:
-    """Parameters and buffers of a network."""
-    import torch
-
-    from pfl.models import build
-
-    # Not on the device "meta", where torch loads its compiler, which takes longer than the largest network.
-    with torch.random.fork_rng(devices=[]):
-        network = build(model, shape, classes)
-    return sum(tensor.numel() for tensor in network.state_dict().values())
+    return text

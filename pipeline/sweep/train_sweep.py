@@ -9,12 +9,12 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pfl.core.errors import Conflict, InvalidInput
+from pfl.core.errors import Conflict
 from pfl.core.text import amount
 from pipeline.spec.cells import cells
 from pipeline.spec.params import selected_subset
@@ -25,11 +25,10 @@ from pipeline.store.results import failures
 from pipeline.store.stage_files import load_division, load_manifest
 from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
 from pipeline.sweep import outputs
-from pipeline.sweep.calibration import Calibration
 from pipeline.sweep.check import check_precisions, device_of, slots_here
 from pipeline.sweep.display import Progress
 from pipeline.sweep.environment import check_environment
-from pipeline.sweep.estimate import Estimate
+from pipeline.sweep.estimate import TimeLeft, dry_runs, first_line
 from pipeline.sweep.preparation import download, partition, settings_here
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.stopping import stoppable
@@ -187,11 +186,9 @@ def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources:
     check_environment()
     check_precisions({trial.config["precision"] for trial in scheduler.open()}, resources)
     slots, device = slots_here(resources), device_of(resources).type
-    calibration = Calibration(datasets)
-    with suppress(InvalidInput):  # raised if it cannot be stored: the next sweep then measures again
-        calibration.measure([one.cell for one in scheduler.cells], [device], lambda _: None)
-    print(Estimate.of(scheduler, calibration, slots, device).text(name, slots), flush=True)
     with Progress(name, scheduler) as progress:
+        left = TimeLeft(scheduler, dry_runs(scheduler, datasets, device, resources.cpus))
+        progress.expect(left, first_line(name, left, slots, device, resources.cpus))
         cluster.run(scheduler, resources, progress.update)
     assert scheduler.finished
 

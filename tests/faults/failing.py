@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 
-FEW = 200  # training samples of all clients together; a calibration has fewer
+FEW = 200  # training samples of all clients together; a dry run has fewer
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def test_a_paper_s_table_comes_with_its_published_numbers(monkeypatch):
     [
         ("digits-search", "digits", "digits-search: 35 cells, "),
         ("pfedsim-table3-choices", "pfedsim-table3", "pfedsim-table3-choices: 20 cells, "),
-        ("cifar10-short", "pfedsim-table3", "cifar10-short: 7 cells, at most 7 simulations"),
+        ("cifar10-short", "pfedsim-table3", "cifar10-short: 7 cells, 7 runs"),
     ],
 )
 def test_a_table_comes_with_the_one_that_it_extends_and_can_be_checked(monkeypatch, table, base, line):

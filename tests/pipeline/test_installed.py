@@ -86,4 +86,4 @@ def test_the_installed_package_has_the_papers(installed, tmp_path):
     done = subprocess.run(
         ("pfl", "check"), cwd=tmp_path / "study", env=installed, check=True, capture_output=True, text=True
     )
-    assert done.stdout.startswith("pfedsim-table3-draws: 12 cells, at most 12 simulations")
+    assert done.stdout.startswith("pfedsim-table3-draws: 12 cells, 12 runs")

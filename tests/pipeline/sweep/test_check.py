@@ -23,13 +23,13 @@ def message() -> str:
 
 
 def test_a_table_in_order_is_summed_up():
-    assert check_tables() == ["small: 4 cells, at most 44 simulations"]
+    assert check_tables() == ["small: 4 cells, about 48 runs"]
 
 
 def test_a_simulation_that_rows_share_is_counted_once(edit):
     edit("- {method: fedprox, params: {mu: 0.1}}", "- {method: fedavg, as: again}")
     edit("search: {trials: 4}\n", "")
-    assert check_tables() == ["small: 4 cells, at most 4 simulations"]
+    assert check_tables() == ["small: 4 cells, 4 runs"]
 
 
 def test_the_tables_are_those_of_params_yaml_unless_named(project):
@@ -149,7 +149,7 @@ def test_what_cannot_be_set_up_for_whatever_reason_is_one_line(monkeypatch):
     def failing(*_):
         raise RuntimeError("no memory\nat all")
 
-    monkeypatch.setattr("pipeline.sweep.check.synthetic_simulation", failing)
+    monkeypatch.setattr("pipeline.sweep.check.DryRun", failing)
     assert message().endswith("hyperparameters and a network that go together (RuntimeError: no memory)")
 
 

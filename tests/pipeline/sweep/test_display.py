@@ -10,6 +10,7 @@ from rich.console import Console
 
 from pipeline.store.heartbeat import heartbeat_writer
 from pipeline.sweep.display import Progress
+from pipeline.sweep.estimate import TimeLeft
 from tests.pipeline.conftest import fake_run, scheduler_of
 
 
@@ -27,16 +28,47 @@ def test_a_cell_whose_trials_failed_is_said_to_have_failed(ledger, capsys):
     assert "two/fedavg: pinned 8" in said
 
 
-def test_trials_under_way_are_shown_with_their_rounds(ledger, capsys, monkeypatch):
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Stands still until ``now`` is set."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("pipeline.sweep.display.time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+def test_through_a_pipe_a_sweep_says_soon_that_it_is_starting_and_then_how_far_it_is(ledger, capsys, clock):
     scheduler = scheduler_of(ledger)
     stacks = [[scheduler.next()] for _ in range(3)]  # of which two have a place
     progress = Progress("small", scheduler)
-    monkeypatch.setattr("pipeline.sweep.display.SECONDS_BETWEEN_LINES", 0)
-    progress.update(2, stacks)
-    assert "0 of 48 runs, processes are starting" in capsys.readouterr().out
-    heartbeat_writer(stacks[1])(1, 2, None)
-    progress.update(2, stacks)
-    assert "0 of 48 runs, 2 under way (0 to 50 % of their rounds)" in capsys.readouterr().out
+    said = []
+    for clock.now in range(240):
+        if clock.now == 5:
+            progress.expect(TimeLeft(scheduler, {}), "How much.")
+            progress.update(2, stacks)
+        if clock.now == 25:
+            heartbeat_writer(stacks[1])(1, 2, None)
+            progress.update(2, stacks)
+        if clock.now == 35:
+            scheduler.record(stacks[1][0], fake_run(stacks[1][0]))
+            progress.update(2, [stacks[0], stacks[2]])
+        progress.tick()
+        said += [(clock.now, line) for line in capsys.readouterr().out.splitlines()]
+    assert said[:4] == [
+        (5, "How much."),
+        (10, "small: 0 of 48 runs, starting for 10.0 s"),
+        (20, "small: 0 of 48 runs, starting for 20.0 s"),
+        (30, "small: 0 of 48 runs, 2 under way (0 to 50 % of their rounds)"),
+    ]
+    assert [when for when, _ in said[4:]] == [90, 150, 210]
+    assert said[4][1].startswith("small: 1 of 48 runs, about ") and said[4][1].endswith(" left")
+
+
+def test_lines_come_by_themselves_as_long_as_a_sweep_runs(ledger, capsys, monkeypatch):
+    monkeypatch.setattr("pipeline.sweep.display.SECONDS_AT_START", 0)
+    with Progress("small", scheduler_of(ledger)) as progress:
+        progress._clock.join(1.2)
+    assert "small: 0 of 48 runs, starting for " in capsys.readouterr().out
+    assert not progress._clock.is_alive()
 
 
 def test_a_terminal_shows_the_cells_under_way_with_their_rounds_and_best_results(ledger, monkeypatch):
@@ -55,50 +87,3 @@ def test_a_terminal_shows_the_cells_under_way_with_their_rounds_and_best_results
     assert first == "dir/fedavg 10 of 12 pinned 87.04 ± 0.07 %, best of the search 87.25 % on validation data"
     assert second == "dir/fedprox 2 of 12 round 1 of 2 pinned 87.04 ± 0.07 %"
     assert "small: 16 of 48 runs, 1 under way (100 % of their rounds)" in total
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Stands still until ``now`` is set; a line is said at every update."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("pipeline.sweep.display.time", SimpleNamespace(monotonic=lambda: clock.now))
-    monkeypatch.setattr("pipeline.sweep.display.SECONDS_BETWEEN_LINES", -1)
-    return clock
-
-
-def test_time_left_counts_what_is_under_way(ledger, capsys, clock):
-    scheduler = scheduler_of(ledger)
-    progress = Progress("small", scheduler)
-    first, second = scheduler.next(), scheduler.next()
-    progress.update(1, [[first]])
-    scheduler.record(first, fake_run(first))
-    progress.update(1, [[second]])
-    heartbeat_writer([second])(1, 2, None)
-    clock.now = 150.0
-    progress.update(1, [[second]])
-    assert "1 under way (50 % of their rounds), about 1 h 17 min left" in capsys.readouterr().out
-
-
-def test_time_left_does_not_count_as_fast_what_a_checkpoint_had(ledger, capsys, clock):
-    scheduler = scheduler_of(ledger)
-    trial = scheduler.next()
-    heartbeat_writer([trial])(1, 2, None)
-    progress = Progress("small", scheduler)
-    progress.update(1, [[trial]])
-    scheduler.record(trial, fake_run(trial))
-    clock.now = 50.0
-    progress.update(1, [])
-    assert "1 of 48 runs, about 1 h 18 min left" in capsys.readouterr().out
-
-
-def test_the_last_trial_takes_its_time_however_many_could_run_beside_it(ledger, capsys, clock):
-    scheduler = scheduler_of(ledger)
-    progress = Progress("small", scheduler)
-    while scheduler.total - scheduler.done > 1:
-        trial = scheduler.next()
-        scheduler.record(trial, fake_run(trial))
-    last = [scheduler.next()]
-    progress.update(2, [last])
-    clock.now = 470.0
-    progress.update(2, [last])
-    assert "47 of 48 runs, about 10.0 s left" in capsys.readouterr().out

@@ -1,188 +1,233 @@
-"""What a table takes: its size, and the time by what was measured on this machine."""
+"""The size of a table, and the time that its sweep takes, before it starts and while it runs."""
 
 from __future__ import annotations
 
-import json
+import dataclasses
+import heapq
+from collections.abc import Mapping
 
+import numpy as np
 import pytest
 
 from pfl.core.config import Config
-from pfl.core.text import duration
-from pfl.data.dataset import load
-from pfl.data.partition import make_partition
+from pfl.data.partition import Partition
+from pfl.engine.metrics import Measured
 from pfl.methods import METHODS
-from pipeline.spec.cells import cells
+from pfl.run.trials import Record, Trial
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
-from pipeline.sweep.calibration import Calibration, Sizes, Speed
-from pipeline.sweep.estimate import Amount, Estimate, Extent, sizes_of
-from tests.pipeline.conftest import scheduler_of
+from pipeline.sweep.check import check_tables
+from pipeline.sweep.dry_run import DryRun, Speed
+from pipeline.sweep.estimate import (
+    Expected,
+    Extent,
+    Running,
+    TimeLeft,
+    Work,
+    dry_runs,
+    first_line,
+)
+from tests.pipeline.conftest import fake_run, scheduler_of
+
+IMAGES = {"digits": {"shape": [1, 8, 8], "classes": 10}}
 
 
-@pytest.fixture(autouse=True)
-def cache(project, monkeypatch):
-    monkeypatch.setenv("PFL_CACHE", str(project / "cache"))
+# ---- before a sweep ------------------------------------------------------------------------------------
 
 
-def small():
-    return cells("small", load_table("small"))
+def test_the_list_the_check_and_the_sweep_count_the_same_runs(ledger):
+    assert Extent.of("small", load_table("small")) == Extent(4, 48, 144, searched=True)
+    assert check_tables() == ["small: 4 cells, about 48 runs"]
+    assert line(ledger).startswith("small: about 48 runs; on this machine, 2 at a time, about ")
 
 
-def measured() -> Calibration:
-    calibration = Calibration()
-    calibration.measure(small(), ["cpu"], lambda _: None)
-    return Calibration()
-
-
-def estimate(ledger: Ledger, calibration: Calibration, slots: int = 1) -> Estimate:
-    return Estimate.of(scheduler_of(ledger), calibration, slots, "cpu")
+def test_client_epochs_are_not_known_if_the_data_decide_how_many_clients_there_are(edit):
+    edit("clients: 5\n", "")
+    assert Extent.of("small", load_table("small")).client_epochs is None
 
 
 def test_a_simulation_takes_its_rounds_and_its_evaluations():
     config = Config(participation=0.1, rounds=20, eval_every=6)
-    sizes = Sizes(clients=100, train=30_000, test=20_000)
+    train, test = np.arange(30_000).reshape(100, 300), np.arange(20_000).reshape(100, 200)
+    divided = Partition("made-up", tuple(train), tuple(test), data_checksum="")
     # 10 participants of 300 samples in each of 20 rounds, and four evaluations: 6, 12, 18 and the last.
-    assert Speed(0.001, 0, 0, 0).seconds(config, sizes) == pytest.approx(20 * 10 * 300 * 0.001)
-    assert Speed(0, 2, 0, 0).seconds(config, sizes) == 20 * 10 * 2
-    assert Speed(0, 0, 3, 0).seconds(config, sizes) == 20 * 3
-    assert Speed(0, 0, 0, 0.0001).seconds(config, sizes) == pytest.approx(4 * 20_000 * 0.0001)
+    assert Speed(0.001, 0, 0, 0).seconds(config, divided) == pytest.approx(20 * 10 * 300 * 0.001)
+    assert Speed(0, 2, 0, 0).seconds(config, divided) == 20 * 10 * 2
+    assert Speed(0, 0, 3, 0).seconds(config, divided) == 20 * 3
+    assert Speed(0, 0, 0, 0.0001).seconds(config, divided) == pytest.approx(4 * 20_000 * 0.0001)
 
 
-def test_nothing_is_known_before_a_calibration():
-    extent = Extent.of("small", load_table("small"), Calibration())
-    assert (extent.cells, extent.trials, extent.client_epochs) == (4, 44, Amount(176, partial=False))
-    assert extent.core_hours.text == "?"
+@pytest.mark.parametrize("batch_size", [4, 10**9])
+def test_a_dry_run_measures_a_method_on_few_samples_whatever_the_batch(batch_size):
+    dry = DryRun(Config(batch_size=batch_size), (1, 8, 8), 10)
+    speed = dry.speed(cold=False)
+    assert speed.sample > 0 and speed.test > 0 and speed.client == 0
+    assert dry.run.server.sizes.sum() <= 32
 
 
-def test_a_calibration_is_kept_for_the_next_call():
-    calibration = measured()
-    for cell in small():
-        speed = calibration.speed(cell, "cpu")
-        assert speed is not None
-        assert speed.sample > 0
-        assert speed.test > 0
-    assert Extent.of("small", load_table("small"), calibration).core_hours.value > 0
-    told: list[str] = []
-    calibration.measure(small(), ["cpu"], told.append)
-    assert told == []
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"here": 5}', '{"here": {"speeds": {"a": {"sample": 1}}}}'])
-def test_a_calibration_that_is_damaged_is_as_good_as_none(project, content):
-    (project / "cache").mkdir()
-    (project / "cache/calibration.json").write_text(content)
-    assert not Calibration().has("cpu")
-    assert measured().has("cpu")
-
-
-def test_the_sizes_of_a_partition_are_found_without_its_data():
-    dirichlet = small()[0]
-    sizes = measured().sizes(dirichlet)
-    partition = make_partition(dirichlet.partition, load("digits", progress=False), 5)
-    assert sizes is not None
-    assert sizes.clients == 5
-    assert sizes.train == pytest.approx(partition.sizes.sum(), rel=0.01)
-
-
-def test_a_method_that_takes_steps_is_measured_by_the_client(edit):
-    edit("- fedavg\n", "- {method: plga, params: {steps: 3}}\n")
-    speed = measured().speed(small()[0], "cpu")
-    assert speed is not None
+def test_a_method_that_takes_steps_is_measured_by_the_client():
+    config = Config(method="plga", hyperparameters={"steps": 3}, batch_size=4)
+    speed = DryRun(config, (1, 8, 8), 10).speed(cold=False)
     assert (speed.sample, speed.client > 0) == (0, True)
 
 
-def test_a_full_batch_is_measured_on_a_batch(edit):
-    edit("batch_size: 16", "batch_size: 1000000000")
-    speed = measured().speed(small()[0], "cpu")
-    assert speed is not None
-    assert speed.sample > 0
+def test_each_method_and_network_runs_dry_once(ledger, monkeypatch):
+    methods = []
+    speed = DryRun.speed
+    monkeypatch.setattr(
+        DryRun, "speed", lambda dry, cold: methods.append(type(dry.run.method)) or speed(dry, cold)
+    )
+    expected = dry_runs(scheduler_of(ledger), IMAGES, "cpu")
+    assert methods == [METHODS["fedavg"], METHODS["fedprox"]]
+    assert expected["dir/fedavg"] == expected["two/fedavg"]
+    assert expected["dir/fedavg"].seconds > 0
+    assert expected["dir/fedavg"].models == 5 * 4 * (4_800 + 330)  # of five clients, in float32
 
 
-def test_data_of_the_user_s_own_are_known_from_a_manifest_alone(edit):
-    edit("dataset: digits", "dataset: photos.zip")
-    assert Extent.of("small", load_table("small"), measured()).core_hours.text == "?"
-    calibration = Calibration({"photos.zip": {"shape": [3, 8, 8], "classes": 4}})
-    calibration.measure(small(), ["cpu"], lambda _: None)
-    assert calibration.speed(small()[0], "cpu") is not None
-
-
-def test_what_is_known_in_part_is_a_lower_bound():
-    assert Amount.of([3, 3], [2.0, None]).text == "> 6"
-
-
-def test_a_sweep_is_estimated_by_the_calibration(ledger):
-    calibration = measured()
-    speeds = [calibration.speed(cell, "cpu") for cell in small()]
-    sizes = Sizes(5, 40, 40)
-    # A search takes six trials of one round and two of two; before and after it come two seeds.
-    seconds = [v.seconds(c.config, sizes) for c, v in zip(small(), speeds, strict=True) if v]
-    estimated = estimate(ledger, calibration)
-    assert estimated.hours == pytest.approx(9 * sum(seconds) / 3600)
-    assert not estimated.partial
-    assert ", 1 side by side, about " in estimated.text("small", slots=1)
-
-
-def test_what_cannot_be_measured_makes_a_sweep_s_estimate_a_lower_bound(ledger, monkeypatch):
+def test_what_cannot_run_dry_takes_as_long_as_the_others(ledger, monkeypatch):
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(METHODS["fedprox"], "loss", broken)
-    estimated = estimate(ledger, measured())
-    assert estimated.partial
-    assert ", 1 side by side, more than " in estimated.text("small", slots=1)
+    scheduler = scheduler_of(ledger)
+    expected = dry_runs(scheduler, IMAGES, "cpu")
+    assert list(expected) == ["dir/fedavg", "two/fedavg"]
+    assert len(set(TimeLeft(scheduler, expected)._costs())) == 1
 
 
-def test_no_trial_ends_sooner_for_idle_places(ledger, edit):
+def test_no_trial_ends_sooner_for_idle_slots():
+    assert Work(runs=4, pending=400, chain=100).on(2) == 200
+    assert Work(runs=4, pending=400, chain=100).on(100) == 100
+
+
+def line(ledger: Ledger, seconds: float = 100.0, cpus: int = 1) -> str:
+    scheduler = scheduler_of(ledger)
+    expected = {cell.cell.id: Expected("", seconds, models=10**6) for cell in scheduler.cells}
+    return first_line("small", TimeLeft(scheduler, expected), 2, "cpu", cpus)
+
+
+def test_the_first_line_says_how_long_the_sweep_takes_with_its_start(ledger, edit):
     edit("search: {trials: 4}\n", "")
-    edit("- {method: fedprox, params: {mu: 0.1}}\n", "")
-    estimated = estimate(ledger, measured(), slots=100)
-    assert estimated.longest_hours == pytest.approx(estimated.hours / estimated.trials)
-    assert duration(3600 * estimated.longest_hours) in estimated.text("small", slots=100)
+    # Eight runs on two slots, and 20 s until they begin.
+    assert "small: 8 runs; on this machine, 2 at a time, about 7 min 2 s (0.22 core-hours)" in line(ledger)
+    assert "about 7 min 2 s (0.89 core-hours)" in line(ledger, cpus=4)
+    assert "To run a part" not in line(ledger)
+    assert "To run a part of it: dvc exp run -S 'tables=[small]'" in line(ledger, seconds=10_000)
 
 
-def test_the_first_line_names_where_the_sweep_runs(ledger, monkeypatch):
-    estimated = estimate(ledger, measured())
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert " runs to compute on this machine, 2 side by side" in estimated.text("small", slots=2)
+def test_the_first_line_counts_what_the_ledger_has(ledger, edit):
+    edit("search: {trials: 4}\n", "")
+    scheduler = scheduler_of(ledger)
+    scheduler.record(trial := scheduler.next(), fake_run(trial))
+    assert "small: 8 runs, 1 of them from the ledger; on this machine, 2 at a time, about 6" in line(ledger)
+
+
+def test_the_first_line_names_the_cluster_where_the_sweep_runs(ledger, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    assert " on the Ray cluster at head:6379; on this machine alone, 2" in estimated.text("small", slots=2)
-
-
-def test_rows_of_a_method_that_differ_in_steps_are_measured_each(edit):
-    edit(
-        "- fedavg\n- {method: fedprox, params: {mu: 0.1}}\n",
-        """\
-- {method: plga, as: two, params: {steps: 2}}
-- {method: plga, as: six, params: {steps: 6}}
-- {method: plga, as: same, params: {steps: 6, temperature: 0.5}}
-""",
-    )
-    two, six, same = (measured().speed(cell, "cpu") for cell in small()[:3])
-    assert two and six and same
-    assert two.client != six.client
-    assert six == same
-
-
-def test_sizes_are_those_of_the_partition_once_it_is_made(project):
-    dirichlet = small()[0]
-    (project / "data/partitions/small").mkdir(parents=True)
-    made = {"clients": 5, "train": 1234, "test": 56}
-    (project / "data/partitions/small/dir.json").write_text(json.dumps(made))
-    assert sizes_of(dirichlet, Calibration()) == Sizes(5, 1234, 56)
-    assert sizes_of(small()[2], Calibration()) is None
+    assert "; on the Ray cluster at head:6379; on this machine alone, 2 at a time" in line(ledger)
 
 
 def test_models_that_are_kept_take_their_disk_space(ledger, edit):
-    before = estimate(ledger, Calibration())
-    edit("search:", "keep: models\nsearch:")
-    after = estimate(ledger, Calibration())
-    model = 5 * 4 * (4_800 + 330)  # of five clients, in float32
-    # Of each of four cells, the pinned and the selected configuration with two seeds.
-    assert after.disk_bytes - before.disk_bytes == 4 * 2 * 2 * model
+    edit("search: {trials: 4}\n", "")
+    assert "4 MB of disk" in line(ledger)  # eight records, and a checkpoint per slot
+    edit("seeds:", "keep: models\nseeds:")
+    assert "12 MB of disk" in line(ledger)
 
 
-def test_what_was_measured_on_another_machine_is_not_taken(monkeypatch, project):
-    measured()
-    monkeypatch.setattr("platform.node", lambda: "elsewhere")
-    assert Calibration().speed(small()[0], "cpu") is None
-    assert len(json.loads((project / "cache/calibration.json").read_text())) == 1
+# ---- during a sweep ------------------------------------------------------------------------------------
+
+
+class Machine:
+    """A sweep of the project's table on a made-up machine.
+
+    Args:
+        seconds: of a whole simulation of each method.
+        overhead: of a run beside its simulation.
+    """
+
+    def __init__(self, ledger: Ledger, seconds: Mapping[str, float], overhead: float, slots: int):
+        self.scheduler = scheduler_of(ledger)
+        self._seconds, self._overhead, self._slots = seconds, overhead, slots
+        self._reached: dict[str, int] = {}
+
+    def _first_round(self, trial: Trial) -> int:
+        return self._reached.get(f"{trial.cell} {trial.config} {trial.seeds}", 0)
+
+    def _run(self, trial: Trial) -> list[Record]:
+        part = int(trial.until or trial.config["rounds"]) / trial.config["rounds"]
+        wall = part * self._seconds[trial.method]
+        took = Measured(
+            wall, wall, samples_per_second=1e6 / self._seconds[trial.method], peak_memory_bytes=1e8
+        )
+        return [
+            dataclasses.replace(row, result=dataclasses.replace(row.result, measured=took))
+            for row in fake_run(trial)
+        ]
+
+    def run(self, expected: Mapping[str, float]) -> list[tuple[float, float | None]]:
+        """The time that is truly left and the time that is shown, at every start and end of a run.
+
+        Args:
+            expected: seconds of a whole simulation of each method, as from dry runs.
+        """
+        cells = self.scheduler.cells
+        left = TimeLeft(
+            self.scheduler, {cell.cell.id: Expected(cell.cell.row, expected[cell.cell.row]) for cell in cells}
+        )
+        now, shown, running = 30.0, [], []  # after half a minute, the workers have started
+        left.update(0.0, self._slots, [])
+        while not self.scheduler.finished:
+            while len(running) < self._slots and (trial := self.scheduler.next()):
+                rounds = int(trial.until or trial.config["rounds"]) - self._first_round(trial)
+                each = self._seconds[trial.method] / trial.config["rounds"]
+                heapq.heappush(running, (now + self._overhead + each * rounds, len(shown), each, trial))
+                shown.append((now, self._shown(left, now, running)))
+            now, _, _, trial = heapq.heappop(running)
+            if trial.until:
+                self._reached[f"{trial.cell} {trial.config} {trial.seeds}"] = trial.until
+            self.scheduler.record(trial, self._run(trial))
+            shown.append((now, self._shown(left, now, running)))
+        return [(now - when, seconds) for when, seconds in shown]
+
+    def _shown(self, left: TimeLeft, now: float, running: list) -> float | None:
+        """With the rounds of what is running, as the workers report them."""
+        stacks = []
+        for end, _, each, trial in running:
+            last = int(trial.until or trial.config["rounds"])
+            stacks.append(Running([trial], max(self._first_round(trial), int(last - (end - now) / each))))
+        left.update(now, self._slots, stacks)
+        return left.seconds
+
+
+def test_rounds_of_a_checkpoint_do_not_count_as_done_by_this_sweep(ledger):
+    scheduler = scheduler_of(ledger)
+    left = TimeLeft(scheduler, {cell.cell.id: Expected("", 100) for cell in scheduler.cells})
+    before = left.work().pending
+    running = Running([scheduler.next()], 1)  # of two rounds
+    left.update(0.0, 1, [running])
+    assert (left.work().done, before - left.work().pending) == (0, 50)
+
+
+TRUE = {"fedavg": 10.0, "fedprox": 30.0}
+
+
+@pytest.mark.parametrize("slots", [1, 2, 8])
+@pytest.mark.parametrize(
+    ("expected", "overhead"),
+    [(TRUE, 2.0), ({"fedavg": 1.0, "fedprox": 3.0}, 0.2), ({"fedavg": 15.0, "fedprox": 30.0}, 0.2)],
+)
+@pytest.mark.parametrize("searched", ["", "search: {budget: 3}\n", "search: {trials: 12, halving: false}\n"])
+def test_the_time_left_is_right_within_a_factor_of_two_from_the_first_finished_run_on(
+    ledger, edit, slots, overhead, expected, searched
+):
+    edit("rounds: 2", "rounds: 20")
+    edit("every: 1", "every: 5")
+    edit("search: {trials: 4}\n", searched)
+    shown = Machine(ledger, TRUE, overhead, slots).run(expected)
+    assert [seconds for _, seconds in shown[:slots]] == [None] * slots
+    told = [(true, seconds) for true, seconds in shown if seconds is not None]
+    assert len(told) > len(shown) - 2 * slots - 2
+    for true, seconds in told:
+        if true > 30 + overhead:  # the longest simulation
+            assert true / 2 <= seconds <= 2 * true
+    assert told[-1] == (0, 0)

@@ -101,7 +101,7 @@ def test_each_seed_of_a_cell_runs_on_its_own_partition(divided_by_seed):
         (seed, Partition.load(folder / f"dir@seed{seed}.npz").checksum) for seed in (0, 1)
     }
     assert pfl("ledger", "import", "rows.jsonl") == "new records: 4\n"
-    assert "4 of 4 simulations are done" in pfl("trials", "small", "trials.jsonl")
+    assert "4 of 4 runs are done" in pfl("trials", "small", "trials.jsonl")
 
 
 def test_a_part_of_the_seeds_has_the_partitions_of_the_whole_table(divided_by_seed):
@@ -214,14 +214,10 @@ def test_a_simulation_that_rows_share_goes_there_once_and_serves_them_all(edit):
     edit("- {method: fedprox, params: {mu: 0.1}}", "- {method: fedavg, as: again}")
     edit("search: {trials: 4}\n", "")
     preparation.partition("small")
-    assert pfl("trials", "small", "trials.jsonl").endswith(
-        "2 trials in trials.jsonl; 0 of 4 simulations are done\n"
-    )
+    assert pfl("trials", "small", "trials.jsonl").endswith("2 trials in trials.jsonl; 0 of 4 runs are done\n")
     pfl("run-trials", "trials.jsonl", "--rows", "rows.jsonl")
     pfl("ledger", "import", "rows.jsonl")
-    assert pfl("trials", "small", "trials.jsonl").endswith(
-        "0 trials in trials.jsonl; 4 of 4 simulations are done\n"
-    )
+    assert pfl("trials", "small", "trials.jsonl").endswith("0 trials in trials.jsonl; 4 of 4 runs are done\n")
 
 
 @pytest.mark.usefixtures("data")
@@ -257,7 +253,7 @@ def test_no_command_s_summary_is_cut():
 def test_a_check_prints_what_it_found_in_a_subfolder_too(project, monkeypatch):
     (project / "notes").mkdir()
     monkeypatch.chdir(project / "notes")
-    assert pfl("check") == "small: 4 cells, at most 44 simulations\n"
+    assert pfl("check") == "small: 4 cells, about 48 runs\n"
 
 
 @pytest.mark.usefixtures("project")

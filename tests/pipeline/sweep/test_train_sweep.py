@@ -174,16 +174,9 @@ def test_a_sweep_refuses_a_precision_that_this_machine_has_not_before_a_trial_ru
 def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
     sweep("small")
     first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("small: 48 runs to compute")
-    assert "core-hours" in first
-    assert "MB of disk" in first
-
-
-@pytest.mark.usefixtures("ready")
-def test_a_long_sweep_says_how_to_run_a_part_of_it(edit, capsys):
-    edit("rounds: 2", "rounds: 1000000")
-    sweep("small")
-    assert "To run a part of it: dvc exp run -S 'tables=[small]'" in capsys.readouterr().out
+    assert re.fullmatch(
+        r"small: about 48 runs; on this machine, .*about .* core-hours\), 15 MB of disk", first
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
