@@ -241,7 +241,7 @@ def test_a_table_without_results_is_one_clear_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables/digits.yaml").touch()
-    with pytest.raises(InvalidInput, match=r"results here; dvc exp run -S 'tables=\[digits\]' makes them"):
+    with pytest.raises(InvalidInput, match=r"records are here; dvc exp run -S 'tables=\[digits\]' runs"):
         pfl.results("digits")
     with pytest.raises(InvalidInput, match="did you mean 'digits'"):
         pfl.results("digit")

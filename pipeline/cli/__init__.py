@@ -201,11 +201,11 @@ def why_(table: TableName) -> None:
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
-    from pipeline.sweep.train_sweep import scheduler_of
+    from pipeline.sweep.collection import pending
     from pipeline.sweep.why import why
 
     ledger = Ledger(current_sources(table))
-    print("\n".join(why(scheduler_of(table, load_part(table), ledger), ledger)))
+    print("\n".join(why(pending(table, load_part(table), ledger), ledger)))
 
 
 def verify_(
@@ -248,9 +248,9 @@ def export_(table: TableName) -> None:
     For example `pfl search export digits > tables/digits-tuned.yaml`.
     """
     from pipeline.store.export import export
-    from pipeline.store.results import load_results
+    from pipeline.sweep.collection import results_of
 
-    print(export(load_results(table, Path())), end="")
+    print(export(results_of(table)), end="")
 
 
 def track(table: TableName) -> None:
@@ -300,7 +300,7 @@ def report(
     from pipeline.spec.papers import paper_names
     from pipeline.spec.params import PARAMS, selected_subset, selected_tables
     from pipeline.spec.paths import published_tables
-    from pipeline.sweep.train_sweep import collect
+    from pipeline.sweep.collection import collect
 
     if publish and (left_out := [key for key, chosen in selected_subset() if chosen]):
         accepted = f"empty lists, as only whole tables are published; git restore {PARAMS}"
