@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def add_commands(app: typer.Typer) -> None:
     """Called by ``pfl`` with its application, through the entry-point group ``pfl.commands``."""
     app.command()(init)
-    for command in (check, tables, trials, track, report, overview, figures, figure):
+    for command in (check, tables, trials, track, report, compare, overview, figures, figure):
         app.command()(in_project(command))
     ledger = typer.Typer(help="The ledger of finished simulations.", no_args_is_help=True)
     ledger.command("import")(in_project(import_))
@@ -318,6 +318,42 @@ def report(
         print(f"overview: {write_overview(root).relative_to(root)}")
     if publish and FIGURES.is_dir():
         write_figures()
+
+
+def compare(
+    names: Annotated[list[str], typer.Argument(metavar="TABLE...", help="See `pfl tables`.")],
+    method: Annotated[
+        str | None,
+        typer.Option(help="Run this method in a table that extends TABLE by it; see `pfl methods`."),
+    ] = None,
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="Some settings; by default all, or with --method those whose data are here."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(resolve_path=True, help="Also write it to this file: .csv or .md.")
+    ] = None,
+) -> None:
+    """Show the cells of tables side by side, or a method in its place among the rows of a table.
+
+    Differences are paired, with 95 % intervals. Columns are matched by the names of settings, rows by their
+    printed names; the first table is subtracted from the others. With --method, only the pending simulations
+    of that method are run, and the other rows come out of the ledger. For example
+    `pfl compare pfedsim-table3 --method mymethod`.
+    """
+    from pfl.core.files import write_text
+    from pipeline.compare import compared
+    from pipeline.report.comparison import comma_separated, markdown, text
+
+    written = {".csv": comma_separated, ".md": markdown}
+    if out and out.suffix not in written:
+        raise InvalidInput("--out", out.name, "a file that ends with .csv or .md")
+    columns = compared(names, method, settings.split(",") if settings else [])
+    print(text(columns), end="")
+    if out:
+        write_text(out, written[out.suffix](columns))
 
 
 def figure(

@@ -19,26 +19,7 @@ from pipeline.sweep.outputs import write
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.train_sweep import sweep, table_lock
 from tests.command import pfl
-from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
-
-
-class Quiet:
-    """In the place of MLflow."""
-
-    def __init__(self, *_: object):
-        pass
-
-    def trial(self, *_: object) -> None:
-        pass
-
-    def cell(self, *_: object) -> None:
-        pass
-
-    def __enter__(self) -> Quiet:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+from tests.pipeline.conftest import SOURCES, Quiet, fake_run, finish, scheduler_of
 
 
 @pytest.fixture
