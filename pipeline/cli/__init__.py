@@ -45,12 +45,22 @@ def add_commands(app: typer.Typer) -> None:
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
     table: Annotated[str, typer.Option(help="A built-in table; `digits` takes a few minutes.")] = "digits",
+    results: Annotated[
+        bool, typer.Option("--results", help="With the published records of the table's runs.")
+    ] = False,
 ) -> None:
-    """Create a project with a table, ready for `dvc repro`."""
+    """Create a project with a table, ready for `dvc repro`.
+
+    With --results, the published runs of the table are not computed again: `pfl report TABLE` and
+    `pfl compare TABLE --method METHOD` read their records. Those that the current code would not compute are
+    left out.
+    """
     from pipeline.init import init
 
-    init(folder, table)
+    copied = init(folder, table, results)
     place = shlex.quote(str(folder))
+    if copied:
+        print(f"{amount(copied, 'record')} of {table} in {place}/results/ledger/")
     print(f"Next: cd {place}, git commit -m Begin, dvc repro. README.md describes the folders.")
 
 
