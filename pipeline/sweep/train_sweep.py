@@ -20,7 +20,7 @@ from pipeline.spec.cells import cells
 from pipeline.spec.params import subset_of
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Resources, Subset, Table, load_table
-from pipeline.store.ledger import Ledger, publish
+from pipeline.store.ledger import PUBLISHED, Ledger, publish
 from pipeline.store.results import failures
 from pipeline.store.stage_files import load_division, load_manifest
 from pipeline.store.tracking import Tracker
@@ -70,6 +70,11 @@ def sweep(name: str, subset: Subset | None = None) -> str:
     ran = f"{amount(scheduler.ran, 'run')} computed, {scheduler.served} from the ledger"
     folder = results_folder(name)
     print(f"{name}: {ran}; see {folder}/")
+    if scheduler.ran:
+        copied = (
+            "records of uncommitted files are not copied to" if sources.dirty else "git shares the records in"
+        )
+        print(f"{name}: `dvc push` shares this while params.yaml selects the table; {copied} {PUBLISHED}/")
     for cell in outcome.cells:
         if cell.errors:
             print(f"{cell.cell}: {cell.status} ({_by_cause(cell.errors)})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import signal
@@ -60,12 +61,28 @@ def test_a_sweep_writes_results_and_metrics(ready):
 
 
 @pytest.mark.usefixtures("ready")
+@pytest.mark.parametrize(
+    ("dirty", "said"),
+    [(False, "git shares the records in"), (True, "records of uncommitted files are not copied to")],
+)
+def test_a_sweep_says_how_new_records_get_to_others(dirty, said, capsys, monkeypatch):
+    sources = dataclasses.replace(SOURCES, dirty=dirty)
+    monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: sources)
+    sweep("small")
+    last = capsys.readouterr().out.splitlines()[-1]
+    shared = "small: `dvc push` shares this while params.yaml selects the table"
+    assert last == f"{shared}; {said} results/ledger/"
+
+
+@pytest.mark.usefixtures("ready")
 def test_a_sweep_of_a_finished_table_does_not_start_ray(monkeypatch, capsys):
     sweep("small")
     before = results()["cells"]
     run_with(monkeypatch, lambda *_: pytest.fail("Ray was started"))
     sweep("small")
-    assert "0 runs computed, 48 from the ledger" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith(
+        "small: 0 runs computed, 48 from the ledger; see results/small/\n"
+    )
     assert results()["cells"] == before
 
 
