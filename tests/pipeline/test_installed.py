@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_registry import install
-
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -99,10 +97,9 @@ def test_a_project_with_published_records_reports_them_and_runs_only_the_method_
     installed, tmp_path
 ):
     """In a small part of a table: two of its rows and one of its seeds."""
-    environment = {**installed, "PYTHONPATH": str(install(tmp_path, "pfl.methods", "mine", PLUGIN))}
 
     def run(*command: str, cwd: Path) -> str:
-        done = subprocess.run(command, cwd=cwd, env=environment, check=False, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=cwd, env=installed, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -113,6 +110,8 @@ def test_a_project_with_published_records_reports_them_and_runs_only_the_method_
     assert run("pfl", "report", "few", cwd=study).endswith("few: results/few/report/README.md, 2 cells\n")
     assert not list((study / ".sweeps").glob("ledger/*"))
     assert "not run" not in (study / "results/few/report/table.csv").read_text()
+    (study / "plugins/methods").mkdir(parents=True)
+    (study / "plugins/methods/mine.py").write_text(PLUGIN)
     compared = run("pfl", "compare", "few", "--method", "mine", cwd=study)
     assert "few-mine: 1 run computed, 0 from the ledger" in compared
     # 30 rounds of an equal method give equal numbers, so the interval over the clients is a point.
