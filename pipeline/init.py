@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
+from pfl.core.config import Config
 from pfl.core.errors import InvalidInput, Missing, unknown_name
-from pfl.core.files import write_text, writing
+from pfl.core.files import write_lines, write_text, writing
+from pfl.run.validation import validated
+from pipeline.spec.cells import cells
 from pipeline.spec.extends import lineage
+from pipeline.spec.fingerprints import is_current
 from pipeline.spec.papers import FILE
 from pipeline.spec.params import PARAMS
 from pipeline.spec.paths import PAPERS, table_names
 from pipeline.spec.table import load_table
+from pipeline.store.ledger import PUBLISHED
+from pipeline.store.refusals import refusals
+from pipeline.store.rows import read_rows
 
 FILES = (
     *(".dvc/.gitignore", ".dvc/config", ".dvcignore"),
@@ -56,11 +65,17 @@ dvc repro                         # computes the pending runs and writes the rep
 """
 
 
-def init(folder: Path, table: str) -> None:
+def init(folder: Path, table: str, results: bool = False) -> int:
     """Create a project with a built-in table in a new or empty folder, with git and DVC.
 
+    Args:
+        results: also copy the published records that the table can use.
+
+    Returns:
+        How many records were copied.
+
     Raises:
-        InvalidInput: the folder is not empty, the table does not exist, or git is missing.
+        InvalidInput: the folder is not empty, the table does not exist or has no records, or git is missing.
     """
     ours = _ours()
     known = table_names(ours)
@@ -71,10 +86,15 @@ def init(folder: Path, table: str) -> None:
     if not shutil.which("git"):
         raise Missing("git", "not installed", "git, which DVC works with")
     content = load_table(table, ours)
+    records = _records(table, ours) if results else {}
+    if results and not records:
+        raise InvalidInput("--results", table, "a table with published records")
     for file in (*map(Path, FILES), *_files(table, ours)):
         with writing(folder / file):
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ours / file, folder / file)
+    for file, rows in records.items():
+        write_lines(folder / file, rows)
     lines = (ours / PARAMS).read_text(encoding="utf-8").splitlines(keepends=True)
     comments = "".join(line for line in lines if line.startswith("#"))
     write_text(folder / PARAMS, comments + SELECTION.format(table=table))
@@ -85,6 +105,7 @@ def init(folder: Path, table: str) -> None:
             raise InvalidInput(
                 "git", " ".join(command), "git to create a repository here; see its message above"
             )
+    return sum(map(len, records.values()))
 
 
 def _files(table: str, root: Path) -> list[Path]:
@@ -94,6 +115,36 @@ def _files(table: str, root: Path) -> list[Path]:
     papers = [root / PAPERS / paper for paper in sorted({source.paper for source in published if source})]
     numbers = [path for paper in papers for path in (paper / FILE, *sorted(paper.glob("*.csv")))]
     return [*tables, *(path.relative_to(root) for path in numbers)]
+
+
+def _records(table: str, root: Path) -> dict[Path, list[bytes]]:
+    """By file, the published records of a table, of those that it extends, and of runs that others share.
+
+    Only records that today's code would compute are among them.
+    """
+    tables = {source.file.stem for source in lineage(table, root)}
+    pinned = {
+        (cell.dataset, json.dumps(cell.config.to_dict()))
+        for name in tables
+        for cell in cells(name, load_table(name, root))
+    }
+    refused = refusals(root)
+
+    @cache
+    def is_used(config: str, dataset: str, behaviour: str, of_table: bool) -> bool:
+        values = json.loads(config)
+        if not is_current(values, dataset, behaviour):
+            return False
+        return of_table or (dataset, json.dumps(validated(Config.from_dict(values)).to_dict())) in pinned
+
+    files: dict[Path, list[bytes]] = {}
+    for path in sorted((root / PUBLISHED).glob("*.jsonl")):
+        for place, row, checksum in read_rows(path):
+            usable = checksum is not None and checksum not in refused
+            config = json.dumps(row.config)
+            if usable and is_used(config, row.dataset, row.behaviour, path.stem in tables):
+                files.setdefault(PUBLISHED / path.name, []).append(place.read())
+    return files
 
 
 def _ours() -> Path:

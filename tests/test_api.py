@@ -240,8 +240,9 @@ def test_every_public_name_is_there(name):
 def test_a_table_without_results_is_one_clear_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tables").mkdir()
-    (tmp_path / "tables/digits.yaml").touch()
-    with pytest.raises(InvalidInput, match=r"results here; dvc exp run -S 'tables=\[digits\]' makes them"):
+    content = "title: T\ndataset: digits\nmodel: cnn_digits\nclients: 4\nseeds: [0]\nmethods: [fedavg]\n"
+    (tmp_path / "tables/digits.yaml").write_text(f"{content}settings: {{dir: 'dirichlet:1.0'}}\n")
+    with pytest.raises(InvalidInput, match=r"records are here; dvc exp run -S 'tables=\[digits\]' runs"):
         pfl.results("digits")
     with pytest.raises(InvalidInput, match="did you mean 'digits'"):
         pfl.results("digit")

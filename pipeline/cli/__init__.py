@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def add_commands(app: typer.Typer) -> None:
     """Called by ``pfl`` with its application, through the entry-point group ``pfl.commands``."""
     app.command()(init)
-    for command in (check, tables, trials, track, report, overview, figures, figure):
+    for command in (check, tables, trials, track, report, compare, overview, figures, figure):
         app.command()(in_project(command))
     ledger = typer.Typer(help="The ledger of finished simulations.", no_args_is_help=True)
     ledger.command("import")(in_project(import_))
@@ -45,12 +45,22 @@ def add_commands(app: typer.Typer) -> None:
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
     table: Annotated[str, typer.Option(help="A built-in table; `digits` takes a few minutes.")] = "digits",
+    results: Annotated[
+        bool, typer.Option("--results", help="With the published records of the table's runs.")
+    ] = False,
 ) -> None:
-    """Create a project with a table, ready for `dvc repro`."""
+    """Create a project with a table, ready for `dvc repro`.
+
+    With --results, the published runs of the table are not computed again: `pfl report TABLE` and
+    `pfl compare TABLE --method METHOD` read their records. Those that the current code would not compute are
+    left out.
+    """
     from pipeline.init import init
 
-    init(folder, table)
+    copied = init(folder, table, results)
     place = shlex.quote(str(folder))
+    if copied:
+        print(f"{amount(copied, 'record')} of {table} in {place}/results/ledger/")
     print(f"Next: cd {place}, git commit -m Begin, dvc repro. README.md describes the folders.")
 
 
@@ -172,11 +182,11 @@ def why_(table: TableName) -> None:
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
-    from pipeline.sweep.train_sweep import scheduler_of
+    from pipeline.sweep.collection import pending
     from pipeline.sweep.why import why
 
     ledger = Ledger(current_sources(table))
-    print("\n".join(why(scheduler_of(table, load_part(table), ledger), ledger)))
+    print("\n".join(why(pending(table, load_part(table), ledger), ledger)))
 
 
 def verify_(
@@ -219,9 +229,9 @@ def export_(table: TableName) -> None:
     For example `pfl search export digits > tables/digits-tuned.yaml`.
     """
     from pipeline.store.export import export
-    from pipeline.store.results import load_results
+    from pipeline.sweep.collection import results_of
 
-    print(export(load_results(table, Path())), end="")
+    print(export(results_of(table)), end="")
 
 
 def track(table: TableName) -> None:
@@ -271,7 +281,7 @@ def report(
     from pipeline.spec.papers import paper_names
     from pipeline.spec.params import PARAMS, selected_subset, selected_tables
     from pipeline.spec.paths import published_tables
-    from pipeline.sweep.train_sweep import collect
+    from pipeline.sweep.collection import collect
 
     if publish and (left_out := [key for key, chosen in selected_subset() if chosen]):
         accepted = f"empty lists, as only whole tables are published; git restore {PARAMS}"
@@ -289,6 +299,42 @@ def report(
         print(f"overview: {write_overview(root).relative_to(root)}")
     if publish and FIGURES.is_dir():
         write_figures()
+
+
+def compare(
+    names: Annotated[list[str], typer.Argument(metavar="TABLE...", help="See `pfl tables`.")],
+    method: Annotated[
+        str | None,
+        typer.Option(help="Run this method in a table that extends TABLE by it; see `pfl methods`."),
+    ] = None,
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="Some settings; by default all, or with --method those whose data are here."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(resolve_path=True, help="Also write it to this file: .csv or .md.")
+    ] = None,
+) -> None:
+    """Show the cells of tables side by side, or a method in its place among the rows of a table.
+
+    Differences are paired, with 95 % intervals. Columns are matched by the names of settings, rows by their
+    printed names; the first table is subtracted from the others. With --method, only the pending simulations
+    of that method are run, and the other rows come out of the ledger. For example
+    `pfl compare pfedsim-table3 --method mymethod`.
+    """
+    from pfl.core.files import write_text
+    from pipeline.compare import compared
+    from pipeline.report.comparison import comma_separated, markdown, text
+
+    written = {".csv": comma_separated, ".md": markdown}
+    if out and out.suffix not in written:
+        raise InvalidInput("--out", out.name, "a file that ends with .csv or .md")
+    columns = compared(names, method, settings.split(",") if settings else [])
+    print(text(columns), end="")
+    if out:
+        write_text(out, written[out.suffix](columns))
 
 
 def figure(

@@ -49,14 +49,20 @@ def selected_tables() -> list[str]:
 
 
 def selected_subset() -> Subset:
-    """The part of every table that is run."""
+    """The part of every selected table that is run."""
     return load(PARAMS, Params).subset
 
 
+def subset_of(name: str) -> Subset:
+    """The part of a table that is run; all of a table that `params.yaml` does not select."""
+    params = load(PARAMS, Params)
+    return params.subset if name in params.tables else Subset()
+
+
 def load_part(name: str) -> Table:
-    """The part of a table that is run.
+    """A table without what `subset_of` leaves out.
 
     Raises:
         InvalidInput: as `load_table`, or the subset names something that the table does not have.
     """
-    return load_table(name).part(selected_subset())
+    return load_table(name).part(subset_of(name))

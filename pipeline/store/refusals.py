@@ -30,17 +30,20 @@ class Refusal(NamedTuple):
     reason: str
 
 
-def refusals() -> dict[str, Refusal]:
+def refusals(root: Path = Path()) -> dict[str, Refusal]:
     """The refused rows, by their checksums.
+
+    Args:
+        root: the project's folder.
 
     Raises:
         InvalidInput: the file has another form.
     """
-    if not FILE.exists():
+    if not (root / FILE).exists():
         return {}
     accepted = f"a CSV file with the columns {', '.join(Refusal._fields)}"
     try:
-        header, *rows = csv.reader(FILE.read_text(encoding="utf-8").splitlines())
+        header, *rows = csv.reader((root / FILE).read_text(encoding="utf-8").splitlines())
         listed = [Refusal(*row) for row in rows]
     except (OSError, ValueError, TypeError, csv.Error):
         raise InvalidInput("refused rows", str(FILE), accepted) from None

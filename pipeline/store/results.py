@@ -7,7 +7,7 @@ these records as the ledger has them. A report needs nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,6 @@ from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationInf
 from pfl.core.errors import InvalidInput, unknown_name
 from pfl.core.files import read_lines, write_json, write_lines
 from pfl.core.text import amount
-from pfl.run.runs import Runs
 from pfl.run.trials import Record, Sources
 from pipeline.spec.paths import results_folder, table_names
 from pipeline.spec.reported import Evaluation
@@ -258,7 +257,7 @@ def load_results(table: str, root: Path) -> Results:
         if table not in (known := table_names(root)):
             raise unknown_name("table", table, known)
         again = f"dvc exp run -S 'tables=[{table}]'"
-        accepted = f"a table with results here; {again} makes them, out of the ledger what has run"
+        accepted = f"a table whose data and records are here; {again} runs what is pending"
         raise InvalidInput("table", table, accepted)
     try:
         records = map(read_record, (line.content for line in read_lines(folder / ROWS)))
@@ -302,20 +301,3 @@ def failures(results: Results) -> str:
 def forced_sweep(table: str) -> str:
     """The command that runs a table's sweep stage even if none of its dependencies has changed."""
     return f"dvc repro --force --single-item train-sweep@{table}"
-
-
-def results(table: str) -> Runs:
-    """A table's simulations out of ``results/``, one for each cell and seed, as frames and plots.
-
-    For a searched cell, the simulations of the selected configuration.
-
-    Raises:
-        InvalidInput: the table has no results here.
-    """
-    return Runs(
-        tuple(
-            replace(row.success, labels={"setting": cell.setting, "row": cell.row, "seed": row.seed})
-            for cell in load_results(str(table), Path()).cells
-            for row in (cell.selected or cell.pinned).rows
-        )
-    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pfl.core.files import write_text
 from pfl.core.text import csv_text, first_line
@@ -18,6 +20,29 @@ from pipeline.sweep.scheduler import Scheduler
 
 STUDIES = Path("optuna.db")
 """A copy of every search, for `optuna-dashboard sqlite:///optuna.db`; nothing reads it."""
+
+
+def outcome(
+    name: str,
+    table: Table,
+    subset: Subset,
+    scheduler: Scheduler,
+    manifest: Mapping[str, Any],
+    sources: Sources,
+    seconds: float,
+) -> Results:
+    """What a scheduler has of a table; the arguments are as in `write`, with the content of its manifest."""
+    return Results(
+        table=name,
+        config=table,
+        subset=subset,
+        manifest=manifest,
+        cells=tuple(cell.result(scheduler.outcomes) for cell in scheduler.cells),
+        wall_seconds=seconds,
+        trials_run=scheduler.ran,
+        trials_from_ledger=scheduler.served,
+        sources=sources,
+    )
 
 
 def write(
@@ -39,17 +64,7 @@ def write(
     Raises:
         InvalidInput: a file cannot be written; its previous version is then unchanged.
     """
-    results = Results(
-        table=name,
-        config=table,
-        subset=subset,
-        manifest=load_manifest(name),
-        cells=tuple(cell.result(scheduler.outcomes) for cell in scheduler.cells),
-        wall_seconds=seconds,
-        trials_run=scheduler.ran,
-        trials_from_ledger=scheduler.served,
-        sources=sources,
-    )
+    results = outcome(name, table, subset, scheduler, load_manifest(name), sources, seconds)
     save_results(results, map(ledger.line, results.records))
     if scheduler.keeps_models:
         write_text(results_folder(name) / "models.csv", _models(scheduler))

@@ -72,17 +72,24 @@ def partition_code() -> str:
 def download(name: str, part: Table | None = None) -> None:
     """Fetch and decode a table's data sets, and describe them in `data/manifests/<table>.json`.
 
-    For columns that the part leaves out, it lists the data sets that are ``absent`` here.
-
     Args:
         part: of the table; by default the one that `params.yaml` selects.
     """
-    names = _names(part or load_part(name))
+    manifest = described(name, part or load_part(name))
+    write_json(manifest_file(name), manifest)
+    for dataset, entry in manifest["datasets"].items():
+        print(f"{dataset}: {entry['images']} images in {entry['classes']} classes, {entry['identity']}")
+
+
+def described(name: str, part: Table) -> dict[str, Any]:
+    """What the manifest of a table says of the data sets of a part of it, which are fetched if needed.
+
+    For columns that the part leaves out, it lists the data sets that are ``absent`` here.
+    """
+    names = _names(part)
     datasets = {dataset: _described(_load(dataset)) for dataset in names}
     absent = [dataset for dataset in _names(load_table(name)) if dataset not in names and _is_absent(dataset)]
-    write_json(manifest_file(name), {"table": name, "datasets": datasets, "absent": absent})
-    for dataset, entry in datasets.items():
-        print(f"{dataset}: {entry['images']} images in {entry['classes']} classes, {entry['identity']}")
+    return {"table": name, "datasets": datasets, "absent": absent}
 
 
 def partition(name: str, part: Table | None = None) -> None:

@@ -17,10 +17,10 @@ from typing import Any
 from pfl.core.errors import Conflict
 from pfl.core.text import amount
 from pipeline.spec.cells import cells
-from pipeline.spec.params import selected_subset
+from pipeline.spec.params import subset_of
 from pipeline.spec.paths import results_folder
 from pipeline.spec.table import Resources, Subset, Table, load_table
-from pipeline.store.ledger import Ledger, publish
+from pipeline.store.ledger import PUBLISHED, Ledger, publish
 from pipeline.store.results import failures
 from pipeline.store.stage_files import load_division, load_manifest
 from pipeline.store.workspace import MODELS, SCRATCH, checkpoints_of, current_sources
@@ -29,19 +29,21 @@ from pipeline.sweep.check import check_precisions, device_of, slots_here
 from pipeline.sweep.display import Progress
 from pipeline.sweep.environment import check_environment
 from pipeline.sweep.estimate import TimeLeft, dry_runs, first_line
-from pipeline.sweep.preparation import download, partition, settings_here
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.stopping import stoppable
 from pipeline.sweep.tracking import BackgroundTracker
 from pipeline.trackers import Tracker
 
 
-def sweep(name: str) -> str:
+def sweep(name: str, subset: Subset | None = None) -> str:
     """Run the pending trials of a table and write `results/<table>/`.
 
     A trial that fails becomes a failed cell, never the end of the sweep. To continue an
     interrupted sweep, start it again: what is in the ledger is not run twice, and a trial continues from its
     checkpoint.
+
+    Args:
+        subset: the part that is run; by default the one that `params.yaml` selects.
 
     Returns:
         How many simulations failed, in a line; empty if none did. The next sweep tries them again.
@@ -51,7 +53,7 @@ def sweep(name: str) -> str:
             running, or a file cannot be written.
     """
     began = time.monotonic()
-    whole, subset = load_table(name), selected_subset()
+    whole, subset = load_table(name), subset or subset_of(name)
     table = whole.part(subset)
     with table_lock(name), stoppable(name):
         sources = current_sources(name)
@@ -68,75 +70,17 @@ def sweep(name: str) -> str:
     ran = f"{amount(scheduler.ran, 'run')} computed, {scheduler.served} from the ledger"
     folder = results_folder(name)
     print(f"{name}: {ran}; see {folder}/")
+    if scheduler.ran:
+        copied = (
+            "records of uncommitted files are not copied to" if sources.dirty else "git shares the records in"
+        )
+        print(f"{name}: `dvc push` shares this while params.yaml selects the table; {copied} {PUBLISHED}/")
     for cell in outcome.cells:
         if cell.errors:
             print(f"{cell.cell}: {cell.status} ({_by_cause(cell.errors)})")
     if table.keep:
         print(f"{name}: the final models are in {MODELS}/; {folder}/models.csv lists them")
     return failures(outcome)
-
-
-def collect(name: str) -> int:
-    """Write `results/<table>/` out of the ledger alone, and return how many cells it has; nothing is run.
-
-    A cell is in it if the ledger has all that it needs, whatever `params.yaml` selects and whichever table it
-    was run for. The seeds are those that all cells have, or the table's if there is a search. Without any
-    cell, nothing is written.
-
-    Raises:
-        InvalidInput: the table is not valid, or a sweep of it is running.
-    """
-    whole = load_table(name)
-    settings = settings_here(whole)
-    if not settings:
-        return 0
-    with table_lock(name):
-        sources = current_sources(name)
-        ledger = Ledger(sources)
-        scheduler = in_memory(name, whole.part(Subset(settings=settings)), ledger)
-        seeds = shared_seeds(scheduler, whole.seeds)
-        if whole.searched_rows or seeds == whole.seeds:
-            seeds = []
-        else:
-            scheduler = in_memory(name, whole.part(Subset(settings=settings, seeds=seeds)), ledger)
-        scheduler.cells = [cell for cell in scheduler.cells if cell.finished]
-        if not scheduler.cells:
-            return 0
-        there = [cell.cell for cell in scheduler.cells]
-        held = whole.subset({cell.setting for cell in there}, {cell.row for cell in there}, seeds)
-        download(name, whole.part(held))
-        partition(name, whole.part(held))
-        # What the ledger lacks is missing, and not left out.
-        outputs.write(name, whole, Subset(seeds=seeds), scheduler, ledger, sources, 0.0)
-    return len(scheduler.cells)
-
-
-def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
-    """The trials of a table, with what the ledger has, before the download and partition stages have run."""
-    from pfl.data.dataset import load
-    from pfl.data.partition import make_division
-
-    wanted = cells(name, table)
-    datasets = {dataset: load(dataset) for dataset in {cell.dataset for cell in wanted}}
-    images = {
-        dataset: {"shape": loaded.shape, "classes": len(loaded.classes)}
-        for dataset, loaded in datasets.items()
-    }
-    partitions = {
-        division: make_division(cell.partition, datasets[cell.dataset], cell.clients, table.seeds)
-        for division, cell in {cell.partition_name: cell for cell in wanted}.items()
-    }
-    return Scheduler(wanted, table, partitions, images, ledger)
-
-
-def shared_seeds(scheduler: Scheduler, seeds: Sequence[int]) -> list[int]:
-    """The seeds that all cells have which have the first one; none if no cell has it."""
-    held = [
-        {seed for seed, key in zip(seeds, cell.pinned.keys, strict=True) if key in cell.seen}
-        for cell in scheduler.cells
-    ]
-    begun = [of_cell for of_cell in held if seeds[0] in of_cell]
-    return [seed for seed in seeds if all(seed in of_cell for of_cell in begun)]
 
 
 def _by_cause(errors: Sequence[str]) -> str:

@@ -60,6 +60,45 @@ def test_a_table_comes_with_the_one_that_it_extends_and_can_be_checked(monkeypat
     assert done.stdout.startswith(line)
 
 
+@pytest.fixture
+def all_current(monkeypatch):
+    """An edit of the simulator makes published records stale."""
+    monkeypatch.setattr("pipeline.init.is_current", lambda *_: True)
+
+
+@pytest.mark.usefixtures("all_current")
+@pytest.mark.parametrize("table", ["pfedsim-table2", "pfedsim-table3-fedgen"])
+def test_published_records_come_along_if_asked(table):
+    assert "records" not in pfl("init", "--table", table, "bare").stdout
+    assert not Path("bare/results").exists()
+    said = pfl("init", "--table", table, "--results", "study").stdout
+    own = (ROOT / f"results/ledger/{table}.jsonl").read_bytes()
+    assert Path(f"study/results/ledger/{table}.jsonl").read_bytes() == own
+    copied = sum(len(path.read_bytes().splitlines()) for path in Path("study/results/ledger").iterdir())
+    assert said.startswith(f"{copied} records of {table} in study/results/ledger/\n")
+
+
+def test_records_that_today_s_code_would_not_compute_stay_behind(monkeypatch):
+    monkeypatch.setattr("pipeline.init.is_current", lambda *_: False)
+    done = pfl("init", "--table", "pfedsim-table2", "--results", "study")
+    assert done.returncode == 2
+    assert "--results: pfedsim-table2 is not accepted; expected a table with published records" in done.stderr
+    assert not Path("study").exists()
+
+
+@pytest.mark.usefixtures("all_current")
+def test_runs_that_another_table_shares_come_along():
+    """Two of this table's cells were run for spfl-table1."""
+    pfl("init", "--table", "spfl-table6", "--results", "study")
+    study, ours = (
+        {path.stem: path.read_bytes().splitlines() for path in (root / "results/ledger").glob("*.jsonl")}
+        for root in (Path("study"), ROOT)
+    )
+    assert study["spfl-table6"] == ours["spfl-table6"]
+    assert 0 < len(study["spfl-table1"]) < len(ours["spfl-table1"])
+    assert set(study["spfl-table1"]) <= set(ours["spfl-table1"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

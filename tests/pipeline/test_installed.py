@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -78,6 +79,45 @@ def test_a_project_of_the_installed_package_runs_and_its_rows_count(installed, t
     assert not row["dirty"]
     assert row["seed"] == 1
     assert "pfl-repro " in (study / "results/digits/report/README.md").read_text()
+
+
+PLUGIN = """\
+from dataclasses import dataclass
+
+from pfl.methods.fedper import FedPer
+
+
+@dataclass(frozen=True)
+class Mine(FedPer):
+    pass
+"""
+
+
+def test_a_project_with_published_records_reports_them_and_runs_only_the_method_that_is_compared(
+    installed, tmp_path
+):
+    """In a small part of a table: two of its rows and one of its seeds."""
+
+    def run(*command: str, cwd: Path) -> str:
+        done = subprocess.run(command, cwd=cwd, env=installed, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    study = tmp_path / "study"
+    said = run("pfl", "init", "--table", "methods-digits", "--results", "study", cwd=tmp_path)
+    assert re.match(r"1\d\d records of methods-digits in study/results/ledger/\n", said)
+    (study / "tables/few.yaml").write_text("extends: methods-digits\nmethods: [fedavg, fedper]\nseeds: [0]\n")
+    assert run("pfl", "report", "few", cwd=study).endswith("few: results/few/report/README.md, 2 cells\n")
+    assert not list((study / ".sweeps").glob("ledger/*"))
+    assert "not run" not in (study / "results/few/report/table.csv").read_text()
+    (study / "plugins/methods").mkdir(parents=True)
+    (study / "plugins/methods/mine.py").write_text(PLUGIN)
+    compared = run("pfl", "compare", "few", "--method", "mine", cwd=study)
+    assert "few-mine: 1 run computed, 0 from the ledger" in compared
+    # 30 rounds of an equal method give equal numbers, so the interval over the clients is a point.
+    assert re.search(r"FedPer +[0-9.]+ +\+0.00 \(\+0.00 to \+0.00, \d+ clients\)", compared)
+    (record,) = map(json.loads, (study / ".sweeps/ledger/few-mine.jsonl").read_text().splitlines())
+    assert record["cell"] == "two-classes/mine"
 
 
 def test_the_installed_package_has_the_papers(installed, tmp_path):

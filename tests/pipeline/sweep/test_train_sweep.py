@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import re
@@ -11,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from pfl.core.errors import InvalidInput
-from pipeline.report.table_report import write_report
 from pipeline.spec.table import Resources, Subset, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import load_results, metrics_of
@@ -19,7 +19,7 @@ from pipeline.store.workspace import checkpoints_of
 from pipeline.sweep.cluster import Watch
 from pipeline.sweep.outputs import write
 from pipeline.sweep.scheduler import Scheduler
-from pipeline.sweep.train_sweep import collect, in_memory, sweep, table_lock
+from pipeline.sweep.train_sweep import sweep, table_lock
 from pipeline.trackers import TRACKERS
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
@@ -64,100 +64,29 @@ def test_a_sweep_writes_results_and_metrics(ready):
 
 
 @pytest.mark.usefixtures("ready")
+@pytest.mark.parametrize(
+    ("dirty", "said"),
+    [(False, "git shares the records in"), (True, "records of uncommitted files are not copied to")],
+)
+def test_a_sweep_says_how_new_records_get_to_others(dirty, said, capsys, monkeypatch):
+    sources = dataclasses.replace(SOURCES, dirty=dirty)
+    monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: sources)
+    sweep("small")
+    last = capsys.readouterr().out.splitlines()[-1]
+    shared = "small: `dvc push` shares this while params.yaml selects the table"
+    assert last == f"{shared}; {said} results/ledger/"
+
+
+@pytest.mark.usefixtures("ready")
 def test_a_sweep_of_a_finished_table_does_not_start_ray(monkeypatch, capsys):
     sweep("small")
     before = results()["cells"]
     run_with(monkeypatch, lambda *_: pytest.fail("Ray was started"))
     sweep("small")
-    assert "0 runs computed, 48 from the ledger" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith(
+        "small: 0 runs computed, 48 from the ledger; see results/small/\n"
+    )
     assert results()["cells"] == before
-
-
-@pytest.mark.usefixtures("prepared")
-def test_what_the_ledger_holds_is_collected_without_running_anything(monkeypatch):
-    ledger = Ledger(SOURCES)
-    scheduler = in_memory("small", load_table("small"), ledger)
-    for cell in scheduler.cells:  # the second seed has run for one of two methods
-        seeds = (0, 1) if cell.cell.row == "fedavg" else (0,)
-        for row in fake_run(cell.pinned.trial):
-            if row.seed in seeds:
-                ledger.append(row)
-    monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: SOURCES)
-    run_with(monkeypatch, lambda *_: pytest.fail("a trial has run"))
-    assert collect("small") == 2
-    written = results()
-    assert [cell["cell"] for cell in written["cells"]] == ["dir/fedavg", "dir/fedprox"]
-    assert written["subset"]["seeds"] == [0]
-    assert {len(cell["pinned"]["records"]) for cell in written["cells"]} == {1}
-    assert (written["trials_run"], written["trials_from_ledger"]) == (0, 2)
-
-
-@pytest.mark.usefixtures("prepared")
-def test_a_column_of_which_the_ledger_holds_one_method_is_collected_with_that(monkeypatch):
-    ledger = Ledger(SOURCES)
-    first, _ = in_memory("small", load_table("small"), ledger).cells
-    for row in fake_run(first.pinned.trial):
-        ledger.append(row)
-    monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: SOURCES)
-    assert collect("small") == 1
-    assert results()["subset"] == {
-        "settings": [],
-        "methods": [],
-        "seeds": [],
-    }  # what is missing was not left out
-    readme = (write_report("small", Path()) / "README.md").read_text()
-    assert "*not run*" in readme
-    assert "dvc exp run -S 'tables=[small]' -S 'subset.methods=[fedavg]'\n" in readme
-
-
-def test_nothing_is_written_for_a_table_of_which_the_ledger_holds_nothing(prepared):
-    assert collect("small") == 0
-    assert not (prepared / "results").exists()
-
-
-@pytest.fixture
-def held(prepared, monkeypatch) -> Path:
-    """A project whose ledger holds one of two methods, and whose `reports/tables/` has a page."""
-    ledger = Ledger(SOURCES)
-    for row in fake_run(in_memory("small", load_table("small"), ledger).cells[0].pinned.trial):
-        ledger.append(row)
-    monkeypatch.setattr("pipeline.sweep.train_sweep.current_sources", lambda _: SOURCES)
-    (prepared / "reports/tables/small").mkdir(parents=True)
-    (prepared / "reports/tables/small/README.md").write_text("As published.\n")
-    return prepared
-
-
-def test_a_report_changes_nothing_that_git_keeps_unless_it_is_published(held):
-    said = pfl("report").stdout
-    assert said.endswith("small: results/small/report/README.md, 1 cell\n")
-    assert (held / "results/small/report/index.html").is_file()
-    assert [path.name for path in (held / "reports/tables/small").iterdir()] == ["README.md"]
-    assert (held / "reports/tables/small/README.md").read_text() == "As published.\n"
-    assert not (held / "reports/README.md").exists()
-
-
-def test_a_published_report_is_that_of_the_table_without_what_only_the_page_has(held):
-    pfl("report", "small")
-    (held / "results/small/report/partition-dir.svg").touch()
-    assert pfl("report", "--publish").stdout.endswith("small: reports/tables/small/README.md, 1 cell\n")
-    source, kept = held / "results/small/report", held / "reports/tables/small"
-    assert {path.name for path in source.iterdir()} - {path.name for path in kept.iterdir()} == {
-        "index.html",
-        "communication.svg",
-        *(path.name for path in source.glob("partition-*.svg")),
-    }
-    assert all(path.read_bytes() == (source / path.name).read_bytes() for path in kept.iterdir())
-    links = re.findall(r"\]\(([^)#]+)\)", (kept / "README.md").read_text())
-    assert {"table.csv", "convergence.svg"} <= set(links)
-    assert all((kept / link).is_file() for link in links)
-
-
-def test_a_part_of_a_table_is_not_published(held):
-    (held / "params.yaml").write_text("tables: [small]\nsubset: {methods: [fedavg]}\n")
-    done = pfl("report", "small", "--publish")
-    assert done.returncode
-    assert "subset: methods is not accepted; expected empty lists, as only whole tables" in done.stderr
-    assert (held / "reports/tables/small/README.md").read_text() == "As published.\n"
 
 
 @pytest.mark.usefixtures("ready")

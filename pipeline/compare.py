@@ -1,0 +1,128 @@
+"""`pfl compare`: tables side by side, or a method in its place among the rows of a table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.files import write_text
+from pfl.methods import METHODS
+from pipeline.report.comparison import FIELDS, ComparedColumn, compare_rows, compare_tables
+from pipeline.report.summary import summarise
+from pipeline.spec.paths import TABLES, table_file, table_names
+from pipeline.spec.table import Subset, Table, load_table
+from pipeline.spec.yaml import dumped
+from pipeline.sweep.check import check_runs
+from pipeline.sweep.collection import collect, results_of
+from pipeline.sweep.preparation import download, partition, settings_here
+from pipeline.sweep.train_sweep import sweep
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+log = logging.getLogger(__name__)
+
+
+def compare(*tables: str, method: str | None = None, settings: Collection[str] = ()) -> DataFrame:
+    """Cells side by side as a frame, a row per cell, with paired differences and their 95 % intervals.
+
+    Args:
+        tables: two or more, of which the first is subtracted from the others; one with ``method``.
+        method: is run in a table that extends the one given (`with_method`), and subtracted from its rows.
+        settings: the columns; by default all, or with ``method`` those whose data are here.
+
+    Raises:
+        InvalidInput: a table has no results here, no cell is in two tables, or a name is unknown.
+
+    Example:
+        >>> frame = pfl.compare("digits", "digits-tuned")  # doctest: +SKIP
+        >>> frame = pfl.compare("pfedsim-table3", method="mymethod")  # doctest: +SKIP
+    """
+    from pandas import DataFrame
+
+    columns = compared(tables, method, settings)
+    return DataFrame([one.values for column in columns for one in column.cells], columns=list(FIELDS))
+
+
+def compared(
+    tables: Collection[str], method: str | None = None, settings: Collection[str] = ()
+) -> list[ComparedColumn]:
+    """What `compare` returns, as it is printed."""
+    if method is None:
+        if len(set(tables)) < max(2, len(tables)):
+            raise InvalidInput("tables", ", ".join(tables), "two or more different ones, or one and a method")
+        summaries = [summarise(results_of(name)) for name in tables]
+        _check_settings(settings, {name for summary in summaries for name in summary.table.settings})
+        return compare_tables(summaries, settings)
+    if len(tables) != 1:
+        raise InvalidInput("tables", ", ".join(tables), "one table, in which the method is run")
+    (base,) = tables
+    known = load_table(base)
+    _check_settings(settings, known.settings)
+    chosen = list(settings) or settings_here(known)
+    if not chosen:
+        accepted = f"a table with data here; `pfl stage download {base}` fetches them"
+        raise InvalidInput("table", base, accepted)
+    name = with_method(base, method)
+    run_row(name, method, chosen)
+    return compare_rows(summarise(results_of(name)), method, chosen)
+
+
+def with_method(base: str, method: str) -> str:
+    """The name of a table that extends ``base`` by a row; its file is written unless it exists.
+
+    It has the pinned rows of the base, without searches and claims.
+
+    Raises:
+        InvalidInput: there is no such method or table, or the base has that row.
+    """
+    table, name = load_table(base), f"{base}-{method}"
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    if method in table.row_labels:
+        raise InvalidInput("method", method, f"one that is no row of {base}")
+    if name not in table_names():
+        file = TABLES / f"{name}.yaml"
+        write_text(file, dumped(_extension(base, table, method)))
+        print(f"{file} is new; commit it, and results/ledger/ keeps its records")
+    elif method not in load_table(name).row_labels:
+        raise InvalidInput(str(table_file(name)), "its methods", f"a table with the row {method}")
+    return name
+
+
+def run_row(name: str, row: str, settings: Collection[str]) -> None:
+    """Run the pending simulations of a row, and write `results/<table>/` with all that the ledger holds.
+
+    Raises:
+        InvalidInput: as the stages.
+    """
+    whole = load_table(name)
+    subset = Subset(settings=list(settings), methods=[row])
+    part = whole.part(subset)
+    for warning in check_runs(name, part, whole=whole):
+        log.warning("%s: %s", name, warning)
+    download(name, part)
+    partition(name, part)
+    if failed := sweep(name, subset):
+        log.warning("%s: %s", name, failed)
+    with redirect_stdout(None):  # the stages have told of the data
+        collect(name)
+
+
+def _extension(base: str, table: Table, method: str) -> dict[str, Any]:
+    rows: list[Any] = []
+    for row in table.methods:
+        name = {"as": row.id} if row.name else {"method": row.id}
+        rows.append({**name, "search": None} if row.search else row.id)
+    removed = {key: None for key in ("search", "claims") if getattr(table, key)}
+    title = f"{table.title}, with {method}"
+    return {"extends": base, "title": title, "methods": [*rows, method], "reference": method, **removed}
+
+
+def _check_settings(settings: Collection[str], known: Collection[str]) -> None:
+    for setting in settings:
+        if setting not in known:
+            raise unknown_name("settings", setting, known)

@@ -1,0 +1,198 @@
+"""Cells side by side: of several tables, or of one table and the row that the others are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from textwrap import fill
+
+from pfl.core.errors import InvalidInput
+from pfl.core.text import amount, csv_text, signed
+from pipeline.report.formats import cell, plain
+from pipeline.report.pairs import INTERVAL_RULE, PairedDifference, difference
+from pipeline.report.summary import Entry, Summary
+from pipeline.spec.axes import AVERAGE
+
+FIELDS = (
+    *("setting", "row", "table", "configuration", "status", "mean", "std", "seeds"),
+    *("minus", "difference", "low", "high", "pairs", "over"),
+)
+"""The columns of a comparison as a frame or as CSV."""
+
+RULE = (
+    "Mean ± sample standard deviation over the seeds; of a searched row, of the selected configuration. "
+    f"{INTERVAL_RULE}"
+)
+
+
+@dataclass(frozen=True)
+class ComparedCell:
+    """A cell and its difference from another.
+
+    Attributes:
+        row: the printed name.
+        minus: what is subtracted: a table for the cell there, or the printed name of a row; None for the
+            cells that the others are compared with.
+        difference: None if the other cell has no seed in common, or one of both is no accuracy.
+        same: whether both have the same runs.
+    """
+
+    setting: str
+    row: str
+    table: str
+    entry: Entry
+    minus: str | None = None
+    difference: PairedDifference | None = None
+    same: bool = False
+
+    @property
+    def values(self) -> tuple[object, ...]:
+        """What `FIELDS` names; an empty text where there is nothing."""
+        score, gap = self.entry.score, self.difference
+        return (
+            *(self.setting, self.row, self.table, self.entry.configuration, self.entry.status),
+            *((score.mean, score.std, score.seeds) if score else (None, None, 0)),
+            self.minus,
+            *((gap.mean, gap.low, gap.high, gap.pairs, gap.over) if gap else (None,) * 5),
+        )
+
+    @property
+    def shown(self) -> str:
+        """The difference, as in "+0.90 (+0.12 to +1.68, 5 seeds)"."""
+        gap = self.difference
+        if self.same:
+            return "the same runs"
+        if gap is None:
+            return "–" if self.minus else ""
+        interval = f"{gap.interval}, " if gap.interval else ""
+        return f"{signed(gap.mean)} ({interval}{amount(gap.pairs, gap.over)})"
+
+
+@dataclass(frozen=True)
+class ComparedColumn:
+    """One column of a comparison, as it is printed.
+
+    Attributes:
+        grid: the headings, then the cells of each row as texts.
+    """
+
+    label: str
+    cells: tuple[ComparedCell, ...]
+    grid: tuple[tuple[str, ...], ...]
+
+
+def compare_tables(summaries: Sequence[Summary], settings: Collection[str] = ()) -> list[ComparedColumn]:
+    """The cells of several tables, minus those of the first.
+
+    Columns are matched by the name of their setting, rows by their printed names.
+
+    Raises:
+        InvalidInput: no cell is in two of the tables.
+    """
+    columns, shared = [], False
+    names = [summary.id for summary in summaries]
+    for setting, label in _columns(summaries, settings):
+        tables = [dict(_entries(summary, setting)) for summary in summaries]
+        cells: list[ComparedCell] = []
+        grid = [("", *names, *(f"{name} − {names[0]}" for name in names[1:]))]
+        for row in dict.fromkeys(row for table in tables for row in table):
+            entries = [table.get(row) for table in tables]
+            shared = shared or sum(map(bool, entries)) > 1
+            of_row = [
+                _compared(setting, row, name, entry, names[0] if i else None, entries[0])
+                for i, (name, entry) in enumerate(zip(names, entries, strict=True))
+                if entry
+            ]
+            by_table = {one.table: one for one in of_row}
+            texts = [plain(by_table[name].entry) if name in by_table else "" for name in names]
+            gaps = [by_table[name].shown if name in by_table else "" for name in names[1:]]
+            cells += of_row
+            grid.append((row, *texts, *gaps))
+        columns.append(ComparedColumn(label, tuple(cells), tuple(grid)))
+    if not shared:
+        accepted = "tables that share a setting and the printed name of a row in it"
+        raise InvalidInput("tables", ", ".join(names), accepted)
+    return columns
+
+
+def compare_rows(summary: Summary, row: str, settings: Collection[str] = ()) -> list[ComparedColumn]:
+    """The rows of a table, the best first, minus one of them.
+
+    Args:
+        row: its id.
+    """
+    base = summary.labels[row]
+    columns = []
+    for setting, label in _columns([summary], settings):
+        entries = dict(_entries(summary, setting))
+        ordered = sorted(
+            entries.items(), key=lambda one: -one[1].score.mean if one[1].score else float("inf")
+        )
+        cells = tuple(
+            _compared(setting, name, summary.id, entry, None if name == base else base, entries[base])
+            for name, entry in ordered
+        )
+        grid = [("", summary.id, f"minus {base}"), *((one.row, plain(one.entry), one.shown) for one in cells)]
+        columns.append(ComparedColumn(label, cells, tuple(grid)))
+    return columns
+
+
+def text(columns: Iterable[ComparedColumn]) -> str:
+    """For a terminal."""
+    lines = []
+    for column in columns:
+        lines.append(column.label)
+        widths = [max(map(len, texts)) for texts in zip(*column.grid, strict=True)]
+        lines += [
+            "  " + "  ".join(f"{part:<{width}}" for part, width in zip(row, widths, strict=True)).rstrip()
+            for row in column.grid
+        ]
+        lines.append("")
+    return "\n".join([*lines, fill(RULE, 100), ""])
+
+
+def markdown(columns: Iterable[ComparedColumn]) -> str:
+    """A section with a table per column."""
+    lines = []
+    for column in columns:
+        heading, *rows = (f"| {' | '.join(map(cell, row))} |" for row in column.grid)
+        line = "| --- |" + " --- |" * (len(column.grid[0]) - 1)
+        lines += [f"## {column.label}", "", heading, line, *rows, ""]
+    return "\n".join([*lines, RULE, ""])
+
+
+def comma_separated(columns: Iterable[ComparedColumn]) -> str:
+    """A line per cell, with unrounded numbers."""
+    return csv_text(FIELDS, [one.values for column in columns for one in column.cells])
+
+
+def _columns(summaries: Sequence[Summary], settings: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Name and label of each setting."""
+    labels: dict[str, str] = {}
+    for summary in summaries:
+        labels = {**summary.columns, **labels}
+    for setting, label in labels.items():
+        if setting != AVERAGE and (not settings or setting in settings):
+            yield setting, label
+
+
+def _entries(summary: Summary, setting: str) -> Iterator[tuple[str, Entry]]:
+    """By printed name, the entries of a column; of a searched row, that of the selected configuration."""
+    if setting not in summary.columns:
+        return
+    selected = {line.row: line for line in summary.selected}
+    for line in summary.pinned:
+        yield line.label, selected.get(line.row, line).entries[setting]
+
+
+def _compared(
+    setting: str, row: str, table: str, entry: Entry, minus: str | None, other: Entry | None
+) -> ComparedCell:
+    if minus is None or other is None:
+        return ComparedCell(setting, row, table, entry, minus)
+    keys = [[record.key for record in one.rows] for one in (entry, other)]
+    gap = None
+    if entry.evaluation.is_accuracy and other.evaluation.is_accuracy:
+        gap = difference((entry.rows, entry.evaluation), (other.rows, other.evaluation))
+    same = bool(entry.rows) and keys[0] == keys[1] and entry.evaluation == other.evaluation
+    return ComparedCell(setting, row, table, entry, minus, gap, same)

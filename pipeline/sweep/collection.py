@@ -1,0 +1,198 @@
+"""Results of a table out of the ledger alone: nothing is run, and `params.yaml` is not read.
+
+DVC removes the files of a stage from the workspace once `params.yaml` no longer selects its table: each `dvc
+exp run` and `dvc checkout` does. The ledger keeps every record, so results are assembled again when they are
+read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pfl.core.errors import InvalidInput
+from pfl.core.text import amount
+from pfl.run.runs import Runs
+from pfl.run.trials import Sources
+from pipeline.spec.cells import cells
+from pipeline.spec.paths import results_folder
+from pipeline.spec.table import Subset, Table, load_table
+from pipeline.store.ledger import Ledger
+from pipeline.store.results import Results, load_results
+from pipeline.store.workspace import current_sources
+from pipeline.sweep import outputs
+from pipeline.sweep.preparation import described, download, partition, settings_here
+from pipeline.sweep.scheduler import Scheduler
+from pipeline.sweep.train_sweep import scheduler_of, table_lock
+
+log = logging.getLogger(__name__)
+
+
+def results(table: str) -> Runs:
+    """A table's simulations, one for each cell and seed, as frames and plots.
+
+    For a searched cell, the simulations of the selected configuration. They are those of the latest sweep, in
+    ``results/``, or else the ledger's.
+
+    Raises:
+        InvalidInput: the table has no results here.
+    """
+    return Runs(
+        tuple(
+            replace(row.success, labels={"setting": cell.setting, "row": cell.row, "seed": row.seed})
+            for cell in results_of(str(table)).cells
+            for row in (cell.selected or cell.pinned).rows
+        )
+    )
+
+
+def results_of(name: str) -> Results:
+    """The results of a table's latest sweep, or out of the ledger if ``results/<table>/`` does not have them.
+
+    A line of the log names the cells that the ledger does not have.
+
+    Raises:
+        InvalidInput: there are neither, or the table is not valid.
+    """
+    written = (results_folder(name) / "results.json").exists()
+    return (None if written else assembled(name)) or load_results(name, Path())
+
+
+def assembled(name: str) -> Results | None:
+    """The results of a table out of the ledger, as `collect` writes them; None without any cell.
+
+    Raises:
+        InvalidInput: the table is not valid.
+    """
+    if not (held := _held(name)):
+        return None
+    manifest = described(name, held.part)
+    # What the ledger lacks is missing, and not left out.
+    return outputs.outcome(
+        name, held.whole, Subset(seeds=held.seeds), held.scheduler, manifest, held.sources, 0.0
+    )
+
+
+def collect(name: str) -> int:
+    """Write `results/<table>/` out of the ledger, and return how many cells it has.
+
+    A cell is in it if the ledger has all that it needs, whichever table it was run for. The seeds are those
+    that all cells have, or the table's if there is a search. Without any cell, nothing is written.
+
+    Raises:
+        InvalidInput: the table is not valid, or a sweep of it is running.
+    """
+    with table_lock(name):
+        if not (held := _held(name)):
+            return 0
+        download(name, held.part)
+        partition(name, held.part)
+        outputs.write(
+            name, held.whole, Subset(seeds=held.seeds), held.scheduler, held.ledger, held.sources, 0.0
+        )
+    return len(held.scheduler.cells)
+
+
+def pending(name: str, table: Table, ledger: Ledger) -> Scheduler:
+    """The scheduler of a part of a table, also if the files of its download and partition stages are gone.
+
+    Columns whose data are not here are then left out, which a line of the log says.
+
+    Raises:
+        InvalidInput: these stages have not run, and no data of the table are here.
+    """
+    try:
+        return scheduler_of(name, table, ledger)
+    except InvalidInput:
+        if not (settings := settings_here(table)):
+            raise
+    if absent := [setting for setting in table.settings if setting not in settings]:
+        log.warning("%s: left out, as their data are not here: %s", name, ", ".join(absent))
+    return in_memory(name, table.part(Subset(settings=settings)), ledger)
+
+
+def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
+    """The trials of a table, with what the ledger has, without files of the download and partition stages."""
+    from pfl.data.dataset import load
+    from pfl.data.partition import make_division
+
+    wanted = cells(name, table)
+    datasets = {dataset: load(dataset) for dataset in {cell.dataset for cell in wanted}}
+    images = {
+        dataset: {"shape": loaded.shape, "classes": len(loaded.classes)}
+        for dataset, loaded in datasets.items()
+    }
+    partitions = {
+        division: make_division(cell.partition, datasets[cell.dataset], cell.clients, table.seeds)
+        for division, cell in {cell.partition_name: cell for cell in wanted}.items()
+    }
+    return Scheduler(wanted, table, partitions, images, ledger)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What the ledger holds of a table.
+
+    Attributes:
+        part: the settings and rows of which it holds something.
+        seeds: those that all cells have; empty if they are the table's.
+        scheduler: of the cells that it holds.
+    """
+
+    whole: Table
+    part: Table
+    seeds: list[int]
+    scheduler: Scheduler
+    ledger: Ledger
+    sources: Sources
+
+
+def _held(name: str) -> _Held | None:
+    """None if the ledger holds no cell, or no data are here."""
+    whole = load_table(name)
+    if not (settings := settings_here(whole)):
+        return None
+    sources = current_sources(name)
+    ledger = Ledger(sources)
+    scheduler = in_memory(name, whole.part(Subset(settings=settings)), ledger)
+    seeds = _shared_seeds(scheduler, whole.seeds)
+    if whole.searched_rows or seeds == whole.seeds:
+        seeds = []
+    else:
+        scheduler = in_memory(name, whole.part(Subset(settings=settings, seeds=seeds)), ledger)
+    finished = [cell for cell in scheduler.cells if cell.finished]
+    if not finished:
+        return None
+    _report_missing(name, scheduler)
+    scheduler.cells = finished
+    there = [cell.cell for cell in finished]
+    part = whole.part(whole.subset({cell.setting for cell in there}, {cell.row for cell in there}, seeds))
+    return _Held(whole, part, seeds, scheduler, ledger, sources)
+
+
+def _report_missing(name: str, scheduler: Scheduler) -> None:
+    """Say in a line what the results do not have."""
+    missing = [cell for cell in scheduler.cells if not cell.finished]
+    if missing:
+        unknown = [cell for cell in missing if cell.study and set(cell.pinned.keys) <= cell.seen]
+        searches = f" ({amount(len(unknown), 'search', 'es')} without a known selection)" if unknown else ""
+        log.warning(
+            "%s: the ledger lacks %d of %s%s; `pfl ledger why %s` lists them",
+            name,
+            len(missing),
+            amount(len(scheduler.cells), "cell"),
+            searches,
+            name,
+        )
+
+
+def _shared_seeds(scheduler: Scheduler, seeds: Sequence[int]) -> list[int]:
+    """The seeds that all cells have which have the first one; none if no cell has it."""
+    held = [
+        {seed for seed, key in zip(seeds, cell.pinned.keys, strict=True) if key in cell.seen}
+        for cell in scheduler.cells
+    ]
+    begun = [of_cell for of_cell in held if seeds[0] in of_cell]
+    return [seed for seed in seeds if all(seed in of_cell for of_cell in begun)]

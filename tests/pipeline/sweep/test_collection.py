@@ -1,0 +1,171 @@
+"""Results out of the ledger alone, whatever `params.yaml` selects and whichever files are gone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pfl.core.errors import InvalidInput
+from pipeline.report.table_report import write_report
+from pipeline.spec.table import load_table
+from pipeline.store.ledger import Ledger
+from pipeline.store.results import load_results
+from pipeline.sweep.collection import collect, in_memory, results, results_of
+from tests.command import pfl
+from tests.pipeline.conftest import SOURCES, fake_run, finish
+
+
+def written() -> dict:
+    return json.loads(Path("results/small/results.json").read_text())
+
+
+@pytest.mark.usefixtures("prepared")
+def test_what_the_ledger_holds_is_collected_without_running_anything(monkeypatch):
+    ledger = Ledger(SOURCES)
+    scheduler = in_memory("small", load_table("small"), ledger)
+    for cell in scheduler.cells:  # the second seed has run for one of two methods
+        seeds = (0, 1) if cell.cell.row == "fedavg" else (0,)
+        for row in fake_run(cell.pinned.trial):
+            if row.seed in seeds:
+                ledger.append(row)
+    monkeypatch.setattr("pipeline.sweep.collection.current_sources", lambda _: SOURCES)
+    monkeypatch.setattr("pipeline.sweep.cluster.run", lambda *_: pytest.fail("a trial has run"))
+    assert collect("small") == 2
+    content = written()
+    assert [cell["cell"] for cell in content["cells"]] == ["dir/fedavg", "dir/fedprox"]
+    assert content["subset"]["seeds"] == [0]
+    assert {len(cell["pinned"]["records"]) for cell in content["cells"]} == {1}
+    assert (content["trials_run"], content["trials_from_ledger"]) == (0, 2)
+
+
+@pytest.mark.usefixtures("prepared")
+def test_a_column_of_which_the_ledger_holds_one_method_is_collected_with_that(monkeypatch):
+    ledger = Ledger(SOURCES)
+    first, _ = in_memory("small", load_table("small"), ledger).cells
+    for row in fake_run(first.pinned.trial):
+        ledger.append(row)
+    monkeypatch.setattr("pipeline.sweep.collection.current_sources", lambda _: SOURCES)
+    assert collect("small") == 1
+    assert written()["subset"] == {
+        "settings": [],
+        "methods": [],
+        "seeds": [],
+    }  # what is missing was not left out
+    readme = (write_report("small", Path()) / "README.md").read_text()
+    assert "*not run*" in readme
+    assert "dvc exp run -S 'tables=[small]' -S 'subset.methods=[fedavg]'\n" in readme
+
+
+def test_nothing_is_written_for_a_table_of_which_the_ledger_holds_nothing(prepared):
+    assert collect("small") == 0
+    assert not (prepared / "results").exists()
+
+
+@pytest.fixture
+def held(prepared, monkeypatch) -> Path:
+    """A project whose ledger holds one of two methods, and whose `reports/tables/` has a page."""
+    ledger = Ledger(SOURCES)
+    for row in fake_run(in_memory("small", load_table("small"), ledger).cells[0].pinned.trial):
+        ledger.append(row)
+    monkeypatch.setattr("pipeline.sweep.collection.current_sources", lambda _: SOURCES)
+    (prepared / "reports/tables/small").mkdir(parents=True)
+    (prepared / "reports/tables/small/README.md").write_text("As published.\n")
+    return prepared
+
+
+def test_a_report_changes_nothing_that_git_keeps_unless_it_is_published(held):
+    said = pfl("report").stdout
+    assert said.endswith("small: results/small/report/README.md, 1 cell\n")
+    assert (held / "results/small/report/index.html").is_file()
+    assert [path.name for path in (held / "reports/tables/small").iterdir()] == ["README.md"]
+    assert (held / "reports/tables/small/README.md").read_text() == "As published.\n"
+    assert not (held / "reports/README.md").exists()
+
+
+def test_a_published_report_is_that_of_the_table_without_what_only_the_page_has(held):
+    pfl("report", "small")
+    (held / "results/small/report/partition-dir.svg").touch()
+    assert pfl("report", "--publish").stdout.endswith("small: reports/tables/small/README.md, 1 cell\n")
+    source, kept = held / "results/small/report", held / "reports/tables/small"
+    assert {path.name for path in source.iterdir()} - {path.name for path in kept.iterdir()} == {
+        "index.html",
+        "communication.svg",
+        *(path.name for path in source.glob("partition-*.svg")),
+    }
+    assert all(path.read_bytes() == (source / path.name).read_bytes() for path in kept.iterdir())
+    links = re.findall(r"\]\(([^)#]+)\)", (kept / "README.md").read_text())
+    assert {"table.csv", "convergence.svg"} <= set(links)
+    assert all((kept / link).is_file() for link in links)
+
+
+def test_a_part_of_a_table_is_not_published(held):
+    (held / "params.yaml").write_text("tables: [small]\nsubset: {methods: [fedavg]}\n")
+    done = pfl("report", "small", "--publish")
+    assert done.returncode
+    assert "subset: methods is not accepted; expected empty lists, as only whole tables" in done.stderr
+    assert (held / "reports/tables/small/README.md").read_text() == "As published.\n"
+
+
+@pytest.fixture
+def removed(prepared, monkeypatch) -> Path:
+    """A project with a finished table, of which DVC has removed all files, and another that is selected."""
+    finish(in_memory("small", load_table("small"), Ledger(SOURCES)))
+    monkeypatch.setattr("pipeline.sweep.collection.current_sources", lambda _: SOURCES)
+    shutil.rmtree("data")
+    (prepared / "tables/other.yaml").write_text("extends: small\nmethods: [fedavg]\n")
+    (prepared / "params.yaml").write_text("tables: [other]\nsubset: {methods: [fedavg], seeds: [1]}\n")
+    return prepared
+
+
+def test_results_that_are_gone_are_read_from_the_ledger_and_nothing_is_written(removed):
+    before = sorted(removed.rglob("*"))
+    runs = results("small")
+    assert {(run.labels["row"], run.labels["seed"]) for run in runs} == {
+        (row, seed) for row in ("fedavg", "fedprox") for seed in (0, 1)
+    }
+    assert sorted(removed.rglob("*")) == before
+
+
+def test_results_of_the_ledger_are_those_that_a_report_writes(removed):
+    assembled = results_of("small")
+    collect("small")
+    assert load_results("small", removed).cells == assembled.cells
+
+
+@pytest.mark.usefixtures("removed")
+def test_pending_runs_of_a_table_that_is_not_selected_are_those_of_all_of_it():
+    assert pfl("ledger", "why", "small").stdout == "4 runs of dir/fedavg, dir/fedprox: in the ledger\n"
+
+
+@pytest.mark.usefixtures("removed")
+def test_selections_of_a_search_are_exported_from_the_ledger(edit):
+    edit("evaluation: {every: 1}\n", "evaluation: {every: 1}\nsearch: {trials: 4}\n")
+    finish(in_memory("small", load_table("small"), Ledger(SOURCES)))
+    exported = pfl("search", "export", "small")
+    assert not exported.stderr
+    assert "the search of small" in exported.stdout
+
+
+@pytest.mark.usefixtures("removed")
+def test_a_selection_that_the_ledger_cannot_tell_is_one_line(edit, caplog):
+    edit(
+        "- {method: fedprox, params: {mu: 0.1}}",
+        "- {method: fedprox, params: {mu: 0.1}, search: {trials: 4}}",
+    )
+    assert [cell.cell for cell in results_of("small").cells] == ["dir/fedavg"]
+    assert caplog.messages == [
+        "small: the ledger lacks 1 of 2 cells (1 search without a known selection); "
+        "`pfl ledger why small` lists them"
+    ]
+
+
+def test_a_table_without_records_is_one_line(removed):
+    shutil.rmtree(removed / ".sweeps")
+    with pytest.raises(
+        InvalidInput, match="table: small is not accepted; expected a table whose data and rec"
+    ):
+        results("small")
