@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from pfl.core.text import csv_text, points, signed
-from pipeline.columns import COLUMNS
+from pipeline.columns import columns_of
 from pipeline.report.agreement import Ranking, Tested
 from pipeline.report.amounts import quantity
 from pipeline.report.moments import MOMENTS, scored_at
@@ -88,12 +88,12 @@ def tex(summary: Summary, reported: str) -> str:
 
 
 def comma_separated(summary: Summary) -> str:
-    """A line per entry: accuracies in percent, and the columns of `COLUMNS`, by name.
+    """A line per entry: accuracies in percent, and the `columns_of` the records, by name.
 
     ``post_local`` and ``post_aggregation`` are the mean accuracies at these moments of the last evaluation,
     ``data`` is what the entry's data set is, and ``keys`` names the ledger rows behind its numbers.
     """
-    rows = []
+    rows, columns = [], columns_of(summary.rows)
     for line in summary.lines:
         for entry in line.entries.values():
             score, printed, verdict = entry.score, entry.published, entry.verdict
@@ -112,13 +112,13 @@ def comma_separated(summary: Summary) -> str:
                     entry.rank,
                     *(_decimals(at.mean if at else None) for at in map(partial(scored_at, entry), MOMENTS)),
                     json.dumps(entry.parameters),
-                    *(_decimals(quantity(entry, name)) for name in COLUMNS),
+                    *(_decimals(quantity(entry, column)) for column in columns.values()),
                     entry.cause,
                     data(summary, entry) if entry.simulated else "",
                     " ".join(record.key for record in entry.simulated),
                 ]
             )
-    return csv_text((*HEADINGS, *COLUMNS, "cause", "data", "keys"), rows)
+    return csv_text((*HEADINGS, *columns, "cause", "data", "keys"), rows)
 
 
 def data(summary: Summary, entry: Entry) -> str:

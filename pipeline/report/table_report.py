@@ -14,7 +14,7 @@ from typing import Any
 
 from pfl.core.files import write_text, writing
 from pfl.core.text import count, gain, parameters, points, signed
-from pipeline.columns import COLUMNS
+from pipeline.columns import columns_of
 from pipeline.report import (
     agreement,
     formats,
@@ -112,7 +112,7 @@ def write_report(table: str, root: Path) -> Path:
         "plots": drawn,
         "partitions": partitions,
         "statistics": partition_statistics(summary, root),
-        "columns": list(COLUMNS.values()),
+        "columns": list(columns_of(summary.rows).values()),
         "quantities": quantities(summary),
         "searched": search_tables.searches(summary),
         "tuned": (ranks := tuning.tuned(summary)),

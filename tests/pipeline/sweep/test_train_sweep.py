@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
 import json
 import re
@@ -22,6 +23,7 @@ from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.train_sweep import collect, in_memory, sweep, table_lock
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
+from tests.pipeline.running import finished
 
 
 class Quiet:
@@ -330,3 +332,19 @@ def test_a_cell_without_any_result_has_no_metric(ledger):
     Path("data/manifests/small.json").write_text('{"datasets": {}}')
     write("small", load_table("small"), Subset(), scheduler, ledger, SOURCES, seconds=1.0)
     assert json.loads(Path("results/small/metrics.json").read_text()) == {"table": "small"}
+
+
+@pytest.mark.slow
+def test_the_metrics_of_a_table_are_columns_of_its_report(prepared, start, edit):
+    edit("evaluation: {every: 1}", "evaluation: {every: 1, metrics: [auroc, macro_f1, recall]}")
+    finished(start())
+    folder = write_report("small", prepared)
+    with (folder / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    names = ["auroc", "auroc_client_mean", "macro_f1", "macro_f1_client_mean"]
+    assert all(0 < float(row[name]) < 1 for row in rows for name in names)
+    assert "recall" not in rows[0]
+    for page in ("README.md", "index.html"):
+        shown = (folder / page).read_text()
+        assert "auroc, pooled" in shown
+        assert "macro_f1: F1 score, averaged over the classes." in shown
