@@ -1,6 +1,6 @@
 """Metrics beside accuracy, one per file. Plugins add them as entry points of this name.
 
-A metric is a function of a model's scores (n, classes), float64, and the labels (n,) of at least one sample. It
+A metric is a function of a model's scores (n, classes), float64, and the labels (n,) of test samples. It
 returns a number or an array of numbers, of the same shape for all clients, and NaN where it is not defined.
 """
 
