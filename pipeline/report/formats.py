@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from pfl.core.text import csv_text, points, signed
 from pipeline.columns import columns_of
 from pipeline.report.agreement import Ranking, Tested
@@ -17,6 +19,8 @@ from pipeline.report.summary import Entry, Line, Summary
 
 DAGGER = "†"
 """Marks a doubtful published number."""
+
+METRIC_HEADINGS = ("table", "setting", "row", "configuration", "metric", "average", "place", "mean", "seeds")
 
 HEADINGS = (
     *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
@@ -119,6 +123,27 @@ def comma_separated(summary: Summary) -> str:
                 ]
             )
     return csv_text((*HEADINGS, *columns, "cause", "data", "keys"), rows)
+
+
+def metrics(summary: Summary) -> str:
+    """A line per entry, metric beside accuracy, average and place in its array; empty without such metrics.
+
+    ``place`` is empty for a single number, else the indices from 0: the class of a recall, the label and the
+    prediction of a confusion matrix. ``mean`` is over the seeds for which the number is defined.
+    """
+    rows = []
+    for entry in summary.entries:
+        of_runs = [record.metrics.client_metrics for record in entry.rows]
+        for name in sorted({name for metrics in of_runs for name in metrics}):
+            for average in ("pooled", "client_mean"):
+                values = np.array([getattr(metrics[name], average) for metrics in of_runs if name in metrics])
+                defined = np.isfinite(values)
+                for place in np.ndindex(values.shape[1:]):
+                    known = values[:, *place][defined[:, *place]]
+                    mean = _decimals(float(known.mean()) if len(known) else None)
+                    where = (summary.id, entry.setting, entry.row, entry.configuration)
+                    rows.append([*where, name, average, " ".join(map(str, place)), mean, len(known)])
+    return csv_text(METRIC_HEADINGS, rows) if rows else ""
 
 
 def data(summary: Summary, entry: Entry) -> str:

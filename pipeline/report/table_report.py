@@ -122,12 +122,14 @@ def write_report(table: str, root: Path) -> Path:
         "commands": commands(summary, root),
         "troubles": [entry for entry in summary.entries if entry.cause],
     }
+    context["metrics"] = formats.metrics(summary)
     files = {
         "README.md": templates.get_template("README.md.j2").render(context),
         "index.html": templates.get_template("index.html.j2").render(context),
         "table.csv": formats.comma_separated(whole),
         "table.tex": formats.tex(summary, context["reported"]),
         **({"moments.csv": moments.comma_separated(summary, at_moments)} if at_moments else {}),
+        **({"metrics.csv": context["metrics"]} if context["metrics"] else {}),
         **({"claims.csv": formats.claims(tested)} if tested else {}),
         **({"search.csv": search_tables.rows(whole)} if "search" in drawn else {}),
         **{f"{name}.svg": svg for name, svg in drawn.items()},

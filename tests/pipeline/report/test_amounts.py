@@ -13,7 +13,7 @@ from pfl.engine.metrics import ClientMetric, ClientResult
 from pfl.run.trials import Record
 from pipeline.columns import COLUMNS, Column, columns_of
 from pipeline.report.amounts import quantities, quantity, value_range
-from pipeline.report.formats import comma_separated
+from pipeline.report.formats import comma_separated, metrics
 from pipeline.report.summary import Entry
 from tests.pipeline.fake_results import fake_results, summary_of
 
@@ -74,6 +74,22 @@ def test_a_metric_has_a_column_for_all_samples_and_one_for_the_mean_over_the_cli
 def test_a_metric_that_is_no_single_number_has_no_column(entry):
     row = with_metric(entry.rows[0], ClientMetric([0.5, 0.7], [0.5, 0.7]))
     assert list(columns_of([row])) == list(COLUMNS)
+
+
+def test_every_number_of_a_metric_is_in_a_csv_with_its_place(entry):
+    arrays = [[0.5, math.nan], [0.7, 0.2]]
+    rows = tuple(
+        with_metric(row, ClientMetric(*[array] * 2)) for row, array in zip(entry.rows, arrays, strict=True)
+    )
+    summary = summary_of(fake_results(methods=3, seeds=2))
+    line = replace(summary.pinned[0], entries={entry.setting: replace(entry, rows=rows)})
+    written = metrics(replace(summary, pinned=(line,), selected=()))
+    pooled = [row for row in csv.DictReader(io.StringIO(written)) if row["average"] == "pooled"]
+    assert [(row["place"], row["mean"], row["seeds"]) for row in pooled] == [
+        ("0", "0.6000", "2"),
+        ("1", "0.2000", "1"),
+    ]
+    assert metrics(summary) == ""
 
 
 def test_a_column_of_a_plugin_is_in_the_report_and_in_the_csv(monkeypatch):

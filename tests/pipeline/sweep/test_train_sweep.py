@@ -344,7 +344,12 @@ def test_the_metrics_of_a_table_are_columns_of_its_report(prepared, start, edit)
     names = ["auroc", "auroc_client_mean", "macro_f1", "macro_f1_client_mean"]
     assert all(0 < float(row[name]) < 1 for row in rows for name in names)
     assert "recall" not in rows[0]
+    with (folder / "metrics.csv").open() as file:
+        recalls = [row for row in csv.DictReader(file) if row["metric"] == "recall"]
+    assert len(recalls) == 2 * 2 * 10  # rows, averages, classes
+    assert all(0 <= float(row["mean"]) <= 1 for row in recalls)
     for page in ("README.md", "index.html"):
         shown = (folder / page).read_text()
         assert "auroc, pooled" in shown
         assert "macro_f1: F1 score, averaged over the classes." in shown
+    assert "(metrics.csv)" in (folder / "README.md").read_text()
