@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
+from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.config import Config, Execution
 from pfl.data.dataset import Dataset
 from pfl.data.federation import Federation
@@ -58,8 +59,8 @@ def pytest_configure() -> None:
 
 @pytest.fixture(autouse=True)
 def _registries_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Methods and networks that a test hands over as objects are unknown to the next test."""
-    for registry in (METHODS, MODELS):
+    """Methods, networks and metrics that a test hands over as objects are unknown to the next test."""
+    for registry in (METHODS, MODELS, CLIENT_METRICS):
         monkeypatch.setattr(registry, "_added", dict(registry._added))
 
 

@@ -122,6 +122,8 @@ def test_a_method_and_a_network_of_a_notebook_are_simulated():
         ({"execution": "cpu"}, "execution: cpu is not accepted; expected an Execution"),
         ({"execution": Execution(moments=("end",))}, "moments: end is not accepted; expected one of adapted"),
         ({"observe": "similarities", "measure": print}, "measure: a function is not accepted"),
+        ({"metrics": ["aurco"]}, "metrics: aurco is not accepted; expected one of .*did you mean 'auroc'"),
+        ({"metrics": "auroc"}, "metrics: auroc is not accepted; expected a list of names"),
         ({"measure": 3}, "measure: 3 is not accepted; expected a function"),
         ({"seeds": "0,1"}, "seeds: 0,1 is not accepted; expected a number of seeds"),
         ({"clients": "4"}, "clients: '4' is not accepted; expected a positive integer"),
@@ -137,6 +139,19 @@ def test_a_method_and_a_network_of_a_notebook_are_simulated():
 def test_a_mistake_is_one_clear_line(arguments, line):
     with pytest.raises(InvalidInput, match=line):
         pfl.simulate(**arguments)
+
+
+def test_a_metric_is_a_name_or_a_function():
+    def mistakes(scores, labels):
+        return (scores.argmax(1) != labels).sum()
+
+    runs = pfl.simulate("fedavg", clients=4, metrics=[mistakes, "auroc", "recall"], **SHORT)
+    found = runs[0].metrics.client_metrics
+    assert list(found) == ["auroc", "mistakes", "recall"]
+    summary, clients = runs.to_frame("summary"), runs.to_frame("clients")
+    assert clients["mistakes"].sum() == summary["mistakes"][0] == found["mistakes"].pooled
+    assert clients["auroc"].mean() == pytest.approx(summary["auroc_client_mean"][0])
+    assert "recall" not in [*summary, *clients]
 
 
 def test_numbers_of_numpy_are_numbers():

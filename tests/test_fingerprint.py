@@ -326,6 +326,7 @@ def test_trials_that_differ_in_numbers_alone_share_one_name():
         ({"lr_warmup": 20}, "lr_warmup=some"),
         ({"bn_stats": "local"}, "bn_stats=local"),
         ({"observe": "similarities"}, "observe=similarities"),
+        ({"metrics": ("ece", "auroc")}, "metric auroc, metric ece"),
     ],
 )
 def test_choices_and_what_is_switched_off_are_questions_of_their_own(changes, said):
@@ -333,6 +334,22 @@ def test_choices_and_what_is_switched_off_are_questions_of_their_own(changes, sa
     usual = config(changes.get("method", "fedavg"), model="lenet5_bn")
     asked = config(model="lenet5_bn", **changes)
     assert question_of(asked, *images) == f"{question_of(usual, *images)}, {said}"
+
+
+@pytest.mark.usefixtures("accepted")
+def test_an_edit_of_a_metric_renames_the_trials_that_have_it(monkeypatch):
+    def asked():
+        return [
+            name_of(config("fedavg", metrics=metrics), *DIGITS).name
+            for metrics in ((), ("ece",), ("auroc", "ece"))
+        ]
+
+    digests = {f"metric_{name}": Components().digest(f"metric {name}") for name in ("auroc", "ece")}
+    edit(monkeypatch, **digests)
+    before = asked()
+    assert len(set(before)) == 3
+    edit(monkeypatch, **{**digests, "metric_auroc": "other"})
+    assert [one == other for one, other in zip(before, asked(), strict=True)] == [True, True, False]
 
 
 # ---- plugins -------------------------------------------------------------------------------------------

@@ -170,3 +170,18 @@ def test_a_network_of_another_package_runs_in_both_backends(tmp_path):
         done = run_with(package, "--model", "shallow", "--backend", backend)
         assert done.returncode == 0, done.stderr
         assert "shallow" in done.stdout
+
+
+def test_a_plugin_may_add_a_metric(tmp_path):
+    source = '''
+        """Share of samples whose label is among the two highest scores."""
+
+
+        def top2(scores, labels):
+            return (scores.argsort(1)[:, -2:] == labels[:, None]).any(1).mean()
+    '''
+    package = install(tmp_path, "pfl.client_metrics", "top2", source)
+    options = ["--metrics", "top2", "--checkpoint", str(tmp_path / "checkpoint")]  # which names the code
+    done = run_with(package, *options, "--rounds", "1", "--epochs", "1")
+    assert done.returncode == 0, done.stderr
+    assert "seed 0: top2 0." in done.stdout

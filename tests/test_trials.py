@@ -54,6 +54,15 @@ def test_a_trial_gives_one_record_per_seed_that_json_can_hold(trial, dataset, pa
         assert read_record(record.to_line()) == record
 
 
+def test_metrics_are_in_the_record_and_in_the_key(trial, dataset, partition):
+    with_metrics = make_trial(dataclasses.replace(CONFIG, metrics=("auroc", "recall")), dataset, partition)
+    (record,) = run_trial(with_metrics, dataset, partition)
+    read = read_record(record.to_line())
+    assert read.metrics.to_json() == record.metrics.to_json()  # where NaN is null
+    assert read.expected_key() == record.key != trial.keys()[0]
+    assert set(read.metrics.client_metrics) == {"auroc", "recall"}
+
+
 def test_trials_in_one_stack_give_the_rows_of_each_alone(trial, dataset, partition):
     exact = dataclasses.replace(CONFIG, dtype="float64")
     configs = (exact, dataclasses.replace(exact, lr=CONFIG.lr / 3))

@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 app.command()(run.run)
 app.command()(trials.run_trials)
-for lister in (lists.methods, lists.datasets, lists.models, lists.partitions):
+for lister in (lists.methods, lists.datasets, lists.models, lists.partitions, lists.metrics):
     app.command()(lister)
 app.command()(partition.partition)
 app.command()(behaviours.behaviours)

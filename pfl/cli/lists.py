@@ -107,6 +107,13 @@ def models() -> None:
     _show(MODELS)
 
 
+def metrics() -> None:
+    """List the metrics beside accuracy."""
+    from pfl.client_metrics import CLIENT_METRICS
+
+    _show(CLIENT_METRICS)
+
+
 def partitions() -> None:
     """List the partition rules and their options."""
     from pfl.data.partitions import PARTITIONS

@@ -46,6 +46,8 @@ def _option(declaration: type, name: str) -> inspect.Parameter:
     metavar = None
     if get_origin(kind) is Literal:
         kind, metavar = str, f"[{'|'.join(get_args(kind))}]"
+    elif get_origin(kind) is tuple:
+        kind, metavar = list[str], "NAME"  # given once per name
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,

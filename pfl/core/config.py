@@ -107,6 +107,9 @@ class Config:
     """Share of each client's training samples to evaluate on instead of its test set (for a search)."""
     eval_every: Count = 5
     """Rounds between evaluations; the last round is always evaluated."""
+    metrics: tuple[str, ...] = ()
+    """Metrics of the last evaluation beside accuracy, at the moment that the method reports: names of
+    `pfl metrics`."""
     dtype: DType = "float32"
     """Data type of parameters and activations."""
     precision: Precision = "fp32"
@@ -139,7 +142,8 @@ class Config:
         return self.lr
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """The fields by name, as JSON has them."""
+        return {**dataclasses.asdict(self), "metrics": list(self.metrics)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Config:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -100,6 +101,25 @@ class ClientResult:
 
 
 @dataclass(frozen=True)
+class ClientMetric:
+    """A metric of the clients' models (`pfl.client_metrics`) on their own test sets.
+
+    Attributes:
+        pooled: of all test samples together, a number or nested lists of numbers.
+        client_mean: the mean over the clients for which it is defined.
+        per_client: NaN where it is not defined; empty if it is no single number.
+    """
+
+    pooled: Any
+    client_mean: Any
+    per_client: Sequence[Number] = ()
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _with_nan(getattr(self, field.name)))
+
+
+@dataclass(frozen=True)
 class Reached:
     """An accuracy in the last evaluation, and in the best."""
 
@@ -121,6 +141,7 @@ class Metrics:
         per_client: of the last evaluation, at the headline.
         pretrained: whether the network began with pretrained weights; None where it has none.
         similarities: of the clients, a matrix for each measure, where the configuration asks for them.
+        client_metrics: by name those that the configuration asks for, of the last round, at the headline.
         diverged_at: the round in which the loss became infinite or NaN.
     """
 
@@ -131,6 +152,7 @@ class Metrics:
     bytes_up: int
     pretrained: bool | None = None
     similarities: Mapping[str, Sequence[Sequence[Number]]] | None = None
+    client_metrics: Mapping[str, ClientMetric] = dataclasses.field(default_factory=dict)
     diverged_at: int | None = None
 
     def __post_init__(self) -> None:
@@ -142,8 +164,25 @@ class Metrics:
         return tuple(self.rounds[-1].moments)
 
     @property
+    def scalars(self) -> dict[str, ClientMetric]:
+        """The `client_metrics` that are single numbers."""
+        return {name: one for name, one in self.client_metrics.items() if isinstance(one.pooled, float)}
+
+    @property
     def groups(self) -> tuple[str, ...]:
         return tuple(self.rounds[-1].groups)
+
+    @property
+    def worst_decile(self) -> float | None:
+        """Mean accuracy of the tenth of the clients with the lowest ones, rounded up to whole clients."""
+        values = sorted(client.accuracy for client in self.per_client if client.accuracy is not None)
+        return statistics.fmean(values[: math.ceil(len(values) / 10)]) if values else None
+
+    @property
+    def client_deviation(self) -> float | None:
+        """Standard deviation of the accuracies of all clients that have test samples, in points."""
+        values = [client.accuracy for client in self.per_client if client.accuracy is not None]
+        return statistics.pstdev(values) if values else None
 
     def reached(
         self, average: AverageName = "pooled", moment: str | None = None, group: str | None = None
@@ -237,6 +276,13 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def _accuracies(values: Mapping[str, Any]) -> dict[str, Accuracy]:
     return {name: Accuracy(**value) for name, value in values.items() if isinstance(value, Mapping)}
+
+
+def _with_nan(value: Any) -> Any:
+    """``value`` with NaN instead of the null that JSON has for it, as lists."""
+    if isinstance(value, list | tuple):
+        return [_with_nan(item) for item in value]
+    return math.nan if value is None else value
 
 
 def _restore_nan(values: object, name: str) -> None:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from pfl.engine import checkpoint
+from pfl.engine.client_scores import client_metrics
 from pfl.engine.evaluation import Known, evaluate
 from pfl.engine.method import Method
-from pfl.engine.metrics import ClientResult, Evaluated, Metrics
+from pfl.engine.metrics import ClientMetric, ClientResult, Evaluated, Metrics
 from pfl.engine.server import Server
 
 _PLAIN = ("per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "measurements")
@@ -40,17 +41,25 @@ class SeedRun:
     diverged_at: int | None = None
     known: Known = field(default_factory=dict)
     measurements: list[Any] = field(default_factory=list)
+    client_metrics: dict[str, ClientMetric] = field(default_factory=dict)
 
     def state(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _PLAIN}
         history = list(map(asdict, self.history))
-        return {**checkpoint.server_state(self.server), **plain, "history": history}
+        client_metrics = {name: asdict(metric) for name, metric in self.client_metrics.items()}
+        return {
+            **checkpoint.server_state(self.server),
+            **plain,
+            "history": history,
+            "client_metrics": client_metrics,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         checkpoint.restore_server(self.server, state)
         for name in _PLAIN:
             setattr(self, name, state[name])
         self.history = list(map(Evaluated.from_dict, state["history"]))
+        self.client_metrics = {name: ClientMetric(**own) for name, own in state["client_metrics"].items()}
 
     def read(self) -> bool:
         """Wait for the losses of the rounds since the last call, and note whether the last one diverged.
@@ -81,6 +90,11 @@ class SeedRun:
         )
         self.losses = []
 
+    def evaluate_last(self) -> None:
+        """The evaluation after which the run ends: at all moments, with the metrics beside accuracy."""
+        self.evaluate()
+        self.client_metrics = client_metrics(self.server, self.method, self.server.config.metrics)
+
     def metrics(self) -> Metrics:
         """The results after the last evaluation."""
         federation = self.server.federation
@@ -103,5 +117,6 @@ class SeedRun:
             bytes_up=self.bytes_up,
             pretrained=self.server.program.net.pretrained,
             similarities=self.measurements[-1] if similarities else None,
+            client_metrics=self.client_metrics,
             diverged_at=self.diverged_at,
         )

@@ -227,7 +227,7 @@ class Simulation:
         last = run.server.round == self.config.rounds or run.diverged_at is not None
         with self.stopwatch.paused():
             if last:
-                run.evaluate()
+                run.evaluate_last()
             elif run.server.round % self.config.eval_every == 0:
                 run.evaluate(self.moments)
         if last and any(math.isnan(scores.loss) for scores in run.history[-1].moments.values()):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pfl.client_metrics import CLIENT_METRICS, ClientMetricFunction
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput, OptionWarning, unknown_name
 from pfl.methods import METHODS
@@ -81,7 +82,8 @@ def simulate(
         **options: fields of `Config`, for example ``rounds``, ``lr`` or ``hyperparameters``. An option is the
             training's, like a key of a table's ``schedule``; ``hyperparameters`` are the method's, like a
             row's ``params``. So ``momentum=0.9`` is that of local SGD, and for pFedHN
-            ``hyperparameters={"momentum": 0.9}`` is that of its server.
+            ``hyperparameters={"momentum": 0.9}`` is that of its server. One of the ``metrics`` may also be a
+            function of scores and labels.
 
     Returns:
         A `pfl.engine.result.Result` per seed.
@@ -100,6 +102,8 @@ def simulate(
         method, own = known_method(method)
     options = {name: _plain(value) for name, value in options.items()}
     options["hyperparameters"] = {name: _plain(value) for name, value in {**own, **given}.items()}
+    if isinstance(metrics := options.get("metrics"), list | tuple):
+        options["metrics"] = [known_metric(one) if callable(one) else one for one in metrics]
     named = model if isinstance(model, str) or model is None else known_model(model)
     config = validated(Config(method=method, model=named or Config.model, **options))
     if config.precision != Config.precision:
@@ -246,4 +250,12 @@ def known_model(model: nn.Module | Callable[[Shape, int], nn.Module]) -> str:
     name = getattr(model, "__name__", type(model).__name__)
     if model.__module__ != MODELS.package + "." + name:
         MODELS.add(name, model)
+    return name
+
+
+def known_metric(metric: ClientMetricFunction) -> str:
+    """The name by which a function that is a metric is found."""
+    name = getattr(metric, "__name__", type(metric).__name__)
+    if metric.__module__ != CLIENT_METRICS.package + "." + name:
+        CLIENT_METRICS.add(name, metric)
     return name

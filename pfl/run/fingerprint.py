@@ -21,10 +21,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.config import Config
 from pfl.core.digests import NO_NUMBERS, Code, Edited, digest_of_modules, is_in, is_library
 from pfl.core.errors import InvalidInput
 from pfl.core.files import write_text
+from pfl.core.registry import Registry
 from pfl.methods import METHODS
 from pfl.models import MODELS, weights_of
 from pfl.run.validation import validated
@@ -67,6 +69,9 @@ KERNELS = "pfl.kernels"
 
 ON = ("momentum", "weight_decay", "validation", "lr_warmup")
 """Numbers of a configuration that 0 switches off."""
+
+REGISTRIES: Mapping[str, Registry[Any]] = {"method": METHODS, "network": MODELS, "metric": CLIENT_METRICS}
+"""By kind of component."""
 
 ROUNDING = ("dtype", "precision")
 """Options that a question leaves out: they are in a trial's key by themselves."""
@@ -154,7 +159,7 @@ class Components:
         self._known: dict[str, str] = {}
 
     def digest(self, component: str) -> str:
-        """The digest of a component: "engine", "kernels", "method NAME" or "network NAME"."""
+        """The digest of a component: "engine", "kernels", "method NAME", "network NAME" or "metric NAME"."""
         if component not in self._known:
             self._known[component] = self.code.digest(*self._parts(component), _entry_points(component))
         return self._known[component]
@@ -171,7 +176,7 @@ class Components:
         if component == "kernels":
             return self._kernels, [KERNELS]
         kind, _, name = component.partition(" ")
-        registry = METHODS if kind == "method" else MODELS
+        registry = REGISTRIES[kind]
         module = registry.module(name)
         whole = [_top(module)] if registry.plugin(name) else []
         files = {name: file for package in whole for name, file in self.code.package(package).items()}
@@ -187,13 +192,18 @@ class Components:
 def _entry_points(component: str) -> list[str]:
     """What a plugin's entry point names, as a dotted name; none for what comes with the simulator."""
     kind, _, name = component.partition(" ")
-    point = (METHODS if kind == "method" else MODELS).plugin(name) if name else None
+    point = REGISTRIES[kind].plugin(name) if name else None
     return [".".join(filter(None, (point.module, point.attr)))] if point else []
 
 
 def components_of(method: str, model: str) -> tuple[str, str, str, str]:
     """The names of the components that decide the numbers of a method with a network."""
     return "engine", "kernels", f"method {method}", f"network {model}"
+
+
+def metrics_of(names: Iterable[str]) -> list[str]:
+    """The components of metrics. Their digests are part of the names of trials that have them."""
+    return [f"metric {name}" for name in names]
 
 
 def components() -> dict[str, str]:
@@ -229,7 +239,7 @@ def unknown_of(method: str, model: str) -> dict[str, str]:
 def is_plugin(component: str) -> bool:
     """Whether a component is a method or a network of a plugin."""
     kind, _, name = component.partition(" ")
-    return bool(name) and (METHODS if kind == "method" else MODELS).plugin(name) is not None
+    return bool(name) and REGISTRIES[kind].plugin(name) is not None
 
 
 def enter(moved: Collection[str], results: Mapping[str, Values], file: Path) -> None:
@@ -275,7 +285,7 @@ def name_of(config: Config, shape: Shape, classes: int) -> Behaviour:
     """
     question = question_of(config, shape, classes)
     if question not in _names:
-        _names[question] = _name(question, config.method, config.model)
+        _names[question] = _name(question, config)
     return Behaviour(question, _names[question])
 
 
@@ -292,6 +302,7 @@ def question_of(config: Config, shape: Shape, classes: int) -> str:
             parts.append(f"{name}={'some' if value else 0}")
         elif isinstance(value, str) and name not in ("method", "model", *ROUNDING) and value != default:
             parts.append(f"{name}={value}")
+    parts += metrics_of(config.metrics)
     for name, declared in METHODS[config.method].declarations().items():
         value, default = config.hyperparameters[name], usual.hyperparameters[name]
         if is_choice(declared, default):
@@ -318,23 +329,24 @@ def digest_of_plugin(package: str) -> str:
     return code.digest(files | code.reached(files, lambda module: is_in(module, ["pfl"])), [package])
 
 
-def check_unchanged(method: str, model: str) -> None:
-    """Check that the files of a method with a network are those that this process began with.
+def check_unchanged(method: str, model: str, metrics: Sequence[str] = ()) -> None:
+    """Check that the files of a method with a network and metrics are those that this process began with.
 
     Raises:
         Edited: they are not.
     """
     now = Components()
-    for name in components_of(method, model):
+    for name in (*components_of(method, model), *metrics_of(metrics)):
         if now.digest(name) != _components().digest(name):
             raise Edited(f"the files of {name}")
 
 
-def _name(question: str, method: str, model: str) -> str:
-    names = components_of(method, model)
-    accepted, new = _accepting(names), unknown_of(method, model)
+def _name(question: str, config: Config) -> str:
+    method, names = config.method, components_of(config.method, config.model)
+    accepted, new = _accepting(names), unknown_of(config.method, config.model)
     revisions = [accepted.revisions.get(name, "") for name in names]
     name = accepted.names.get(question) or f"{method}-{_hash([question, revisions])}"
+    new |= {metric: _components().digest(metric) for metric in metrics_of(config.metrics)}
     return f"{method}-{_hash([name, new])}" if new else name
 
 
@@ -379,8 +391,8 @@ def project_files() -> list[Path]:
 
 
 def _points() -> list[Any]:
-    """The entry points of plugins' methods and networks."""
-    named = ((registry, name) for registry in (METHODS, MODELS) for name in registry)
+    """The entry points of plugins' methods, networks and metrics."""
+    named = ((registry, name) for registry in REGISTRIES.values() for name in registry)
     return [point for registry, name in named if (point := registry.plugin(name))]
 
 

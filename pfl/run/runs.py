@@ -122,16 +122,24 @@ def _curves(run: Result) -> Iterator[Values]:
 
 
 def _clients(run: Result) -> Iterator[Values]:
-    yield from map(dataclasses.asdict, run.metrics.per_client)
+    for client in run.metrics.per_client:
+        own = {name: metric.per_client[client.client] for name, metric in run.metrics.scalars.items()}
+        yield {**dataclasses.asdict(client), **own}
 
 
 def _summary(run: Result) -> Iterator[Values]:
     pooled, mean = run.metrics.reached("pooled"), run.metrics.reached("client_mean")
+    metrics: Values = {}
+    for name, metric in run.metrics.scalars.items():
+        metrics |= {name: metric.pooled, f"{name}_client_mean": metric.client_mean}
     yield {
         "pooled": pooled.last,
         "client_mean": mean.last,
         "best": pooled.best,
         "best_round": pooled.best_round,
+        "worst_decile": run.metrics.worst_decile,
+        "client_deviation": run.metrics.client_deviation,
+        **metrics,
         "diverged_at": run.metrics.diverged_at,
         "bytes_down": run.metrics.bytes_down,
         "bytes_up": run.metrics.bytes_up,

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import torch
 
 from pfl.analysis.measures import similarities
+from pfl.client_metrics import CLIENT_METRICS
 from pfl.core import memory
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput, unknown_name
@@ -159,7 +160,8 @@ def _identity(configs: Sequence[Config], dataset: Dataset, execution: Execution)
         InvalidInput: the code is not known, as the method or the network was given as an object.
     """
     method, model = configs[0].method, configs[0].model
-    if execution.code is None and (METHODS.was_added(method) or MODELS.was_added(model)):
+    added = METHODS.was_added(method) or MODELS.was_added(model)
+    if execution.code is None and (added or any(map(CLIENT_METRICS.was_added, configs[0].metrics))):
         accepted = f"execution.code beside it, a name for the code of {method} on {model}, given as an object"
         raise InvalidInput("checkpoint_dir", execution.checkpoint_dir, accepted)
     code = execution.code or name_of(configs[0], dataset.shape, len(dataset.classes)).name

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from pfl.client_metrics import CLIENT_METRICS
 from pfl.methods import METHODS
 from pfl.models import MODELS
 from pfl.run.fingerprint import digest_of_plugin
@@ -22,7 +23,7 @@ SHOWS = ("cli", "data/plot.py", "run/progress.py", "run/runs.py", "core/terminal
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plugin package with a method or a network.
+    """A plugin package with a method, a network or a metric.
 
     Attributes:
         name, version: of the distribution.
@@ -81,9 +82,10 @@ def _files() -> list[Path]:
 
 
 @cache
-def plugins_of(method: str, model: str) -> tuple[Plugin, ...]:
-    """The plugins that a method and a network come from; none if both are built in."""
-    points = [point for point in (METHODS.plugin(method), MODELS.plugin(model)) if point]
+def plugins_of(method: str, model: str, metrics: tuple[str, ...] = ()) -> tuple[Plugin, ...]:
+    """The plugins that a method, a network and metrics come from; none if all are built in."""
+    known = [METHODS.plugin(method), MODELS.plugin(model), *map(CLIENT_METRICS.plugin, metrics)]
+    points = [point for point in known if point]
     plugins = {}
     for point in points:
         package = point.module.partition(".")[0]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.config import Config, Execution
 from pfl.core.errors import InvalidInput, unknown_name
 from pfl.core.text import amount
@@ -48,7 +49,18 @@ def validated(config: Config) -> Config:
     if config.model not in MODELS:  # the name only: importing a network imports torch
         raise unknown_name("model", config.model, MODELS)
     method = METHODS[config.method].from_dict(config.hyperparameters)
-    return dataclasses.replace(config, hyperparameters=method.hyperparameters(), **rates)
+    return dataclasses.replace(
+        config, hyperparameters=method.hyperparameters(), metrics=_metrics(config.metrics), **rates
+    )
+
+
+def _metrics(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of metrics, each once and sorted, as their order moves no number."""
+    _check("metrics", names, isinstance(names, list | tuple), "a list of names of `pfl metrics`")
+    for name in names:
+        if name not in CLIENT_METRICS:  # the name only: importing a metric imports scikit-learn
+            raise unknown_name("metrics", str(name), CLIENT_METRICS)
+    return tuple(sorted(set(names)))
 
 
 def warnings_of(config: Config) -> tuple[str, ...]:

@@ -314,6 +314,9 @@ def values_of(metrics: Metrics) -> Values:
             values |= {f"{moment} {name} of {group}": value for name, value in _columns(scores).items()}
     for measure, matrix in (metrics.similarities or {}).items():
         values[f"similarity {measure}"] = [_weighted(row) for row in matrix]
+    for name, metric in metrics.client_metrics.items():
+        values |= {f"metric {name}": metric.pooled, f"metric {name} by client": metric.client_mean}
+        values |= {f"metric {name} of clients": metric.per_client} if metric.per_client else {}
     return values
 
 

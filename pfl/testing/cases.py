@@ -280,6 +280,8 @@ def _fitting(model: str) -> tuple[Shape, int]:
 
 # ---- the engine ----------------------------------------------------------------------------------------
 
+METRICS = ["auroc", "confusion", "ece", "macro_f1", "recall"]
+
 ON_SMALL: dict[str, dict[str, Any]] = {
     "step": {"lr_schedule": "step", "lr_step": 2, "lr_gamma": 0.3},
     "step after a warm-up": {"lr_schedule": "step", "lr_step": 2, "lr_warmup": 2},
@@ -299,6 +301,7 @@ ON_SMALL: dict[str, dict[str, Any]] = {
     "every evaluation": {"eval_every": 1},
     "one evaluation": {"eval_every": 7},
     "similarities": {"observe": "similarities"},
+    "metrics": {"metrics": METRICS},
     "one participant": {"participation": 0.19},
     "hardly a participant": {"participation": 0.01},
     "everybody": {"participation": 1.0},
@@ -328,6 +331,7 @@ ON_TINY: dict[str, dict[str, Any]] = {
     "augmentation": {"augmentation": "crop_flip_rotate", "last_batch": "dropped"},
     "validation": {"validation": 0.3},
     "similarities": {"observe": "similarities"},
+    "metrics": {"metrics": METRICS},
     "fedamp": {"method": "fedamp"},
     "fedcac": {"method": "fedcac"},
     "feddyn": {"method": "feddyn"},

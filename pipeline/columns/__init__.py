@@ -1,13 +1,17 @@
 """Quantities of a run that reports show, one per file. Plugins add them as entry points of this name.
 
 They appear in the section "Clients and costs" of every report and in table.csv, in the order of their names.
+The metrics of a table follow them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
+from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.registry import Registry
 from pfl.run.trials import Record
 
@@ -25,6 +29,30 @@ class Column:
     heading: str
     of: Callable[[Record], float | None]
     explanation: str = ""
+
+
+@dataclass(frozen=True)
+class MetricOf:
+    """The quantity of a metric beside accuracy (`pfl.client_metrics`); NaN is no quantity."""
+
+    metric: str
+    average: Literal["pooled", "client_mean"]
+
+    def __call__(self, record: Record) -> float | None:
+        metric = record.metrics.scalars.get(self.metric)
+        value = getattr(metric, self.average) if metric else math.nan
+        return None if math.isnan(value) else value
+
+
+def columns_of(records: Iterable[Record]) -> dict[str, Column]:
+    """The `COLUMNS`, and two for each metric of ``records`` that is a single number, by name."""
+    columns = dict(COLUMNS)
+    for name in sorted({name for record in records for name in record.metrics.scalars}):
+        about = CLIENT_METRICS.summary(name) if name in CLIENT_METRICS else ""
+        explanation = f"{name}: {about}" if about else ""
+        columns[name] = Column(f"{name}, pooled", MetricOf(name, "pooled"), explanation)
+        columns[f"{name}_client_mean"] = Column(f"{name}, client mean", MetricOf(name, "client_mean"))
+    return columns
 
 
 COLUMNS: Registry[Column] = Registry("report column", "pipeline.columns")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-
 from pfl.run.trials import Record
 from pipeline.columns import Column
 
 
 def worst(record: Record) -> float | None:
-    """Mean over the tenth of the clients with the lowest accuracies, rounded up to whole clients."""
-    values = sorted(one.accuracy for one in record.metrics.per_client if one.accuracy is not None)
-    return statistics.fmean(values[: math.ceil(len(values) / 10)]) if values else None
+    """See `pfl.engine.metrics.Metrics.worst_decile`."""
+    return record.metrics.worst_decile
 
 
 decile = Column(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
-
 from pfl.run.trials import Record
 from pipeline.columns import Column
 
 
 def spread(record: Record) -> float | None:
-    """Standard deviation over all clients that have test samples, in points."""
-    values = [one.accuracy for one in record.metrics.per_client if one.accuracy is not None]
-    return statistics.pstdev(values) if values else None
+    """See `pfl.engine.metrics.Metrics.client_deviation`."""
+    return record.metrics.client_deviation
 
 
 deviation = Column(

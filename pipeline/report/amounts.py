@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.columns import COLUMNS
+from pipeline.columns import Column, columns_of
 from pipeline.report.summary import Entry, Summary
 from pipeline.spec.paths import partition_file
 
@@ -37,19 +37,19 @@ def statistics_columns(statistics: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def quantity(entry: Entry, column: str) -> float | None:
-    """The mean of a column of `COLUMNS` over the seeds; None if no record of the entry has it."""
-    values = [value for record in entry.rows if (value := COLUMNS[column].of(record)) is not None]
+def quantity(entry: Entry, column: Column) -> float | None:
+    """The mean of a column over the seeds; None if no record of the entry has it."""
+    values = [value for record in entry.rows if (value := column.of(record)) is not None]
     return statistics.fmean(values) if values else None
 
 
 def quantities(summary: Summary) -> dict[str, list[str]]:
-    """By the label of a method: the range over the settings of each column of `COLUMNS`."""
-    table = {}
+    """By the label of a method: the range over the settings of each of the `columns_of` the records."""
+    table, columns = {}, columns_of(summary.rows).values()
     for line in summary.pinned:
         entries = [entry for entry in line.entries.values() if entry.rows]
         if entries:
-            table[line.label] = [value_range(quantity(entry, name) for entry in entries) for name in COLUMNS]
+            table[line.label] = [value_range(quantity(entry, one) for entry in entries) for one in columns]
     return table
 
 

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from pfl.core.text import csv_text, points, signed
-from pipeline.columns import COLUMNS
+from pipeline.columns import columns_of
 from pipeline.report.agreement import Ranking, Tested
 from pipeline.report.amounts import quantity
 from pipeline.report.moments import MOMENTS, scored_at
@@ -17,6 +19,8 @@ from pipeline.report.summary import Entry, Line, Summary
 
 DAGGER = "†"
 """Marks a doubtful published number."""
+
+METRIC_HEADINGS = ("table", "setting", "row", "configuration", "metric", "average", "place", "mean", "seeds")
 
 HEADINGS = (
     *("table", "setting", "row", "method", "configuration", "status", "mean", "std", "seeds"),
@@ -88,12 +92,12 @@ def tex(summary: Summary, reported: str) -> str:
 
 
 def comma_separated(summary: Summary) -> str:
-    """A line per entry: accuracies in percent, and the columns of `COLUMNS`, by name.
+    """A line per entry: accuracies in percent, and the `columns_of` the records, by name.
 
     ``post_local`` and ``post_aggregation`` are the mean accuracies at these moments of the last evaluation,
     ``data`` is what the entry's data set is, and ``keys`` names the ledger rows behind its numbers.
     """
-    rows = []
+    rows, columns = [], columns_of(summary.rows)
     for line in summary.lines:
         for entry in line.entries.values():
             score, printed, verdict = entry.score, entry.published, entry.verdict
@@ -112,13 +116,34 @@ def comma_separated(summary: Summary) -> str:
                     entry.rank,
                     *(_decimals(at.mean if at else None) for at in map(partial(scored_at, entry), MOMENTS)),
                     json.dumps(entry.parameters),
-                    *(_decimals(quantity(entry, name)) for name in COLUMNS),
+                    *(_decimals(quantity(entry, column)) for column in columns.values()),
                     entry.cause,
                     data(summary, entry) if entry.simulated else "",
                     " ".join(record.key for record in entry.simulated),
                 ]
             )
-    return csv_text((*HEADINGS, *COLUMNS, "cause", "data", "keys"), rows)
+    return csv_text((*HEADINGS, *columns, "cause", "data", "keys"), rows)
+
+
+def metrics(summary: Summary) -> str:
+    """A line per entry, metric beside accuracy, average and place in its array; empty without such metrics.
+
+    ``place`` is empty for a single number, else the indices from 0: the class of a recall, the label and the
+    prediction of a confusion matrix. ``mean`` is over the seeds for which the number is defined.
+    """
+    rows = []
+    for entry in summary.entries:
+        of_runs = [record.metrics.client_metrics for record in entry.rows]
+        for name in sorted({name for metrics in of_runs for name in metrics}):
+            for average in ("pooled", "client_mean"):
+                values = np.array([getattr(metrics[name], average) for metrics in of_runs if name in metrics])
+                defined = np.isfinite(values)
+                for place in np.ndindex(values.shape[1:]):
+                    known = values[:, *place][defined[:, *place]]
+                    mean = _decimals(float(known.mean()) if len(known) else None)
+                    where = (summary.id, entry.setting, entry.row, entry.configuration)
+                    rows.append([*where, name, average, " ".join(map(str, place)), mean, len(known)])
+    return csv_text(METRIC_HEADINGS, rows) if rows else ""
 
 
 def data(summary: Summary, entry: Entry) -> str:

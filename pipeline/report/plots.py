@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.columns import COLUMNS
 from pipeline.report.amounts import quantity
 from pipeline.report.summary import Entry, Line, Summary
 from pipeline.store.scores import curves as curves_of
@@ -168,7 +169,7 @@ def communication(summary: Summary) -> Figure:
 
     def panel(axes: Axes, entry: Entry, look: Look) -> None:
         assert entry.score is not None
-        x, y = quantity(entry, "megabytes"), entry.score.mean
+        x, y = quantity(entry, COLUMNS["megabytes"]), entry.score.mean
         assert x is not None
         axes.errorbar(x, y, entry.score.std, color=look.colour, elinewidth=1, alpha=0.6)
         axes.plot(x, y, look.marker, color=look.colour, markersize=6)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pfl.core.files import write_text, writing
 from pfl.core.text import count, gain, parameters, points, signed
-from pipeline.columns import COLUMNS
+from pipeline.columns import columns_of
 from pipeline.report import (
     agreement,
     formats,
@@ -112,7 +112,7 @@ def write_report(table: str, root: Path) -> Path:
         "plots": drawn,
         "partitions": partitions,
         "statistics": partition_statistics(summary, root),
-        "columns": list(COLUMNS.values()),
+        "columns": list(columns_of(summary.rows).values()),
         "quantities": quantities(summary),
         "searched": search_tables.searches(summary),
         "tuned": (ranks := tuning.tuned(summary)),
@@ -122,12 +122,14 @@ def write_report(table: str, root: Path) -> Path:
         "commands": commands(summary, root),
         "troubles": [entry for entry in summary.entries if entry.cause],
     }
+    context["metrics"] = formats.metrics(summary)
     files = {
         "README.md": templates.get_template("README.md.j2").render(context),
         "index.html": templates.get_template("index.html.j2").render(context),
         "table.csv": formats.comma_separated(whole),
         "table.tex": formats.tex(summary, context["reported"]),
         **({"moments.csv": moments.comma_separated(summary, at_moments)} if at_moments else {}),
+        **({"metrics.csv": context["metrics"]} if context["metrics"] else {}),
         **({"claims.csv": formats.claims(tested)} if tested else {}),
         **({"search.csv": search_tables.rows(whole)} if "search" in drawn else {}),
         **{f"{name}.svg": svg for name, svg in drawn.items()},

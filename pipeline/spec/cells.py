@@ -64,6 +64,7 @@ def _cell(name: str, file: Path, table: Table, setting_name: str, setting: Setti
                 hyperparameters=row.params | override.params,
                 model=setting.model or table.model,
                 eval_every=table.evaluation.every,
+                metrics=tuple(table.evaluation.metrics),
                 **schedule,
             )
         )

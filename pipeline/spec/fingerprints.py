@@ -64,5 +64,5 @@ def _configurations(cell: Cell) -> Iterator[Config]:
     }
     for values in product(*choices.values()):
         config = with_params(cell.config, dict(zip(choices, values, strict=True)))
-        for validation in (0.0, cell.search.validation):
-            yield validated(dataclasses.replace(config, validation=validation))
+        for validation, metrics in ((0.0, config.metrics), (cell.search.validation, ())):
+            yield validated(dataclasses.replace(config, validation=validation, metrics=metrics))

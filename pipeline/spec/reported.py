@@ -42,6 +42,8 @@ class Evaluation(Strict):
 
     every: int = Field(default=5, ge=1)
     """Rounds between evaluations; the last round is always evaluated."""
+    metrics: list[str] = []
+    """Metrics beside accuracy, names of `pfl metrics`; see [Metrics](tables.md#metrics)."""
     metric: Metric = "pooled"
     """Accuracy in percent over all test samples (`pooled`), or its mean over the clients, weighted by their
     training samples or not; the time of local training in 10^-4 s per sample; or the similarity of two

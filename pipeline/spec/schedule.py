@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, create_model
 from pfl.core.config import Config
 from pipeline.spec.yaml import Strict
 
-ELSEWHERE = ("method", "hyperparameters", "model", "validation", "eval_every", "dtype")
+ELSEWHERE = ("method", "hyperparameters", "model", "validation", "eval_every", "metrics", "dtype")
 """Options that a table sets by other keys (of rows, settings, searches, evaluations), or not at all."""
 
 

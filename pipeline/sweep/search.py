@@ -125,9 +125,10 @@ def on_validation(config: Config, share: float) -> Config:
     """``config`` with a share of the training samples held out, and minibatches smaller by the same factor.
 
     So a local epoch has as many steps as in the final training, without a last minibatch of a few samples.
+    A search reads accuracies alone, so there are no other metrics, and its runs do not depend on them.
     """
     batch_size = math.ceil(config.batch_size * (1 - share))
-    return dataclasses.replace(config, validation=share, batch_size=batch_size)
+    return dataclasses.replace(config, validation=share, batch_size=batch_size, metrics=())
 
 
 class Study:

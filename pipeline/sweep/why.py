@@ -9,7 +9,7 @@ from typing import Any
 
 from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
-from pfl.run.fingerprint import components_of, files_of, unknown_of
+from pfl.run.fingerprint import components_of, files_of, metrics_of, unknown_of
 from pfl.run.trials import Record, Trial, edits, git, plugins
 from pfl.run.validation import non_defaults
 from pipeline.store.ledger import Ledger
@@ -146,7 +146,7 @@ def _edited(row: RecordHead, trial: Trial) -> Iterator[str]:
     since = f"since commit {row.commit[:12]}{edited}"
     changed = _changed_since(row.commit)
     new = unknown_of(method, model)
-    for component in components_of(method, model):
+    for component in (*components_of(method, model), *metrics_of(trial.config.get("metrics", ()))):
         own = files_of(component)
         files = sorted(
             (file for file in changed if Path(file).resolve() in own),

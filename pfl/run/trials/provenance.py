@@ -40,8 +40,8 @@ class Sources:
 
 
 def plugins(config: Mapping[str, Any]) -> tuple[sources.Plugin, ...]:
-    """The plugins that the method or the network of a configuration comes from."""
-    return sources.plugins_of(config["method"], config["model"])
+    """The plugins that the method, the network or the metrics of a configuration come from."""
+    return sources.plugins_of(config["method"], config["model"], tuple(config.get("metrics", ())))
 
 
 @cache

@@ -95,7 +95,7 @@ def run_trials(
     else:
         if models and len(keys) > 1:
             _separate(models, keys)
-        check_unchanged(first.method, str(first.config["model"]))
+        check_unchanged(first.method, str(first.config["model"]), first.config.get("metrics", ()))
         return [
             [Record.of(trial, result.seed, result) for result in of_seeds]
             for trial, of_seeds in zip(trials, results, strict=True)

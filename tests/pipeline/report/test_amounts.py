@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from dataclasses import replace
 
 import pytest
 
-from pfl.engine.metrics import ClientResult
+from pfl.engine.metrics import ClientMetric, ClientResult
 from pfl.run.trials import Record
-from pipeline.columns import COLUMNS, Column
+from pipeline.columns import COLUMNS, Column, columns_of
 from pipeline.report.amounts import quantities, quantity, value_range
-from pipeline.report.formats import comma_separated
+from pipeline.report.formats import comma_separated, metrics
 from pipeline.report.summary import Entry
 from tests.pipeline.fake_results import fake_results, summary_of
 
@@ -29,8 +30,8 @@ def with_accuracies(record: Record, *accuracies: float | None) -> Record:
 
 
 def test_megabytes_count_both_directions(entry):
-    assert quantity(entry, "megabytes_per_round") == pytest.approx(0.5)
-    assert quantity(entry, "megabytes") == pytest.approx(15.0)
+    assert quantity(entry, COLUMNS["megabytes_per_round"]) == pytest.approx(0.5)
+    assert quantity(entry, COLUMNS["megabytes"]) == pytest.approx(15.0)
 
 
 def test_the_worst_decile_is_the_mean_of_the_lowest_tenth_of_the_clients(entry):
@@ -51,8 +52,44 @@ def test_the_deviation_is_over_the_clients_that_have_test_samples(entry):
 def test_a_record_without_accuracies_of_clients_has_neither(entry):
     record = with_accuracies(entry.rows[0])
     assert [COLUMNS[name].of(record) for name in ("decile", "deviation")] == [None, None]
-    assert quantity(replace(entry, rows=(record,)), "decile") is None
+    assert quantity(replace(entry, rows=(record,)), COLUMNS["decile"]) is None
     assert value_range([None]) == ""
+
+
+def with_metric(record: Record, metric: ClientMetric) -> Record:
+    metrics = replace(record.metrics, client_metrics={"auroc": metric})
+    return replace(record, result=replace(record.success, metrics=metrics))
+
+
+def test_a_metric_has_a_column_for_all_samples_and_one_for_the_mean_over_the_clients(entry):
+    seeds = [ClientMetric(0.8, 0.6, [0.6]), ClientMetric(0.9, math.nan, [math.nan])]
+    rows = tuple(with_metric(*pair) for pair in zip(entry.rows, seeds, strict=True))
+    columns = columns_of(rows)
+    assert list(columns) == [*COLUMNS, "auroc", "auroc_client_mean"]
+    pooled, mean = (quantity(replace(entry, rows=rows), columns[name]) for name in list(columns)[-2:])
+    assert (pooled, mean) == (pytest.approx(0.85), 0.6)  # where it is defined
+    assert columns["auroc"].explanation.startswith("auroc: Area under the ROC curve")
+
+
+def test_a_metric_that_is_no_single_number_has_no_column(entry):
+    row = with_metric(entry.rows[0], ClientMetric([0.5, 0.7], [0.5, 0.7]))
+    assert list(columns_of([row])) == list(COLUMNS)
+
+
+def test_every_number_of_a_metric_is_in_a_csv_with_its_place(entry):
+    arrays = [[0.5, math.nan], [0.7, 0.2]]
+    rows = tuple(
+        with_metric(row, ClientMetric(*[array] * 2)) for row, array in zip(entry.rows, arrays, strict=True)
+    )
+    summary = summary_of(fake_results(methods=3, seeds=2))
+    line = replace(summary.pinned[0], entries={entry.setting: replace(entry, rows=rows)})
+    written = metrics(replace(summary, pinned=(line,), selected=()))
+    pooled = [row for row in csv.DictReader(io.StringIO(written)) if row["average"] == "pooled"]
+    assert [(row["place"], row["mean"], row["seeds"]) for row in pooled] == [
+        ("0", "0.6000", "2"),
+        ("1", "0.2000", "1"),
+    ]
+    assert metrics(summary) == ""
 
 
 def test_a_column_of_a_plugin_is_in_the_report_and_in_the_csv(monkeypatch):

@@ -109,6 +109,16 @@ def test_a_partition_needs_no_quotes(edit):
             "every: 1, metric: mean",
             "evaluation.metric: mean * expected 'pooled', 'client_mean', *",
         ),
+        (
+            "every: 1",
+            "every: 1, metrics: [aurco]",
+            "cell dir/fedavg: metrics: aurco is not accepted; expected one of * (did you mean 'auroc'?)",
+        ),
+        (
+            "every: 1",
+            "every: 1, metrics: auroc",
+            "evaluation.metrics: 'auroc' is not accepted; expected a *list",
+        ),
         ("clients: 5", "resources: {gpus: two}", "resources.gpus: * auto or a non-negative number"),
         ("dataset: digits", "", "dataset: nothing is not accepted; expected a value"),
         ("- fedavg", "- [fedavg]", "methods.0: ['fedavg'] is not accepted; expected a mapping"),

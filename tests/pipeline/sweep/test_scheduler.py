@@ -40,6 +40,14 @@ def test_search_trials_see_validation_data_and_final_trials_do_not(ledger):
         assert trial.config["validation"] == (0.2 if trial.phase == "search" else 0)
 
 
+def test_a_metric_beside_accuracy_runs_the_final_trials_again_and_no_search(ledger, edit):
+    before = keys(finish(scheduler_of(ledger)))
+    edit("evaluation: {every: 1}", "evaluation: {every: 1, metrics: [auroc]}")
+    again = finish(scheduler_of(ledger))
+    assert {trial.phase for trial in again} == {"final"}
+    assert not set(keys(again)) & set(before)
+
+
 @pytest.mark.parametrize(("at_once", "last_first"), [(1, False), (4, False), (7, True)])
 def test_what_is_tried_depends_neither_on_cores_nor_on_durations(project, at_once, last_first):
     reference = scheduler_of(Ledger(SOURCES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import fcntl
 import json
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pfl.core.errors import InvalidInput
+from pipeline.report.table_report import write_report
 from pipeline.spec.table import Resources, Subset, load_table
 from pipeline.store.ledger import Ledger
 from pipeline.store.results import load_results, metrics_of
@@ -23,6 +25,7 @@ from pipeline.sweep.train_sweep import sweep, table_lock
 from pipeline.trackers import TRACKERS
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
+from tests.pipeline.running import finished
 from tests.test_docs import ROOT, blocks
 
 
@@ -251,3 +254,24 @@ def test_the_tracker_of_the_documents_receives_every_cell_in_a_sweep_and_afterwa
     file.unlink()
     assert pfl("track", "small").stdout == "runs entered: 48\n"
     assert sorted(file.read_text().splitlines()) == lines
+
+
+@pytest.mark.slow
+def test_the_metrics_of_a_table_are_columns_of_its_report(prepared, start, edit):
+    edit("evaluation: {every: 1}", "evaluation: {every: 1, metrics: [auroc, macro_f1, recall]}")
+    finished(start())
+    folder = write_report("small", prepared)
+    with (folder / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    names = ["auroc", "auroc_client_mean", "macro_f1", "macro_f1_client_mean"]
+    assert all(0 < float(row[name]) < 1 for row in rows for name in names)
+    assert "recall" not in rows[0]
+    with (folder / "metrics.csv").open() as file:
+        recalls = [row for row in csv.DictReader(file) if row["metric"] == "recall"]
+    assert len(recalls) == 2 * 2 * 10  # rows, averages, classes
+    assert all(0 <= float(row["mean"]) <= 1 for row in recalls)
+    for page in ("README.md", "index.html"):
+        shown = (folder / page).read_text()
+        assert "auroc, pooled" in shown
+        assert "macro_f1: F1 score, averaged over the classes." in shown
+    assert "(metrics.csv)" in (folder / "README.md").read_text()
