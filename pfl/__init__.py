@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pfl.models._network import Network
     from pfl.run.api import simulate
     from pfl.run.runs import Runs
+    from pfl.run.saved import load_models
 
 __version__ = VERSION
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Runs",
     "from_samples",
     "load",
+    "load_models",
     "make_partition",
     "simulate",
 ]
@@ -47,6 +49,7 @@ _MODULES = {
     "Runs": "pfl.run.runs",
     "from_samples": "pfl.data.samples",
     "load": "pfl.data.dataset",
+    "load_models": "pfl.run.saved",
     "make_partition": "pfl.data.partition",
     "simulate": "pfl.run.api",
 }

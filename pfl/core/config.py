@@ -187,5 +187,4 @@ class Execution:
     """Pause after this round, which must be one with an evaluation, and write the checkpoint; None means run
     to the end."""
     save: str | None = None
-    """File for the final models (weights only): for each seed, tensors by name, (clients, *shape), or
-    (1, *shape) if all clients share one."""
+    """File for the final models, which `pfl.load_models` reads."""

@@ -106,10 +106,10 @@ class Federation:
         if moves is None and gpu.usable(self._scale):
             return gpu_layers.scaled_images(self.images, self.labels, index, self._scale, self._shift)
         chosen = self._chosen(index.flatten()).view(*index.shape, *self.shape)
-        images = self._scaled(chosen) if moves is None else augmented(chosen, moves, self._scaled)
+        images = self.scaled(chosen) if moves is None else augmented(chosen, moves, self.scaled)
         return images, self.labels[index]
 
-    def _scaled(self, images: Tensor) -> Tensor:
+    def scaled(self, images: Tensor) -> Tensor:
         """Scale uint8 pixels to the network's input."""
         if images.device.type != "cpu":
             return torch.addcmul(self._shift, images, self._scale)  # one kernel

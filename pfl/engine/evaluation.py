@@ -58,9 +58,7 @@ def evaluate(
     def totals(moment: Moment, part: slice) -> Tensor:
         """(K, 2) correct predictions and summed cross-entropy of the clients in ``part``."""
         clients, samples = server.everybody[part], server.federation.test[part]
-        tensors: Mapping[str, Tensor] = method.personal(server, moment, part)
-        if moment == "adapted":
-            tensors = server.train(ADAPTATION, clients, tensors, method.adaptation(server)).tensors
+        tensors = evaluated_models(server, method, moment, part)
 
         def scored(chosen: list[int]) -> list[tuple[float, float]]:
             """Those of some clients of the part."""
@@ -86,7 +84,7 @@ def evaluate(
     sums: dict[Moment, dict[str, Tensor]] = {}
     possible = moments(method, server)
     for moment in [moment for moment in possible if moment in chosen] or possible:
-        correct, loss = torch.cat([totals(moment, part) for part in _parts(server)]).T
+        correct, loss = torch.cat([totals(moment, part) for part in parts(server)]).T
         sums[moment] = {"correct": correct, "loss": loss}
     known.clear()
     known.update(met)
@@ -105,7 +103,16 @@ def evaluate(
     return averages(tests > 0), groups, per_client
 
 
-def _parts(server: Server) -> list[slice]:
+def evaluated_models(server: Server, method: Method, moment: Moment, part: slice) -> Mapping[str, Tensor]:
+    """The models that an evaluation of the consecutive clients ``part`` tests: name to (K, *shape)."""
+    tensors = method.personal(server, moment, part)
+    if moment == "adapted":
+        clients = server.everybody[part]
+        return server.train(ADAPTATION, clients, tensors, method.adaptation(server)).tensors
+    return tensors
+
+
+def parts(server: Server) -> list[slice]:
     """Splits the clients into parts whose models fit into `PART_BYTES`, or `PART_BYTES_ON_GPU`."""
     model = sum(rows.shape.numel() * rows.dtype.itemsize for rows in server.bank.stacks.values())
     room = PART_BYTES_ON_GPU if server.federation.device.type == "cuda" else PART_BYTES

@@ -46,6 +46,17 @@ Measure = Callable[[Server, Network], Any]
 client's tensors can be bound. What it returns is kept, unless None: numbers, strings, lists, mappings."""
 
 
+def client_network(
+    config: Config, method: Method, network: Callable[[Shape, int], Network], federation: Federation
+) -> Network:
+    """A client's networks, on the device and in the dtype of ``federation``."""
+    net = method.client_network(network(federation.shape, federation.classes), federation)
+    for module in net.modules():
+        if isinstance(module, Network):  # a method may have given its clients a second one
+            module.bf16 = config.precision == "bf16"
+    return net.to(device=federation.device, dtype=federation.dtype)
+
+
 class Simulation:
     """The rounds of a simulation, for all its configurations and seeds.
 
@@ -98,11 +109,7 @@ class Simulation:
         """A client's networks with the common initialisation of ``seed``."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(integer_seed(seed, "initialisation"))
-            net = method.client_network(self.network(federation.shape, federation.classes), federation)
-        for module in net.modules():
-            if isinstance(module, Network):  # a method may have given its clients a second one
-                module.bf16 = self.config.precision == "bf16"
-        return net.to(device=federation.device, dtype=federation.dtype)
+            return client_network(self.config, method, self.network, federation)
 
     @property
     def training_seconds(self) -> float:
@@ -140,12 +147,6 @@ class Simulation:
             tell()
             if folder and (self.round % checkpoint.EVERY == 0 or self.round == until):
                 checkpoint.save(folder, self._state(fingerprint))
-        if execution.save:
-            models = {
-                run.server.seed: {name: tensor.cpu() for name, tensor in run.server.bank.tensors.items()}
-                for run in self.runs
-            }
-            checkpoint.write(Path(execution.save), models)
         return [self._result(run, execution) for run in self.runs]
 
     def advance(self) -> None:

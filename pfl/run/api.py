@@ -114,7 +114,7 @@ def simulate(
         )
     for line in (*warnings_of(config), *execution_warnings(execution)):
         warnings.warn(line, OptionWarning, stacklevel=2)
-    data, split = _divided(dataset, partition, clients, chosen)
+    data, split = divided(dataset, partition, clients, chosen)
     if named is None:
         config = dataclasses.replace(config, model=fitting(data.shape))
 
@@ -189,9 +189,14 @@ def _clients(spec: str, clients: int | None) -> int | None:
     return DEFAULT_CLIENTS if clients is None and not parse_spec(spec)[1].clients_from_data else clients
 
 
-def _divided(
+def divided(
     dataset: Any, partition: str | Partition, clients: int | None, seeds: Sequence[int]
 ) -> tuple[Dataset, Division]:
+    """The data set and its partition, as `simulate` takes them.
+
+    Raises:
+        InvalidInput: they do not fit together.
+    """
     from pfl.data.dataset import Dataset, load
     from pfl.data.partition import Partition, check_partition, make_division
 

@@ -21,6 +21,7 @@ from pfl.data.partition import Division, Partition, of_seed
 from pfl.engine.device import backend_for, check_precision, keep_compiled, numerics, resolve_device, threads
 from pfl.engine.local_training import Backend
 from pfl.engine.method import Moment
+from pfl.engine.model_file import save_models
 from pfl.engine.result import Result
 from pfl.engine.simulation import Measure, OnRound, Simulation
 from pfl.methods import METHODS
@@ -131,6 +132,8 @@ def simulate_together(
         backend = backend_for(execution, device)
         simulation = make_simulation(configs, federations, seeds, backend, measure, execution.moments)
         results = simulation.run(execution, on_round, identity)
+        if execution.save:
+            save_models(Path(execution.save), dataset, simulation.runs)
     return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
 
 
