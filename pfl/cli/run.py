@@ -76,7 +76,12 @@ def run(
             "interrupted run loses the rounds since.",
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint in DIR.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Continue from the checkpoint in DIR, also to a larger number of --rounds."
+        ),
+    ] = False,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save every client's final model.")
     ] = None,

@@ -179,7 +179,8 @@ class Execution:
     """Moments (`pfl.engine.method.Moment`) of the evaluations before the last one; () means all. The last
     evaluation always has all moments."""
     checkpoint_dir: str | None = None
-    """Folder of the checkpoint; a simulation continues from its own checkpoint there."""
+    """Folder of the checkpoint. A simulation continues from its own checkpoint there, even with more rounds
+    than the checkpoint was written with."""
     code: str | None = None
     """Name of the code in checkpoints; by default that of a trial's key (`pfl.run.fingerprint.name_of`). A
     checkpoint of other code is refused."""

@@ -81,6 +81,16 @@ class Evaluated:
         """The accuracies of one group; None means all clients."""
         return self.groups[group] if group else self.moments
 
+    def reduced(self, chosen: Collection[str]) -> Evaluated:
+        """The evaluation at the moments ``chosen`` only; at all moments if it has none of these."""
+        kept = [name for name in self.moments if name in chosen] or list(self.moments)
+        others: dict[str, Any] = dict.fromkeys(self.moments.keys() - kept)
+        groups = {
+            group: {name: moments[name] for name in moments if name in kept}
+            for group, moments in self.groups.items()
+        }
+        return dataclasses.replace(self, **others, groups=groups)
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Evaluated:
         """The evaluation that `dataclasses.asdict` made into a dictionary."""

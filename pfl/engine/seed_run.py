@@ -26,7 +26,7 @@ class SeedRun:
 
     Attributes:
         unread: (K,) losses of the participants in each round since `read`, on the device.
-        losses: the mean of each round's since the last evaluation.
+        losses: the mean of each round's since the last evaluation that training followed.
     """
 
     method: Method
@@ -79,7 +79,21 @@ class SeedRun:
                 groups=groups,
             )
         )
-        self.losses = []
+
+    def reopen(self, eval_every: int, chosen: Sequence[str]) -> None:
+        """Reduce the evaluation of what was the last round to what it is if more rounds follow.
+
+        Args:
+            chosen: the moments of evaluations before the last one; () means all moments.
+        """
+        if not math.isfinite(self.losses[-1]):  # diverged in training, and ends there in any case
+            return
+        self.diverged_at = None
+        if self.server.round % eval_every:
+            self.history.pop()
+        else:
+            self.history[-1] = self.history[-1].reduced(chosen)
+            self.losses = []
 
     def metrics(self) -> Metrics:
         """The results after the last evaluation."""

@@ -231,6 +231,7 @@ class Simulation:
                 run.evaluate()
             elif run.server.round % self.config.eval_every == 0:
                 run.evaluate(self.moments)
+                run.losses = []
         if last and any(math.isnan(scores.loss) for scores in run.history[-1].moments.values()):
             run.diverged_at = run.server.round  # in the last step, of which no loss was computed in training
 
@@ -255,6 +256,7 @@ class Simulation:
     def _state(self, fingerprint: str) -> dict[str, Any]:
         return {
             "fingerprint": fingerprint,
+            "rounds": self.config.rounds,
             "runs": self._runs_state(),
             "seconds": self.seconds,
             "training_seconds": self.training_seconds,
@@ -280,11 +282,36 @@ class Simulation:
                     str(folder),
                     "a folder without a checkpoint of another configuration, data, partition, seed or code",
                 )
+            rounds = int(state["rounds"])
+            if rounds > self.config.rounds:
+                accepted = f"at least {rounds}, as the checkpoint in {folder} is of as many rounds"
+                raise InvalidInput("rounds", self.config.rounds, accepted)
             if max(saved["round"] for saved in state["runs"]) > until:
                 return
             self._restore(state["runs"])
+            if rounds < self.config.rounds:
+                self._continue(rounds)
             self.seconds, self.samples = float(state["seconds"]), int(state["samples"])
             self.stopwatch.seconds = float(state["training_seconds"])
+
+    def _continue(self, rounds: int) -> None:
+        """Make the restored state of a simulation of fewer ``rounds`` what it is in this one.
+
+        Raises:
+            InvalidInput: the state may depend on the number of rounds.
+        """
+        depending = (
+            (self.config.lr_schedule == "cosine", "lr_schedule cosine"),
+            (self.config.observe != "accuracy", f"observe {self.config.observe}"),
+            (any(run.server.rounds_read for run in self.runs), self.config.method),
+        )
+        for depends, name in depending:
+            if depends:
+                accepted = f"{rounds}, as in the checkpoint: {name} depends on the total number of rounds"
+                raise InvalidInput("rounds", self.config.rounds, accepted)
+        for run in self.runs:
+            if run.server.round == rounds:
+                run.reopen(self.config.eval_every, self.moments)
 
     def _result(self, run: SeedRun, execution: Execution) -> Result:
         measured = Measured(

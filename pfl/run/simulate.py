@@ -156,7 +156,8 @@ def make_simulation(
 
 
 def _identity(configs: Sequence[Config], dataset: Dataset, execution: Execution) -> list[Any]:
-    """Names the code and the configurations of a checkpoint; a new option does not change it.
+    """Names the code and the configurations of a checkpoint, except the number of rounds, which may grow; a
+    new option does not change it.
 
     Raises:
         InvalidInput: the code is not known, as the method or the network was given as an object.
@@ -166,4 +167,5 @@ def _identity(configs: Sequence[Config], dataset: Dataset, execution: Execution)
         accepted = f"execution.code beside it, a name for the code of {method} on {model}, given as an object"
         raise InvalidInput("checkpoint_dir", execution.checkpoint_dir, accepted)
     code = execution.code or name_of(configs[0], dataset.shape, len(dataset.classes)).name
-    return [code, [non_defaults(config.to_dict()) for config in configs]]
+    usual = Config.rounds
+    return [code, [non_defaults({**config.to_dict(), "rounds": usual}) for config in configs]]
