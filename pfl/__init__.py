@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pfl.data.partition import make_partition
     from pfl.data.samples import from_samples
     from pfl.engine.method import Method
+    from pfl.engine.simulation import Stop
     from pfl.models._network import Network
     from pfl.run.api import simulate
     from pfl.run.runs import Runs
@@ -34,6 +35,7 @@ __all__ = [
     "Method",
     "Network",
     "Runs",
+    "Stop",
     "from_samples",
     "load",
     "load_models",
@@ -47,6 +49,7 @@ _MODULES = {
     "Method": "pfl.engine.method",
     "Network": "pfl.models._network",
     "Runs": "pfl.run.runs",
+    "Stop": "pfl.engine.simulation",
     "from_samples": "pfl.data.samples",
     "load": "pfl.data.dataset",
     "load_models": "pfl.run.saved",

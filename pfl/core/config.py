@@ -107,6 +107,14 @@ class Config:
     """Share of each client's training samples to evaluate on instead of its test set (for a search)."""
     eval_every: Count = 5
     """Rounds between evaluations; the last round is always evaluated."""
+    patience: CountOrZero = 0
+    """Early stopping: a seed ends after this many evaluations in a row without a new best accuracy, which is
+    measured every `eval_every` rounds on training samples held out for this decision, pooled over the
+    clients, at the moment that the method reports. The last models are kept. 0: all rounds."""
+    min_delta: Rate = 0.0
+    """Points by which an accuracy must exceed the best one to count as a new best, with `patience`."""
+    stop_share: Fraction = 0.2
+    """Share of each client's training samples that `patience` holds out; the clients do not train on it."""
     dtype: DType = "float32"
     """Data type of parameters and activations."""
     precision: Precision = "fp32"

@@ -132,6 +132,7 @@ class Metrics:
         pretrained: whether the network began with pretrained weights; None where it has none.
         similarities: of the clients, a matrix for each measure, where the configuration asks for them.
         diverged_at: the round in which the loss became infinite or NaN.
+        stopped_at: the last round, if the simulation was stopped before all its rounds.
     """
 
     headline: str
@@ -142,6 +143,7 @@ class Metrics:
     pretrained: bool | None = None
     similarities: Mapping[str, Sequence[Sequence[Number]]] | None = None
     diverged_at: int | None = None
+    stopped_at: int | None = None
 
     def __post_init__(self) -> None:
         if not self.rounds or self.headline not in self.moments:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,7 +38,12 @@ work takes a small share."""
 
 OnRound = Callable[[int, int, Evaluated | None], object]
 """Called after every round with the round, the number of rounds, and the newest evaluation (of the first
-seed)."""
+seed). It may raise `Stop`."""
+
+
+class Stop(Exception):  # noqa: N818 - a signal like StopIteration, and no error
+    """Raised by ``on_round``: end the simulation after this round, and return its results."""
+
 
 Measure = Callable[[Server, Network], Any]
 """Called after every round with the state of a seed's federation and with the clients' network, to which a
@@ -142,11 +146,20 @@ class Simulation:
                 on_round(self.round, self.config.rounds, history[-1] if history else None)
 
         while self.round < until and self._alive():
-            self._go_to(self._next_stop(until, folder is not None), tell)
-            self.seconds = before + time.perf_counter() - began
-            tell()
-            if folder and (self.round % checkpoint.EVERY == 0 or self.round == until):
+            try:
+                self._go_to(self._next_stop(until, folder is not None), tell)
+                self.seconds = before + time.perf_counter() - began
+                tell()
+                stopped = False
+            except Stop:
+                self.seconds = before + time.perf_counter() - began
+                stopped = True
+            ends = stopped or self.round == until or not self._alive()
+            if folder and (self.round % checkpoint.EVERY == 0 or ends):
                 checkpoint.save(folder, self._state(fingerprint))
+            if stopped:
+                self._stop()
+                break
         return [self._result(run, execution) for run in self.runs]
 
     def advance(self) -> None:
@@ -178,20 +191,27 @@ class Simulation:
             tell: called after every round but the last.
         """
         runs = self._alive()
+        stopped: Stop | None = None
         kept = None if stop == self.round + 1 else tree_map_only(Tensor, Tensor.clone, self._runs_state())
         for number in range(self.round + 1, stop + 1):
             self._compute_round(runs)
             if number < stop:
-                tell()
+                try:
+                    tell()
+                except Stop as signal:
+                    stop, stopped = number, signal
+                    break
         diverged_before = [run.read() for run in runs]
         if any(diverged_before):
             assert kept is not None
             self._restore(kept)
             while self.round < stop and self._alive():
                 self.advance()
-            return
-        for run in runs:
-            self._evaluate(run)
+        else:
+            for run in runs:
+                self._evaluate(run)
+        if stopped:
+            raise stopped
 
     def _compute_round(self, runs: Sequence[SeedRun]) -> None:
         """One round of ``runs``."""
@@ -225,18 +245,27 @@ class Simulation:
 
     def _evaluate(self, run: SeedRun) -> None:
         """Evaluate ``run`` if an evaluation is due."""
+        due = run.server.round % self.config.eval_every == 0
         last = run.server.round == self.config.rounds or run.diverged_at is not None
         with self.stopwatch.paused():
+            plateau = due and self.config.patience and run.diverged_at is None and run.reaches_plateau()
             if last:
-                run.evaluate()
-            elif run.server.round % self.config.eval_every == 0:
+                run.finish()
+            elif plateau:
+                run.stop()
+            elif due:
                 run.evaluate(self.moments)
                 run.losses = []
-        if last and any(math.isnan(scores.loss) for scores in run.history[-1].moments.values()):
-            run.diverged_at = run.server.round  # in the last step, of which no loss was computed in training
+
+    def _stop(self) -> None:
+        """End all runs after this round."""
+        with self.stopwatch.paused():
+            for run in self._alive():
+                if run.server.round < self.config.rounds:
+                    run.stop()
 
     def _alive(self) -> list[SeedRun]:
-        return [run for run in self.runs if run.diverged_at is None]
+        return [run for run in self.runs if not run.ended]
 
     # ---- checkpoints and results -----------------------------------------------------------------------
 
@@ -310,7 +339,7 @@ class Simulation:
                 accepted = f"{rounds}, as in the checkpoint: {name} depends on the total number of rounds"
                 raise InvalidInput("rounds", self.config.rounds, accepted)
         for run in self.runs:
-            if run.server.round == rounds:
+            if run.server.round == rounds and run.stopped_at is None:
                 run.reopen(self.config.eval_every, self.moments)
 
     def _result(self, run: SeedRun, execution: Execution) -> Result:

@@ -50,6 +50,7 @@ def simulate(
     progress: bool | Display = True,
     execution: Execution = Execution(),
     measure: Measure | None = None,
+    on_round: OnRound | None = None,
     label: str | None = None,
     **options: Any,
 ) -> Runs:
@@ -77,6 +78,8 @@ def simulate(
             every round (``on_round`` of `pfl.run.simulate.simulate`).
         execution: device, backend, threads, checkpoints.
         measure: called after every round with the server and the network; must change nothing in them.
+        on_round: called after every round with the round, the number of rounds, and the newest evaluation of
+            the first seed, or None. If it raises `pfl.Stop`, all seeds end after this round.
         label: what the runs are called in frames and plots; by default the method's name.
         **options: fields of `Config`, for example ``rounds``, ``lr`` or ``hyperparameters``. An option is the
             training's, like a key of a table's ``schedule``; ``hyperparameters`` are the method's, like a
@@ -108,6 +111,9 @@ def simulate(
         check_precision(config.precision, resolve_device(execution.device))
     if measure is not None and not callable(measure):
         raise InvalidInput("measure", measure, "a function of the server and the network")
+    if on_round is not None and not callable(on_round):
+        accepted = "a function of the round, the number of rounds and the newest evaluation"
+        raise InvalidInput("on_round", on_round, accepted)
     if measure and config.observe != Config.observe:
         raise InvalidInput(
             "measure", "a function", f"None beside observe {config.observe}, which measures, too"
@@ -120,8 +126,13 @@ def simulate(
 
     from pfl.run.simulate import simulate as run
 
-    with _display(progress)(config, data, split) as on_round:
-        results = run(config, data, split, chosen, execution, on_round, measure)
+    with _display(progress)(config, data, split) as display:
+
+        def after_round(*news: Any) -> None:
+            for told in filter(None, (display, on_round)):
+                told(*news)
+
+        results = run(config, data, split, chosen, execution, after_round, measure)
     name = label or method
     return Runs(
         tuple(dataclasses.replace(result, labels={"method": name, "seed": result.seed}) for result in results)

@@ -133,6 +133,7 @@ def _summary(run: Result) -> Iterator[Values]:
         "best": pooled.best,
         "best_round": pooled.best_round,
         "diverged_at": run.metrics.diverged_at,
+        "stopped_at": run.metrics.stopped_at,
         "bytes_down": run.metrics.bytes_down,
         "bytes_up": run.metrics.bytes_up,
         **dataclasses.asdict(run.measured),

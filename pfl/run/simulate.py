@@ -124,7 +124,8 @@ def simulate_together(
     with numerics(config.precision), threads(execution.threads):
         dtype = getattr(torch, config.dtype)
         first = of_seed(partition, seeds[0])
-        federation = Federation(dataset, seen(first), device, dtype, config.input_scale)
+        held_out = config.stop_share if config.patience else 0.0
+        federation = Federation(dataset, seen(first), device, dtype, config.input_scale, held_out)
         federations = [
             federation if (own := of_seed(partition, seed)) is first else federation.divided(seen(own))
             for seed in seeds

@@ -307,6 +307,8 @@ def values_of(metrics: Metrics) -> Values:
     }
     if metrics.diverged_at is not None:
         values["diverged"] = metrics.diverged_at
+    if metrics.stopped_at is not None:
+        values["stopped"] = metrics.stopped_at
     for moment in metrics.moments:
         scores = [entry.moments[moment] for entry in metrics.rounds if moment in entry.moments]
         values |= {f"{moment} {name}": value for name, value in _columns(scores).items()}
