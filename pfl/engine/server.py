@@ -118,7 +118,8 @@ class Server:
 
     @property
     def rounds(self) -> int:
-        """The number of rounds of the whole simulation."""
+        """The number of rounds of the whole simulation. Once a method has read it, the simulation cannot be
+        continued to more rounds; so read it here, not in ``config``."""
         self.rounds_read = True
         return self.config.rounds
 
