@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from pfl.data.partition import make_partition
     from pfl.data.samples import from_samples
     from pfl.engine.method import Method
+    from pfl.engine.simulation import Stop
     from pfl.models._network import Network
     from pfl.run.api import simulate
     from pfl.run.runs import Runs
+    from pfl.run.saved import load_models
 
 __version__ = VERSION
 __all__ = [
@@ -33,8 +35,10 @@ __all__ = [
     "Method",
     "Network",
     "Runs",
+    "Stop",
     "from_samples",
     "load",
+    "load_models",
     "make_partition",
     "simulate",
 ]
@@ -45,8 +49,10 @@ _MODULES = {
     "Method": "pfl.engine.method",
     "Network": "pfl.models._network",
     "Runs": "pfl.run.runs",
+    "Stop": "pfl.engine.simulation",
     "from_samples": "pfl.data.samples",
     "load": "pfl.data.dataset",
+    "load_models": "pfl.run.saved",
     "make_partition": "pfl.data.partition",
     "simulate": "pfl.run.api",
 }

@@ -19,6 +19,7 @@ from pfl.engine import checkpoint
 from pfl.models.mobilenet_v2 import weights_file
 from pfl.run import sources
 from pfl.run.fingerprint import Components
+from pfl.run.saved import load_models
 from pfl.run.simulate import simulate
 from pfl.run.trials import (
     Trial,
@@ -251,11 +252,9 @@ def test_the_models_of_each_seed_are_in_a_file_of_its_key(trial, dataset, partit
     for seed, key in zip(trial.seeds, trial.keys(), strict=True):
         alone = dataclasses.replace(trial, seeds=(seed,))
         run_trial(alone, dataset, partition, Execution(save=str(tmp_path / "alone")))
-        together, by_itself = (
-            torch.load(folder / f"{key}.pt", weights_only=True) for folder in (tmp_path, tmp_path / "alone")
-        )
-        assert together.keys() == by_itself.keys() == {seed}
-        assert all(torch.equal(tensor, by_itself[seed][name]) for name, tensor in together[seed].items())
+        together, by_itself = (load_models(folder / f"{key}.pt") for folder in (tmp_path, tmp_path / "alone"))
+        assert together.seed == by_itself.seed == seed
+        assert all(torch.equal(tensor, by_itself.tensors[name]) for name, tensor in together.tensors.items())
 
 
 def test_two_orders_of_the_same_images_have_two_keys():

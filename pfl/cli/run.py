@@ -76,7 +76,12 @@ def run(
             "interrupted run loses the rounds since.",
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint in DIR.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Continue from the checkpoint in DIR, also to a larger number of --rounds."
+        ),
+    ] = False,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save every client's final model.")
     ] = None,
@@ -240,6 +245,8 @@ def _show(result: Result) -> None:
     seed, metrics, measured = result.labels["seed"], result.metrics, result.measured
     if metrics.diverged_at is not None:
         print(f"seed {seed}: diverged in round {metrics.diverged_at}: the loss is not a number")
+    if metrics.stopped_at is not None:
+        print(f"seed {seed}: stopped early, after round {metrics.stopped_at}")
     pooled, client_mean = metrics.reached("pooled"), metrics.reached("client_mean")
     print(
         f"seed {seed}: accuracy {pooled.last:.2f} % pooled, "

@@ -110,6 +110,14 @@ class Config:
     metrics: tuple[str, ...] = ()
     """Metrics of the last evaluation beside accuracy, at the moment that the method reports: names of
     `pfl metrics`."""
+    patience: CountOrZero = 0
+    """Early stopping: a seed ends after this many evaluations in a row without a new best accuracy, which is
+    measured every `eval_every` rounds on training samples held out for this decision, pooled over the
+    clients, at the moment that the method reports. The last models are kept. 0: all rounds."""
+    min_delta: Rate = 0.0
+    """Points by which an accuracy must exceed the best one to count as a new best, with `patience`."""
+    stop_share: Fraction = 0.2
+    """Share of each client's training samples that `patience` holds out; the clients do not train on it."""
     dtype: DType = "float32"
     """Data type of parameters and activations."""
     precision: Precision = "fp32"
@@ -183,7 +191,8 @@ class Execution:
     """Moments (`pfl.engine.method.Moment`) of the evaluations before the last one; () means all. The last
     evaluation always has all moments."""
     checkpoint_dir: str | None = None
-    """Folder of the checkpoint; a simulation continues from its own checkpoint there."""
+    """Folder of the checkpoint. A simulation continues from its own checkpoint there, even with more rounds
+    than the checkpoint was written with."""
     code: str | None = None
     """Name of the code in checkpoints; by default that of a trial's key (`pfl.run.fingerprint.name_of`). A
     checkpoint of other code is refused."""
@@ -191,5 +200,4 @@ class Execution:
     """Pause after this round, which must be one with an evaluation, and write the checkpoint; None means run
     to the end."""
     save: str | None = None
-    """File for the final models (weights only): for each seed, tensors by name, (clients, *shape), or
-    (1, *shape) if all clients share one."""
+    """File for the final models, which `pfl.load_models` reads."""

@@ -42,6 +42,7 @@ class Federation:
         device: device of all tensors.
         dtype: dtype of the normalised images.
         input_scale: scale of the images, see `pfl.core.config.Config`.
+        held_out: share of each client's training samples to hold out, in ``held_out``.
 
     Raises:
         InvalidInput: the scale is for images of other channels.
@@ -54,6 +55,7 @@ class Federation:
         device: torch.device,
         dtype: torch.dtype,
         input_scale: str = "normalised",
+        held_out: float = 0.0,
     ):
         self.images = torch.from_numpy(dataset.images).to(device).contiguous()
         self._file = None
@@ -62,9 +64,8 @@ class Federation:
         self.labels = torch.from_numpy(dataset.labels).to(device).contiguous()
         self.classes = len(dataset.classes)
         self.shape = dataset.shape
-        self.partition = partition
-        self.train = partition.train
-        self.test = partition.test
+        self._share = held_out
+        self._assign(partition)
         self.device = device
         self.dtype = dtype
         constants = SCALES.get(input_scale, (dataset.mean, dataset.std))
@@ -79,10 +80,17 @@ class Federation:
     def divided(self, partition: Partition) -> Federation:
         """The same images in another partition; both share the memory of the images."""
         other = copy.copy(self)
-        other.partition, other.train, other.test = partition, partition.train, partition.test
+        other._assign(partition)
         for cached in ("sizes", "label_counts"):
             other.__dict__.pop(cached, None)
         return other
+
+    def _assign(self, partition: Partition) -> None:
+        self.partition, self.train, self.test = partition, partition.train, partition.test
+        self.held_out: tuple[np.ndarray, ...] = ()
+        if self._share:
+            divided = partition.with_validation(self._share, self.labels.cpu().numpy(), "stop_share")
+            self.train, self.held_out = divided.train, divided.test
 
     @property
     def clients(self) -> int:
@@ -106,10 +114,10 @@ class Federation:
         if moves is None and gpu.usable(self._scale):
             return gpu_layers.scaled_images(self.images, self.labels, index, self._scale, self._shift)
         chosen = self._chosen(index.flatten()).view(*index.shape, *self.shape)
-        images = self._scaled(chosen) if moves is None else augmented(chosen, moves, self._scaled)
+        images = self.scaled(chosen) if moves is None else augmented(chosen, moves, self.scaled)
         return images, self.labels[index]
 
-    def _scaled(self, images: Tensor) -> Tensor:
+    def scaled(self, images: Tensor) -> Tensor:
         """Scale uint8 pixels to the network's input."""
         if images.device.type != "cpu":
             return torch.addcmul(self._shift, images, self._scale)  # one kernel

@@ -62,7 +62,7 @@ class Partition:
             digest.update(indices.astype("<i8").tobytes())
         return digest.hexdigest()
 
-    def with_validation(self, share: float, labels: np.ndarray) -> Partition:
+    def with_validation(self, share: float, labels: np.ndarray, purpose: str = "validation") -> Partition:
         """This partition with a validation part in place of the test sets, for a search.
 
         The validation part is stratified and drawn from a separate random stream, keyed by the partition's
@@ -71,19 +71,18 @@ class Partition:
         Args:
             share: share of each client's training samples used for validation, at least one sample.
             labels: labels of all pooled images, (N,).
+            purpose: names the random stream, and the share in errors.
 
         Raises:
             InvalidInput: the share is not in (0, 1), or a client has only one training sample.
         """
         if not 0 < share < 1:
-            raise InvalidInput("validation", share, "a number in (0, 1)")
+            raise InvalidInput(purpose, share, "a number in (0, 1)")
         if self.sizes.min() < 2:
             client = int(self.sizes.argmin())
-            raise InvalidInput(
-                "validation", share, f"0, because client {client} has only one training sample"
-            )
+            raise InvalidInput(purpose, share, f"0, because client {client} has only one training sample")
         _, rule = parse_spec(self.spec)
-        train, validation = split(list(self.train), labels, share, rule.seed, "validation")
+        train, validation = split(list(self.train), labels, share, rule.seed, purpose)
         return dataclasses.replace(self, train=tuple(train), test=tuple(validation))
 
     def save(self, path: Path) -> None:

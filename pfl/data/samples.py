@@ -53,7 +53,7 @@ def from_samples(samples: Any, size: tuple[int, int] | None = None, crop: bool =
     changes = Changes()
     for i in range(len(samples)):
         image, label = _parts(samples[i], i)
-        pixels = _pixels(image, i, changes)
+        pixels = pixels_of(image, i, changes)
         images.append(Resize(*size, crop).array(pixels) if size else pixels)
         labels.append(_label(label, i))
     shapes = sorted({image.shape for image in images})
@@ -89,8 +89,12 @@ def _label(label: Any, place: int) -> int:
     return number
 
 
-def _pixels(image: Any, place: int, changes: Changes) -> np.ndarray:
-    """(C, H, W), uint8."""
+def pixels_of(image: Any, place: int, changes: Changes) -> np.ndarray:
+    """(C, H, W), uint8, of an image that `from_samples` accepts; ``changes`` gets what was changed.
+
+    Raises:
+        InvalidInput: it is no such image.
+    """
     from PIL import Image
 
     name = f"sample {place}"

@@ -107,6 +107,7 @@ def server_state(server: Server) -> dict[str, Any]:
     """Everything of ``server`` that training changes."""
     return {
         "round": server.round,
+        "rounds_read": server.rounds_read,
         "positions": server.positions,
         "bank": server.bank.state(),
         "local": server.local.state(),
@@ -126,6 +127,7 @@ def restore_server(server: Server, state: dict[str, Any]) -> None:
     if missing := server.bank.stacks.keys() - state["bank"].keys():
         raise ValueError(f"no {', '.join(sorted(missing))} is stored")
     server.round = state["round"]
+    server.rounds_read = state["rounds_read"]
     server.positions = state["positions"]
     server.bank.restore(state["bank"], server.federation.device)
     server.local.restore(state["local"], server.federation.device)

@@ -13,7 +13,7 @@ from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.errors import InvalidInput
 from pfl.core.text import first_line
 from pfl.engine.client import Batch, Client
-from pfl.engine.evaluation import models, parts
+from pfl.engine.evaluation import evaluated_models, parts
 from pfl.engine.method import Method
 from pfl.engine.metrics import ClientMetric
 from pfl.engine.server import Server
@@ -45,7 +45,7 @@ def scores_of(server: Server, method: Method) -> list[np.ndarray]:
         samples = server.federation.test[part]
         if not any(map(len, samples)):
             continue
-        tensors = models(server, method, method.headline, part)
+        tensors = evaluated_models(server, method, method.headline, part)
         padded = server.collect(statistic, server.everybody[part], tensors, samples, each=True)["scores"]
         for k, (rows, index) in enumerate(zip(padded.cpu().numpy(), samples, strict=True)):
             scores[first + k] = rows[: len(index)]

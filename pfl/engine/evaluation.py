@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -31,7 +32,11 @@ Known = dict[str, tuple[float, float]]
 
 
 def evaluate(
-    server: Server, method: Method, known: Known, chosen: Sequence[str] = ()
+    server: Server,
+    method: Method,
+    known: Known,
+    chosen: Sequence[str] = (),
+    on: Sequence[np.ndarray] | None = None,
 ) -> tuple[Moments, dict[str, Moments], Tensor | None]:
     """Evaluate one federation.
 
@@ -40,12 +45,15 @@ def evaluate(
             clients take no part between two evaluations, and many models are the same at several moments;
             on a CPU they are not scored again.
         chosen: the moments to evaluate; all moments if the method has none of these.
+        on: n arrays of pooled indices to evaluate on; by default the clients' test samples.
 
     Returns:
         The accuracies of all clients at each moment; the same for each group of clients that the method
         names; and the (n,) accuracies in percent at the method's headline moment, NaN for a client without
         test samples; None if that moment is not chosen.
     """
+
+    tested_on = server.federation.test if on is None else on
 
     def score(client: Client, batch: Batch) -> dict[str, Tensor]:
         logits = method.logits(client, batch.x)
@@ -57,8 +65,8 @@ def evaluate(
 
     def totals(moment: Moment, part: slice) -> Tensor:
         """(K, 2) correct predictions and summed cross-entropy of the clients in ``part``."""
-        clients, samples = server.everybody[part], server.federation.test[part]
-        tensors = models(server, method, moment, part)
+        clients, samples = server.everybody[part], tested_on[part]
+        tensors = evaluated_models(server, method, moment, part)
 
         def scored(chosen: list[int]) -> list[tuple[float, float]]:
             """Those of some clients of the part."""
@@ -89,7 +97,7 @@ def evaluate(
     known.clear()
     known.update(met)
 
-    tests = torch.tensor([len(index) for index in server.federation.test], dtype=torch.float64)
+    tests = torch.tensor([len(index) for index in tested_on], dtype=torch.float64)
     sizes = server.sizes.cpu()
 
     def averages(members: Tensor) -> Moments:
@@ -103,11 +111,12 @@ def evaluate(
     return averages(tests > 0), groups, per_client
 
 
-def models(server: Server, method: Method, moment: Moment, part: slice) -> Mapping[str, Tensor]:
-    """The tensors (K, *shape) of consecutive clients' models at ``moment``, after the method's adaptation."""
+def evaluated_models(server: Server, method: Method, moment: Moment, part: slice) -> Mapping[str, Tensor]:
+    """The models that an evaluation of the consecutive clients ``part`` tests: name to (K, *shape)."""
     tensors = method.personal(server, moment, part)
     if moment == "adapted":
-        return server.train(ADAPTATION, server.everybody[part], tensors, method.adaptation(server)).tensors
+        clients = server.everybody[part]
+        return server.train(ADAPTATION, clients, tensors, method.adaptation(server)).tensors
     return tensors
 
 

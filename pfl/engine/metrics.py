@@ -82,6 +82,16 @@ class Evaluated:
         """The accuracies of one group; None means all clients."""
         return self.groups[group] if group else self.moments
 
+    def reduced(self, chosen: Collection[str]) -> Evaluated:
+        """The evaluation at the moments ``chosen`` only; at all moments if it has none of these."""
+        kept = [name for name in self.moments if name in chosen] or list(self.moments)
+        others: dict[str, Any] = dict.fromkeys(self.moments.keys() - kept)
+        groups = {
+            group: {name: moments[name] for name in moments if name in kept}
+            for group, moments in self.groups.items()
+        }
+        return dataclasses.replace(self, **others, groups=groups)
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Evaluated:
         """The evaluation that `dataclasses.asdict` made into a dictionary."""
@@ -143,6 +153,7 @@ class Metrics:
         similarities: of the clients, a matrix for each measure, where the configuration asks for them.
         client_metrics: by name those that the configuration asks for, of the last round, at the headline.
         diverged_at: the round in which the loss became infinite or NaN.
+        stopped_at: the last round, if the simulation was stopped before all its rounds.
     """
 
     headline: str
@@ -154,6 +165,7 @@ class Metrics:
     similarities: Mapping[str, Sequence[Sequence[Number]]] | None = None
     client_metrics: Mapping[str, ClientMetric] = dataclasses.field(default_factory=dict)
     diverged_at: int | None = None
+    stopped_at: int | None = None
 
     def __post_init__(self) -> None:
         if not self.rounds or self.headline not in self.moments:

@@ -17,7 +17,17 @@ from pfl.engine.method import Method
 from pfl.engine.metrics import ClientMetric, ClientResult, Evaluated, Metrics
 from pfl.engine.server import Server
 
-_PLAIN = ("per_client", "bytes_down", "bytes_up", "losses", "diverged_at", "known", "measurements")
+_PLAIN = (
+    "per_client",
+    "bytes_down",
+    "bytes_up",
+    "losses",
+    "diverged_at",
+    "stopped_at",
+    "known",
+    "measurements",
+    "held_out",
+)
 """Attributes that a checkpoint stores as they are."""
 
 
@@ -27,7 +37,8 @@ class SeedRun:
 
     Attributes:
         unread: (K,) losses of the participants in each round since `read`, on the device.
-        losses: the mean of each round's since the last evaluation.
+        losses: the mean of each round's since the last evaluation that training followed.
+        held_out: accuracies on the samples that decide when to stop.
     """
 
     method: Method
@@ -39,9 +50,11 @@ class SeedRun:
     unread: list[Tensor] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     diverged_at: int | None = None
+    stopped_at: int | None = None
     known: Known = field(default_factory=dict)
     measurements: list[Any] = field(default_factory=list)
     client_metrics: dict[str, ClientMetric] = field(default_factory=dict)
+    held_out: list[float] = field(default_factory=list)
 
     def state(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _PLAIN}
@@ -88,12 +101,52 @@ class SeedRun:
                 groups=groups,
             )
         )
-        self.losses = []
 
-    def evaluate_last(self) -> None:
-        """The evaluation after which the run ends: at all moments, with the metrics beside accuracy."""
+    @property
+    def ended(self) -> bool:
+        """Whether no further round follows, whatever the number of rounds."""
+        return self.diverged_at is not None or self.stopped_at is not None
+
+    def reaches_plateau(self) -> bool:
+        """Evaluate on the samples that decide when to stop. Returns whether this is the moment."""
+        config, headline = self.server.config, self.method.headline
+        scores, _, _ = evaluate(self.server, self.method, {}, (headline,), self.server.federation.held_out)
+        self.held_out = [*self.held_out, scores[headline].pooled]
+        return is_plateau(self.held_out, config.patience, config.min_delta)
+
+    def finish(self) -> None:
+        """End with an evaluation at all moments, with the metrics beside accuracy."""
         self.evaluate()
         self.client_metrics = client_metrics(self.server, self.method, self.server.config.metrics)
+        if any(math.isnan(scores.loss) for scores in self.history[-1].moments.values()):
+            # In the last step, of which no loss was computed in training.
+            self.diverged_at = self.server.round
+
+    def stop(self) -> None:
+        """End before the last round; the last evaluation takes the place of one after the same round."""
+        if self.history and self.history[-1].round == self.server.round:
+            self.losses = [self.history.pop().train_loss]
+        self.finish()
+        self.stopped_at = self.server.round
+
+    def reopen(self, eval_every: int, chosen: Sequence[str]) -> None:
+        """Reduce the evaluation of what was the last round to what it is if more rounds follow.
+
+        Args:
+            chosen: the moments of evaluations before the last one; () means all moments.
+        """
+        if not math.isfinite(self.losses[-1]):  # diverged in training, and ends there in any case
+            return
+        self.diverged_at = None
+        config = self.server.config
+        if config.patience and is_plateau(self.held_out, config.patience, config.min_delta):
+            self.stopped_at = self.server.round
+            return
+        if self.server.round % eval_every:
+            self.history.pop()
+        else:
+            self.history[-1] = self.history[-1].reduced(chosen)
+            self.losses = []
 
     def metrics(self) -> Metrics:
         """The results after the last evaluation."""
@@ -119,4 +172,17 @@ class SeedRun:
             similarities=self.measurements[-1] if similarities else None,
             client_metrics=self.client_metrics,
             diverged_at=self.diverged_at,
+            stopped_at=self.stopped_at,
         )
+
+
+def is_plateau(accuracies: Sequence[float], patience: int, min_delta: float) -> bool:
+    """Whether the last ``patience`` accuracies exceed the best of those before by no more than ``min_delta``.
+
+    >>> [is_plateau(accuracies, 2, 0.5) for accuracies in ([70], [70, 70.4, 70.6], [70, 70.4, 70.5])]
+    [False, False, True]
+    """
+    best, since = -math.inf, 0
+    for accuracy in accuracies:
+        best, since = (accuracy, 0) if accuracy > best + min_delta else (best, since + 1)
+    return since >= patience

@@ -47,6 +47,7 @@ class Server:
         bank: the stored value of every client's tensors, mixed as the method says.
         local: the tensors that mixing changes, as each client's last local training left them.
         round: the current round, from 1; 0 before the first.
+        rounds_read: whether `rounds` was read, so that what was computed may depend on it.
         participants: (K,) clients of the current round.
         participant_ids: the same in host memory, for what must not wait for the device.
         received: name to (K, *shape), the tensors that the participants started from.
@@ -75,8 +76,8 @@ class Server:
         self.held_out: Sequence[np.ndarray] = ()
         self.positions = torch.zeros(federation.clients, dtype=torch.int64)
         self.seed = seed
-        self.rounds = config.rounds
         self.round = 0
+        self.rounds_read = False
         self.participants = torch.zeros(0, dtype=torch.int64)
         self.state: State = {}
         self.client_state: State = {}
@@ -114,6 +115,13 @@ class Server:
     def clients(self) -> int:
         """The number of clients, n."""
         return self.federation.clients
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds of the whole simulation. Once a method has read it, the simulation cannot be
+        continued to more rounds; so read it here, not in ``config``."""
+        self.rounds_read = True
+        return self.config.rounds
 
     @property
     def participants(self) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,11 +38,27 @@ work takes a small share."""
 
 OnRound = Callable[[int, int, Evaluated | None], object]
 """Called after every round with the round, the number of rounds, and the newest evaluation (of the first
-seed)."""
+seed). It may raise `Stop`."""
+
+
+class Stop(Exception):  # noqa: N818 - a signal like StopIteration, and no error
+    """Raised by ``on_round``: end the simulation after this round, and return its results."""
+
 
 Measure = Callable[[Server, Network], Any]
 """Called after every round with the state of a seed's federation and with the clients' network, to which a
 client's tensors can be bound. What it returns is kept, unless None: numbers, strings, lists, mappings."""
+
+
+def client_network(
+    config: Config, method: Method, network: Callable[[Shape, int], Network], federation: Federation
+) -> Network:
+    """A client's networks, on the device and in the dtype of ``federation``."""
+    net = method.client_network(network(federation.shape, federation.classes), federation)
+    for module in net.modules():
+        if isinstance(module, Network):  # a method may have given its clients a second one
+            module.bf16 = config.precision == "bf16"
+    return net.to(device=federation.device, dtype=federation.dtype)
 
 
 class Simulation:
@@ -98,11 +113,7 @@ class Simulation:
         """A client's networks with the common initialisation of ``seed``."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(integer_seed(seed, "initialisation"))
-            net = method.client_network(self.network(federation.shape, federation.classes), federation)
-        for module in net.modules():
-            if isinstance(module, Network):  # a method may have given its clients a second one
-                module.bf16 = self.config.precision == "bf16"
-        return net.to(device=federation.device, dtype=federation.dtype)
+            return client_network(self.config, method, self.network, federation)
 
     @property
     def training_seconds(self) -> float:
@@ -135,17 +146,20 @@ class Simulation:
                 on_round(self.round, self.config.rounds, history[-1] if history else None)
 
         while self.round < until and self._alive():
-            self._go_to(self._next_stop(until, folder is not None), tell)
-            self.seconds = before + time.perf_counter() - began
-            tell()
-            if folder and (self.round % checkpoint.EVERY == 0 or self.round == until):
+            try:
+                self._go_to(self._next_stop(until, folder is not None), tell)
+                self.seconds = before + time.perf_counter() - began
+                tell()
+                stopped = False
+            except Stop:
+                self.seconds = before + time.perf_counter() - began
+                stopped = True
+            ends = stopped or self.round == until or not self._alive()
+            if folder and (self.round % checkpoint.EVERY == 0 or ends):
                 checkpoint.save(folder, self._state(fingerprint))
-        if execution.save:
-            models = {
-                run.server.seed: {name: tensor.cpu() for name, tensor in run.server.bank.tensors.items()}
-                for run in self.runs
-            }
-            checkpoint.write(Path(execution.save), models)
+            if stopped:
+                self._stop()
+                break
         return [self._result(run, execution) for run in self.runs]
 
     def advance(self) -> None:
@@ -177,20 +191,27 @@ class Simulation:
             tell: called after every round but the last.
         """
         runs = self._alive()
+        stopped: Stop | None = None
         kept = None if stop == self.round + 1 else tree_map_only(Tensor, Tensor.clone, self._runs_state())
         for number in range(self.round + 1, stop + 1):
             self._compute_round(runs)
             if number < stop:
-                tell()
+                try:
+                    tell()
+                except Stop as signal:
+                    stop, stopped = number, signal
+                    break
         diverged_before = [run.read() for run in runs]
         if any(diverged_before):
             assert kept is not None
             self._restore(kept)
             while self.round < stop and self._alive():
                 self.advance()
-            return
-        for run in runs:
-            self._evaluate(run)
+        else:
+            for run in runs:
+                self._evaluate(run)
+        if stopped:
+            raise stopped
 
     def _compute_round(self, runs: Sequence[SeedRun]) -> None:
         """One round of ``runs``."""
@@ -224,17 +245,27 @@ class Simulation:
 
     def _evaluate(self, run: SeedRun) -> None:
         """Evaluate ``run`` if an evaluation is due."""
+        due = run.server.round % self.config.eval_every == 0
         last = run.server.round == self.config.rounds or run.diverged_at is not None
         with self.stopwatch.paused():
+            plateau = due and self.config.patience and run.diverged_at is None and run.reaches_plateau()
             if last:
-                run.evaluate_last()
-            elif run.server.round % self.config.eval_every == 0:
+                run.finish()
+            elif plateau:
+                run.stop()
+            elif due:
                 run.evaluate(self.moments)
-        if last and any(math.isnan(scores.loss) for scores in run.history[-1].moments.values()):
-            run.diverged_at = run.server.round  # in the last step, of which no loss was computed in training
+                run.losses = []
+
+    def _stop(self) -> None:
+        """End all runs after this round."""
+        with self.stopwatch.paused():
+            for run in self._alive():
+                if run.server.round < self.config.rounds:
+                    run.stop()
 
     def _alive(self) -> list[SeedRun]:
-        return [run for run in self.runs if run.diverged_at is None]
+        return [run for run in self.runs if not run.ended]
 
     # ---- checkpoints and results -----------------------------------------------------------------------
 
@@ -254,6 +285,7 @@ class Simulation:
     def _state(self, fingerprint: str) -> dict[str, Any]:
         return {
             "fingerprint": fingerprint,
+            "rounds": self.config.rounds,
             "runs": self._runs_state(),
             "seconds": self.seconds,
             "training_seconds": self.training_seconds,
@@ -279,11 +311,36 @@ class Simulation:
                     str(folder),
                     "a folder without a checkpoint of another configuration, data, partition, seed or code",
                 )
+            rounds = int(state["rounds"])
+            if rounds > self.config.rounds:
+                accepted = f"at least {rounds}, as the checkpoint in {folder} is of as many rounds"
+                raise InvalidInput("rounds", self.config.rounds, accepted)
             if max(saved["round"] for saved in state["runs"]) > until:
                 return
             self._restore(state["runs"])
+            if rounds < self.config.rounds:
+                self._continue(rounds)
             self.seconds, self.samples = float(state["seconds"]), int(state["samples"])
             self.stopwatch.seconds = float(state["training_seconds"])
+
+    def _continue(self, rounds: int) -> None:
+        """Make the restored state of a simulation of fewer ``rounds`` what it is in this one.
+
+        Raises:
+            InvalidInput: the state may depend on the number of rounds.
+        """
+        depending = (
+            (self.config.lr_schedule == "cosine", "lr_schedule cosine"),
+            (self.config.observe != "accuracy", f"observe {self.config.observe}"),
+            (any(run.server.rounds_read for run in self.runs), self.config.method),
+        )
+        for depends, name in depending:
+            if depends:
+                accepted = f"{rounds}, as in the checkpoint: {name} depends on the total number of rounds"
+                raise InvalidInput("rounds", self.config.rounds, accepted)
+        for run in self.runs:
+            if run.server.round == rounds and run.stopped_at is None:
+                run.reopen(self.config.eval_every, self.moments)
 
     def _result(self, run: SeedRun, execution: Execution) -> Result:
         measured = Measured(

@@ -51,6 +51,7 @@ def simulate(
     progress: bool | Display = True,
     execution: Execution = Execution(),
     measure: Measure | None = None,
+    on_round: OnRound | None = None,
     label: str | None = None,
     **options: Any,
 ) -> Runs:
@@ -78,6 +79,8 @@ def simulate(
             every round (``on_round`` of `pfl.run.simulate.simulate`).
         execution: device, backend, threads, checkpoints.
         measure: called after every round with the server and the network; must change nothing in them.
+        on_round: called after every round with the round, the number of rounds, and the newest evaluation of
+            the first seed, or None. If it raises `pfl.Stop`, all seeds end after this round.
         label: what the runs are called in frames and plots; by default the method's name.
         **options: fields of `Config`, for example ``rounds``, ``lr`` or ``hyperparameters``. An option is the
             training's, like a key of a table's ``schedule``; ``hyperparameters`` are the method's, like a
@@ -112,20 +115,28 @@ def simulate(
         check_precision(config.precision, resolve_device(execution.device))
     if measure is not None and not callable(measure):
         raise InvalidInput("measure", measure, "a function of the server and the network")
+    if on_round is not None and not callable(on_round):
+        accepted = "a function of the round, the number of rounds and the newest evaluation"
+        raise InvalidInput("on_round", on_round, accepted)
     if measure and config.observe != Config.observe:
         raise InvalidInput(
             "measure", "a function", f"None beside observe {config.observe}, which measures, too"
         )
     for line in (*warnings_of(config), *execution_warnings(execution)):
         warnings.warn(line, OptionWarning, stacklevel=2)
-    data, split = _divided(dataset, partition, clients, chosen)
+    data, split = divided(dataset, partition, clients, chosen)
     if named is None:
         config = dataclasses.replace(config, model=fitting(data.shape))
 
     from pfl.run.simulate import simulate as run
 
-    with _display(progress)(config, data, split) as on_round:
-        results = run(config, data, split, chosen, execution, on_round, measure)
+    with _display(progress)(config, data, split) as display:
+
+        def after_round(*news: Any) -> None:
+            for told in filter(None, (display, on_round)):
+                told(*news)
+
+        results = run(config, data, split, chosen, execution, after_round, measure)
     name = label or method
     return Runs(
         tuple(dataclasses.replace(result, labels={"method": name, "seed": result.seed}) for result in results)
@@ -193,9 +204,14 @@ def _clients(spec: str, clients: int | None) -> int | None:
     return DEFAULT_CLIENTS if clients is None and not parse_spec(spec)[1].clients_from_data else clients
 
 
-def _divided(
+def divided(
     dataset: Any, partition: str | Partition, clients: int | None, seeds: Sequence[int]
 ) -> tuple[Dataset, Division]:
+    """The data set and its partition, as `simulate` takes them.
+
+    Raises:
+        InvalidInput: they do not fit together.
+    """
     from pfl.data.dataset import Dataset, load
     from pfl.data.partition import Partition, check_partition, make_division
 

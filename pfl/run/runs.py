@@ -141,6 +141,7 @@ def _summary(run: Result) -> Iterator[Values]:
         "client_deviation": run.metrics.client_deviation,
         **metrics,
         "diverged_at": run.metrics.diverged_at,
+        "stopped_at": run.metrics.stopped_at,
         "bytes_down": run.metrics.bytes_down,
         "bytes_up": run.metrics.bytes_up,
         **dataclasses.asdict(run.measured),

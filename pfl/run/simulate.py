@@ -22,6 +22,7 @@ from pfl.data.partition import Division, Partition, of_seed
 from pfl.engine.device import backend_for, check_precision, keep_compiled, numerics, resolve_device, threads
 from pfl.engine.local_training import Backend
 from pfl.engine.method import Moment
+from pfl.engine.model_file import save_models
 from pfl.engine.result import Result
 from pfl.engine.simulation import Measure, OnRound, Simulation
 from pfl.methods import METHODS
@@ -124,7 +125,8 @@ def simulate_together(
     with numerics(config.precision), threads(execution.threads):
         dtype = getattr(torch, config.dtype)
         first = of_seed(partition, seeds[0])
-        federation = Federation(dataset, seen(first), device, dtype, config.input_scale)
+        held_out = config.stop_share if config.patience else 0.0
+        federation = Federation(dataset, seen(first), device, dtype, config.input_scale, held_out)
         federations = [
             federation if (own := of_seed(partition, seed)) is first else federation.divided(seen(own))
             for seed in seeds
@@ -132,6 +134,8 @@ def simulate_together(
         backend = backend_for(execution, device)
         simulation = make_simulation(configs, federations, seeds, backend, measure, execution.moments)
         results = simulation.run(execution, on_round, identity)
+        if execution.save:
+            save_models(Path(execution.save), dataset, simulation.runs)
     return [results[i : i + len(seeds)] for i in range(0, len(results), len(seeds))]
 
 
@@ -154,7 +158,8 @@ def make_simulation(
 
 
 def _identity(configs: Sequence[Config], dataset: Dataset, execution: Execution) -> list[Any]:
-    """Names the code and the configurations of a checkpoint; a new option does not change it.
+    """Names the code and the configurations of a checkpoint, except the number of rounds, which may grow; a
+    new option does not change it.
 
     Raises:
         InvalidInput: the code is not known, as the method or the network was given as an object.
@@ -165,4 +170,5 @@ def _identity(configs: Sequence[Config], dataset: Dataset, execution: Execution)
         accepted = f"execution.code beside it, a name for the code of {method} on {model}, given as an object"
         raise InvalidInput("checkpoint_dir", execution.checkpoint_dir, accepted)
     code = execution.code or name_of(configs[0], dataset.shape, len(dataset.classes)).name
-    return [code, [non_defaults(config.to_dict()) for config in configs]]
+    usual = Config.rounds
+    return [code, [non_defaults({**config.to_dict(), "rounds": usual}) for config in configs]]

@@ -44,6 +44,12 @@ def validated(config: Config) -> Config:
         _check(
             name, getattr(config, name), usual or config.lr_schedule == "step", "lr_schedule step beside it"
         )
+    for name in ("min_delta", "stop_share"):
+        usual = getattr(config, name) == getattr(Config, name)
+        _check(name, getattr(config, name), usual or config.patience > 0, "patience beside it")
+    _check("stop_share", config.stop_share, config.stop_share > 0, "a number in (0, 1)")
+    whole = config.observe == Config.observe  # anything else is measured after the last of all rounds
+    _check("patience", config.patience, whole or not config.patience, f"0 beside observe {config.observe}")
     lower = config.precision != "fp32"
     _check("precision", config.precision, not lower or config.dtype == "float32", "fp32 beside dtype float64")
     if config.model not in MODELS:  # the name only: importing a network imports torch

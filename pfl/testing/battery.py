@@ -224,6 +224,7 @@ def run(case: Case, way: str) -> Values | None:
     import torch
 
     from pfl.engine.device import computes_in
+    from pfl.engine.model_file import read_models
     from pfl.run.simulate import simulate_together
     from pfl.testing.emulated import emulated_gpu
 
@@ -257,9 +258,9 @@ def run(case: Case, way: str) -> Values | None:
                 whose = f"{number}, seed {result.seed}: " if len(results) * len(of_config) > 1 else ""
                 values |= {whose + name: value for name, value in values_of(result.metrics).items()}
         if execution.save:
-            models = torch.load(execution.save, weights_only=True)
+            models = read_models(Path(execution.save))["seeds"].values()
             clients = len(case.data.train)
-            values["models"] = [_digest(of_seed, clients) for of_seed in models.values()]
+            values["models"] = [_digest(of_seed["tensors"], clients) for of_seed in models]
     if case.own:
         values["asked"] = dict(case.own)
     if case.defaults:
@@ -306,6 +307,8 @@ def values_of(metrics: Metrics) -> Values:
     }
     if metrics.diverged_at is not None:
         values["diverged"] = metrics.diverged_at
+    if metrics.stopped_at is not None:
+        values["stopped"] = metrics.stopped_at
     for moment in metrics.moments:
         scores = [entry.moments[moment] for entry in metrics.rounds if moment in entry.moments]
         values |= {f"{moment} {name}": value for name, value in _columns(scores).items()}

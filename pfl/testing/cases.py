@@ -295,6 +295,7 @@ ON_SMALL: dict[str, dict[str, Any]] = {
     "weight decay": {"weight_decay": 0.05},
     "momentum and weight decay": {"momentum": 0.7, "weight_decay": 0.02},
     "validation": {"validation": 0.3},
+    "early stopping": {"patience": 1, "min_delta": 100.0, "stop_share": 0.3, "eval_every": 2},
     "symmetric images": {"input_scale": "symmetric"},
     "images of 0 to 1": {"input_scale": "unit"},
     "images of 0 to 255": {"input_scale": "raw255", "lr": 1e-6},

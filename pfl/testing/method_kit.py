@@ -25,6 +25,7 @@ from pfl.engine import checkpoint, workers
 from pfl.engine.evaluation import moments
 from pfl.engine.loop import LoopBackend
 from pfl.engine.method import FIELDS, Method, Phase
+from pfl.engine.model_file import read_models
 from pfl.engine.result import Result
 from pfl.engine.round import begin_round
 from pfl.engine.server import Server
@@ -124,8 +125,8 @@ class TestedMethod:
             file = Path(folder) / "models.pt"
             execution = dataclasses.replace(execution, device="cpu", backend="loop", save=str(file))
             values = values_of(self.run(execution, clients, **changes).metrics)
-            (models,) = torch.load(file, weights_only=True).values()
-        return values | {f"models, {name}": stack for name, stack in models.items()}
+            (models,) = read_models(file)["seeds"].values()
+        return values | {f"models, {name}": stack for name, stack in models["tensors"].items()}
 
 
 KIT: Kit[TestedMethod] = Kit()

@@ -123,6 +123,22 @@ def precisions(summary: Summary) -> list[str]:
     ]
 
 
+def stopped(summary: Summary) -> list[str]:
+    """A line that names the rows whose seeds stopped early, and after which rounds."""
+    rows: dict[str, list[str]] = {}
+    for entry in summary.entries:
+        last = sorted({record.metrics.stopped_at for record in entry.rows if record.metrics.stopped_at})
+        if last:
+            planned = entry.rows[0].config["rounds"]
+            rounds = f"after {', '.join(map(str, last))} of {planned} rounds"
+            rows.setdefault(summary.labels[entry.row], []).append(
+                f"{summary.columns[entry.setting]} {rounds}"
+            )
+    listed = "; ".join(f"{row} ({', '.join(columns)})" for row, columns in rows.items())
+    where = "at a plateau of the accuracy on training samples that were held out for this decision"
+    return [f"Some or all seeds stopped early, {where}: {listed}."] if rows else []
+
+
 def outdated(summary: Summary) -> list[str]:
     """A line that names the rows whose numbers today's code would not compute."""
     rows = {
@@ -141,6 +157,7 @@ def notices(summary: Summary) -> list[str]:
     said = [summary.table.note] if summary.table.note else []
     said += reported_otherwise(summary)
     said += precisions(summary)
+    said += stopped(summary)
     said += outdated(summary)
     datasets = summary.results.manifest["datasets"]
     said += copies({name: dataset["identity"] for name, dataset in datasets.items()})

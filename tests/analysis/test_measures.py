@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,7 +16,7 @@ from tests.methods import toy
 def trained(dataset, partition):
     """A simulation whose clients trained alone for its only round, and its server."""
     simulation, server = toy.after_rounds("local", dataset, partition, 1, participation=1.0)
-    server.rounds = 1
+    server.config = dataclasses.replace(server.config, rounds=1)
     return simulation, server
 
 
@@ -68,5 +70,5 @@ def test_mdb_is_the_cosine_of_updates_and_cs_the_mean_cosine_of_the_head_s_rows(
 
 def test_nothing_is_measured_before_the_last_round(trained):
     simulation, server = trained
-    server.rounds = 2
+    server.config = dataclasses.replace(server.config, rounds=2)
     assert similarities(server, simulation.program.net) is None

@@ -177,8 +177,8 @@ def test_no_configuration_at_all_is_refused(dataset, partition):
 def test_final_models_are_saved_as_weights_only(dataset, partition, tmp_path):
     file = tmp_path / "models.pt"
     simulate(CONFIG, dataset, partition, (4,), Execution(save=str(file)))
-    models = torch.load(file, weights_only=True)
-    assert models[4]["head.weight"].shape == (partition.clients, len(dataset.classes), 84)
+    models = torch.load(file, weights_only=True)["seeds"][4]
+    assert models["tensors"]["head.weight"].shape == (partition.clients, len(dataset.classes), 84)
 
 
 def test_neighbours_of_seeds_with_partitions_of_their_own_differ_in_number(dataset, partition):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -31,7 +32,7 @@ def test_with_mu_0_the_historical_model_is_the_last_trained_one(dataset, partiti
 def test_the_weight_of_the_past_grows_with_every_training():
     simulation = scripted("fedphp", lambda _p, _r, client: client + 1.0, [6, 12, 6, 8], participation=0.5)
     server = simulation.runs[0].server
-    server.rounds = 4  # each client is expected to train twice
+    server.config = dataclasses.replace(server.config, rounds=4)  # each client is expected to train twice
     history, trainings, model = [0.0] * 4, [0] * 4, 0.0
     for _ in range(5):
         simulation.advance()

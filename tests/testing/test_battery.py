@@ -226,8 +226,8 @@ def stacked_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def scaled_images(patch: pytest.MonkeyPatch) -> None:
-    original = Federation._scaled
-    patch.setattr(Federation, "_scaled", lambda self, images: original(self, images) * (1 + 1e-5))
+    original = Federation.scaled
+    patch.setattr(Federation, "scaled", lambda self, images: original(self, images) * (1 + 1e-5))
 
 
 EDITS = {

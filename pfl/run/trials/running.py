@@ -136,13 +136,12 @@ def _check(trials: Sequence[Trial], dataset: Dataset, partition: Division) -> No
 
 def _separate(models: Path, keys: Mapping[int, str]) -> None:
     """Split the first seed's file into one per seed, as another sweep may run other seeds together."""
-    import torch
-
     from pfl.engine import checkpoint
+    from pfl.engine.model_file import read_models
 
-    together = torch.load(models / f"{next(iter(keys.values()))}.pt", weights_only=True)
+    together = read_models(models / f"{next(iter(keys.values()))}.pt")
     for seed, key in keys.items():
-        checkpoint.write(models / f"{key}.pt", {seed: together[seed]})
+        checkpoint.write(models / f"{key}.pt", {**together, "seeds": {seed: together["seeds"][seed]}})
 
 
 def cause_of(error: BaseException) -> str:

@@ -134,6 +134,19 @@ def test_the_precision_is_said_first_of_what_is_not_in_fp32(tmp_path):
     assert "Local" not in notices
 
 
+def test_seeds_that_stopped_early_are_said_with_their_rounds(tmp_path):
+    results = fake_results(methods=2, settings=1, seeds=2)
+    for record, last in zip(
+        cell_of(results, "cifar10-0.1/local")["pinned"]["records"], (10, 15), strict=True
+    ):
+        record["metrics"]["stopped_at"] = last
+    write_results(results, tmp_path)
+    readme = (write_report("fake", tmp_path) / "README.md").read_text()
+    assert "Some or all seeds stopped early" in readme
+    assert "Local (" in readme.partition("stopped early")[2]
+    assert "after 10, 15 of " in readme
+
+
 def test_numbers_of_an_edited_tree_are_marked(tmp_path):
     assert "computed by code that is in no commit" in small(tmp_path, sources={**SOURCES, "dirty": True})
 

@@ -1,0 +1,357 @@
+"""Saved models: predictions and evaluations after the simulation has ended."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from pfl.core.config import Config
+from pfl.core.errors import DataWarning, InvalidInput
+from pfl.core.text import first_line
+from pfl.data.cache import Changes
+from pfl.data.dataset import Dataset
+from pfl.data.federation import Federation
+from pfl.data.partition import Partition
+from pfl.data.samples import pixels_of
+from pfl.engine.client import Client
+from pfl.engine.groups import tensors_of
+from pfl.engine.method import Method
+from pfl.engine.model_file import read_models
+from pfl.engine.simulation import client_network
+from pfl.engine.state import State, rows
+from pfl.methods import METHODS
+from pfl.models import MODELS, build
+from pfl.run.api import divided, known_method, known_model
+from pfl.run.validation import validated
+
+if TYPE_CHECKING:
+    from pfl.models._network import Network
+
+BATCH = 256
+
+
+class Predictor(nn.Module):
+    """A trained model with its method's rule of prediction, in evaluation mode.
+
+    Attributes:
+        net: the client's networks; `net.extractor` and `net.head` are the main one.
+        classes: the classes' names.
+        shape: of an image: channels, height, width.
+    """
+
+    def __init__(
+        self, net: Network, method: Method, state: State, federation: Federation, classes: tuple[str, ...]
+    ):
+        super().__init__()
+        self.net = net
+        self.classes = classes
+        self.shape = federation.shape
+        self._method = method
+        self._federation = federation
+        leaves, self._structure = tree_flatten(state)
+        for place, leaf in enumerate(leaves):  # as buffers, they follow the module to another device
+            self.register_buffer(f"state{place}", leaf)
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Class scores (B, classes) of images (B, C, H, W), scaled as in training (`scaled`).
+
+        Scores are logits, unless the method predicts in another way.
+        """
+        tensors = tensors_of(self.net)
+        state = tree_unflatten(
+            [leaf for name, leaf in self.named_buffers(recurse=False) if name.startswith("state")],
+            self._structure,
+        )
+        client = Client(self.net, tensors, tensors, state)
+        return self._method.scores(client, x, self._method.logits(client, x))
+
+    def scaled(self, images: Any) -> Tensor:
+        """The input (B, C, H, W) of the network for a sequence of images.
+
+        Args:
+            images: what `pfl.from_samples` accepts as images: Pillow images, uint8 arrays or tensors (H, W),
+                (H, W, C) or (C, H, W), or such arrays of floats in [0, 1]; also one array (B, ...).
+
+        Raises:
+            InvalidInput: an image has another form, or another shape than in training.
+        """
+        if not hasattr(images, "__len__") or not hasattr(images, "__getitem__") or not len(images):
+            raise InvalidInput("images", type(images).__name__, "a sequence of images")
+        changes = Changes()
+        pixels = [pixels_of(images[place], place, changes) for place in range(len(images))]
+        for note in changes.notes():
+            warnings.warn(note, DataWarning, stacklevel=2)
+        for place, image in enumerate(pixels):
+            if image.shape != self.shape:
+                given, own = ("x".join(map(str, shape)) for shape in (image.shape, self.shape))
+                raise InvalidInput("images", f"image {place} of {given}", f"{own}, as in training")
+        return self._scaled(np.stack(pixels))
+
+    def scores(self, images: Any) -> Tensor:
+        """Class scores (B, classes) of a sequence of images, as `scaled` takes them."""
+        inputs = self.scaled(images)
+        with torch.no_grad():
+            return torch.cat([self(part) for part in inputs.split(BATCH)])
+
+    def predict(self, images: Any) -> np.ndarray:
+        """The predicted class (B,) of each image, an index into `classes`; images as `scaled` takes them."""
+        return self.scores(images).argmax(1).cpu().numpy()
+
+    def evaluate(self, dataset: Any, samples: Sequence[int] | np.ndarray | None = None) -> float:
+        """The accuracy in percent on a data set, as `pfl.simulate` takes it.
+
+        Args:
+            samples: indices of the images to test; by default all.
+
+        Raises:
+            InvalidInput: the images have another shape or there are none, or a class has an unknown name.
+        """
+        data = _dataset(dataset)
+        if data.shape != self.shape:
+            given, own = ("x".join(map(str, shape)) for shape in (data.shape, self.shape))
+            raise InvalidInput("dataset", f"{data.name}, images of {given}", f"images of {own}")
+        if unknown := [name for name in data.classes if name not in self.classes]:
+            accepted = f"classes among {', '.join(self.classes)}"
+            raise InvalidInput("dataset", f"{data.name}, class {unknown[0]}", accepted)
+        index = np.arange(len(data.labels)) if samples is None else np.asarray(samples, np.int64)
+        if not len(index):
+            raise InvalidInput("samples", "none", "one or more indices of images")
+        known = np.array([self.classes.index(name) for name in data.classes])
+        correct = 0
+        with torch.no_grad():
+            for first in range(0, len(index), BATCH):
+                part = index[first : first + BATCH]
+                predicted = self(self._scaled(data.images[part])).argmax(1).cpu().numpy()
+                correct += int((predicted == known[data.labels[part]]).sum())
+        return 100 * correct / len(index)
+
+    def _scaled(self, pixels: np.ndarray) -> Tensor:
+        """Pixels (B, C, H, W), uint8, on the device of the network."""
+        scaled = self._federation.scaled(torch.from_numpy(np.ascontiguousarray(pixels)))
+        return scaled.to(self.net.head.weight.device)
+
+
+@dataclass(frozen=True)
+class SavedModels:
+    """The models of one seed, as the simulation left them.
+
+    Attributes:
+        config: of the simulation.
+        dataset: the name of the data set that they were trained on.
+        classes: the classes' names.
+        seed: of the simulation.
+        round: after which the models were saved.
+        tensors: the stored models by name, (clients, *shape), or (1, *shape) if all clients share one.
+    """
+
+    config: Config
+    dataset: str
+    classes: tuple[str, ...]
+    seed: int
+    round: int
+    tensors: Mapping[str, Tensor]
+    _personal: Mapping[str, Tensor]
+    _client_state: State
+    _federation: Federation
+
+    def __repr__(self) -> str:
+        trained = f"{self.config.method}, {self.config.model}, {self.dataset}"
+        return f"SavedModels({trained}: {self.clients} clients, seed {self.seed}, round {self.round})"
+
+    @property
+    def clients(self) -> int:
+        """The number of clients."""
+        return self._federation.clients
+
+    @cached_property
+    def _method(self) -> Method:
+        return METHODS[self.config.method].from_dict(self.config.hyperparameters)
+
+    def client(self, client: int) -> Predictor:
+        """The model of a client that the simulation evaluated last, at the moment that the method reports.
+
+        Raises:
+            InvalidInput: there is no such client.
+        """
+        if client not in range(self.clients):
+            raise InvalidInput("client", client, f"an integer from 0 to {self.clients - 1}")
+        tensors = {
+            name: stack[client if len(stack) > 1 else 0]
+            for name, stack in {**self.tensors, **self._personal}.items()
+        }
+        return self._predictor(tensors, self._method, rows(self._client_state, client))
+
+    def global_model(self) -> Predictor:
+        """The network that all clients share.
+
+        Raises:
+            InvalidInput: a part of it is personal.
+        """
+        net = self._network()
+        names = {id(tensor): name for name, tensor in tensors_of(net).items()}
+        main = [
+            names[id(tensor)] for part in (net.extractor, net.head) for tensor in tensors_of(part).values()
+        ]
+        if own := [name for name in main if bool((self.tensors[name] != self.tensors[name][:1]).any())]:
+            accepted = f"a method whose clients share a whole network; {', '.join(own)} are personal"
+            raise InvalidInput("global_model", self.config.method, accepted)
+        return self._predictor({name: self.tensors[name][0] for name in main}, Method(), {})
+
+    def evaluate(self, dataset: Any, partition: str | Partition | None = None) -> np.ndarray:
+        """The accuracy in percent (clients,) of each client's model on a data set, as `simulate` takes it.
+
+        Args:
+            partition: each client is tested on its own test samples, NaN where it has none; by default all
+                clients are tested on all images.
+
+        Raises:
+            InvalidInput: the data do not fit the models.
+        """
+        if partition is None:
+            data = _dataset(dataset)
+            return np.array([self.client(client).evaluate(data) for client in range(self.clients)])
+        from pfl.data.partition import of_seed
+
+        data, division = divided(dataset, partition, self.clients, (self.seed,))
+        tests = of_seed(division, self.seed).test
+        if len(tests) != self.clients:
+            raise InvalidInput("partition", f"{len(tests)} clients", f"{self.clients}, as there are models")
+        return np.array(
+            [
+                self.client(client).evaluate(data, samples) if len(samples) else np.nan
+                for client, samples in enumerate(tests)
+            ]
+        )
+
+    def _network(self) -> Network:
+        network = partial(build, self.config.model)
+        with torch.random.fork_rng(devices=[]):
+            return client_network(self.config, self._method, network, self._federation)
+
+    def _predictor(self, tensors: Mapping[str, Tensor], method: Method, state: State) -> Predictor:
+        net = self._network()
+        with torch.no_grad():
+            own = tensors_of(net)
+            if missing := own.keys() - self.tensors.keys():
+                raise ValueError(f"no {', '.join(sorted(missing))} is stored")
+            for name, tensor in tensors.items():
+                if own[name].shape != tensor.shape:
+                    raise ValueError(f"{name} is stored with the shape {tuple(tensor.shape)}")
+                own[name].copy_(tensor)
+        return Predictor(net, method, state, self._federation, self.classes)
+
+
+def load_models(
+    path: str | Path,
+    seed: int | None = None,
+    *,
+    method: Method | type[Method] | None = None,
+    model: nn.Module | Any | None = None,
+) -> SavedModels:
+    """Load the models that a simulation saved, with ``pfl run --save`` or `Execution.save`.
+
+    The file contains no code, so that a file from elsewhere does no harm.
+
+    >>> import pfl, tempfile
+    >>> file = tempfile.mkdtemp() + "/models.pt"
+    >>> options = dict(clients=5, rounds=2, epochs=1, progress=False)
+    >>> runs = pfl.simulate("fedper", "digits", execution=pfl.Execution(save=file), **options)
+    >>> models = load_models(file)
+    >>> digits = pfl.load("digits")
+    >>> models.client(3).predict(digits.images[:4]).shape
+    (4,)
+
+    Args:
+        seed: of the simulation; needed if the file has several.
+        method: the class of a method that was given as an object, or whose package is not installed.
+        model: the network or its builder, if it was given as an object.
+
+    Raises:
+        InvalidInput: there is no such file, it is damaged, of another kind or version, or it does not fit the
+            method or the network.
+    """
+    path = Path(path)
+    content = read_models(path)
+    given = {"method": method and known_method(method)[0], "model": model and known_model(model)}
+    with _fitting(path):
+        seeds = content["seeds"]
+        if seed is None and len(seeds) == 1:
+            (seed,) = seeds
+        if seed is None or seed not in seeds:
+            raise InvalidInput("seed", seed, f"one of {', '.join(map(str, seeds))}, as the file has")
+        config = Config.from_dict(
+            {**content["config"], **{name: known for name, known in given.items() if known}}
+        )
+        for name, registry in (("method", METHODS), ("model", MODELS)):
+            known = getattr(config, name)
+            if known not in registry:
+                raise InvalidInput(name, "none", f"{known}, which the models are of, as the argument {name}")
+        config = validated(config)
+        data, own = content["data"], content["seeds"][seed]
+        models = SavedModels(
+            config=config,
+            dataset=str(data["name"]),
+            classes=tuple(data["classes"]),
+            seed=seed,
+            round=int(own["round"]),
+            tensors=own["tensors"],
+            _personal=own["personal"],
+            _client_state=own["client_state"],
+            _federation=_federation(config, data, own["train"]),
+        )
+        models.client(0)
+    return models
+
+
+def _federation(config: Config, data: Mapping[str, Any], train: Sequence[int]) -> Federation:
+    """The federation that the models were trained in, without its images."""
+    channels, height, width = data["shape"]
+    dataset = Dataset(
+        name=data["name"],
+        images=np.zeros((0, channels, height, width), np.uint8),
+        labels=np.zeros(0, np.int64),
+        classes=tuple(data["classes"]),
+        n_train=0,
+        checksum=data["checksum"],
+        mean=tuple(data["mean"]),
+        std=tuple(data["std"]),
+        source={},
+    )
+    none = np.zeros(0, np.int64)
+    sizes = tuple(np.zeros(size, np.int64) for size in train)
+    partition = Partition("", sizes, (none,) * len(sizes), data["checksum"])
+    return Federation(
+        dataset, partition, torch.device("cpu"), getattr(torch, config.dtype), config.input_scale
+    )
+
+
+def _dataset(dataset: Any) -> Dataset:
+    from pfl.data.dataset import load
+    from pfl.data.samples import from_samples
+
+    if isinstance(dataset, str | Path):
+        return load(str(dataset))
+    return dataset if isinstance(dataset, Dataset) else from_samples(dataset)
+
+
+@contextmanager
+def _fitting(path: Path) -> Iterator[None]:
+    """Inside, whatever a file of another content raises is one line."""
+    try:
+        yield
+    except InvalidInput:
+        raise
+    except Exception as error:  # key, type and shape errors have no common type
+        accepted = f"models of this method and network ({type(error).__name__}: {first_line(error)})"
+        raise InvalidInput("models", str(path), accepted) from None

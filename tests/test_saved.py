@@ -1,0 +1,230 @@
+"""Models that were saved predict as they did when the simulation ended."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import pfl
+from pfl.core.config import Config, Execution
+from pfl.core.errors import InvalidInput
+from pfl.engine import checkpoint
+from pfl.engine.method import Method
+from pfl.engine.model_file import read_models
+from pfl.methods import METHODS
+from pfl.run.saved import load_models
+from pfl.run.simulate import simulate
+from tests.conftest import sampled
+
+CONFIG = Config(model="cnn_digits", rounds=2, epochs=1, batch_size=8, eval_every=2)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "models.pt"
+
+
+@pytest.fixture
+def saved(dataset, partition, file):
+    """Saves the models of a configuration, and returns the results."""
+
+    def run(method: str = "fedper", seeds: tuple[int, ...] = (0,)):
+        config = dataclasses.replace(CONFIG, method=method)
+        return simulate(config, dataset, partition, seeds, Execution(save=str(file), workers=1))
+
+    return run
+
+
+@pytest.mark.parametrize("method", sampled(METHODS))
+def test_loaded_models_have_the_accuracies_of_the_last_evaluation(method, saved, file, dataset, partition):
+    (result,) = saved(method)
+    accuracies = load_models(file).evaluate(dataset, partition)
+    evaluated = [float("nan") if one.accuracy is None else one.accuracy for one in result.metrics.per_client]
+    np.testing.assert_allclose(accuracies, evaluated)
+
+
+def test_the_models_of_each_seed_are_loaded_by_seed(saved, file, dataset, partition):
+    results = saved(seeds=(3, 5))
+    for result in results:
+        models = load_models(file, result.seed)
+        assert models.seed == result.seed
+        own = [one.accuracy for one in result.metrics.per_client]
+        np.testing.assert_allclose(models.evaluate(dataset, partition), np.array(own, float))
+    with pytest.raises(InvalidInput, match=r"seed: None is not accepted; expected one of 3, 5"):
+        load_models(file)
+
+
+def test_the_global_model_is_the_network_that_all_clients_share(saved, file, dataset):
+    saved("fedavg")
+    models = load_models(file)
+    assert models.evaluate(dataset) == pytest.approx(
+        [models.global_model().evaluate(dataset)] * models.clients
+    )
+
+
+def test_a_network_with_personal_layers_has_no_global_model(saved, file):
+    saved("fedper")
+    with pytest.raises(InvalidInput, match=r"head\.weight, head\.bias are personal"):
+        load_models(file).global_model()
+
+
+def test_raw_images_are_predicted_in_all_their_forms(saved, file, dataset):
+    saved()
+    model = load_models(file).client(1)
+    pixels = dataset.images[:5]
+    expected = model.predict(pixels)
+    mode = pixels.transpose(0, 2, 3, 1)
+    pictures = [Image.fromarray(one.squeeze()) for one in mode]
+    forms = [torch.from_numpy(pixels), mode, torch.from_numpy(pixels) / 255, pictures]
+    assert all(np.array_equal(model.predict(images), expected) for images in forms)
+    assert np.array_equal(model.scores(pixels).argmax(1), expected)
+
+
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        (
+            np.zeros((2, 1, 9, 9), np.uint8),
+            "images: image 0 of 1x9x9 is not accepted; expected .*, as in training",
+        ),
+        ([], "expected a sequence of images"),
+        (7, "expected a sequence of images"),
+        ([np.zeros(4)], "sample 0"),
+    ],
+)
+def test_images_of_another_form_are_refused(images, said, saved, file):
+    saved()
+    with pytest.raises(InvalidInput, match=said):
+        load_models(file).client(0).predict(images)
+
+
+def test_a_data_set_of_other_classes_is_refused(saved, file, dataset):
+    saved()
+    other = dataclasses.replace(dataset, classes=tuple(f"other {name}" for name in dataset.classes))
+    with pytest.raises(InvalidInput, match="class other class 0 is not accepted; expected classes"):
+        load_models(file).client(0).evaluate(other)
+
+
+def test_classes_of_another_order_are_matched_by_name(saved, file, dataset):
+    saved("fedavg")
+    model = load_models(file).global_model()
+    names = dataset.classes[::-1]
+    turned = dataclasses.replace(dataset, classes=names, labels=len(names) - 1 - dataset.labels)
+    assert model.evaluate(turned) == model.evaluate(dataset)
+
+
+def test_a_loaded_model_can_be_trained_further(saved, file, dataset):
+    saved("fedavg")
+    model = load_models(file).global_model().train()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    x, y = model.scaled(dataset.images[:32]), torch.from_numpy(dataset.labels[:32])
+    losses = []
+    for _ in range(5):
+        optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+def test_models_of_objects_are_loaded_with_these_objects(file, dataset, partition, monkeypatch):
+    class Own(Method):
+        """Nothing is mixed."""
+
+    def small(shape, classes):
+        return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), classes))
+
+    with monkeypatch.context() as session:
+        for registry in (METHODS, pfl.models.MODELS):
+            session.setattr(registry, "_added", dict(registry._added))
+        (result,) = pfl.simulate(
+            Own,
+            dataset,
+            partition,
+            model=small,
+            rounds=1,
+            progress=False,
+            execution=Execution(save=str(file)),
+        )
+    with pytest.raises(
+        InvalidInput, match=r"method: none is not accepted; expected own, .* as the argument method"
+    ):
+        load_models(file)
+    models = load_models(file, method=Own, model=small)
+    own = [one.accuracy for one in result.metrics.per_client]
+    np.testing.assert_allclose(models.evaluate(dataset, partition), np.array(own, float))
+
+
+# ---- files from elsewhere ------------------------------------------------------------------------------
+
+
+def refusal(file: Path) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        load_models(file)
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
+
+
+def test_a_file_that_is_not_there_is_one_line(file):
+    assert "FileNotFoundError" in refusal(file)
+
+
+def test_a_file_of_another_kind_is_one_line(file):
+    file.write_text("weights")
+    assert "is not accepted; expected a file of models that `pfl run --save`" in refusal(file)
+    torch.save({"weight": torch.zeros(2)}, file)
+    assert "is not accepted; expected a file of models that `pfl run --save`" in refusal(file)
+
+
+def test_a_damaged_number_is_noticed(saved, file):
+    saved()
+    weight = read_models(file)["seeds"][0]["tensors"]["head.weight"].numpy().tobytes()
+    content = file.read_bytes()
+    place = content.index(weight) + 7
+    file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    assert "it is damaged" in refusal(file)
+    file.write_bytes(content[:-100])
+    assert "BadZipFile" in refusal(file)
+
+
+def test_a_file_runs_no_code(file, tmp_path):
+    class Malicious:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "harm",)
+
+    torch.save({"format": Malicious()}, file)
+    assert "UnpicklingError" in refusal(file)
+    assert not (tmp_path / "harm").exists()
+
+
+def test_a_file_of_another_version_is_one_line(saved, file):
+    saved()
+    checkpoint.write(file, read_models(file) | {"format": "pfl models, version 0"})
+    assert "of the form 'pfl models, version 1', not 'pfl models, version 0'" in refusal(file)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": {"method": "fedavg", "model": "lenet5_bn"}},
+        {"config": {"method": "fedrod"}},
+        {"data": {}},
+        {"seeds": {0: {}}},
+        {"seeds": "none"},
+    ],
+)
+def test_a_forged_file_is_one_line(change, saved, file):
+    saved()
+    content = read_models(file)
+    if "config" in change:
+        change = {"config": content["config"] | change["config"] | {"hyperparameters": {}}}
+    checkpoint.write(file, content | change)
+    assert "is not accepted" in refusal(file)
