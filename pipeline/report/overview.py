@@ -285,7 +285,7 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
             cells.append(PinnedCell(entry.published, verdict, ours, tuple(row["keys"].split())))
         else:
             cells.append(PinnedCell(entry.published))
-    answers = tuple(map(_finding, _rows(folder / "claims.csv"))) if folder else ()
+    answers = tuple(answers_of(folder).values()) if folder else ()
     title = summary.table.title
     if folder and (folder / "README.md").exists():
         title = f"[{title}]({folder.relative_to(folder.parents[1])}/README.md)"
@@ -296,6 +296,11 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
         data=tuple(sorted({row["data"] for row in lines if not _is_original(row["data"])})),
         moments=tuple(at_one_moment(summary, folder)) if folder else (),
     )
+
+
+def answers_of(folder: Path) -> dict[tuple[str, str], OurFinding]:
+    """The outcomes of the claims in a table's report, by the paper's words and their place."""
+    return {(row["claim"], row["place"]): _finding(row) for row in _rows(folder / "claims.csv")}
 
 
 def _finding(row: Mapping[str, str]) -> OurFinding:
