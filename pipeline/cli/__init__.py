@@ -38,8 +38,10 @@ def add_commands(app: typer.Typer) -> None:
     search.command("export")(in_project(export_))
     app.add_typer(search, name="search")
     export = typer.Typer(help="Evidence in standard formats.", no_args_is_help=True)
-    for command in (exports.rocrate, exports.croissant, exports.claims):
-        export.command()(in_project(command))
+    export.command()(in_project(exports.rocrate))
+    export.command()(in_project(exports.croissant))
+    export.command()(in_project(exports.claims))
+    export.command()(in_project(exports.checklists))
     app.add_typer(export, name="export")
     stage = typer.Typer(help="The stages of dvc.yaml, one at a time.", no_args_is_help=True)
     for command in (stages.check, stages.download, stages.partition, stages.sweep, stages.report):

@@ -37,3 +37,14 @@ def claims(out: OutFile) -> None:
     from pipeline.evidence.answered_claims import write_claims
 
     print(f"{out}: {amount(write_claims(out), 'claim')}")
+
+
+def checklists(out: OutFile) -> None:
+    """Write the checklists of NeurIPS and REFORMS as a page in Markdown.
+
+    Its links are relative to the project's root.
+    """
+    from pipeline.evidence.checklists import write_checklists
+
+    write_checklists(out)
+    print(out)

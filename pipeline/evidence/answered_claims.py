@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pfl.core.files import write_json
 from pipeline.figures.figure import load_figure
@@ -16,6 +16,7 @@ from pipeline.figures.make import answered
 from pipeline.report.agreement import OurFinding, claims
 from pipeline.report.overview import answers_of
 from pipeline.report.summary import blank
+from pipeline.spec.claims import Answer
 from pipeline.spec.paths import PAPERS, REPORTS, figure_names, table_file, table_names
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import PUBLISHED
@@ -52,6 +53,11 @@ class AnsweredClaim:
     seeds: int | None
     numbers: str | None
     keys: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """The answer as it is printed."""
+        return OurFinding(cast(Answer, self.answer), self.shown, self.held, self.seeds).words
 
     @property
     def report(self) -> str | None:
