@@ -6,6 +6,7 @@ import doctest
 import importlib
 import importlib.util
 import json
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -19,6 +20,7 @@ from ruamel.yaml import YAML
 from torch import nn
 
 import pfl
+import pfl.testing
 from pfl.methods import METHODS
 from pfl.testing import check_method
 from pipeline.figures.figure import Figure
@@ -224,7 +226,11 @@ def test_every_mixing_on_its_page_moves_the_models_and_does_so_alike_in_both_bac
     assert loop != pytest.approx(losses("local", "loop"), rel=1e-3)
 
 
-@pytest.mark.parametrize("document", ["conformance.md", "python.md", "network.md", "data.md"])
+RUN = ["conformance.md", "python.md", "network.md", "data.md"]
+"""The pages whose examples in Python are run."""
+
+
+@pytest.mark.parametrize("document", RUN)
 def test_the_examples_in_python_run(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
@@ -254,6 +260,25 @@ def with_examples() -> list[str]:
 def test_the_examples_of_the_docstrings_give_what_they_say(module):
     outcome = doctest.testmod(importlib.import_module(module), extraglobs={"pfl": pfl})
     assert outcome.failed == 0
+
+
+def referenced() -> list[str]:
+    """The names that the site has a reference of."""
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    return [name for page in pages for name in re.findall(r"^::: (\S+)", page.read_text("utf-8"), re.M)]
+
+
+def test_every_public_name_is_in_the_reference():
+    public = {*(getattr(pfl, name) for name in pfl.__all__)}
+    public |= {getattr(pfl.testing, name) for name in pfl.testing.__all__}
+    assert public <= {pkgutil.resolve_name(name) for name in referenced()}
+
+
+@pytest.mark.parametrize("name", referenced())
+def test_every_name_in_the_reference_has_an_example_that_is_run(name):
+    shown = "".join(code for page in RUN for code in blocks(ROOT / "docs" / page, "python"))
+    used = re.search(rf"\b{name.rpartition('.')[2]}\b", shown)
+    assert used or ">>> " in (pkgutil.resolve_name(name).__doc__ or "")
 
 
 def test_the_table_of_the_tutorial_is_one_and_takes_the_method_written_there(tmp_path, monkeypatch):
