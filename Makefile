@@ -65,7 +65,7 @@ validate: .venv .venv-validate
 
 # New versions of everything.
 lock: .venv
-	.venv/bin/uv pip compile pyproject.toml --all-extras --upgrade --no-annotate \
+	.venv/bin/uv pip compile pyproject.toml --extra pipeline --extra dev --extra docs --upgrade --no-annotate \
 	    --python-version 3.11 --python-platform x86_64-manylinux_2_28 -o requirements.lock
 
 # The documentation site in site/, with the pages and the schema that are made from the code, and the picture of a
