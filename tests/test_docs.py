@@ -27,6 +27,7 @@ from pipeline.figures.figure import Figure
 from pipeline.spec import methods_page, reference
 from pipeline.spec.cells import cells
 from pipeline.spec.extends import Source, extended, lineage
+from pipeline.spec.papers import paper_names
 from pipeline.spec.paths import table_file, table_names
 from pipeline.spec.table import Table
 
@@ -321,17 +322,39 @@ def test_links_of_the_documents_outside_the_site_lead_to_files_and_headings(docu
         assert link.startswith("http") or not anchor or anchor in anchors(target), link
 
 
-def test_the_command_of_make_docs_builds_the_site_without_a_warning(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site that the command of `make docs` builds, without a warning."""
+    folder = tmp_path_factory.mktemp("site")
     (options,) = re.findall(r"mkdocs (build .*)", (ROOT / "Makefile").read_text(encoding="utf-8"))
     assert options == "build --strict"  # with --quiet, warnings are no errors
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", *options.split(), "--site-dir", tmp_path],
+        [sys.executable, "-m", "mkdocs", *options.split(), "--site-dir", folder],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_site_has_every_report_a_page_per_paper_and_the_checklists(site):
+    reports = [path.parent.relative_to(ROOT) / "index.html" for path in (ROOT / "reports").rglob("README.md")]
+    papers = [f"papers/{name}.html" for name in paper_names(ROOT)]
+    assert [page for page in (*reports, *papers, "checklists.html") if not (site / page).is_file()] == []
+    assert 'href="checklists.html"' in (site / "index.html").read_text(encoding="utf-8")
+    assert 'href="papers/pfedsim.html"' in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_site_works_from_a_folder_without_a_network(site):
+    index = (site / "search/search_index.js").read_text(encoding="utf-8")
+    assert "papers/pfedsim.html#what-holds" in index
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r"<(?:script|img)[^>]+src=.?(https?:[^ >]+)", text)
+        loaded += re.findall(r"<link[^>]+rel=.?stylesheet[^>]+href=.?(https?:[^ >]+)", text)
+        assert loaded == [], page
 
 
 def test_the_readme_has_at_most_80_lines():

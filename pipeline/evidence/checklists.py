@@ -6,6 +6,7 @@ import csv
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pfl.core.files import write_text
@@ -52,7 +53,7 @@ def _facts() -> dict[str, Any]:
         "final_runs": phases["final"],
         "search_runs": phases["search"],
         "cost": cost(runs.values()),
-        "mean_seconds": sum(run.measured.wall_seconds for run in runs.values()) / len(runs),
+        "mean_seconds": fmean(run.measured.wall_seconds for run in runs.values()) if runs else 0.0,
         "machines": sorted({run.hardware.gpu or run.hardware.cpu for run in runs.values()}),
         "torch": sorted({run.versions.torch for run in runs.values()}),
         "commits": len({run.commit for run in runs.values()}),
