@@ -22,7 +22,7 @@ from pfl.data.partition import Partition, follows_run, parse_spec
 from pfl.data.resize import resized
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.paths import partition_file, partitions_folder
-from pipeline.spec.table import load_table
+from pipeline.spec.table import Table, load_table
 from pipeline.store.stage_files import load_manifest
 
 CONTEXT = {
@@ -95,9 +95,10 @@ def write_croissant(table: str, out: Path) -> list[str]:
     Raises:
         InvalidInput: there is no such table, its stages have not run, or a file cannot be written.
     """
+    content = load_table(table)
     datasets = load_manifest(table)["datasets"]
     names = []
-    for division in _divisions(table, datasets):
+    for division in _divisions(table, content, datasets):
         listed = _csv(division.partition)
         write_text(out / f"{division.name}.csv", listed)
         write_json(out / f"{division.name}.json", _metadata(table, division, datasets, listed))
@@ -108,11 +109,10 @@ def write_croissant(table: str, out: Path) -> list[str]:
     return names
 
 
-def _divisions(table: str, datasets: Mapping[str, Any]) -> Iterator[_Division]:
+def _divisions(table: str, content: Table, datasets: Mapping[str, Any]) -> Iterator[_Division]:
     """The current partitions of a table, by the cells that use them."""
-    loaded = load_table(table)
-    for name, cell in {cell.partition_name: cell for cell in cells(table, loaded)}.items():
-        for seed in loaded.seeds if follows_run(cell.partition) else (None,):
+    for name, cell in {cell.partition_name: cell for cell in cells(table, content)}.items():
+        for seed in content.seeds if follows_run(cell.partition) else (None,):
             file = partition_file(table, name, seed)
             if cell.dataset in datasets and file.exists():
                 partition = Partition.load(file)

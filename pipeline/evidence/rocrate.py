@@ -57,30 +57,32 @@ def write_crate(table: str, out: Path) -> int:
     """Write the crate of a table to a new or empty folder, and return its number of files.
 
     Raises:
-        InvalidInput: the folder is not empty, the table has no results or no report here, or a file cannot be
-            written.
+        InvalidInput: the folder is not empty, the table has no results, partitions or report here, or a file
+            cannot be written.
     """
-    root = Path()
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise InvalidInput("out", str(out), "a folder that does not exist, or is empty")
-    results = load_results(table, root)
-    report = root / report_folder(table)
+    results = load_results(table, Path())
+    report = report_folder(table)
     if not report.is_dir():
         raise Missing("report", str(report), f"the report of the table; `pfl report {table}` writes it")
+    if not Path(WORKFLOW).exists():
+        raise Missing(WORKFLOW, "no such file", "a project (`pfl init` makes one)")
+    write_croissant(table, out / PARTITIONS)
     content = results.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     write_text(out / TABLE, dumped(content))
     with writing(out, "out"):
-        for name in filter(lambda file: (root / file).exists(), (WORKFLOW, LOCK)):
-            shutil.copyfile(root / name, out / name)
+        shutil.copyfile(WORKFLOW, out / WORKFLOW)
+        if Path(LOCK).exists():
+            shutil.copyfile(LOCK, out / LOCK)
         for name in (ROWS, RESULTS):
-            shutil.copyfile(root / results_folder(table) / name, out / name)
+            shutil.copyfile(results_folder(table) / name, out / name)
         shutil.copytree(report, out / REPORT)
-    write_croissant(table, out / PARTITIONS)
-    write_json(out / METADATA, {"@context": CONTEXT, "@graph": list(_graph(results, out, root))})
+    write_json(out / METADATA, {"@context": CONTEXT, "@graph": list(_graph(results, out))})
     return sum(path.is_file() for path in out.rglob("*"))
 
 
-def _graph(results: Results, out: Path, root: Path) -> Iterator[dict[str, Any]]:
+def _graph(results: Results, out: Path) -> Iterator[dict[str, Any]]:
     """The entities of the crate, of which the first two are the metadata file and the crate itself."""
     records = results.records
     times = sorted(record.finished for record in records)
@@ -92,7 +94,7 @@ def _graph(results: Results, out: Path, root: Path) -> Iterator[dict[str, Any]]:
         {name: value for name, value in values.items() if (out / value).exists()}
         for values in (INPUTS, OUTPUTS)
     )
-    citation = parse(root / CITATION) if (root / CITATION).exists() else {}
+    citation = parse(CITATION) if Path(CITATION).exists() else {}
     people = {f"#author-{i}": author for i, author in enumerate(citation.get("authors", ()))}
     licence = f"https://spdx.org/licenses/{citation['license']}" if "license" in citation else None
     yield {
@@ -155,21 +157,7 @@ def _graph(results: Results, out: Path, root: Path) -> Iterator[dict[str, Any]]:
         }
     for kind, values in (("input", inputs), ("output", outputs)):
         for name, value in values.items():
-            parameter = f"#{kind}-{name}"
-            yield {
-                "@id": parameter,
-                "@type": "FormalParameter",
-                "name": name,
-                "conformsTo": {"@id": FORMAL_PARAMETER},
-                "additionalType": "Dataset" if value.endswith("/") else "File",
-                "workExample": {"@id": value},
-            }
-            yield {
-                **(_folder(out, value) if value.endswith("/") else _file(out, value)),
-                "exampleOfWork": {"@id": parameter},
-            }
-            if value.endswith("/"):
-                yield from (_file(out, name) for name in _names(out, value))
+            yield from _parameter(out, f"#{kind}-{name}", value)
     for address, name in PROFILES.items():
         version = address.rpartition("/")[2]
         yield {"@id": address, "@type": "CreativeWork", "name": name, "version": version}
@@ -179,6 +167,23 @@ def _graph(results: Results, out: Path, root: Path) -> Iterator[dict[str, Any]]:
         kind = "Organization" if "name" in author else "Person"
         names = (author.get(key, "") for key in ("name", "given-names", "family-names"))
         yield {"@id": identifier, "@type": kind, "name": " ".join(filter(None, names))}
+
+
+def _parameter(out: Path, identifier: str, value: str) -> Iterator[dict[str, Any]]:
+    """A parameter of the workflow, the file or folder that is its value, and the folder's files."""
+    is_folder = value.endswith("/")
+    yield {
+        "@id": identifier,
+        "@type": "FormalParameter",
+        "name": identifier.partition("-")[2],
+        "conformsTo": {"@id": FORMAL_PARAMETER},
+        "additionalType": "Dataset" if is_folder else "File",
+        "workExample": {"@id": value},
+    }
+    described = _folder(out, value) if is_folder else _file(out, value)
+    yield {**described, "exampleOfWork": {"@id": identifier}}
+    if is_folder:
+        yield from (_file(out, name) for name in _names(out, value))
 
 
 def _extent(results: Results) -> str:

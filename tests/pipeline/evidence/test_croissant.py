@@ -55,6 +55,8 @@ def test_each_seed_with_its_own_partition_has_its_own_file(edit, prepared):
     from pipeline.sweep import preparation
 
     edit('"dirichlet:0.5"', '"dirichlet:0.5,seed=run"')
+    with pytest.raises(InvalidInput, match="table: smal is not accepted"):
+        write_croissant("smal", prepared / "out")
     with pytest.raises(InvalidInput, match="`pfl stage partition small` makes them"):
         write_croissant("small", prepared / "out")
     preparation.partition("small")
