@@ -50,7 +50,7 @@ class Setting(Strict):
 class AverageColumn(Strict):
     """A last column: each row's mean over the settings."""
 
-    label: str = "AverageColumn"
+    label: str = "Average"
     """The column's heading."""
     published: PublishedCell | None = None
     """Which printed cells belong to this column."""
