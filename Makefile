@@ -3,6 +3,8 @@ PYTHON ?= python3.11
 ACTIVATE = . .venv/bin/activate
 # One thread per test process, because the processes share the cores.
 PYTEST = $(ACTIVATE) && OMP_NUM_THREADS=1 pytest -n 2
+# Where `make validate` writes what it validates.
+EXAMPLE = .venv-validate/example
 
 .PHONY: repro test test-slow test-lowest lint lock behaviours docs validate
 
@@ -45,12 +47,16 @@ lint: .venv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --no-deps --editable .
 	@touch .venv-lowest
 
-# The metadata for citation, which follow from CITATION.cff, and the container files.
-validate: .venv-validate
+# The metadata for citation, which follow from CITATION.cff, the container files, and an example of each export.
+validate: .venv .venv-validate
 	.venv-validate/bin/cffconvert --validate
 	.venv-validate/bin/cffconvert --format codemeta --outfile codemeta.json
 	.venv-validate/bin/cffconvert --format zenodo --outfile .zenodo.json
 	.venv-validate/bin/hadolint Containerfile Containerfile.cuda
+	rm -rf $(EXAMPLE)
+	$(ACTIVATE) && pfl report methods-digits && pfl export rocrate methods-digits --out $(EXAMPLE)
+	.venv-validate/bin/python .github/validate_crate.py $(EXAMPLE)
+	.venv-validate/bin/mlcroissant validate --jsonld $(EXAMPLE)/partitions/two-classes.json
 
 .venv-validate: .github/validators.txt
 	$(PYTHON) -m venv .venv-validate
@@ -59,7 +65,7 @@ validate: .venv-validate
 
 # New versions of everything.
 lock: .venv
-	.venv/bin/uv pip compile pyproject.toml --all-extras --upgrade --no-annotate \
+	.venv/bin/uv pip compile pyproject.toml --extra pipeline --extra dev --extra docs --upgrade --no-annotate \
 	    --python-version 3.11 --python-platform x86_64-manylinux_2_28 -o requirements.lock
 
 # The documentation site in site/, with the pages and the schema that are made from the code, and the picture of a

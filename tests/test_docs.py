@@ -6,6 +6,7 @@ import doctest
 import importlib
 import importlib.util
 import json
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -19,12 +20,14 @@ from ruamel.yaml import YAML
 from torch import nn
 
 import pfl
+import pfl.testing
 from pfl.methods import METHODS
 from pfl.testing import check_method
 from pipeline.figures.figure import Figure
 from pipeline.spec import methods_page, reference
 from pipeline.spec.cells import cells
 from pipeline.spec.extends import Source, extended, lineage
+from pipeline.spec.papers import paper_names
 from pipeline.spec.paths import table_file, table_names
 from pipeline.spec.table import Table
 
@@ -224,7 +227,11 @@ def test_every_mixing_on_its_page_moves_the_models_and_does_so_alike_in_both_bac
     assert loop != pytest.approx(losses("local", "loop"), rel=1e-3)
 
 
-@pytest.mark.parametrize("document", ["conformance.md", "python.md", "network.md", "data.md"])
+RUN = ["conformance.md", "python.md", "network.md", "data.md"]
+"""The pages whose examples in Python are run."""
+
+
+@pytest.mark.parametrize("document", RUN)
 def test_the_examples_in_python_run(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
@@ -254,6 +261,25 @@ def with_examples() -> list[str]:
 def test_the_examples_of_the_docstrings_give_what_they_say(module):
     outcome = doctest.testmod(importlib.import_module(module), extraglobs={"pfl": pfl})
     assert outcome.failed == 0
+
+
+def referenced() -> list[str]:
+    """The names that the site has a reference of."""
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    return [name for page in pages for name in re.findall(r"^::: (\S+)", page.read_text("utf-8"), re.M)]
+
+
+def test_every_public_name_is_in_the_reference():
+    public = {*(getattr(pfl, name) for name in pfl.__all__)}
+    public |= {getattr(pfl.testing, name) for name in pfl.testing.__all__}
+    assert public <= {pkgutil.resolve_name(name) for name in referenced()}
+
+
+@pytest.mark.parametrize("name", referenced())
+def test_every_name_in_the_reference_has_an_example_that_is_run(name):
+    shown = "".join(code for page in RUN for code in blocks(ROOT / "docs" / page, "python"))
+    used = re.search(rf"\b{name.rpartition('.')[2]}\b", shown)
+    assert used or ">>> " in (pkgutil.resolve_name(name).__doc__ or "")
 
 
 def test_the_table_of_the_tutorial_is_one_and_takes_the_method_written_there(tmp_path, monkeypatch):
@@ -296,17 +322,39 @@ def test_links_of_the_documents_outside_the_site_lead_to_files_and_headings(docu
         assert link.startswith("http") or not anchor or anchor in anchors(target), link
 
 
-def test_the_command_of_make_docs_builds_the_site_without_a_warning(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site that the command of `make docs` builds, without a warning."""
+    folder = tmp_path_factory.mktemp("site")
     (options,) = re.findall(r"mkdocs (build .*)", (ROOT / "Makefile").read_text(encoding="utf-8"))
     assert options == "build --strict"  # with --quiet, warnings are no errors
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", *options.split(), "--site-dir", tmp_path],
+        [sys.executable, "-m", "mkdocs", *options.split(), "--site-dir", folder],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_site_has_every_report_a_page_per_paper_and_the_checklists(site):
+    reports = [path.parent.relative_to(ROOT) / "index.html" for path in (ROOT / "reports").rglob("README.md")]
+    papers = [f"papers/{name}.html" for name in paper_names(ROOT)]
+    assert [page for page in (*reports, *papers, "checklists.html") if not (site / page).is_file()] == []
+    assert 'href="checklists.html"' in (site / "index.html").read_text(encoding="utf-8")
+    assert 'href="papers/pfedsim.html"' in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_site_works_from_a_folder_without_a_network(site):
+    index = (site / "search/search_index.js").read_text(encoding="utf-8")
+    assert "papers/pfedsim.html#what-holds" in index
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r"<(?:script|img)[^>]+src=.?(https?:[^ >]+)", text)
+        loaded += re.findall(r"<link[^>]+rel=.?stylesheet[^>]+href=.?(https?:[^ >]+)", text)
+        assert loaded == [], page
 
 
 def test_the_readme_has_at_most_80_lines():

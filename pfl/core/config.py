@@ -54,6 +54,9 @@ Fraction = Annotated[float, Accepted(lambda share: 0 <= share < 1, "a number in 
 class Config:
     """Everything that determines the results of a simulation, except its data, partition and seed.
 
+    >>> Config(method="fedprox", hyperparameters={"mu": 0.1}, rounds=50).rounds
+    50
+
     The types say what each field accepts, and `pfl.run.validation.validated` checks it before any compute. A
     table's file has the training options under the same names, with the same texts.
     """
@@ -176,7 +179,13 @@ CHECKPOINT_EVERY = 10
 
 @dataclass(frozen=True)
 class Execution:
-    """How a simulation is executed. Results are unaffected up to rounding."""
+    """How a simulation is executed. Results are unaffected up to rounding.
+
+    >>> execution = Execution(device="cpu", backend="loop")
+    >>> runs = pfl.simulate("fedavg", clients=4, rounds=2, epochs=1, execution=execution, progress=False)
+    >>> runs[0].hardware.backend
+    'loop'
+    """
 
     device: str = "auto"
     """cpu, cuda, cuda:N or auto; auto means cuda if available."""

@@ -17,6 +17,9 @@ LARGEST = {float: 1e18, int: 10**9}
 class Hyperparameter:
     """The declaration of one hyperparameter.
 
+    >>> Hyperparameter("share of rounds", low=0.0, high=1.0, search=(0.1, 0.9)).search
+    (0.1, 0.9)
+
     Attributes:
         about: one line for lists and documentation.
         low, high: accepted values, inclusive (None means unbounded).

@@ -31,6 +31,10 @@ from pfl.data.resize import Resize, resized
 class Dataset:
     """The pooled images of a data set: the official training set first, then the test set.
 
+    >>> digits = pfl.load("digits")
+    >>> digits.shape, digits.n_train, digits.identity
+    ((1, 8, 8), 1442, 'original pixels')
+
     Attributes:
         name: the name in the registry, or the stem of the file for a user's path.
         images: uint8 (N, C, H, W), memory-mapped copy-on-write.
@@ -82,6 +86,9 @@ def load(
     progress: bool = True,
 ) -> Dataset:
     """Load a data set of the registry, or a user's image folder, zip, tar or npz.
+
+    >>> load("digits")
+    Dataset(digits: 1,797 images of 1x8x8 in 10 classes)
 
     The first call decodes it into the cache (the folder PFL_CACHE, by default ~/.cache/pfl-repro). Later
     calls map the cached files, as long as the sizes and times of the original files are unchanged. The data

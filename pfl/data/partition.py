@@ -27,6 +27,10 @@ RUN = "run"
 class Partition:
     """The training and test samples of every client, as lists of indices.
 
+    >>> partition = pfl.make_partition("pathological:2", pfl.load("digits"), clients=5)
+    >>> partition.clients, int(partition.sizes.sum())
+    (5, 1345)
+
     Attributes:
         spec: the canonical specification, "dirichlet:0.1,min=10,test=0.25,seed=0".
         train, test: int64 indices into the pooled images, one array per client.
@@ -242,6 +246,9 @@ def make_partition(
     spec: str, dataset: Dataset, clients: int | None, run_seed: int | None = None
 ) -> Partition:
     """Partition a data set over its clients; the same arguments give the same index lists.
+
+    >>> make_partition("dirichlet:0.5", pfl.load("digits"), clients=4)
+    Partition(dirichlet:0.5,min=10,test=0.25,seed=0: 4 clients)
 
     Args:
         run_seed: replaces the ``run`` in ``seed=run``.

@@ -22,6 +22,10 @@ from pfl.models._network import Network
 class Batch:
     """A minibatch.
 
+    >>> batch = Batch(x=torch.zeros(2, 1, 8, 8), y=torch.tensor([3, 4]))
+    >>> batch.sum(torch.tensor([1.0, 2.0]))
+    tensor(3.)
+
     Attributes:
         x: images (B, C, H, W), scaled as the configuration says.
         y: labels (B,).
@@ -62,6 +66,12 @@ Loss = Callable[["Client", Batch], Tensor]
 @dataclass(frozen=True)
 class Client:
     """One client, as its local program sees it; under the stacked backend, one slice of every stack.
+
+    >>> class Proximal(pfl.Method):
+    ...     def loss(self, client, batch):
+    ...         moved = [client.params[name] - client.start[name] for name in client.trained]
+    ...         return super().loss(client, batch) + 0.1 * sum(change.square().sum() for change in moved)
+    >>> runs = pfl.simulate(Proximal, clients=4, rounds=2, epochs=1, progress=False)
 
     Attributes:
         net: the client's networks, bound to ``params``; call it, or its submodules.
@@ -173,6 +183,9 @@ LocalGradient = Callable[[Client, tuple[Batch, ...]], tuple[Mapping[str, Tensor]
 @dataclass(frozen=True)
 class Step:
     """What a custom local step returns.
+
+    >>> Step({"head.bias": torch.zeros(10)}, loss=torch.tensor(0.5)).loss
+    tensor(0.5000)
 
     Attributes:
         params: new values of parameters in training, by name.

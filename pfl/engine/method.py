@@ -51,6 +51,11 @@ FIELDS = ("Source", "State", "Evaluated", "Differs from the authors")
 class Phase:
     """A part of the local program: steps on minibatches, by default SGD on the method's loss.
 
+    >>> class HeadLast(Method):
+    ...     def program(self):
+    ...         return [Phase(trains=("extractor",)), Phase(epochs=1, trains=("head",), lr=0.1)]
+    >>> runs = pfl.simulate(HeadLast, clients=4, rounds=2, epochs=1, progress=False)
+
     Attributes:
         epochs: passes over the client's training samples, or a part of one; by default the configuration's.
         steps: a number of minibatch steps instead of epochs.
@@ -86,6 +91,11 @@ class Phase:
 @dataclass(frozen=True)
 class Method:
     """Base of all methods: plain local training, nothing mixed.
+
+    >>> class HeadAveraging(Method):
+    ...     def aggregate(self, server):
+    ...         return {"head": server.average()}
+    >>> runs = pfl.simulate(HeadAveraging, clients=4, rounds=2, epochs=1, progress=False)
 
     The docstring of a method ends with the `FIELDS`, as in "Source: ..."; their further lines are indented.
 

@@ -145,6 +145,10 @@ class Reached:
 class Metrics:
     """The numbers of one simulation; nothing that depends on clock or machine.
 
+    >>> (result,) = pfl.simulate("fedavg", clients=4, rounds=2, epochs=1, progress=False)
+    >>> result.metrics.headline, [entry.round for entry in result.metrics.rounds]
+    ('post_aggregation', [2])
+
     Attributes:
         headline: the moment that the method reports.
         rounds: the evaluations; the last one has all moments.

@@ -40,12 +40,17 @@ class Summable:
 
 @dataclass(frozen=True)
 class Identity(Summable):
-    """W = I: the group is personal."""
+    """W = I: the group is personal.
+
+    >>> mixing = {"extractor": Average(torch.tensor([0.5, 0.5])), "head": Identity()}
+    """
 
 
 @dataclass(frozen=True)
 class Average(Summable):
     """W = own * I + 1 p^T over the participants of the round: the group is global.
+
+    >>> check_rows(Average(torch.tensor([0.25, 0.75])))
 
     Attributes:
         weights: (K,) in the order of the participants, or (S,) in the order of ``sources``.
@@ -61,6 +66,10 @@ class Average(Summable):
 @dataclass(frozen=True)
 class Dense(Summable):
     """Rows of a general W: ``new[rows] = own * old[rows] + matrix @ old[sources]``.
+
+    >>> mixed(torch.tensor([[1.0], [3.0]]), Dense(torch.tensor([[0.5, 0.5], [0.0, 1.0]])))
+    tensor([[2.],
+            [3.]])
 
     Attributes:
         matrix: (R, S) non-negative.
@@ -82,6 +91,11 @@ class Dense(Summable):
 class DeltaMix:
     """Rows of W over what the participants changed: ``new = start + step * W @ (upload - start)``.
 
+    >>> half = DeltaMix(torch.full((2, 2), 0.5), step=torch.ones(2))
+    >>> half.moved(start=torch.zeros(2, 1), upload=torch.tensor([[1.0], [3.0]]))
+    tensor([[2.],
+            [2.]])
+
     Attributes:
         matrix: (K, K) non-negative.
         step: (K,), 1 for FedAvg's step.
@@ -99,6 +113,11 @@ class DeltaMix:
 @dataclass(frozen=True)
 class Masked(Summable):
     """For each element the rows of one of two matrices, both read from the same snapshot.
+
+    >>> mean, own = Dense(torch.full((2, 2), 0.5)), Dense(torch.eye(2))
+    >>> mixed(torch.tensor([[1.0, 1.0], [3.0, 3.0]]), Masked(torch.tensor([[True, False]]), mean, own))
+    tensor([[2., 1.],
+            [2., 3.]])
 
     Attributes:
         mask: (R, *shape), true where ``inside`` applies.
@@ -118,6 +137,11 @@ class Masked(Summable):
 @dataclass(frozen=True)
 class Sum(Summable):
     """W = sum_k w_k W_k, whose matrices are read from the same snapshot.
+
+    >>> total = 0.9 * Dense(torch.full((2, 2), 0.5)) + 0.1 * Identity()
+    >>> mixed(torch.tensor([[1.0], [3.0]]), total)
+    tensor([[1.9000],
+            [2.1000]])
 
     After training, `Identity` stands for a participant's trained model and another client's stored one.
 
@@ -145,6 +169,8 @@ class Sum(Summable):
 @dataclass(frozen=True)
 class Sent:
     """What a dispatch sends beside models: participants find it in ``client.state`` during local training.
+
+    >>> dispatch = {"all": Average(torch.tensor([0.5, 0.5])), "drift": Sent(torch.zeros(1, 10))}
 
     It counts as traffic, unless `Server.count` states otherwise.
 
@@ -191,7 +217,11 @@ def check_rows(matrix: Matrix) -> None:
 
 
 def normalised(weights: Tensor) -> Tensor:
-    """Non-negative weights scaled to sum to 1 along the last axis."""
+    """Non-negative weights scaled to sum to 1 along the last axis.
+
+    >>> normalised(torch.tensor([1.0, 3.0]))
+    tensor([0.2500, 0.7500])
+    """
     return weights / weights.sum(-1, keepdim=True)
 
 

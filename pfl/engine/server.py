@@ -31,6 +31,12 @@ LARGEST_ON_DEVICE = 2 << 30  # bytes; a store that could grow larger is kept in 
 class Server:
     """What the server knows and stores; there is one per seed.
 
+    >>> def trained(server, network):
+    ...     return len(server.participants)
+    >>> (result,) = pfl.simulate("fedavg", clients=4, rounds=2, epochs=1, measure=trained, progress=False)
+    >>> result.measurements
+    [2, 2]
+
     Args:
         net: the client's networks, whose tensors are the common initialisation.
         backend: runs local programs, for `train` and `collect`.

@@ -11,6 +11,11 @@ from torch import Tensor, nn
 class Network(nn.Module):
     """A classifier split where personalised methods split it.
 
+    >>> extractor = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU())
+    >>> network = Network(extractor, nn.Linear(16, 10))
+    >>> network(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
+
     Args:
         extractor: images (B, C, H, W) to features (B, d).
         head: the last linear layer, d to classes.

@@ -22,7 +22,12 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Runs(Sequence["Result"]):
-    """Simulations, of one seed each."""
+    """Simulations, of one seed each.
+
+    >>> runs = pfl.simulate("fedavg", clients=4, rounds=2, epochs=1, seeds=2, progress=False)
+    >>> len(runs), runs[1].labels
+    (2, {'method': 'fedavg', 'seed': 1})
+    """
 
     runs: tuple[Result, ...]
 

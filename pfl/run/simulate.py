@@ -44,6 +44,12 @@ def simulate(
 ) -> list[Result]:
     """Simulate a federation once for every seed, all seeds in lockstep.
 
+    >>> dataset = pfl.load("digits")
+    >>> partition = pfl.make_partition("dirichlet:0.5", dataset, clients=4)
+    >>> results = simulate(Config("fedper", rounds=2, epochs=1), dataset, partition, seeds=(0, 1))
+    >>> [result.seed for result in results]
+    [0, 1]
+
     The numbers are a function of (configuration, data, partition, seed) alone, interrupted or not, on one
     machine, backend and number of threads.
 

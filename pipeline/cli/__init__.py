@@ -14,6 +14,7 @@ import typer
 
 from pfl.core.errors import InvalidInput
 from pfl.core.text import amount
+from pipeline.cli import exports
 from pipeline.cli import stage as stages
 from pipeline.cli.project import in_project
 from pipeline.cli.stage import TableName
@@ -36,6 +37,12 @@ def add_commands(app: typer.Typer) -> None:
     search = typer.Typer(help="What searches of hyperparameters selected.", no_args_is_help=True)
     search.command("export")(in_project(export_))
     app.add_typer(search, name="search")
+    export = typer.Typer(help="Evidence in standard formats.", no_args_is_help=True)
+    export.command()(in_project(exports.rocrate))
+    export.command()(in_project(exports.croissant))
+    export.command()(in_project(exports.claims))
+    export.command()(in_project(exports.checklists))
+    app.add_typer(export, name="export")
     stage = typer.Typer(help="The stages of dvc.yaml, one at a time.", no_args_is_help=True)
     for command in (stages.check, stages.download, stages.partition, stages.sweep, stages.report):
         stage.command()(in_project(command))

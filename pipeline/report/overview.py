@@ -79,6 +79,7 @@ class Standing:
         answers: the outcomes of the paper's claims on our numbers.
         data: identity of its report's data if these are not the original ones; empty otherwise.
         moments: the paper's own method against the others at one moment.
+        table: name of its file; empty for several together.
     """
 
     title: str
@@ -86,6 +87,7 @@ class Standing:
     answers: tuple[OurFinding, ...]
     data: tuple[str, ...] = ()
     moments: tuple[ComparedColumn, ...] = ()
+    table: str = ""
 
     @classmethod
     def together(cls, title: str, parts: Sequence[Standing]) -> Standing:
@@ -137,6 +139,7 @@ class Group:
 
     Attributes:
         citation: of the paper; empty for released results.
+        paper: its folder.
         tables: each printed cell once.
         studies: tables of ours that only repeat cells of ``tables`` under other choices.
         superseded: tables run on other than the original data; they count in neither.
@@ -147,6 +150,7 @@ class Group:
 
     name: str
     citation: str
+    paper: str
     tables: Sequence[Standing]
     studies: Sequence[Standing]
     superseded: Sequence[Standing]
@@ -216,6 +220,7 @@ def overview(root: Path) -> list[Group]:
             Group(
                 facts.heading(file),
                 facts.citation if file == NUMBERS else "",
+                paper,
                 *_standings(by_file[paper, file], root),
                 printed=len(printed),
                 data_cells=sum(cell.table in of_data for cell in printed),
@@ -285,7 +290,7 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
             cells.append(PinnedCell(entry.published, verdict, ours, tuple(row["keys"].split())))
         else:
             cells.append(PinnedCell(entry.published))
-    answers = tuple(map(_finding, _rows(folder / "claims.csv"))) if folder else ()
+    answers = tuple(answers_of(folder).values()) if folder else ()
     title = summary.table.title
     if folder and (folder / "README.md").exists():
         title = f"[{title}]({folder.relative_to(folder.parents[1])}/README.md)"
@@ -295,7 +300,13 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
         answers=answers or (OurFinding("open", ""),) * len(summary.table.claims),
         data=tuple(sorted({row["data"] for row in lines if not _is_original(row["data"])})),
         moments=tuple(at_one_moment(summary, folder)) if folder else (),
+        table=summary.id,
     )
+
+
+def answers_of(folder: Path) -> dict[tuple[str, str], OurFinding]:
+    """The outcomes of the claims in a table's report, by the paper's words and their place."""
+    return {(row["claim"], row["place"]): _finding(row) for row in _rows(folder / "claims.csv")}
 
 
 def _finding(row: Mapping[str, str]) -> OurFinding:

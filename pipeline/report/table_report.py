@@ -179,13 +179,13 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
 # ---- what the templates print --------------------------------------------------------------------------
 
 
-def environment() -> Any:
-    """The templates and their filters."""
+def environment(package: str = "pipeline.report") -> Any:
+    """The templates of a package, in its folder `templates`, and their filters."""
     import jinja2
     import markupsafe
 
     templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("pipeline.report", "templates"),
+        loader=jinja2.PackageLoader(package, "templates"),
         autoescape=jinja2.select_autoescape(["html.j2"], default=False),
         finalize=jinja2.pass_eval_context(_without_tags),
         trim_blocks=True,

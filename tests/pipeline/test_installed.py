@@ -79,6 +79,8 @@ def test_a_project_of_the_installed_package_runs_and_its_rows_count(installed, t
     assert not row["dirty"]
     assert row["seed"] == 1
     assert "pfl-repro " in (study / "results/digits/report/README.md").read_text()
+    run("pfl", "export", "rocrate", "digits", "--out", "crate", cwd=study)
+    assert "pfl-repro " in (study / "crate/ro-crate-metadata.json").read_text()
 
 
 PLUGIN = """\

@@ -98,3 +98,15 @@ def test_a_published_report_of_which_the_ledger_holds_nothing_is_kept(project):
     said = "small: no data here, or the ledger holds no cell that today's code would compute\n"
     assert run("report", "small") == run("report", "--publish") == said
     assert [path.name for path in (project / "reports/tables/small").iterdir()] == ["README.md"]
+
+
+@pytest.mark.usefixtures("prepared")
+def test_what_is_exported_is_written_where_the_command_is_given():
+    Path("below").mkdir()
+    assert (
+        run("export", "croissant", "small", "--out", "below/out") == f"{Path('below/out').resolve()}: dir\n"
+    )
+    assert sorted(path.name for path in Path("below/out").iterdir()) == ["dir.csv", "dir.json"]
+    with pytest.raises(InvalidInput, match=r"table: smal is not accepted.*did you mean 'small'"):
+        run("export", "rocrate", "smal", "--out", "crate")
+    assert not Path("crate").exists()

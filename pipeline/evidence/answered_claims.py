@@ -1,0 +1,140 @@
+"""The claims of all papers, each with its source, our answer, and the evidence for it."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from pfl.core.files import write_json
+from pipeline.figures.figure import load_figure
+from pipeline.figures.make import FOLDER as FIGURES
+from pipeline.figures.make import answered
+from pipeline.report.agreement import OurFinding, claims
+from pipeline.report.overview import answers_of
+from pipeline.report.summary import blank
+from pipeline.spec.claims import Answer
+from pipeline.spec.paths import PAPERS, REPORTS, figure_names, table_file, table_names
+from pipeline.spec.table import load_table
+from pipeline.store.ledger import PUBLISHED
+from pipeline.store.rows import read_rows
+from pipeline.store.stage_files import stored
+
+
+@dataclass(frozen=True)
+class AnsweredClaim:
+    """A claim of a paper, and our answer.
+
+    Attributes:
+        paper: a folder of `papers/`.
+        name: the table or figure whose file declares the claim.
+        claim: the paper's words.
+        source: where the paper says so.
+        published: the answer of the paper's own numbers; None for a figure, whose numbers are not printed.
+        answer, shown: ours, and the numbers that show it.
+        held: for an answer in part, in how many columns the claim holds, and how many have run.
+        seeds: behind the answer, if they are too few for a firm one.
+        numbers: the file with our numbers; None without any.
+        keys: of the ledger's records behind them.
+    """
+
+    paper: str
+    kind: Literal["table", "figure"]
+    name: str
+    claim: str
+    source: str
+    published: str | None
+    answer: str
+    shown: str
+    held: tuple[int, int] | None
+    seeds: int | None
+    numbers: str | None
+    keys: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """The answer as it is printed."""
+        return OurFinding(cast(Answer, self.answer), self.shown, self.held, self.seeds).words
+
+    @property
+    def report(self) -> str | None:
+        """The page that shows the numbers; None without any."""
+        return str(Path(self.numbers).parent / "README.md") if self.numbers else None
+
+
+def write_claims(out: Path) -> int:
+    """Write all claims as a JSON file, and return their number.
+
+    Raises:
+        InvalidInput: a paper's file is not valid, or the file cannot be written.
+    """
+    found = answered_claims()
+    write_json(out, {"claims": [dataclasses.asdict(claim) | {"report": claim.report} for claim in found]})
+    return len(found)
+
+
+def answered_claims() -> list[AnsweredClaim]:
+    """The claims of all papers about their tables and figures, by paper."""
+    found = [*_about_tables(), *_about_figures()]
+    return sorted(found, key=lambda claim: claim.paper)
+
+
+def _about_tables() -> Iterator[AnsweredClaim]:
+    for name in table_names():
+        table = load_table(name)
+        if not table.claims or not table.published:
+            continue
+        folder = REPORTS / name
+        answers = answers_of(folder)
+        for tested in claims(blank(name, table)):
+            claim = tested.claim
+            ours = answers.get((claim.says, claim.place), OurFinding("open", ""))
+            places = claim.compared(table.settings, table.row_labels)
+            yield AnsweredClaim(
+                paper=table.published.paper,
+                kind="table",
+                name=name,
+                claim=claim.says,
+                source=claim.place,
+                published=tested.published.answer,
+                answer=ours.answer,
+                shown=ours.shown,
+                held=ours.held,
+                seeds=ours.seeds,
+                numbers=str(folder / "table.csv") if answers else None,
+                keys=tuple(_keys(folder / "table.csv", places)) if answers else (),
+            )
+
+
+def _keys(numbers: Path, places: set[tuple[str, str]]) -> Iterator[str]:
+    """The keys of the records behind the pinned configurations in some places of a table."""
+    with numbers.open(newline="", encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            if row["configuration"] == "pinned" and (row["setting"], row["row"]) in places:
+                yield from row["keys"].split()
+
+
+def _about_figures() -> Iterator[AnsweredClaim]:
+    for name in figure_names():
+        figure = load_figure(name)
+        content = stored(FIGURES / f"{name}.json")
+        answers: list[Any] = answered(content, FIGURES) if content else [{}] * len(figure.claims)
+        keys = tuple(dict.fromkeys(row.key for _, row, _ in read_rows(PUBLISHED / f"{name}.jsonl")))
+        for claim, answer in zip(figure.claims, answers, strict=True):
+            yield AnsweredClaim(
+                paper=table_file(name).relative_to(PAPERS).parts[0],
+                kind="figure",
+                name=name,
+                claim=claim.says,
+                source=figure.paper or figure.title,
+                published=None,
+                answer=answer.get("answer", "open"),
+                shown=answer.get("shown", ""),
+                held=None,
+                seeds=None,
+                numbers=str(FIGURES / f"{name}.csv") if content else None,
+                keys=keys if content else (),
+            )

@@ -1,0 +1,200 @@
+"""The data sets and partitions of a table as Croissant 1.1 metadata.
+
+Each partition gets two files: `NAME.csv` assigns images to clients, and `NAME.json` describes it and the
+files of its data set.
+
+Source: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from mimetypes import guess_type
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pfl.core.errors import Missing
+from pfl.core.files import write_json, write_text
+from pfl.core.text import csv_text
+from pfl.data.datasets import DATASETS
+from pfl.data.partition import Partition, follows_run, parse_spec
+from pfl.data.resize import resized
+from pipeline.spec.cells import Cell, cells
+from pipeline.spec.paths import partition_file, partitions_folder
+from pipeline.spec.table import Table, load_table
+from pipeline.store.stage_files import load_manifest
+
+CONTEXT = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "arrayShape": "cr:arrayShape",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "containedIn": "cr:containedIn",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileObject": "cr:fileObject",
+    "fileProperty": "cr:fileProperty",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isArray": "cr:isArray",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "name": {"@container": "@language"},
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+"""The context of Croissant 1.1, which every file repeats."""
+
+FIELDS = {
+    "client": ("sc:Integer", "Number of the client, from 0."),
+    "part": ("sc:Text", "train or test."),
+    "image": (
+        "sc:Integer",
+        "Position in the pooled data set, from 0; the training set is first.",
+    ),
+}
+"""Columns of a partition's CSV file: type and meaning."""
+
+
+class _Division(NamedTuple):
+    """A partition that the partition stage has written, and a cell that uses it."""
+
+    name: str
+    cell: Cell
+    partition: Partition
+
+
+def write_croissant(table: str, out: Path) -> list[str]:
+    """Write the metadata of all partitions of a table that are here to a folder, and return their names.
+
+    Raises:
+        InvalidInput: there is no such table, its stages have not run, or a file cannot be written.
+    """
+    content = load_table(table)
+    datasets = load_manifest(table)["datasets"]
+    names = []
+    for division in _divisions(table, content, datasets):
+        listed = _csv(division.partition)
+        write_text(out / f"{division.name}.csv", listed)
+        write_json(out / f"{division.name}.json", _metadata(table, division, datasets, listed))
+        names.append(division.name)
+    if not names:
+        again = f"the partitions of the table; `pfl stage partition {table}` makes them"
+        raise Missing("partitions", str(partitions_folder(table)), again)
+    return names
+
+
+def _divisions(table: str, content: Table, datasets: Mapping[str, Any]) -> Iterator[_Division]:
+    """The current partitions of a table, by the cells that use them."""
+    for name, cell in {cell.partition_name: cell for cell in cells(table, content)}.items():
+        for seed in content.seeds if follows_run(cell.partition) else (None,):
+            file = partition_file(table, name, seed)
+            if cell.dataset in datasets and file.exists():
+                partition = Partition.load(file)
+                if partition.spec == parse_spec(cell.partition, seed)[0]:
+                    yield _Division(file.stem, cell, partition)
+
+
+def _csv(partition: Partition) -> str:
+    parts = (("train", partition.train), ("test", partition.test))
+    rows = (
+        (client, part, image)
+        for part, clients in parts
+        for client, images in enumerate(clients)
+        for image in images.tolist()
+    )
+    return csv_text(tuple(FIELDS), rows)
+
+
+def _metadata(table: str, division: _Division, datasets: Mapping[str, Any], listed: str) -> dict[str, Any]:
+    name, (_, cell, partition) = division.name, division
+    dataset = datasets[cell.dataset]
+    file = f"{name}.csv"
+    return {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.1",
+        "name": f"{table}-{name}",
+        "description": (
+            f"Partition {partition.spec} of the data set {cell.dataset} over {partition.clients} clients: "
+            f"{dataset['images']} images in {dataset['classes']} classes, {dataset['identity']}. SHA-256 of "
+            f"the images and labels in any order: {dataset['content']}, in pooled order: "
+            f"{dataset['checksum']}, and of the partition: {partition.checksum}."
+        ),
+        "version": "1.0.0",
+        "isLiveDataset": False,
+        "distribution": [
+            *_files(cell.dataset, dataset["source"]["files"]),
+            {
+                "@type": "cr:FileObject",
+                "@id": file,
+                "name": file,
+                "description": "The images of each client.",
+                "contentUrl": file,
+                "encodingFormat": "text/csv",
+                "contentSize": f"{len(listed.encode())} B",
+                "sha256": hashlib.sha256(listed.encode()).hexdigest(),
+            },
+        ],
+        "recordSet": [
+            {
+                "@type": "cr:RecordSet",
+                "@id": "images",
+                "name": "images",
+                "description": "A record for each image of a client.",
+                "field": [
+                    {
+                        "@type": "cr:Field",
+                        "@id": f"images/{column}",
+                        "name": column,
+                        "description": meaning,
+                        "dataType": kind,
+                        "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
+                    }
+                    for column, (kind, meaning) in FIELDS.items()
+                ],
+            }
+        ],
+    }
+
+
+def _files(dataset: str, files: list[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The files that a data set was read from, with the official address where they have one."""
+    name, _ = resized(dataset)
+    official = {file.name: file.url for file in DATASETS[name].files} if name in DATASETS else {}
+    for file in files:
+        yield {
+            "@type": "cr:FileObject",
+            "@id": file["name"],
+            "name": file["name"],
+            "description": f"A file of the data set {dataset}.",
+            "contentUrl": official.get(file["name"], file["name"]),
+            "encodingFormat": guess_type(file["name"])[0] or "application/octet-stream",
+            "contentSize": f"{file['bytes']} B",
+            "sha256": file["sha256"],
+        }

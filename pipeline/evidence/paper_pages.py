@@ -1,0 +1,80 @@
+"""A page per paper: what holds, what does not, and at what cost to check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pfl.core.text import duration
+from pipeline.evidence.answered_claims import AnsweredClaim, answered_claims
+from pipeline.evidence.published_runs import PublishedRun, cost, published_runs
+from pipeline.report.overview import Group, Standing, overview
+from pipeline.report.table_report import environment
+from pipeline.report.verdicts import JUDGED
+
+SAMPLE = 10
+"""Runs that are recomputed to check a table by a sample."""
+
+
+def paper_pages() -> dict[str, str]:
+    """A page in Markdown for each paper, by its folder; links are relative to the project's root."""
+    claims, runs = answered_claims(), published_runs()
+    template = environment("pipeline.evidence").get_template("paper.md.j2")
+    groups: dict[str, list[Group]] = {}
+    for group in overview(Path()):
+        groups.setdefault(group.paper, []).append(group)
+    return {
+        paper: template.render(_content(of_paper, [one for one in claims if one.paper == paper], runs))
+        for paper, of_paper in groups.items()
+    }
+
+
+def _content(
+    groups: list[Group], claims: list[AnsweredClaim], runs: Mapping[str, PublishedRun]
+) -> dict[str, Any]:
+    standings = [standing for group in groups for standing in group.tables]
+    studies = [standing for group in groups for standing in group.studies]
+    return {
+        "name": groups[0].name,
+        "citation": groups[0].citation,
+        "whole": Standing.together(groups[0].name, standings),
+        "printed": sum(group.printed for group in groups),
+        "holds": [claim for claim in claims if _holds(claim)],
+        "fails": [claim for claim in claims if _fails(claim)],
+        "open": [claim for claim in claims if not _holds(claim) and not _fails(claim)],
+        "cells": [
+            (standing, cell)
+            for standing in standings
+            for cell in standing.cells
+            if cell.verdict.name in JUDGED and cell.verdict.name != "reproduced"
+        ],
+        "costs": [
+            _cost(standing, runs) for standing in (*standings, *studies) if standing.keys & runs.keys()
+        ],
+        "unrun": [standing for standing in standings if not standing.keys],
+        "sample": SAMPLE,
+    }
+
+
+def _holds(claim: AnsweredClaim) -> bool:
+    """Whether a claim holds wherever it was tested."""
+    return claim.answer == "confirmed" or (claim.held is not None and claim.held[0] == claim.held[1])
+
+
+def _fails(claim: AnsweredClaim) -> bool:
+    """Whether a claim does not hold somewhere."""
+    return claim.answer in ("refuted", "in part") and not _holds(claim)
+
+
+def _cost(standing: Standing, runs: Mapping[str, PublishedRun]) -> dict[str, Any]:
+    """What the runs behind a table took: all of them, and a sample."""
+    behind = [runs[key] for key in standing.keys & runs.keys()]
+    seconds = sum(run.measured.wall_seconds for run in behind) / len(behind)
+    return {
+        "title": standing.title,
+        "table": standing.table,
+        "runs": len(behind),
+        "cost": cost(behind),
+        "sample": duration(min(SAMPLE, len(behind)) * seconds),
+    }

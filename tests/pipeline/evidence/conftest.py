@@ -1,0 +1,24 @@
+"""A project whose table has results and a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.report.table_report import write_report
+from pipeline.spec.table import Subset, load_table
+from pipeline.store.ledger import Ledger
+from pipeline.sweep import outputs
+from pipeline.sweep.train_sweep import scheduler_of
+from tests.pipeline.conftest import SOURCES, finish
+
+
+@pytest.fixture
+def reported(prepared: Path) -> Path:
+    table, ledger = load_table("small"), Ledger(SOURCES)
+    scheduler = scheduler_of("small", table, ledger)
+    finish(scheduler)
+    outputs.write("small", table, Subset(), scheduler, ledger, SOURCES, 1.0)
+    write_report("small", prepared)
+    return prepared

@@ -1,0 +1,49 @@
+"""All papers' claims in one file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.evidence.answered_claims import write_claims
+from pipeline.spec.papers import paper_names
+from pipeline.store.ledger import PUBLISHED
+from pipeline.store.rows import read_rows
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def claims(tmp_path_factory) -> list[dict]:
+    out = tmp_path_factory.mktemp("out") / "claims.json"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(ROOT)
+        count = write_claims(out)
+    claims = json.loads(out.read_text())["claims"]
+    assert count == len(claims)
+    return claims
+
+
+def test_every_paper_has_claims_with_a_source_and_an_answer(claims):
+    assert {claim["paper"] for claim in claims} == set(paper_names(ROOT))
+    answers = {"confirmed", "refuted", "in part", "open"}
+    assert all(claim["claim"] and claim["source"] and claim["answer"] in answers for claim in claims)
+
+
+def test_an_answer_other_than_open_names_numbers_and_records_that_exist(claims):
+    answered = [claim for claim in claims if claim["answer"] != "open"]
+    assert answered
+    known = {row.key for file in (ROOT / PUBLISHED).glob("*.jsonl") for _, row, _ in read_rows(file)}
+    for claim in answered:
+        assert (ROOT / claim["numbers"]).is_file()
+        assert (ROOT / claim["report"]).is_file()
+        assert claim["keys"] or claim["kind"] == "figure"
+        assert set(claim["keys"]) <= known
+
+
+def test_a_claim_about_what_has_not_run_is_open_and_has_no_evidence(claims):
+    unrun = [claim for claim in claims if claim["name"] == "pfedcs-table4"]
+    assert unrun
+    assert all((claim["answer"], claim["keys"], claim["report"]) == ("open", [], None) for claim in unrun)

@@ -1,0 +1,82 @@
+"""The pages that are made of the published results: one per paper, and the checklists."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline.evidence.answered_claims import answered_claims
+from pipeline.evidence.checklists import checklists
+from pipeline.evidence.paper_pages import paper_pages
+from pipeline.evidence.published_runs import cost, published_runs
+from pipeline.report.formats import cell
+from pipeline.spec.papers import paper_names
+from pipeline.spec.paths import REPORTS
+from tests.test_docs import anchors
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _in_the_root():
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(ROOT)
+        yield
+
+
+@pytest.fixture(scope="module")
+def pages(_in_the_root) -> dict[str, str]:
+    return paper_pages()
+
+
+def sections(page: str) -> dict[str, str]:
+    """The text below each heading of the second level."""
+    _, *parts = re.split(r"^## (.*)$", page, flags=re.M)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_each_paper_has_a_page_on_which_each_of_its_claims_stands_once(pages):
+    assert list(pages) == paper_names(ROOT)
+    for claim in answered_claims():
+        place = f"{claim.kind.title()} {claim.name}, {cell(claim.source)}"
+        row = f"| {cell(claim.claim)} | {place} | {claim.words} |"
+        assert pages[claim.paper].count(row) == 1
+        (section,) = (name for name, text in sections(pages[claim.paper]).items() if row in text)
+        if claim.answer in ("confirmed", "refuted", "open"):
+            expected = {"confirmed": "What holds", "refuted": "What does not hold", "open": "What is open"}
+            assert section == expected[claim.answer]
+        else:
+            held, run = claim.held
+            assert section == ("What holds" if held == run else "What does not hold")
+
+
+def test_the_cost_of_a_table_is_that_of_the_runs_behind_its_report(pages):
+    line = next(line for line in pages["pfedsim"].splitlines() if "| `pfedsim-table6` |" in line)
+    with (ROOT / REPORTS / "pfedsim-table6/table.csv").open(newline="") as lines:
+        keys = {key for row in csv.DictReader(lines) for key in row["keys"].split()}
+    runs = published_runs()
+    assert f"| {len(keys)} | {cost(runs[key] for key in keys)} |" in line
+
+
+def test_links_of_the_pages_lead_to_files_and_headings(pages):
+    for page in (*pages.values(), checklists()):
+        for link in re.findall(r"\]\(([^)]+)\)", page):
+            file, _, anchor = link.partition("#")
+            assert link.startswith("http") or (ROOT / file).is_file(), link
+            assert link.startswith("http") or not anchor or anchor in anchors(ROOT / file), link
+
+
+def test_every_item_of_the_checklists_is_answered_and_some_with_no():
+    _, first, second = re.split("^## .*(?:Checklist|REFORMS)$", checklists(), flags=re.M)
+    row = r"^\| (.+?) \| (yes|in part|no|not applicable) \| "
+    answers = [re.findall(row, part, re.M) for part in (first, second)]
+    assert [len(part) for part in answers] == [21, 32]
+    assert {"1a", "8b"} <= {item.partition(".")[0] for item, _ in answers[1]}
+    assert all("no" in {answer for _, answer in part} for part in answers)
+
+
+def test_the_numbers_of_the_checklists_are_those_of_the_ledger():
+    assert f"It has {len(published_runs()):,} runs" in checklists()
