@@ -48,8 +48,8 @@ class OptionWarning(UserWarning):
 class Missing(InvalidInput):
     """A missing file or dependency; the value says how it is missing.
 
-    >>> str(Missing("git", "not installed", "git, which DVC works with"))
-    'git: not installed; expected git, which DVC works with'
+    >>> str(Missing("git", "not installed", "git, which DVC requires"))
+    'git: not installed; expected git, which DVC requires'
     """
 
     _form = "{}: {}; expected {}"

@@ -9,7 +9,7 @@ from pipeline.columns import Column
 
 
 def spread(record: Record) -> float | None:
-    """Standard deviation over all clients that have test samples, in points."""
+    """Standard deviation of the accuracy over all clients that have test samples, in points."""
     values = [one.accuracy for one in record.metrics.per_client if one.accuracy is not None]
     return statistics.pstdev(values) if values else None
 

@@ -10,7 +10,7 @@ from pfl.core.config import Config
 from pipeline.spec.yaml import Strict
 
 ELSEWHERE = ("method", "hyperparameters", "model", "validation", "eval_every", "dtype")
-"""Options that a table sets by other keys (of rows, settings, searches, evaluations), or not at all."""
+"""Options that a table sets through other keys (of rows, settings, searches, evaluations), or cannot set."""
 
 
 def _options() -> dict[str, Any]:
@@ -25,5 +25,5 @@ def _options() -> dict[str, Any]:
 
 
 class Schedule(create_model("Schedule", __base__=Strict, **_options())):  # type: ignore[misc]
-    """Training, as in `pfl.core.config.Config`. A key that is left out is inherited: a row's from its
-    setting, a setting's from the table, and the table's is the default of `pfl run`."""
+    """Training, as in `pfl.core.config.Config`. An omitted key is inherited: a row inherits from its setting,
+    a setting from the table, and the table has the defaults of `pfl run`."""

@@ -63,7 +63,7 @@ def test_a_table_comes_with_the_one_that_it_extends_and_can_be_checked(monkeypat
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["used"], "folder: used is not accepted; expected one that does not exist, or is empty"),
+        (["used"], "folder: used is not accepted; expected a new or an empty folder"),
         (["used/file"], "folder: used/file is not accepted"),
         (["--table", "pfedsim-table33", "new"], "did you mean 'pfedsim-table3'"),
     ],
