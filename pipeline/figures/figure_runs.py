@@ -36,9 +36,9 @@ class FigureRuns:
     """The data and runs behind a figure, each computed when first needed and then reused.
 
     Attributes:
-        used: the rows that were asked for, for the figure's provenance.
-        failed: one short line for each run without a result, with the cause.
-        retried: how many of them the next call tries again, as they did not diverge.
+        used: the requested records, for the figure's provenance.
+        failed: one line for each run without a result, with the cause.
+        retried: how many of them the next call retries, because they did not diverge.
     """
 
     def __init__(self, name: str, figure: Figure):
@@ -135,7 +135,8 @@ class FigureRuns:
         from pfl.run.trials import run_trial
 
         (trial_key,) = trial.keys()
-        # What a measure sees of the server is in no result of the battery, so that names do not vouch for it.
+        # The battery does not cover what a measure reads from the server, so the names of the code are not
+        # sufficient.
         code = digest_of_modules([measure.__module__]), code_digest(trial.method, str(trial.config["model"]))
         key = hashlib.sha256(" ".join((trial_key, *code)).encode()).hexdigest()
         file = MEASURED / f"{key}.json"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SIGNIFICANT = 0.05
 COLUMNS = 3
-"""Mean ranks over fewer columns say little."""
+"""Smallest number of columns for which mean ranks are informative."""
 
 RANK_RULE = (
     "Mean ranks over the columns in which all methods have run, 1 being the highest accuracy, ties sharing "

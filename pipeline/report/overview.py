@@ -1,7 +1,7 @@
 """`reports/README.md`: all papers' tables, how much of each is pinned, run and reproduced, and a plot.
 
-It is made only from files in git: the tables' files and their reports. The findings over all papers are
-written by hand, in ``tables/overview.md``.
+It is generated only from files in git: the tables' files and their reports. The findings over all papers are
+written by hand in ``tables/overview.md``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PinnedCell:
 
     Attributes:
         ours: None if it has not run.
-        keys: of the ledger rows behind ours.
+        keys: of the records behind our number.
     """
 
     published: Published
@@ -72,7 +72,7 @@ class ComparedColumn:
 
 @dataclass(frozen=True)
 class Standing:
-    """How much of one table, or of several together, is run and reproduced.
+    """Progress of one table, or of several together: how much has run and is reproduced.
 
     Attributes:
         title: its name, or a link where there is a report.
@@ -138,8 +138,8 @@ class Group:
     Attributes:
         citation: of the paper; empty for released results.
         tables: each printed cell once.
-        studies: tables of ours that only repeat cells of ``tables`` under other choices.
-        superseded: tables run on other than the original data; they count in neither.
+        studies: our tables that only repeat cells of ``tables`` with different choices.
+        superseded: tables run on data other than the original; they are not counted.
         printed: how many cells its tables have.
         data_cells: how many of them describe data.
         others: by table, why its cells are not results of runs.
@@ -273,7 +273,8 @@ def _standings(
 
 
 def _standing(summary: Summary, folder: Path | None) -> Standing:
-    """How far a table's pinned cells are, by the report in ``folder``; without a report, none was run."""
+    """Progress of a table's pinned cells according to the report in ``folder``; without a report, none has
+    run."""
     lines = _rows(folder / "table.csv") if folder else []
     rows = {(row["setting"], row["row"]): row for row in lines if row["verdict"]}
     cells = []
@@ -306,7 +307,7 @@ def _finding(row: Mapping[str, str]) -> OurFinding:
 
 
 def _is_original(data: str) -> bool:
-    """Of a table.csv's "cifar10: original pixels"; empty where nothing was run."""
+    """Whether a table.csv's entry, such as "cifar10: original pixels", means original data."""
     return not data or is_original(data.partition(": ")[2])
 
 

@@ -120,7 +120,7 @@ def _notes(steps: Sequence[SearchStep], cell: Cell) -> list[str]:
     for name, value in (best.params if best else {}).items():
         end = edge(space[name], value)
         if end:
-            notes.append(f"widen {name}: the best trial ({value:.3g}) sits at its {end} end")
+            notes.append(f"widen {name}: the best trial ({value:.3g}) is at its {end} end")
     shares = importance(steps, space, cell.config.method)
     if shares:
         notes.insert(0, "importance: " + ", ".join(f"{name} {share:.2f}" for name, share in shares.items()))

@@ -1,4 +1,4 @@
-"""The gain from tuning: the methods' ranks before and after, and the gain of each on test data."""
+"""The gain from tuning: each method's ranks before and after, and its gain on test data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Progress of running trials: each writes its round beside its checkpoint, so that the sweep can show it."""
+"""Progress of running trials: each one writes its round next to its checkpoint, so that the sweep can show
+it."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ FILE = Path("results/ledger/refused.csv")
 
 
 class Refusal(NamedTuple):
-    """A row that is never served.
+    """A record that is never used.
 
     Attributes:
-        checksum: of the row; another row with its key is served.
-        reason: one line.
+        checksum: of the record; other records with the same key may be used.
+        reason: why, in one line.
     """
 
     table: str
@@ -31,10 +31,10 @@ class Refusal(NamedTuple):
 
 
 def refusals() -> dict[str, Refusal]:
-    """The refused rows, by their checksums.
+    """The refused records, by their checksums.
 
     Raises:
-        InvalidInput: the file has another form.
+        InvalidInput: the file has a different format.
     """
     if not FILE.exists():
         return {}
@@ -50,6 +50,6 @@ def refusals() -> dict[str, Refusal]:
 
 
 def refuse(rows: Iterable[Refusal]) -> None:
-    """Add rows to the file."""
+    """Add records to the file."""
     listed = refusals() | {refusal.checksum: refusal for refusal in rows}
     write_text(FILE, csv_text(Refusal._fields, sorted(listed.values())))

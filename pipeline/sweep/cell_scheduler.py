@@ -67,11 +67,11 @@ class CellScheduler:
         searched: the steps of the search so far.
         selection: what the search decided; None before its end or without a search.
         selected: the configuration that it chose, which may be `pinned` itself; None in the same cases.
-        stopped: the trials that the search ended at the last rung, without those that failed.
-        seen: the keys of the records that the cell has received.
-        moment: the moment that the cell reports.
-        curves: the moments that the cell needs at every evaluation, and not only at the last.
-        values: validation accuracies in percent of the first steps of the search; None where one failed.
+        stopped: the trials that the search stopped at the last rung, except failed ones.
+        seen: keys of the records that the cell has received.
+        moment: the reported moment.
+        curves: the moments that the cell needs at every evaluation, not only at the last one.
+        values: validation accuracies, in percent, of the first steps of the search; None for a failed step.
     """
 
     def __init__(
@@ -130,14 +130,15 @@ class CellScheduler:
 
     @property
     def to_come(self) -> int:
-        """Simulations that the search may still ask for; fewer if it chooses the pinned configuration."""
+        """Number of simulations that the search may still request; fewer if it selects the pinned
+        configuration."""
         if self.study is None or self.selection:
             return 0
         return max(0, len(self._planned) - len(self.searched)) + len(self._table.seeds)
 
     @property
     def runs_to_come(self) -> float:
-        """The training of the simulations to come, in whole simulations."""
+        """The training of these simulations, in whole simulations."""
         if not self.to_come:
             return 0.0
         ahead = self._planned[len(self.searched) :]
@@ -156,7 +157,7 @@ class CellScheduler:
         )
 
     def accepts(self, record: Record) -> bool:
-        """Whether ``record``, which may be another cell's, has all that this cell reads."""
+        """Whether ``record``, which may belong to another cell, has everything that this cell reads."""
         return record.failed or not record.metrics.lacks(self.curves)
 
     def advance(self, outcomes: Mapping[str, Record]) -> bool:
@@ -196,7 +197,7 @@ class CellScheduler:
         return self._new_candidate("final", self.study.config(trial), self._table.seeds, trial)
 
     def result(self, outcomes: Mapping[str, Record]) -> CellResult:
-        """The records of the cell so far, and what its search selected."""
+        """The records of the cell so far, and the selection of its search."""
 
         def part(candidate: Candidate) -> TrialResult:
             params = self.study.asked[candidate.number] if self.study and candidate.number is not None else {}

@@ -32,7 +32,7 @@ def write(
     """Write `results/<table>/` and return the results.
 
     Args:
-        table: the whole of it.
+        table: the whole table.
         subset: the part that was selected.
         seconds: duration of the sweep.
 
@@ -58,8 +58,8 @@ def write(
 
 
 def _save_studies(name: str, scheduler: Scheduler) -> None:
-    """Copy the searches to where `optuna-dashboard` shows them. Nothing else reads them, so a failure costs
-    no result."""
+    """Copy the searches to a database for `optuna-dashboard`. Nothing else reads it, so a failure loses no
+    result."""
     try:
         for one in scheduler.cells:
             if one.study:

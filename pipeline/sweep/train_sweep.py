@@ -39,12 +39,11 @@ from pipeline.sweep.stopping import stoppable
 def sweep(name: str) -> str:
     """Run the pending trials of a table and write `results/<table>/`.
 
-    A trial that fails becomes a failed cell, never the end of the sweep. To continue an
-    interrupted sweep, start it again: what is in the ledger is not run twice, and a trial continues from its
-    checkpoint.
+    A failed trial results in a failed cell and does not end the sweep. To continue an interrupted sweep,
+    start it again: runs in the ledger are not repeated, and a trial continues from its checkpoint.
 
     Returns:
-        How many simulations failed, in a line; empty if none did. The next sweep tries them again.
+        A line with the number of failed simulations; empty if none failed. The next sweep retries them.
 
     Raises:
         InvalidInput: the table is not valid, an earlier stage has not run, another sweep of the table is
@@ -77,11 +76,11 @@ def sweep(name: str) -> str:
 
 
 def collect(name: str) -> int:
-    """Write `results/<table>/` out of the ledger alone, and return how many cells it has; nothing is run.
+    """Write `results/<table>/` from the ledger, without running anything, and return its number of cells.
 
-    A cell is in it if the ledger has all that it needs, whatever `params.yaml` selects and whichever table it
-    was run for. The seeds are those that all cells have, or the table's if there is a search. Without any
-    cell, nothing is written.
+    A cell is included if the ledger has all its records, regardless of the subset in `params.yaml` and of the
+    table for which they were run. The seeds are those that all cells have, or the table's if there is a
+    search. Without any cell, nothing is written.
 
     Raises:
         InvalidInput: the table is not valid, or a sweep of it is running.
@@ -106,13 +105,13 @@ def collect(name: str) -> int:
         held = whole.subset({cell.setting for cell in there}, {cell.row for cell in there}, seeds)
         download(name, whole.part(held))
         partition(name, whole.part(held))
-        # What the ledger lacks is missing, and not left out.
+        # Cells that the ledger lacks count as missing, not as deselected.
         outputs.write(name, whole, Subset(seeds=seeds), scheduler, ledger, sources, 0.0)
     return len(scheduler.cells)
 
 
 def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
-    """The trials of a table, with what the ledger has, before the download and partition stages have run."""
+    """The scheduler of a table, with the records of the ledger, without the download and partition stages."""
     from pfl.data.dataset import load
     from pfl.data.partition import make_division
 
@@ -130,7 +129,7 @@ def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
 
 
 def shared_seeds(scheduler: Scheduler, seeds: Sequence[int]) -> list[int]:
-    """The seeds that all cells have which have the first one; none if no cell has it."""
+    """The seeds that are complete in all cells that have the first seed; empty if no cell has it."""
     held = [
         {seed for seed, key in zip(seeds, cell.pinned.keys, strict=True) if key in cell.seen}
         for cell in scheduler.cells
@@ -153,7 +152,7 @@ def _by_cause(errors: Sequence[str]) -> str:
 
 
 def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | None = None) -> Scheduler:
-    """The trials of a table, with the records that the ledger already has.
+    """The scheduler of a table, with the records that the ledger already has.
 
     Raises:
         InvalidInput: the download or the partition stage has not run since the table was edited.
@@ -187,7 +186,7 @@ def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources:
     check_precisions({trial.config["precision"] for trial in scheduler.open()}, resources)
     slots, device = slots_here(resources), device_of(resources).type
     calibration = Calibration(datasets)
-    with suppress(InvalidInput):  # raised if it cannot be stored: the next sweep then measures again
+    with suppress(InvalidInput):  # the measurement cannot be stored: the next sweep measures again
         calibration.measure([one.cell for one in scheduler.cells], [device], lambda _: None)
     print(Estimate.of(scheduler, calibration, slots, device).text(name, slots), flush=True)
     with Progress(name, scheduler) as progress:
