@@ -47,6 +47,7 @@ dvc repro                         # computes the pending runs and writes the rep
 | --- | --- |
 | `tables/` | one file per table: data, network, partitions, methods, seeds |
 | `papers/` | a folder per paper, where there is one: its tables and its published numbers |
+| `plugins/` | your own components, one file each: `plugins/methods/mymethod.py` is the method `mymethod` |
 | `params.yaml` | the tables, or parts of them, that `dvc repro` runs |
 | `results/<table>/report/` | the report of each table: `README.md`, and `index.html` for a browser |
 | `results/` | reports, and the numbers behind them; `results/ledger/` is in git, the rest in DVC's cache |

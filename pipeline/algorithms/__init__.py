@@ -1,5 +1,4 @@
-"""Search algorithms, one per file. Plugins add more through entry points of the group
-`pipeline.algorithms`."""
+"""Search algorithms, one per file. Plugins add more by entry points of the group `pipeline.algorithms`."""
 
 from __future__ import annotations
 

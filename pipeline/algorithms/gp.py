@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 class GP(Algorithm):
     """Optuna's sampler, preceded by at most ten random trials. It ignores trials that are still running, so
-    the trials of one rung may resemble each other."""
+    the trials of one rung may resemble each other.
+    """
 
     def sampler(self) -> BaseSampler:
         from optuna.samplers import GPSampler

@@ -274,7 +274,8 @@ def _standings(
 
 def _standing(summary: Summary, folder: Path | None) -> Standing:
     """Progress of a table's pinned cells according to the report in ``folder``; without a report, none has
-    run."""
+    run.
+    """
     lines = _rows(folder / "table.csv") if folder else []
     rows = {(row["setting"], row["row"]): row for row in lines if row["verdict"]}
     cells = []

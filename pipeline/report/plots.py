@@ -128,7 +128,11 @@ def convergence(summary: Summary) -> Figure:
             std = values.std(axis=0, ddof=1)
             axes.fill_between(rounds, mean - std, mean + std, color=look.colour, alpha=0.15, linewidth=0)
 
+    from matplotlib.ticker import MaxNLocator
+
     figure = panels(summary, panel, "Round", "Accuracy (%)", drawn=attrgetter("simulated"))
+    for axes in figure.axes:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend(figure, summary, drawn=attrgetter("simulated"))
     return figure
 

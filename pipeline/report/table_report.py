@@ -51,13 +51,13 @@ CAPTIONS = {
     "tuning": "Accuracy (%) of the selected configurations on test data, the gain over the pinned ones, and "
     "the methods' ranks before and after the search; means over the seeds, ± a standard error.",
     "selected": "Selected on a held-out part of each client's training samples, then run with all seeds on "
-    "all of these samples. The gain is that of the selected configuration, or of the best finalist, over the "
-    "pinned one on validation data with all seeds; ± is its standard error, which a gain must exceed if there "
-    "is more than one seed.",
+    "all of these samples. The gain is that of the selected configuration, or of the best finalist, over "
+    "the pinned one on validation data with all seeds; ± is its standard error, which a gain must exceed "
+    "if there is more than one seed.",
     "slices": "Validation accuracy by parameter: one marker per trial at the last round that it reached; "
     "later rounds have larger markers. The shape is the setting, and lines mark the ends of the range.",
-    "coordinates": "One line per trial, from its parameters to the validation accuracy at the last round that "
-    "it reached; lighter is better.",
+    "coordinates": "One line per trial, from its parameters to the validation accuracy at the last round "
+    "that it reached; lighter is better.",
 }
 
 

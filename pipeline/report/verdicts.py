@@ -20,7 +20,8 @@ POINTS = 2.0
 
 ERRORS = 2.0
 """An accuracy within this many standard errors of the difference is also reproduced, if both sides have
-`SEEDS` seeds."""
+`SEEDS` seeds.
+"""
 
 SEEDS = 3
 """A verdict is provisional if we have fewer seeds than this."""

@@ -50,7 +50,7 @@ class Setting(Strict):
 class AverageColumn(Strict):
     """A last column: each row's mean over the settings."""
 
-    label: str = "AverageColumn"
+    label: str = "Average"
     """The column's heading."""
     published: PublishedCell | None = None
     """Which printed cells belong to this column."""
@@ -97,7 +97,8 @@ class Row(Strict):
 
     def partition_in(self, setting: str) -> str:
         """The name of the row's partition: the setting's, or a separate one if the row partitions the data
-        differently."""
+        differently.
+        """
         own = self.clients or self.settings.get(setting, RowOverride()).partition
         return f"{setting}.{self.id}" if own else setting
 

@@ -16,15 +16,17 @@ from pipeline.spec.yaml import Strict
 
 Answer = Literal["confirmed", "refuted", "in part", "open"]
 """Outcome of a claim: "in part" if it is about columns of which some have not run, "open" if the numbers do
-not decide it."""
+not decide it.
+"""
 
 
 @dataclass(frozen=True)
 class Finding:
     """Whether a claim holds on some numbers, and the numbers that show it.
 
-    Attributes: held: for the answer "in part", the numbers of columns in which the claim holds and of columns
-        that have run.
+    Attributes:
+        held: for the answer "in part", the numbers of columns in which the claim holds and of columns that
+            have run.
     """
 
     answer: Answer

@@ -41,7 +41,8 @@ class Paper(Strict):
     """By CSV file in the folder: the heading of results that the authors released but did not print."""
     silent: list[str] = []
     """Choices that the paper leaves open: each of its tables states the choice under this key of its
-    `sources`."""
+    `sources`.
+    """
     facts: list[dict[str, Any]] = Field(min_length=1)
     """The settings that the paper states, by printed cell; see `papers/README.md`."""
     released: list[dict[str, Any]] = []

@@ -55,7 +55,8 @@ class Evaluation(Strict):
     """A group of clients that the method names; by default all clients."""
     clients: TwoClients | None = None
     """The first and the last client that are included, from 0; by default all clients. Allowed only with
-    `which: last`, `moment: headline` and no `group`."""
+    `which: last`, `moment: headline` and no `group`.
+    """
     measure: Measure = "cs"
     """Which similarity the metric `similarity` reports: of the data (`data`), of batch norm's statistics
     (`wdb`), of the last updates (`mdb`), by losses (`ldb`), or of the heads (`cs`)."""

@@ -26,4 +26,5 @@ def _options() -> dict[str, Any]:
 
 class Schedule(create_model("Schedule", __base__=Strict, **_options())):  # type: ignore[misc]
     """Training, as in `pfl.core.config.Config`. An omitted key is inherited: a row inherits from its setting,
-    a setting from the table, and the table has the defaults of `pfl run`."""
+    a setting from the table, and the table has the defaults of `pfl run`.
+    """

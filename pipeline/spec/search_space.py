@@ -58,19 +58,22 @@ class Search(Strict):
     budget: float | None = Field(default=None, gt=0)
     """Amount of training per search and cell, as a multiple of the pinned configuration's training with all
     seeds, counted in training samples. A trial that stops early counts only the samples that it has trained
-    on. The comparison of the finalists is included."""
+    on. The comparison of the finalists is included.
+    """
     trials: int | None = Field(default=None, ge=2)
     """Number of configurations per cell, including the pinned one."""
     space: dict[str, Annotated[Any, PlainValidator(_range, json_schema_input_type=Range)]] = Field(default={})
     """By parameter: `[lowest, highest]`, a list of choices, or `pinned`. A parameter is a hyperparameter of a
     row's method or one of lr, momentum, weight_decay, epochs and batch_size. A hyperparameter that is omitted
     here has the range that its method declares; an omitted lr has 0.001 to 0.3, and the other four are
-    pinned. `others: pinned` pins all omitted parameters."""
+    pinned. `others: pinned` pins all omitted parameters.
+    """
     validation: float = Field(default=0.2, gt=0, lt=1)
     """Share of each client's training samples that the search evaluates on."""
     algorithm: str = "tpe"
     """The algorithm that proposes configurations: `tpe`, `random`, `qmc`, `gp`, `cmaes`, `grid` or that of a
-    plugin."""
+    plugin.
+    """
     halving: bool = True
     """Stop the worse trials after a ninth and a third of the rounds; otherwise all trials run to the end."""
     seed: int = Field(default=0, ge=0)
@@ -156,8 +159,9 @@ def distribution(method: str, name: str, declared: Hyperparameter) -> BaseDistri
 def check_space(search: Search, methods: Iterable[str]) -> None:
     """Check the ranges of a search for rows with these ``methods``.
 
-    Raises: InvalidInput: for the first range whose parameter no row has, whose ends are in the wrong order,
-        or that lies outside the parameter's domain for a method that has it.
+    Raises:
+        InvalidInput: for the first range whose parameter no row has, whose ends are in the wrong order, or
+            that lies outside the parameter's domain for a method that has it.
     """
     known = {method: _declared(method) for method in sorted(methods)}
     for name, chosen in search.space.items():

@@ -42,8 +42,8 @@ class Resources(Strict):
     gpus: Annotated[
         float | Literal["auto"], PlainValidator(_gpus, json_schema_input_type=Share | Literal["auto"])
     ] = "auto"
-    """Number of GPUs; with a fraction, several trials share one. `auto`: a quarter of a GPU if there is
-    one."""
+    """Number of GPUs; with a fraction, several trials share one. `auto`: a quarter of a GPU if there is one.
+    """
 
 
 class Subset(Strict):
@@ -88,7 +88,8 @@ class Table(Strict):
     """A last column with each row's mean over the settings."""
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
     """Each cell runs once per seed. A search tries configurations with the first seed, and compares the best
-    ones with all seeds."""
+    ones with all seeds.
+    """
     evaluation: Evaluation = Evaluation()
     """Which numbers are reported."""
     search: Search | None = None
@@ -101,7 +102,8 @@ class Table(Strict):
     """Where the published numbers are."""
     reference: str | None = None
     """The row with which the report compares all others at the same moment, usually the paper's own method.
-    By default, the best row of each column."""
+    By default, the best row of each column.
+    """
     claims: list[TableClaim] = []
     """The paper's statements about the table, tested on its numbers and on ours."""
     sources: dict[str, str] = {}
@@ -128,7 +130,8 @@ class Table(Strict):
 
     def simulations(self, search: Search | None) -> float:
         """Upper bound of a cell's training, in whole simulations; fewer if a search selects a configuration
-        that has run."""
+        that has run.
+        """
         seeds = len(self.seeds)
         return seeds + (search.simulations(seeds) + seeds if search else 0)
 

@@ -39,7 +39,8 @@ class _TableClaim(Claim):
     """The row that the claim is about."""
     among: list[str] = []
     """The rows that `row` is compared with; empty means all others. For `close`, and for a `trend` of
-    accuracy, further rows that the claim is about."""
+    accuracy, further rows that the claim is about.
+    """
     settings: list[str] = []
     """The columns that the claim is about; empty means all."""
 

@@ -1,5 +1,6 @@
 """Progress of running trials: each one writes its round next to its checkpoint, so that the sweep can show
-it."""
+it.
+"""
 
 from __future__ import annotations
 

@@ -28,8 +28,9 @@ def import_rows(file: Path, sources_of: Callable[[str], Sources] = current_sourc
     Args:
         sources_of: maps a table to the sources on this machine.
 
-    Raises: InvalidInput: a line is not a record or is damaged, or its key does not match its content. No
-        record is added then.
+    Raises:
+        InvalidInput: a line is not a record or is damaged, or its key does not match its content. No record
+            is added then.
     """
     sources_here = cache(sources_of)
     ledger = Ledger(current_sources())

@@ -10,7 +10,8 @@ from pipeline.spec.extends import lineage
 
 SCRATCH = Path(".sweeps")
 """Folder of unfinished work. It is untracked and not needed after a sweep, except for the ledger and kept
-models."""
+models.
+"""
 
 MODELS = SCRATCH / "models"
 """Folder of the final models of trials, by key, for tables that keep them."""

@@ -131,7 +131,8 @@ class CellScheduler:
     @property
     def to_come(self) -> int:
         """Number of simulations that the search may still request; fewer if it selects the pinned
-        configuration."""
+        configuration.
+        """
         if self.study is None or self.selection:
             return 0
         return max(0, len(self._planned) - len(self.searched)) + len(self._table.seeds)

@@ -67,9 +67,7 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
 
         from pipeline.sweep.ray_search import Clock, Job, SchedulerSearcher, Worker
 
-        logging.getLogger("ray.tune").setLevel(
-            logging.CRITICAL
-        )  # it looks for log files that are never written
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # it looks for log files that nobody writes
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         gpus = gpus_of(resources, sum(node.get("GPU", 0) for node in nodes))
         slots = slots_of(resources.cpus, gpus, nodes)

@@ -30,11 +30,13 @@ SCRATCH_PREFIX = "pfl-sweep-"
 
 LONGEST_TEMPORARY = 43 - len(f"/{SCRATCH_PREFIX}xxxxxxxx/ray")
 """Maximum length in bytes of the path of Ray's temporary folder: the path of a socket (`AF_UNIX`) has at most
-107, and Ray appends "/session_<time>_<process>/sockets/plasma_store"."""
+107, and Ray appends "/session_<time>_<process>/sockets/plasma_store".
+"""
 
 STORES = ("databricks", "http", "https", "mssql", "mysql", "postgresql", "sqlite", "uc")
 """URI schemes of MLflow's stores, besides those of its plugins. MLflow writes to files only on explicit
-request."""
+request.
+"""
 
 PROBE = 4096  # bytes that are written to test a folder
 

@@ -14,10 +14,12 @@ from pfl.core.errors import InvalidInput, Missing
 PERIOD = 2.0  # seconds between two requests to the head node
 SILENCE = 40.0
 """Seconds without an answer after which the head node counts as dead. After 60, Ray itself ends the process
-with a page of log."""
+with a page of log.
+"""
 GRACE = 10.0
 """Seconds that the main thread has to end the sweep before the process is killed: the thread may be blocked
-in a call of Ray."""
+in a call of Ray.
+"""
 
 
 def has_died(how: str) -> InvalidInput:

@@ -59,7 +59,8 @@ def write(
 
 def _save_studies(name: str, scheduler: Scheduler) -> None:
     """Copy the searches to a database for `optuna-dashboard`. Nothing else reads it, so a failure loses no
-    result."""
+    result.
+    """
     try:
         for one in scheduler.cells:
             if one.study:

@@ -65,7 +65,8 @@ def _shown(name: str, table: Table) -> list[Path]:
 
 def partition_code() -> str:
     """Digest of the code that determines the output of the partition stage, including all rules and data
-    sets."""
+    sets.
+    """
     registered = [registry.module(name) for registry in (DATASETS, PARTITIONS) for name in registry]
     code = digest_of_modules(["pfl.data.partition", "pfl.data.plot", *registered])
     return f"{code}, Pillow {version('pillow')}"

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 class Scheduler:
     """Provides the pending trials of a table one by one, and takes all others from the ledger.
 
-    Args: datasets: shape and number of classes of each, as in the manifest. on_record: called for every
-        record of a cell with the cell's id, the record, the number of its search trial, and whether the
-        record comes from the ledger. on_cell: called for every finished cell with its result.
+    Args:
+        datasets: shape and number of classes of each, as in the manifest.
+        on_record: called for every record of a cell with the cell's id, the record, the number of its search
+            trial, and whether the record comes from the ledger.
+        on_cell: called for every finished cell with its result.
         curves: require accuracies by round in every record, even if the table does not report them.
 
     Attributes:
@@ -71,9 +73,7 @@ class Scheduler:
     @property
     def done(self) -> int:
         """Number of simulations that have ended, out of `total`."""
-        return len(
-            {key for cell in self.cells for key in tuple(cell.seen)}
-        )  # also called by the display's thread
+        return len({key for cell in self.cells for key in tuple(cell.seen)})  # the display's thread asks, too
 
     @property
     def total(self) -> int:
@@ -87,7 +87,8 @@ class Scheduler:
 
     def open(self) -> Iterator[Trial]:
         """The trials that can be started now: pinned configurations, then searches, then selected
-        configurations."""
+        configurations.
+        """
         pinned = [(cell, cell.pinned) for cell in self.cells]
         searched = [(cell, candidate) for cell in self.cells for candidate in cell.searched]
         selected = [(cell, cell.selected) for cell in self.cells if cell.selected]
