@@ -6,6 +6,7 @@ import sys
 import textwrap
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,22 @@ def test_a_summary_is_read_without_importing():
     assert done.stdout.rstrip().endswith("False")
 
 
+def test_a_file_in_the_folder_of_plugins_of_a_project_is_a_component(tmp_path):
+    source = '"""Mine."""\n\nfrom pfl import Method\n\n\nclass Mine(Method):\n    pass\n'
+    folder = tmp_path / "plugins" / "methods"
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text(source)
+    (folder / "_shared.py").write_text("raise AssertionError('no component')")
+    done = run_in(tmp_path, "--method", "mine")
+    assert done.returncode == 0, done.stderr
+    assert "mine on digits" in done.stdout
+    listed = subprocess.run(
+        [sys.executable, "-m", "pfl", "methods"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert "mine " in listed.stdout
+    assert "_shared" not in listed.stdout
+
+
 def install(folder: Path, group: str, name: str, source: str) -> Path:
     """Lay out a tiny installed package whose module ``name`` is an entry point of ``group``."""
     package = folder / "site"
@@ -101,13 +118,18 @@ def install(folder: Path, group: str, name: str, source: str) -> Path:
 
 def run_with(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A short `pfl run` that sees ``package``."""
-    return subprocess.run(
-        [sys.executable, "-m", "pfl", "run", "--rounds", "2", "--epochs", "1", "--clients", "4", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(package)},
-    )
+    return short_run(*arguments, env={**os.environ, "PYTHONPATH": str(package)})
+
+
+def run_in(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A short `pfl run` in the folder of a project."""
+    return short_run(*arguments, cwd=project)
+
+
+def short_run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    short = ("--rounds", "2", "--epochs", "1", "--clients", "4")
+    command = [sys.executable, "-m", "pfl", "run", *short, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def test_a_method_of_another_package_runs(tmp_path):

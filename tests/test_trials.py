@@ -88,6 +88,13 @@ def test_a_trial_survives_a_journey_as_json(trial):
     assert Trial.from_dict(json.loads(json.dumps(json_ready(trial)))) == trial
 
 
+def test_a_trial_older_than_a_hyperparameter_has_its_default_and_the_same_key(trial):
+    older = json.loads(json.dumps(json_ready(trial)))
+    del older["config"]["hyperparameters"]["mu"]
+    assert Trial.from_dict(older) == trial
+    assert Trial.from_dict(older).keys() == trial.keys()
+
+
 def test_a_trial_with_a_partition_for_each_seed_gives_the_rows_of_each_alone(trial, dataset, partition):
     other = dataclasses.replace(partition, train=partition.train[::-1], test=partition.test[::-1])
     checksums = {0: partition.checksum, 1: other.checksum}

@@ -1,8 +1,9 @@
 """The registries of methods, models, data sets and partition rules. A component is a file.
 
-``pfl/methods/fedper.py`` is the method ``fedper``. A plugin package adds a component through an entry point
-of the group ``pfl.methods`` with the component's name, which must differ from those of the files. Names are
-known without imports, so that lists and error messages are fast.
+``pfl/methods/fedper.py`` is the method ``fedper``. In a project, ``plugins/methods/mymethod.py`` is the
+method ``mymethod``, and a plugin package adds one by an entry point of the group ``pfl.methods``. Neither may
+have the name of a built-in component. Names are known without imports, so that lists and error messages are
+fast.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ast
 import importlib
 import importlib.util
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -21,6 +23,9 @@ from typing import TypeVar
 from pfl.core.errors import InvalidInput, unknown_name
 
 T = TypeVar("T")
+
+PLUGINS = "plugins"
+"""The folder of a project whose files are components: methods in ``methods/``, networks in ``models/``, …"""
 
 
 def only_class(base: type[T]) -> Callable[[ModuleType], type[T]]:
@@ -75,7 +80,16 @@ class Registry(Mapping[str, T]):
 
     @cached_property
     def _points(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.package)}
+        return {point.name: point for point in (*entry_points(group=self.package), *self._of_the_project())}
+
+    def _of_the_project(self) -> Iterator[EntryPoint]:
+        """The files of the working directory's folder of plugins, as entry points."""
+        folder = self.package.rpartition(".")[2]
+        root = Path.cwd()
+        for file in sorted((root / PLUGINS / folder).glob("[!_]*.py")):
+            if str(root) not in sys.path:
+                sys.path.append(str(root))  # last, so that no module of the project hides an installed one
+            yield EntryPoint(file.stem, f"{PLUGINS}.{folder}.{file.stem}", self.package)
 
     def __getitem__(self, name: str) -> T:
         """The component called ``name``.

@@ -52,7 +52,7 @@ def in_words(evaluation: Evaluation) -> str:
 
 
 def small_print(summary: Summary) -> str:
-    """Explains what is printed below a number, and the rule of the verdicts; empty without published numbers."""
+    """Explains the text below a number and the rule of the verdicts; empty without published numbers."""
     published = {entry.published.is_accuracy for entry in summary.compared if entry.published}
     if not published or not summary.table.published:
         return ""
@@ -67,7 +67,7 @@ def small_print(summary: Summary) -> str:
 
 
 def assumption(summary: Summary) -> str:
-    """States that the paper's number of seeds is an assumption, and which verdicts depend on it; else empty."""
+    """States that the paper's number of seeds is assumed, and which verdicts depend on it; else empty."""
     if not (summary.table.published and summary.table.published.assumed):
         return ""
     hanging = [

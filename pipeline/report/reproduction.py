@@ -133,7 +133,7 @@ def _subset_options(summary: Summary) -> str:
 
 
 def changed_since(rows: Sequence[Record], sources: str) -> list[str]:
-    """A line if some records were computed by simulator files other than those with the checksum ``sources``."""
+    """A line if some records were computed by simulator files without the checksum ``sources``."""
     others = sum(record.sources.sources != sources for record in rows)
     if not others:
         return []

@@ -59,7 +59,7 @@ class Published:
 
 
 class Incomparable(Strict):
-    """Rows whose printed numbers measure something other than ours, so that a verdict would be meaningless."""
+    """Rows whose printed numbers measure something other than ours, so a verdict would be meaningless."""
 
     rows: list[str] = Field(min_length=1)
     """Names of rows."""

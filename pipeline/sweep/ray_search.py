@@ -118,7 +118,7 @@ class SchedulerSearcher(Searcher):
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _lose(self, trials: list[Trial]) -> None:
-        """Handle the death of these trials' process. A stack stays together, because it shares a checkpoint."""
+        """Handle the death of these trials' process. A stack stays together: it shares a checkpoint."""
         place = checkpoint_folder(*trials)
         self._deaths[place] += 1
         if self._deaths[place] < ATTEMPTS:
@@ -151,7 +151,7 @@ class Clock(tune.Callback):
 
 
 class Worker(tune.Trainable):
-    """Runs one trial or stack after another, because starting a process costs more than a small simulation."""
+    """Runs one trial or stack after another: starting a process costs more than a small simulation."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self._said = queue.SimpleQueue[logging.LogRecord]()  # of `pfl`; this process's output is not shown

@@ -140,7 +140,7 @@ def _from_to(before: str, now: str) -> str:
 
 
 def _edited(row: RecordHead, trial: Trial) -> Iterator[str]:
-    """The components that have changed since the record ``row``, and their files as far as git tracks them."""
+    """The components that have changed since the record ``row``, and their files that git tracks."""
     method, model = trial.method, str(trial.config["model"])
     edited = ", which was edited" if row.dirty else ""
     since = f"since commit {row.commit[:12]}{edited}"

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pfl.core.config import Config
 from pfl.models import weights_of
-from pfl.run.validation import non_defaults
+from pfl.run.validation import non_defaults, validated
 
 Phase = Literal["search", "final"]
 
@@ -71,12 +72,19 @@ class Trial:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Trial:
-        """The trial that `json_ready` made into a dictionary."""
+        """The trial that `json_ready` made into a dictionary.
+
+        A hyperparameter that is newer than the trial has its default, which is not part of the key.
+
+        Raises:
+            InvalidInput: an option no longer exists, or a value is outside its range.
+        """
+        config = validated(Config.from_dict(values["config"])).to_dict()
         divided = values["partition_checksum"]
         if not isinstance(divided, str):
             divided = {int(seed): checksum for seed, checksum in divided.items()}
         sequences = {name: tuple(values[name]) for name in ("seeds", "moments") if name in values}
-        return cls(**{**values, **sequences, "partition_checksum": divided})
+        return cls(**{**values, **sequences, "config": config, "partition_checksum": divided})
 
 
 def folder_of(*trials: Trial) -> str:

@@ -60,6 +60,12 @@ def test_a_curve_is_the_mean_over_the_seeds():
     np.testing.assert_array_equal(axes.lines[0].get_xdata(), [5, 10, 15, 20, 25, 30])
 
 
+def test_rounds_have_whole_numbers_as_ticks():
+    (axes,) = convergence(summary_of(fake_results(methods=2, settings=1, seeds=1))).axes
+    axes.set_xlim(1, 3)
+    assert all(tick == int(tick) for tick in axes.get_xticks())
+
+
 def test_the_curve_of_a_method_that_diverged_ends_with_that_word():
     results = fake_results(methods=2, settings=1, seeds=1)
     diverge(cell_of(results, "cifar10-0.1/pfedsim")["pinned"])
