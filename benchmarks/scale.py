@@ -158,13 +158,13 @@ def plot(figures: dict[str, Any]) -> Figure:
 
     figure = Figure(figsize=(WIDTH, 3), layout="constrained")
     panels = figure.subplots(1, 2)
-    points = [one for one in figures["runs"] if one["model"] == Scale.model]
-    for place, method in enumerate(dict.fromkeys(one["method"] for one in points), start=1):
-        mine = [one for one in points if one["method"] == method]
-        clients = [one["clients"] for one in mine]
+    points = [run for run in figures["runs"] if run["model"] == Scale.model]
+    for place, method in enumerate(dict.fromkeys(run["method"] for run in points), start=1):
+        mine = [run for run in points if run["method"] == method]
+        clients = [run["clients"] for run in mine]
         for panel, values in zip(
             panels,
-            ([one["seconds"] for one in mine], [one["peak_memory_bytes"] / 1e9 for one in mine]),
+            ([run["seconds"] for run in mine], [run["peak_memory_bytes"] / 1e9 for run in mine]),
             strict=True,
         ):
             panel.plot(clients, values, ("o-", "s--")[place - 1], color=COLOURS[place], label=method)

@@ -138,8 +138,14 @@ def _list(noun: str, chosen: Mapping[str, Table], calibrate: bool) -> None:
             )
     extents = [Extent.of(name, table, calibration) for name, table in chosen.items()]
     rows = [
-        (str(of.cells), str(of.trials), of.client_epochs.text, of.core_hours.text, of.gpu_hours.text)
-        for of in extents
+        (
+            str(extent.cells),
+            str(extent.trials),
+            extent.client_epochs.text,
+            extent.core_hours.text,
+            extent.gpu_hours.text,
+        )
+        for extent in extents
     ]
     headings = ("cells", "runs", "client-epochs", "core-hours", "GPU-hours")
     texts_of = dict(zip(headings, zip(*rows, strict=True), strict=True))

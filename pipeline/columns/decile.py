@@ -11,7 +11,7 @@ from pipeline.columns import Column
 
 def worst(record: Record) -> float | None:
     """Mean over the tenth of the clients with the lowest accuracies, rounded up to whole clients."""
-    values = sorted(one.accuracy for one in record.metrics.per_client if one.accuracy is not None)
+    values = sorted(client.accuracy for client in record.metrics.per_client if client.accuracy is not None)
     return statistics.fmean(values[: math.ceil(len(values) / 10)]) if values else None
 
 

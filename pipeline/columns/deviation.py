@@ -10,7 +10,7 @@ from pipeline.columns import Column
 
 def spread(record: Record) -> float | None:
     """Standard deviation of the accuracy over all clients that have test samples, in points."""
-    values = [one.accuracy for one in record.metrics.per_client if one.accuracy is not None]
+    values = [client.accuracy for client in record.metrics.per_client if client.accuracy is not None]
     return statistics.pstdev(values) if values else None
 
 

@@ -70,14 +70,14 @@ class FigureRuns:
         """The partitions by name; saved where the workers of a sweep look for them."""
         from pfl.data.partition import make_division
 
-        made = {}
+        divisions = {}
         for cell in self.cells:
             name = cell.partition_name
-            if name not in made:
+            if name not in divisions:
                 dataset, seeds = self.datasets[cell.dataset], self.figure.seeds
-                made[name] = make_division(cell.partition, dataset, cell.clients, seeds)
-                save_division(made[name], self.name, name)
-        return made
+                divisions[name] = make_division(cell.partition, dataset, cell.clients, seeds)
+                save_division(divisions[name], self.name, name)
+        return divisions
 
     def rows(self) -> dict[str, list[Record]]:
         """By cell ("setting/row"), the ledger's rows of the seeds that gave a result; missing trials are run
@@ -126,8 +126,8 @@ class FigureRuns:
     def _trials(self, cell: Cell) -> Iterator[Trial]:
         from pipeline.sweep.cell_scheduler import CellScheduler
 
-        made = self.partitions[cell.partition_name]
-        whole = CellScheduler(cell, self.figure, made, self._images[cell.dataset]).pinned.trial
+        division = self.partitions[cell.partition_name]
+        whole = CellScheduler(cell, self.figure, division, self._images[cell.dataset]).pinned.trial
         for seed in whole.seeds:
             yield replace(whole, seeds=(seed,))
 

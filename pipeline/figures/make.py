@@ -170,12 +170,12 @@ def _wrapped(text: str, width: float) -> str:
 
 def _warnings(runs: FigureRuns, notes: list[str]) -> list[str]:
     """Caveats that are stated before the picture."""
-    said = copies({name: dataset.identity for name, dataset in runs.datasets.items()})
+    lines = copies({name: dataset.identity for name, dataset in runs.datasets.items()})
     if notes:
-        said.append(f"Reduced: {'; '.join(notes)}.")
-    said += [f"Without result: {cause}." for cause in runs.failed]
+        lines.append(f"Reduced: {'; '.join(notes)}.")
+    lines += [f"Without result: {cause}." for cause in runs.failed]
     if commit().dirty or any(row.sources.dirty for row in runs.used):
-        said.append("Computed by uncommitted code.")
+        lines.append("Computed by uncommitted code.")
     return said
 
 

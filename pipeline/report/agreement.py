@@ -288,12 +288,12 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
         shown = " to ".join(dict.fromkeys(f"{tau:.2f}" for tau in (min(taus), max(taus))))
         more.append(f"the ranking of the methods agrees with Kendall's τ = {shown}".replace("-", "−"))
     if tested:
-        words = {one.ours.words for one in tested}
+        words = {claim.ours.words for claim in tested}
         if len(words) == 1 and tested[0].ours.answer != "in part":
             more.append(f"{_all(len(tested), 'claim')} {words.pop()}")
         else:
-            said = outcomes(one.ours for one in tested)
-            more.append(f"of {amount(len(tested), 'claim')}, {said}")
+            counts = outcomes(claim.ours for claim in tested)
+            more.append(f"of {amount(len(tested), 'claim')}, {counts}")
     second = "; ".join(more)
     return f"{first} {second[:1].upper()}{second[1:]}{'.' if second else ''}".strip()
 

@@ -192,7 +192,7 @@ def scored_at(entry: Entry, moment: At) -> Score | None:
 
 
 def _gap(entry: Entry, other: Entry, moment: At) -> PairedDifference | None:
-    first, second = ((one.rows, at_moment(one.evaluation, moment)) for one in (entry, other))
+    first, second = ((compared.rows, at_moment(compared.evaluation, moment)) for compared in (entry, other))
     return difference(first, second)
 
 

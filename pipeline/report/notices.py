@@ -138,29 +138,29 @@ def outdated(summary: Summary) -> list[str]:
 
 def notices(summary: Summary) -> list[str]:
     """Caveats that the report states before the first number."""
-    said = [summary.table.note] if summary.table.note else []
-    said += reported_otherwise(summary)
-    said += precisions(summary)
-    said += outdated(summary)
+    lines = [summary.table.note] if summary.table.note else []
+    lines += reported_otherwise(summary)
+    lines += precisions(summary)
+    lines += outdated(summary)
     datasets = summary.results.manifest["datasets"]
-    said += copies({name: dataset["identity"] for name, dataset in datasets.items()})
+    lines += copies({name: dataset["identity"] for name, dataset in datasets.items()})
     scratch = {record.config["model"] for record in summary.rows if record.metrics.pretrained is False}
-    said += [
+    lines += [
         f"{model} started from scratch, because no pretrained weights were available."
         for model in sorted(scratch)
     ]
     if summary.results.sources.dirty or any(record.sources.dirty for record in summary.rows):
-        said.append("Some numbers were computed by uncommitted code.")
+        lines.append("Some numbers were computed by uncommitted code.")
     # Failed and missing entries with a printed number are verdicts, which the report's first line counts.
     counts = Counter(e.status for e in summary.entries if not e.published or e.status == "partial")
     troubles: tuple[Status, ...] = ("diverged", "failed", "partial", "not run", "not selected")
     missing = [f"{counts[status]} {status}" for status in troubles if counts[status]]
     if missing:
         entries = "1 entry" if len(summary.entries) == 1 else f"{len(summary.entries)} entries"
-        said.append(f"Of {entries}: {', '.join(missing)}.")
+        lines.append(f"Of {entries}: {', '.join(missing)}.")
     if failed := failures(summary.results):
-        said.append(f"{failed}.")
-    return said
+        lines.append(f"{failed}.")
+    return lines
 
 
 def copies(identities: Mapping[str, str]) -> list[str]:

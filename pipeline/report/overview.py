@@ -90,8 +90,8 @@ class Standing:
     @classmethod
     def together(cls, title: str, parts: Sequence[Standing]) -> Standing:
         """The sum of several."""
-        answers = tuple(finding for one in parts for finding in one.answers)
-        return cls(title, tuple(cell for one in parts for cell in one.cells), answers)
+        answers = tuple(finding for part in parts for finding in part.answers)
+        return cls(title, tuple(cell for part in parts for cell in part.cells), answers)
 
     @property
     def tally(self) -> Tally:
@@ -119,8 +119,8 @@ class Standing:
         if not tally.run:
             return ""
         run = f"{amount(tally.run, 'cell')} from {amount(len(self.keys), 'simulation')}"
-        apart = f", of which {tally.uncounted}" if tally.uncounted else ""
-        return f"{run}{apart}. {firmness(tally)}".strip()
+        uncounted = f", of which {tally.uncounted}" if tally.uncounted else ""
+        return f"{run}{uncounted}. {firmness(tally)}".strip()
 
 
 _OTHERS: Mapping[Any, str] = {
@@ -175,15 +175,15 @@ def write_overview(root: Path) -> Path:
         for paper in papers
     }
     drawn = {name: of_paper for name, of_paper in points.items() if of_paper}
-    superseded = [one for paper in papers for one in paper.superseded]
+    superseded = [table for paper in papers for table in paper.superseded]
     context = {
         "learnt": findings_of("overview", root),
         "papers": papers,
         "total": Standing.together("All", [paper.whole for paper in papers]),
         "printed": sum(paper.printed for paper in papers),
         "data_cells": sum(paper.data_cells for paper in papers),
-        "studies": [one for paper in papers for one in paper.studies],
-        "moments": [one for paper in papers for table in paper.tables for one in table.moments],
+        "studies": [table for paper in papers for table in paper.studies],
+        "moments": [comparison for paper in papers for table in paper.tables for comparison in table.moments],
         "superseded": superseded,
         "superseded_extent": Standing.together("All", superseded).extent,
         "rule": RULE,

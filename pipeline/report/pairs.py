@@ -106,9 +106,9 @@ def _by_client(record: Record, evaluation: Evaluation) -> Mapping[int, tuple[flo
         return {}
     weigh = {"pooled": "test", "client_mean_weighted": "train"}.get(evaluation.metric)
     return {
-        one.client: (one.accuracy, getattr(one, weigh) if weigh else 1)
-        for one in metrics.per_client
-        if one.accuracy is not None
+        client.client: (client.accuracy, getattr(client, weigh) if weigh else 1)
+        for client in metrics.per_client
+        if client.accuracy is not None
     }
 
 

@@ -117,7 +117,7 @@ def write_report(table: str, root: Path) -> Path:
         "quantities": quantities(summary),
         "searched": search_tables.searches(summary),
         "tuned": (ranks := tuning.tuned(summary)),
-        "tuned_claims": any(one.tuned for one in tested),
+        "tuned_claims": any(claim.tuned for claim in tested),
         "worth": tuning.overall(ranks),
         "provenance": provenance(summary),
         "commands": commands(summary, root),

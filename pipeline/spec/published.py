@@ -111,8 +111,8 @@ class PublishedCell(Strict):
         if by is None:
             return self
         variants = ";".join(part.variant for part in (self, by) if part.variant)
-        said = by.model_dump(exclude_none=True) | {"variant": variants or None}
-        return self.model_copy(update=said)
+        overrides = by.model_dump(exclude_none=True) | {"variant": variants or None}
+        return self.model_copy(update=overrides)
 
 
 def published_cells(paper: str, file: str = NUMBERS, root: Path = Path()) -> list[Published]:
@@ -158,12 +158,12 @@ def find(cells: Sequence[Published], table: str, wanted: PublishedCell) -> Publi
         and variant <= _variant_parts(cell.variant)
     ]
     if len(matches) > 1:
-        apart = {
+        distinguishing = {
             name: values
             for name in type(wanted).model_fields
             if len(values := list(dict.fromkeys(str(getattr(cell, name)) for cell in matches))) > 1
         }
-        name, values = next(iter(apart.items()))
+        name, values = next(iter(distinguishing.items()))
         shown = ", ".join(f"{key} {value}" for key, value in wanted.model_dump(exclude_none=True).items())
         accepted = f"one that names a single printed cell; give '{name}', one of {', '.join(values)}"
         raise InvalidInput(f"published cell of table {table}", shown, accepted)

@@ -45,7 +45,7 @@ Range = list[float] | list[str] | Literal["pinned"]
 
 def _range(value: Any) -> Any:
     """Return ``value`` if it is a valid range for some parameter."""
-    kinds = {type(one) for one in value} if isinstance(value, list) else set()
+    kinds = {type(choice) for choice in value} if isinstance(value, list) else set()
     pair = kinds and kinds <= {int, float} and len(value) == 2
     if value == PINNED or pair or kinds == {str}:
         return value

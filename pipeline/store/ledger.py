@@ -91,8 +91,8 @@ class Ledger:
 
     def get(self, key: str, moments: Collection[str] = ()) -> Record | None:
         """The successful record with this key that has ``moments`` at every evaluation."""
-        found = filter(None, map(self._record, tuple(self._successes.get(key, ()))))
-        return next((record for record in found if not record.metrics.lacks(moments)), None)
+        records = filter(None, map(self._record, tuple(self._successes.get(key, ()))))
+        return next((record for record in records if not record.metrics.lacks(moments)), None)
 
     def has(self, record: Record) -> bool:
         """Whether the ledger already has everything in the successful ``record``."""

@@ -169,7 +169,7 @@ class CellScheduler:
         if not all(candidate.keys[0] in self.seen for candidate in rung):
             return False
         ended = [self._outcome(outcomes[candidate.keys[0]]) for candidate in rung]
-        self.values += [one.value for one in ended]
+        self.values += [outcome.value for outcome in ended]
         steps: Steps = []
         try:
             steps = self._search.send(ended) if rung else next(self._search)

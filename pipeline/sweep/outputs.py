@@ -62,9 +62,9 @@ def _save_studies(name: str, scheduler: Scheduler) -> None:
     result.
     """
     try:
-        for one in scheduler.cells:
-            if one.study:
-                one.study.save(f"sqlite:///{STUDIES}", f"{name}: {one.cell.id}")
+        for cell in scheduler.cells:
+            if cell.study:
+                cell.study.save(f"sqlite:///{STUDIES}", f"{name}: {cell.cell.id}")
     except Exception as error:  # the database is damaged, locked, full, or of another version of Optuna
         cause = f"{type(error).__name__}: {first_line(error)}"
         print(f"pfl: warning: {STUDIES} could not be written ({cause})", file=sys.stderr)

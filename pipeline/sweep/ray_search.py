@@ -166,8 +166,8 @@ class Worker(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """The records of each trial, or the cause of its failure, which does not end the process."""
         outcome = self._outcome()
-        said = [self._said.get().getMessage() for _ in range(self._said.qsize())]
-        return {"done": True, "said": list(dict.fromkeys(said)), **outcome}
+        messages = [self._said.get().getMessage() for _ in range(self._said.qsize())]
+        return {"done": True, "said": list(dict.fromkeys(messages)), **outcome}
 
     def _outcome(self) -> dict[str, Any]:
         os.chdir(self._job.root)

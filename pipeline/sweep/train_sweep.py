@@ -187,7 +187,7 @@ def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources:
     slots, device = slots_here(resources), device_of(resources).type
     calibration = Calibration(datasets)
     with suppress(InvalidInput):  # the measurement cannot be stored: the next sweep measures again
-        calibration.measure([one.cell for one in scheduler.cells], [device], lambda _: None)
+        calibration.measure([cell.cell for cell in scheduler.cells], [device], lambda _: None)
     print(Estimate.of(scheduler, calibration, slots, device).text(name, slots), flush=True)
     with Progress(name, scheduler) as progress:
         cluster.run(scheduler, resources, progress.update)

@@ -145,8 +145,8 @@ def held(prepared, monkeypatch) -> Path:
 
 
 def test_a_report_changes_nothing_that_git_keeps_unless_it_is_published(held):
-    said = pfl("report").stdout
-    assert said.endswith("small: results/small/report/README.md, 1 cell\n")
+    output = pfl("report").stdout
+    assert output.endswith("small: results/small/report/README.md, 1 cell\n")
     assert (held / "results/small/report/index.html").is_file()
     assert [path.name for path in (held / "reports/tables/small").iterdir()] == ["README.md"]
     assert (held / "reports/tables/small/README.md").read_text() == "As published.\n"
@@ -232,10 +232,10 @@ def test_a_cause_of_many_failures_is_told_once(monkeypatch, capsys):
 
     run_with(monkeypatch, failing)
     sweep("small")
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
         "dir/fedprox: failed (final, seed 0 and final, seed 1 and search, seed 0 (4 runs): ValueError: no)"
-        in said
+        in output
     )
 
 

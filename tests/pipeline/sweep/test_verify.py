@@ -146,12 +146,12 @@ def off_by_a_point(row: Record) -> Record:
 
 
 def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, monkeypatch):
-    said = verify("--out", "page")
-    assert said[0].startswith(
+    output = verify("--out", "page")
+    assert output[0].startswith(
         "4 records of 4 that the current code computes, from 1 table; 0 more are from other code"
     )
-    assert [line.partition(": small")[0] for line in said[1:-1]] == [f"{n}/4 agrees" for n in range(1, 5)]
-    assert said[-1] == "4 agree, 0 are undecided, 0 fail"
+    assert [line.partition(": small")[0] for line in output[1:-1]] == [f"{n}/4 agrees" for n in range(1, 5)]
+    assert output[-1] == "4 agree, 0 are undecided, 0 fail"
     with Path("page/rows.csv").open() as file:
         listed = list(csv.DictReader(file))
     assert {row["key"] for row in listed} == {row.key for row in published}
@@ -161,7 +161,7 @@ def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, m
     assert "**4 agree, 0 are undecided, 0 fail.**" in Path("page/README.md").read_text()
     assert not list(Path(".sweeps/verify").glob("*/"))
     monkeypatch.setattr(module, "run_trial", None)  # it would be called
-    assert verify()[1:] == said[1:]
+    assert verify()[1:] == output[1:]
 
 
 def test_a_row_that_is_older_than_a_hyperparameter_is_computed_with_its_default(published):
@@ -205,8 +205,8 @@ def test_a_row_that_fails_on_such_a_machine_is_kept_listed_and_never_served(publ
 def test_a_row_that_differs_on_another_machine_is_not_refused(published):
     elsewhere = replace(published[0].success, hardware=OTHER)
     publish(off_by_a_point(replace(published[0], result=elsewhere)), *published[1:])
-    said = verify("--out", "page", status=1)
-    (fails,) = [line for line in said if "fails: small" in line]
+    output = verify("--out", "page", status=1)
+    (fails,) = [line for line in output if "fails: small" in line]
     assert "of which rounding may explain 0.00 up to round 20; of another kind of machine" in fails
     assert "never served" not in Path("page/README.md").read_text().partition("Rows that failed")[2]
     assert Ledger(SOURCES).refused == {}
