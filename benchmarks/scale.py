@@ -158,13 +158,13 @@ def plot(figures: dict[str, Any]) -> Figure:
 
     figure = Figure(figsize=(WIDTH, 3), layout="constrained")
     panels = figure.subplots(1, 2)
-    points = [run for run in figures["runs"] if run["model"] == Scale.model]
-    for place, method in enumerate(dict.fromkeys(run["method"] for run in points), start=1):
-        mine = [run for run in points if run["method"] == method]
-        clients = [run["clients"] for run in mine]
+    points = [point for point in figures["runs"] if point["model"] == Scale.model]
+    for place, method in enumerate(dict.fromkeys(point["method"] for point in points), start=1):
+        mine = [point for point in points if point["method"] == method]
+        clients = [point["clients"] for point in mine]
         for panel, values in zip(
             panels,
-            ([run["seconds"] for run in mine], [run["peak_memory_bytes"] / 1e9 for run in mine]),
+            ([point["seconds"] for point in mine], [point["peak_memory_bytes"] / 1e9 for point in mine]),
             strict=True,
         ):
             panel.plot(clients, values, ("o-", "s--")[place - 1], color=COLOURS[place], label=method)

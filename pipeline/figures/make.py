@@ -176,7 +176,7 @@ def _warnings(runs: FigureRuns, notes: list[str]) -> list[str]:
     lines += [f"Without result: {cause}." for cause in runs.failed]
     if commit().dirty or any(row.sources.dirty for row in runs.used):
         lines.append("Computed by uncommitted code.")
-    return said
+    return lines
 
 
 def _provenance(runs: FigureRuns, simulated: bool) -> dict[str, list[str]]:
