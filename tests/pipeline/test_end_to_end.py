@@ -165,9 +165,9 @@ def test_the_life_of_a_table(clone, run):
     assert {json.loads(line)["key"] for line in published.read_text().splitlines()} == third.keys()
 
     replace(clone / "pipeline/sweep/train_sweep.py", "computed, {", "computed by edited code, {")
-    output = run("dvc", "exp", "run", "--temp", "--name", "part", "-S", "subset.methods=[fedprox]").stdout
-    assert "tiny: 1 cell," in output
-    assert "computed by edited code" in output
+    said = run("dvc", "exp", "run", "--temp", "--name", "part", "-S", "subset.methods=[fedprox]").stdout
+    assert "tiny: 1 cell," in said
+    assert "computed by edited code" in said
     assert rows(clone) == third
     run("git", "checkout", "--quiet", "--", "pipeline")
 
@@ -217,17 +217,17 @@ def test_an_edit_that_moves_numbers_runs_what_it_concerns_and_no_other_edit_runs
     replace(clone / "pfl/engine/groups.py", '"""Parameter groups', '"""Groups of parameters')
     replace(clone / "plugins/site/mine/halfway.py", '"""Halfway', '"""In the middle')
     replace(clone / "pipeline/report/templates/README.md.j2", "\n# ", "\n#  ")
-    output = run("dvc", "repro", **path).stdout
-    assert known in output
-    assert "Running stage 'report@plugins'" in output
+    said = run("dvc", "repro", **path).stdout
+    assert known in said
+    assert "Running stage 'report@plugins'" in said
 
     replace(clone / "plugins/site/mine/halfway.py", '"head"', '"extractor"')
     reasons = run("pfl", "ledger", "why", "plugins", **path).stdout
     assert "1 run of dir/fedavg: in the ledger" in reasons
     assert "halfway changed, and behaviours.json does not list it" in reasons
-    output = run("dvc", "repro", **path).stdout
-    assert ran in output
-    assert "plugins: 1 run computed, 1 from the ledger" in output
+    said = run("dvc", "repro", **path).stdout
+    assert ran in said
+    assert "plugins: 1 run computed, 1 from the ledger" in said
 
     replace(clone / "plugins/site/network/shallow.py", "16", "24")
     assert "plugins: 2 runs computed, 0 from the ledger" in run("dvc", "repro", **path).stdout
@@ -282,7 +282,7 @@ def accuracies(folder: Path) -> list[Metrics]:
         ("[tiny, broken]", "tables/broken.yaml: title: nothing is not accepted; expected a value"),
     ],
 )
-def test_dvc_repro_stops_at_bad_tables_before_any_other_stage(clone, run, selected, output):
+def test_dvc_repro_stops_at_bad_tables_before_any_other_stage(clone, run, selected, said):
     (clone / "tables/broken.yaml").write_text("dataset: digits\n")
     (clone / "params.yaml").write_text(PARAMS.replace("[tiny]", selected))
     try:
@@ -291,7 +291,7 @@ def test_dvc_repro_stops_at_bad_tables_before_any_other_stage(clone, run, select
         (clone / "tables/broken.yaml").unlink()
         (clone / "params.yaml").write_text(PARAMS)
     assert done.returncode != 0
-    assert output in done.stdout
+    assert said in done.stdout
     assert "Running stage 'download" not in done.stdout
 
 

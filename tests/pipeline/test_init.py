@@ -27,10 +27,8 @@ def test_a_project_has_a_table_that_can_be_checked_and_everything_is_known_to_gi
     monkeypatch.chdir("study")
     assert selected_tables() == ["digits"]
     assert load_part("digits").seeds == [0, 1, 2]
-    output = subprocess.run(
-        ["git", "status", "--porcelain"], capture_output=True, text=True, check=True
-    ).stdout
-    state, files = zip(*map(str.split, output.splitlines()), strict=True)
+    said = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+    state, files = zip(*map(str.split, said.splitlines()), strict=True)
     assert set(state) == {"A"}
     assert {"dvc.yaml", "params.yaml", "README.md", ".gitignore", ".dvc/config"} <= set(files)
 
@@ -70,11 +68,11 @@ def test_a_table_comes_with_the_one_that_it_extends_and_can_be_checked(monkeypat
         (["--table", "pfedsim-table33", "new"], "did you mean 'pfedsim-table3'"),
     ],
 )
-def test_a_folder_that_is_in_use_or_an_unknown_table_is_one_line_and_nothing_is_written(arguments, output):
+def test_a_folder_that_is_in_use_or_an_unknown_table_is_one_line_and_nothing_is_written(arguments, said):
     Path("used").mkdir()
     Path("used/file").write_text("kept")
     done = pfl("init", *arguments)
     assert done.returncode == 2
-    assert output in done.stderr
+    assert said in done.stderr
     assert done.stderr.count("\n") == 1
     assert [str(path) for path in Path().rglob("*")] == ["used", "used/file"]
