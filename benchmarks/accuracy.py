@@ -58,8 +58,8 @@ def accuracies(workload: Workload, seeds: int, kernels: bool) -> list[float]:
 
 def difference(kernels: list[float], torch: list[float]) -> tuple[float, float]:
     """The mean of the seeds' differences, kernels minus torch, and its standard error, in points."""
-    apart = [a - b for a, b in zip(kernels, torch, strict=True)]
-    return statistics.mean(apart), statistics.stdev(apart) / len(apart) ** 0.5
+    differences = [a - b for a, b in zip(kernels, torch, strict=True)]
+    return statistics.mean(differences), statistics.stdev(differences) / len(differences) ** 0.5
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def methods(figures: Figures) -> Figure:
     figure, axes = _panels(2, 0.8 + 0.2 * len(methods))
     titles = {"relative": "A round", "relative_by_sample": "A training sample"}
     for panel, (name, title) in zip(axes, titles.items(), strict=True):
-        panel.barh(list(methods), [one[name] for one in methods.values()], color=OURS)
+        panel.barh(list(methods), [times[name] for times in methods.values()], color=OURS)
         panel.axvline(1, color=NAIVE)
         panel.set_title(title)
         panel.set_xlabel("times FedAvg's")
@@ -147,8 +147,8 @@ def accuracy(figures: Figures) -> Figure:
     """Differences of accuracies, a dot per seed, a line at the mean."""
     figure, (panel,) = _panels(1, 2.4)
     for place, model in enumerate(figures["models"].values()):
-        apart = [a - b for a, b in zip(model["kernels"], model["torch"], strict=True)]
-        panel.plot([place] * len(apart), apart, "o", color=OURS, alpha=0.7)
+        differences = [a - b for a, b in zip(model["kernels"], model["torch"], strict=True)]
+        panel.plot([place] * len(differences), differences, "o", color=OURS, alpha=0.7)
         panel.hlines(model["difference"], place - 0.2, place + 0.2, color=OURS)
     panel.axhline(0, color=NAIVE)
     panel.set_xticks(range(len(figures["models"])), list(figures["models"]))

@@ -158,13 +158,13 @@ def plot(figures: dict[str, Any]) -> Figure:
 
     figure = Figure(figsize=(WIDTH, 3), layout="constrained")
     panels = figure.subplots(1, 2)
-    points = [one for one in figures["runs"] if one["model"] == Scale.model]
-    for place, method in enumerate(dict.fromkeys(one["method"] for one in points), start=1):
-        mine = [one for one in points if one["method"] == method]
-        clients = [one["clients"] for one in mine]
+    points = [point for point in figures["runs"] if point["model"] == Scale.model]
+    for place, method in enumerate(dict.fromkeys(point["method"] for point in points), start=1):
+        mine = [point for point in points if point["method"] == method]
+        clients = [point["clients"] for point in mine]
         for panel, values in zip(
             panels,
-            ([one["seconds"] for one in mine], [one["peak_memory_bytes"] / 1e9 for one in mine]),
+            ([point["seconds"] for point in mine], [point["peak_memory_bytes"] / 1e9 for point in mine]),
             strict=True,
         ):
             panel.plot(clients, values, ("o-", "s--")[place - 1], color=COLOURS[place], label=method)

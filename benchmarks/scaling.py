@@ -73,7 +73,7 @@ def side_by_side(count: int, repeats: int) -> float:
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
         list(pool.map(measure, *zip(*[(BASE, "loop", 1, 1)] * count, strict=True)))  # all are started
         runs = pool.map(measure, *zip(*[(BASE, "loop", 1, 2 * repeats)] * count, strict=True))
-        return sum(one["samples_per_second"] for one in runs)
+        return sum(run["samples_per_second"] for run in runs)
 
 
 if __name__ == "__main__":

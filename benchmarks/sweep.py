@@ -160,9 +160,9 @@ def whole_pipeline(workload: Workload, seeds: int) -> dict[str, Any]:
         "seconds": seconds,
         "seconds_with_nothing_to_do": nothing,
         "sweep_seconds": results["wall_seconds"],
-        "trial_seconds": [one["wall_seconds"] for one in measured],
-        "samples": [one["samples_per_second"] * one["train_seconds"] for one in measured],
-        "peak_memory_bytes": [one["peak_memory_bytes"] for one in measured],
+        "trial_seconds": [run["wall_seconds"] for run in measured],
+        "samples": [run["samples_per_second"] * run["train_seconds"] for run in measured],
+        "peak_memory_bytes": [run["peak_memory_bytes"] for run in measured],
     }
 
 
@@ -173,8 +173,8 @@ def of_products(cores: int) -> float:
         list(pool.map(products, [0.1] * cores))  # all are started
         kept = []
         for _ in range(REPEATS_OF_PRODUCTS):  # in turn, as a virtual machine's speed drifts within seconds
-            one = pool.submit(products, SECONDS_OF_PRODUCTS).result()
-            kept.append(sum(pool.map(products, [SECONDS_OF_PRODUCTS] * cores)) / (cores * one))
+            single = pool.submit(products, SECONDS_OF_PRODUCTS).result()
+            kept.append(sum(pool.map(products, [SECONDS_OF_PRODUCTS] * cores)) / (cores * single))
         return statistics.median(kept)
 
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs a table on the nodes of a Slurm job: sbatch examples/slurm.sh TABLE
-# UNTRIED: a sketch, not tested on a Slurm cluster. See docs/cluster.md for what every node must see.
+# Not tested on a Slurm cluster. See docs/cluster.md for the storage that all nodes must share.
 #SBATCH --job-name=pfl
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -15,7 +15,7 @@ source .venv/bin/activate
 export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0 RAY_memory_monitor_refresh_ms=0
 [ -f ~/.ray/auth_token ] || ray get-auth-token --generate
 
-port=$((20000 + SLURM_JOB_ID % 10000)) # so that two jobs on a node do not meet
+port=$((20000 + SLURM_JOB_ID % 10000)) # avoids a clash of two jobs on one node
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" \
     ray start --head --port="$port" --num-cpus="$SLURM_CPUS_PER_TASK" --include-dashboard=false --block &
@@ -26,5 +26,5 @@ if [ "$SLURM_NNODES" -gt 1 ]; then
     sleep 30
 fi
 
-# The batch script runs on the head. Slurm ends what is left of the job's own Ray when the script ends.
+# The batch script runs on the head node. When it ends, Slurm stops the job's Ray processes.
 RAY_ADDRESS="$head:$port" dvc exp run -S "tables=[$table]"

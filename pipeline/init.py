@@ -27,7 +27,7 @@ FILES = (
     *(".dvc/.gitignore", ".dvc/config", ".dvcignore"),
     *(".gitattributes", ".gitignore", "dvc.yaml", "tables/table.schema.json"),
 )
-"""The files that every project copies from this one; pyproject.toml puts the same files into the wheel."""
+"""Files that every new project receives; pyproject.toml puts the same files into the wheel."""
 
 SELECTION = """\
 tables:
@@ -60,7 +60,7 @@ dvc repro                         # computes the pending runs and writes the rep
 | `params.yaml` | the tables, or parts of them, that `dvc repro` runs |
 | `results/<table>/report/` | the report of each table: `README.md`, and `index.html` for a browser |
 | `results/` | reports, and the numbers behind them; `results/ledger/` is in git, the rest in DVC's cache |
-| `reports/tables/` | what git keeps of the reports that `pfl report TABLE --publish` wrote |
+| `reports/tables/` | published reports, written by `pfl report TABLE --publish` |
 | `data/` | data sets as downloaded, and their partitions |
 """
 
@@ -82,9 +82,9 @@ def init(folder: Path, table: str, results: bool = False) -> int:
     if table not in known:
         raise unknown_name("table", table, known)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise InvalidInput("folder", str(folder), "one that does not exist, or is empty")
+        raise InvalidInput("folder", str(folder), "a new or an empty folder")
     if not shutil.which("git"):
-        raise Missing("git", "not installed", "git, which DVC works with")
+        raise Missing("git", "not installed", "git, which DVC requires")
     content = load_table(table, ours)
     records = _records(table, ours) if results else {}
     if results and not records:
@@ -103,7 +103,7 @@ def init(folder: Path, table: str, results: bool = False) -> int:
     for command in (["init", "--quiet"], ["add", "--all"]):
         if subprocess.run(["git", "-C", str(folder), *command], check=False).returncode:
             raise InvalidInput(
-                "git", " ".join(command), "git to create a repository here; see its message above"
+                "git", " ".join(command), "a folder for a git repository; see the message above"
             )
     return sum(map(len, records.values()))
 
@@ -148,6 +148,6 @@ def _records(table: str, root: Path) -> dict[Path, list[bytes]]:
 
 
 def _ours() -> Path:
-    """The folder of the files that a project begins with: in the installed package, or a checkout."""
+    """The folder of the project template: in the installed package or in a checkout."""
     packaged = Path(__file__).with_name("project")
     return packaged if packaged.is_dir() else Path(__file__).parents[1]

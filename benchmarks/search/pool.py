@@ -132,7 +132,10 @@ def _file(workload: str) -> Path:
 
 def _row(config: Config, number: int, params: Mapping[str, Any], result: Result) -> dict[str, object]:
     metrics = result.metrics
-    reached = {one.round: one.moments[metrics.headline].average("pooled") for one in metrics.rounds}
+    reached = {
+        evaluation.round: evaluation.moments[metrics.headline].average("pooled")
+        for evaluation in metrics.rounds
+    }
     diverged = metrics.diverged_at is not None
     rounds = range(config.eval_every, config.rounds + 1, config.eval_every)
     return {

@@ -1,4 +1,4 @@
-"""The command line ``pfl``. Other packages add commands by entry points of the group ``pfl.commands``."""
+"""The command ``pfl``. Other packages add subcommands by entry points of the group ``pfl.commands``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ OTHER_NAMES = {
     "--num-rounds": "--rounds",
     "--output": "--json FILE",
 }
-"""Names that other programs use for our options."""
+"""Names of our options in other programs."""
 
 
 def _version(wanted: bool) -> None:
@@ -77,7 +77,7 @@ UsageError: type[BaseException] = typer.BadParameter.__mro__[1]  # of the click 
 
 def main() -> None:
     """Run ``pfl``. A user's mistake is one line on standard error and exit status 2."""
-    # What torch, Ray and MLflow load is not garbage; searching it costs a second at start and end.
+    # Objects loaded by torch, Ray and MLflow are not garbage; scanning them costs a second at start and end.
     gc.set_threshold(100_000)
     _show_every_name()
     warnings.formatwarning = _format
@@ -97,13 +97,13 @@ def main() -> None:
         status = _fail(message)
     if status == 130:
         print("pfl: interrupted", file=sys.stderr)
-    if "triton" not in sys.modules:  # its bindings report objects that live until the process ends as leaks
+    if "triton" not in sys.modules:  # its bindings report objects that live until exit as leaks
         gc.freeze()
     sys.exit(status)
 
 
 def _explained(error: BaseException) -> str | None:
-    """The line that says what the user can do about an error; None where the mistake is in the code."""
+    """The line that tells users how to fix an error; None if the bug is in the code."""
     text = None
     if isinstance(error, InvalidInput):
         text = str(error)
@@ -123,9 +123,9 @@ def _explained(error: BaseException) -> str | None:
 
 
 def _from_own_file(error: BaseException) -> TracebackType | None:
-    """The traceback from the first file on that is neither ours nor installed; all of it if there is none.
+    """The traceback from the first file that is neither ours nor installed; the whole one if there is none.
 
-    It is that of a user's method, whose mistake is not in what calls it.
+    That file is usually a user's method, and the callers of a method are not at fault.
     """
     package = Path(__file__).parents[1]
     ours = [str(package), str(package.with_name("pipeline"))]
@@ -137,7 +137,9 @@ def _from_own_file(error: BaseException) -> TracebackType | None:
 
 
 def _show_every_name() -> None:
-    """Escape what the terminal's encoding lacks, as in the names of classes, instead of raising an error."""
+    """Escape characters that the terminal's encoding lacks, for example in class names, instead of raising an
+    error.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -146,7 +148,7 @@ def _show_every_name() -> None:
 def _format(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """A warning about data or options as one line, others as usual."""
+    """Show warnings about data or options as one line, and others as usual."""
     if issubclass(category, DataWarning | OptionWarning):
         return f"pfl: warning: {message}\n"
     return _usual_format(message, category, filename, lineno, line)
@@ -156,15 +158,14 @@ _usual_format = warnings.formatwarning
 
 
 def _usage(error: Any) -> int:
-    """Print what is wrong with a command line, with our name for an option known from other programs.
-
-    Without any command, print the help.
+    """Print the usage error, with our name for an option known from other programs. Without any command,
+    print the help.
     """
     message: str = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":
         print(message)
         return 0
-    if errors := getattr(error.__cause__, "errors", None):  # pydantic's message leaves out the value
+    if errors := getattr(error.__cause__, "errors", None):  # pydantic's message omits the value
         mistake = errors()[0]
         accepted = mistake["msg"].partition(",")[0].removeprefix("Input should be ")
         return _fail(str(InvalidInput(error.param.name, mistake["input"], accepted)))

@@ -20,9 +20,9 @@ def behaviours(
 ) -> None:
     """Check that edited code leaves results unchanged.
 
-    Runs short simulations for the components whose code is not in behaviours.json, and enters their digests
-    there: under the old names where all numbers agree, under new names where they do not. Commit the file
-    with the edit.
+    Runs short simulations of the components whose code is not in behaviours.json, and adds their digests:
+    under the existing names if all numbers agree, and under new names if they do not. Commit the file with
+    the edit.
     """
     from pfl.run import fingerprint
 

@@ -1,4 +1,4 @@
-"""``pfl doctor``: the environment, in a form to paste into a report."""
+"""``pfl doctor``: the environment, ready to paste into a bug report."""
 
 from __future__ import annotations
 

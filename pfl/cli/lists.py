@@ -64,7 +64,7 @@ def _method_tables() -> str:
 
 
 def _method_table(names: list[str]) -> str:
-    """A Markdown table of methods. What they mix, store and send is observed in a short simulation."""
+    """A Markdown table of methods. What the methods mix, store and send is observed in a short simulation."""
     from pfl.testing.observation import observe
 
     head = "| method | mixed | own state | model sizes down, up | hyperparameters |"
@@ -81,7 +81,7 @@ def _method_table(names: list[str]) -> str:
 
 
 def _rule(name: str) -> str:
-    """The docstring of a method, as a section: its rule, then where it is from and what differs."""
+    """The docstring of a method as a section: its rule, its source and its differences."""
     from pfl.methods import METHODS
 
     method = METHODS[name]

@@ -1,4 +1,4 @@
-"""Options of commands: derived from the fields of dataclasses, and checks of the files that they name."""
+"""Options of commands, derived from the fields of dataclasses, and checks of the files that they name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXECUTED = ("device", "backend", "threads", "workers")
 def with_options(fields: Mapping[type, Iterable[str]]) -> Callable[[Command], Command]:
     """A decorator that replaces ``**options`` of a command by an option for each named field of a dataclass.
 
-    In the help, they stand before the command's keyword-only options, with the texts below the fields.
+    In the help, they precede the command's keyword-only options and have the fields' docstrings.
     `pfl.run.validation` checks their values; the help lists the choices.
     """
     derived = [_option(declaration, name) for declaration, names in fields.items() for name in names]
@@ -73,10 +73,10 @@ def texts(declaration: type) -> dict[str, str]:
 
 
 def check_files(written: Mapping[str, Path | None]) -> None:
-    """Check that each file can be written, by the option that gave it.
+    """Check that each file, by option, can be written.
 
     Raises:
-        InvalidInput: one cannot, or two are the same.
+        InvalidInput: a file cannot be written, or two are the same.
     """
     option_of: dict[Path, str] = {}
     for parameter, path in written.items():

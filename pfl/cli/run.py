@@ -131,7 +131,7 @@ def run(
 
 @dataclass
 class Started:
-    """What a simulation computes: as asked, and once it has started.
+    """Description of a simulation: as requested, and after its start.
 
     Attributes:
         resumed: the folder of the checkpoint to continue from.
@@ -219,7 +219,7 @@ def _moments(text: str | None, method: str) -> tuple[str, ...]:
 
 
 def _check_combinations(context: typer.Context) -> None:
-    """Reject an option that has no effect beside another one."""
+    """Reject options that have no effect in combination with others."""
     options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     given = [name for name in options if name and _on_command_line(context, name)]
     for name in given:

@@ -42,7 +42,8 @@ def run_trials(
 ) -> None:
     """Run the trials of a file, on a machine without the pipeline.
 
-    Trials whose records are already in the file are skipped. A failed trial is reported; the others run.
+    Trials whose records are already in the file are skipped. A failed trial is reported, and the others still
+    run.
     """
     execution = Execution(
         **options,
@@ -59,7 +60,7 @@ def run_trials(
 
 
 def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
-    """Run the trials one after another and append the rows of each to ``rows``.
+    """Run the trials one after another and append the records of each to ``rows``.
 
     Raises:
         typer.Exit: some trial failed.
@@ -101,7 +102,7 @@ def _run(trials: list[Trial], rows: Path, execution: Execution) -> None:
 
 
 def _keys(rows: Path) -> set[str]:
-    """The keys of the rows in a file. A row that is damaged is reported; its trial runs again."""
+    """The keys of the records in a file. A damaged record is reported; its trial runs again."""
     from pfl.run.trials import checked
 
     keys = set()

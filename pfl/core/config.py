@@ -25,7 +25,7 @@ Observed = Literal["accuracy", "similarities"]
 
 @dataclass(frozen=True)
 class Accepted:
-    """The numbers that a field accepts, as a predicate and a description."""
+    """The accepted numbers of a field, as a predicate and a description."""
 
     test: Callable[[float], bool]
     words: str
@@ -63,10 +63,10 @@ class Config:
 
     method: str = "fedavg"
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-    """Of the method; the others keep the method's defaults."""
+    """Hyperparameters of the method; omitted ones keep their defaults."""
     model: str = "cnn_digits"
     participation: Share = 0.5
-    """Share of the clients that train in a round; at least one client."""
+    """Share of the clients that train in a round; at least one client trains."""
     rounds: Count = 30
     """Communication rounds."""
     epochs: Count = 2
@@ -89,13 +89,15 @@ class Config:
     lr_warmup: CountOrZero = 0
     """Rounds of linear warm-up before the schedule begins."""
     batch_order: BatchOrder = "shuffled"
-    """`shuffled`: minibatches are redrawn in every epoch. `fixed`: they are formed once from the client's
-    samples in the order of the partition, and stay the same in every epoch and round (FL-bench's release).
-    `class_stream`: one endless pass over the samples, class by class, which each local training continues
-    (the asynchronous code of LGA and PLGA)."""
+    """`shuffled`: minibatches are redrawn in every epoch. `fixed`: minibatches are formed once from the
+    client's samples in the order of the partition, and stay the same in every epoch and round (FL-bench's
+    release). `class_stream`: an endless pass over the samples, class by class, that each local training
+    continues (the asynchronous code of LGA and PLGA).
+    """
     last_batch: LastBatch = "kept"
-    """An epoch's incomplete last minibatch: `kept`, unless it has a single sample; `dropped`, unless it is
-    the client's only one (PFLlib)."""
+    """Handling of an epoch's incomplete last minibatch. `kept`: unless it has a single sample. `dropped`:
+    unless it is the client's only one (PFLlib).
+    """
     augmentation: Augmentation = "none"
     """Random transformations of training images: crop after padding by 4 pixels, horizontal flip, rotation
     by up to 15 degrees (FedCAC's code)."""
@@ -105,9 +107,11 @@ class Config:
     `cifar100`: by the constants of that data set in released code, even for images of another one
     (SPFL's code; Fling for Tiny-ImageNet)."""
     bn_stats: BNStats = "mixed"
-    """Running statistics of batch norm: `mixed` like the weights beside them, or `local` to each client."""
+    """Running statistics of batch norm: `mixed` like the weights of the same layer, or `local` to each
+    client.
+    """
     validation: Fraction = 0.0
-    """Share of each client's training samples to evaluate on instead of its test set (for a search)."""
+    """Share of each client's training samples that replaces its test set in evaluations (for a search)."""
     eval_every: Count = 5
     """Rounds between evaluations; the last round is always evaluated."""
     metrics: tuple[str, ...] = ()
@@ -125,12 +129,13 @@ class Config:
     """Data type of parameters and activations."""
     precision: Precision = "fp32"
     """Precision of the networks in training, adaptation and evaluation, on hardware that supports it. `fp32`:
-    that of `dtype`. `tf32`: a GPU rounds factors of products to TensorFloat-32. `bf16`:
-    the extractor under bfloat16 autocast. Weights, statistics of batch norm, head, losses and optimiser
-    keep their dtype. On a CPU, `bf16` makes networks of many channels faster (spfl_cnn, cnn4, ResNets) and
-    the LeNets slower, as their fused kernels compute in float32."""
+    that of `dtype`. `tf32`: a GPU rounds factors of products to TensorFloat-32. `bf16`: the extractor under
+    bfloat16 autocast. Weights, statistics of batch norm, head, losses and optimiser keep their dtype. On a
+    CPU, `bf16` makes networks of many channels faster (spfl_cnn, cnn4, ResNets) and the LeNets slower,
+    because their fused kernels compute in float32.
+    """
     observe: Observed = "accuracy"
-    """`similarities`: after the last round, also measure how similar the clients are."""
+    """`similarities`: also measure the similarity of the clients after the last round."""
 
     def participants(self, clients: int) -> int:
         """Number of clients sampled per round, out of ``clients``."""
@@ -174,7 +179,7 @@ CHECKPOINT = "checkpoint.pt"
 """The file in `Execution.checkpoint_dir`."""
 
 CHECKPOINT_EVERY = 10
-"""Rounds between two checkpoints; the last round has one, too."""
+"""Rounds between two checkpoints; there is always one after the last round."""
 
 
 @dataclass(frozen=True)
@@ -204,9 +209,11 @@ class Execution:
     than the checkpoint was written with."""
     code: str | None = None
     """Name of the code in checkpoints; by default that of a trial's key (`pfl.run.fingerprint.name_of`). A
-    checkpoint of other code is refused."""
+    checkpoint of different code is rejected.
+    """
     until: int | None = None
-    """Pause after this round, which must be one with an evaluation, and write the checkpoint; None means run
-    to the end."""
+    """Pause after this round, which must have an evaluation, and write the checkpoint; None means run to the
+    end.
+    """
     save: str | None = None
     """File for the final models, which `pfl.load_models` reads."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 LONGEST = 500  # characters of a value that are shown
-MOST = 20  # names that a message lists; of more it lists the nearest
+MOST = 20  # names that a message lists; if there are more, it lists the closest ones
 
 
 class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise InvalidInput"
@@ -20,7 +20,7 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
     _form = "{}: {} is not accepted; expected {}"
 
     def __init__(self, parameter: str, value: object, accepted: str):
-        # As it was typed, unless that is no line that one can read.
+        # As typed, unless that is not a readable line.
         shown = value if isinstance(value, str) and value and value.isprintable() else repr(value)
         if len(shown) > LONGEST:
             shown = f"{shown[:LONGEST]}..."
@@ -28,7 +28,7 @@ class InvalidInput(ValueError):  # noqa: N818 - reads as what it is: "raise Inva
         self.parameter, self.shown, self.accepted = parameter, shown, accepted
 
     def locate(self, where: str) -> None:
-        """Put ``where``, a file or a place in it, in front of the parameter."""
+        """Prefix the parameter with ``where``, a file or a position in it."""
         self.parameter = f"{where}: {self.parameter}"
         self.args = (self.parameter, self.shown, self.accepted)
 
@@ -48,8 +48,8 @@ class OptionWarning(UserWarning):
 class Missing(InvalidInput):
     """A missing file or dependency; the value says how it is missing.
 
-    >>> str(Missing("git", "not installed", "git, which DVC works with"))
-    'git: not installed; expected git, which DVC works with'
+    >>> str(Missing("git", "not installed", "git, which DVC requires"))
+    'git: not installed; expected git, which DVC requires'
     """
 
     _form = "{}: {}; expected {}"
@@ -66,13 +66,13 @@ class Conflict(InvalidInput):
 
 
 class _NoneKnown(InvalidInput):
-    """A name where nothing can be named."""
+    """A name although there are none to choose from."""
 
     _form = "{} {}"
 
 
 def unknown_name(parameter: str, name: str, known: Iterable[str]) -> InvalidInput:
-    """The error for a name that no registry holds, with the known names, of many only the nearest.
+    """The error for an unknown name, with the known names, or the closest ones if there are many.
 
     >>> str(unknown_name("method", "pfedsmi", ["fedavg", "pfedsim"]))
     "method: pfedsmi is not accepted; expected one of fedavg, pfedsim (did you mean 'pfedsim'?)"

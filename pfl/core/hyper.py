@@ -23,14 +23,14 @@ class Hyperparameter:
     Attributes:
         about: one line for lists and documentation.
         low, high: accepted values, inclusive (None means unbounded).
-        search: the range that a search draws from, inclusive, or some of the choices; None means no search.
+        search: the inclusive range, or some of the choices, of a search; None means not searched.
         log: the search range is on a logarithmic scale.
         choices: accepted values of a categorical hyperparameter.
-        when: another hyperparameter and some of its choices, as in ("form", "raw", "heur"). A search asks for
-            this one only where the other has one of these choices. Elsewhere it has no effect, or its search
-            range does not suit. Trial keys do not depend on it.
-        probe: its value in the few rounds and among the ten clients of `pfl.testing.cases`, where the
-            default would outlast them or keep some of the method's code from mattering.
+        when: another hyperparameter and some of its choices, as in ("form", "raw", "heur"). This one is
+            searched only if the other has one of these choices. Otherwise it has no effect, or its search
+            range is unsuitable. Trial keys do not depend on it.
+        probe: its value in `pfl.testing.cases`, which have few rounds and ten clients, if some of the
+            method's code would have no effect there with the default.
     """
 
     about: str
@@ -43,7 +43,7 @@ class Hyperparameter:
     probe: Any = None
 
     def active(self, values: Mapping[str, Any]) -> bool:
-        """Whether a search asks for it, given the ``values`` of the others."""
+        """Whether it is searched, given the ``values`` of the others."""
         return not self.when or values[self.when[0]] in self.when[1:]
 
     def check(self, name: str, value: Any, default: Any) -> None:
@@ -85,7 +85,7 @@ class Hyperparameter:
 
 
 def hyper(default: Any, about: str, **declaration: Any) -> Any:
-    """A dataclass field that is a hyperparameter.
+    """Declare a dataclass field as a hyperparameter.
 
     >>> rho: float = hyper(0.5, "share of rounds", low=0.0, high=1.0, search=(0.0, 1.0))
     """

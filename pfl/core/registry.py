@@ -2,8 +2,8 @@
 
 ``pfl/methods/fedper.py`` is the method ``fedper``. In a project, ``plugins/methods/mymethod.py`` is the
 method ``mymethod``, and a plugin package adds one by an entry point of the group ``pfl.methods``. Neither may
-have the name of a built-in one. Names are known without any import, so that lists and error messages come at
-once.
+have the name of a built-in component. Names are known without imports, so that lists and error messages are
+fast.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PLUGINS = "plugins"
 
 
 def only_class(base: type[T]) -> Callable[[ModuleType], type[T]]:
-    """Takes the one class out of a module that is derived from ``base`` there."""
+    """Picks the only subclass of ``base`` that a module defines."""
 
     def pick(module: ModuleType) -> type[T]:
         (kind,) = (
@@ -43,12 +43,12 @@ def only_class(base: type[T]) -> Callable[[ModuleType], type[T]]:
 
 
 class Registry(Mapping[str, T]):
-    """A mapping from name to component; a component is imported when it is asked for.
+    """A mapping from name to component; a component is imported on first access.
 
     Args:
-        kind: what an entry is called in error messages, for example "method".
+        kind: the word for an entry in error messages, for example "method".
         package: the package whose files are the components; also the name of the entry-point group.
-        pick: takes the component out of its module; by default the module's attribute of the same name.
+        pick: returns the component of a module; by default the module's attribute of the same name.
     """
 
     def __init__(self, kind: str, package: str, pick: Callable[[ModuleType], T] | None = None):
@@ -59,7 +59,7 @@ class Registry(Mapping[str, T]):
         self._added: dict[str, T] = {}
 
     def add(self, name: str, component: T) -> None:
-        """Make a component known by ``name`` in this process, instead of one that was added before.
+        """Register a component as ``name`` in this process; it replaces one that was added before.
 
         Raises:
             InvalidInput: a file or a package has another component of that name.
@@ -95,8 +95,8 @@ class Registry(Mapping[str, T]):
         """The component called ``name``.
 
         Raises:
-            InvalidInput: no such name, with the known ones and the nearest in the message; a plugin that does
-                not load, or has the name of a built-in component.
+            InvalidInput: the name is unknown, or a plugin does not load or has the name of a built-in
+                component.
         """
         if name in self._added:
             return self._added[name]

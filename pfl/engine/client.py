@@ -1,4 +1,4 @@
-"""The view of a local program: one client, one batch. Both backends run the same program."""
+"""The interface of local programs: one client and one batch. Both backends run the same program."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ Loss = Callable[["Client", Batch], Tensor]
 
 @dataclass(frozen=True)
 class Client:
-    """One client, as its local program sees it; under the stacked backend, one slice of every stack.
+    """A client in its local program; in the stacked backend, one slice of every stack.
 
     >>> class Proximal(pfl.Method):
     ...     def loss(self, client, batch):
@@ -105,7 +105,7 @@ class Client:
     ) -> tuple[dict[str, Tensor], Tensor]:
         """``gradient`` and ``value`` of a loss, with ``weight``/2 ||theta - centre||^2 added to the loss.
 
-        Autograd has no part in the term, whose gradient is known; this takes a quarter of the time.
+        The gradient of the term is added in closed form, without autograd, which takes a quarter of the time.
 
         Args:
             centre: name to point, of the parameters that the term holds; by default the start of all in
@@ -189,7 +189,7 @@ class Step:
 
     Attributes:
         params: new values of parameters in training, by name.
-        loss: for the record.
+        loss: the loss to report.
         state: new values of some of the client's rows of the method's client state, by name.
     """
 

@@ -8,8 +8,8 @@ A round of the engine is
 4. ``aggregate``: what the server computes from the uploads, and how the stored models are mixed;
 5. at an evaluation, ``adaptation``: what a client trains before it is tested, and ``logits`` or ``scores``.
 
-``initialise``, ``dispatch`` and ``aggregate`` change the method's state. All other hooks change none: called
-twice, they return the same. The engine counts the traffic; see `Server.count`.
+``initialise``, ``dispatch`` and ``aggregate`` change the method's state. All other hooks leave the state
+unchanged: a second call returns the same values. The engine counts the traffic; see `Server.count`.
 
 A method needs few of these. It never loops over clients, never moves a tensor to a device and, in local
 training, never touches an optimiser.
@@ -44,7 +44,7 @@ the method's adaptation."""
 
 
 FIELDS = ("Source", "State", "Evaluated", "Differs from the authors")
-"""What the docstring of a method says in this order, so that methods can be compared."""
+"""Fields of a method's docstring, in this order, so that methods can be compared."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Phase:
     >>> runs = pfl.simulate(HeadLast, clients=4, rounds=2, epochs=1, progress=False)
 
     Attributes:
-        epochs: passes over the client's training samples, or a part of one; by default the configuration's.
+        epochs: passes over the client's training samples, possibly fractional; by default the
+            configuration's.
         steps: a number of minibatch steps instead of epochs.
         batch_size: by default the configuration's.
         trains: the groups that are trained; everything else is frozen, its batch norm in evaluation mode.
@@ -66,8 +67,8 @@ class Phase:
         repeat: SGD steps on each batch, with the gradient recomputed each time.
         gradient: replaces the gradient of the loss; SGD descends along it.
         step: replaces the step of SGD.
-        batches: independent batches that one such gradient or step sees; a client with fewer uses them again.
-        noise: uniform random numbers that each step finds in ``batch.noise``.
+        batches: number of independent batches per such gradient or step; a client with fewer reuses them.
+        noise: number of uniform random numbers in ``batch.noise`` of each step.
     """
 
     epochs: float | None = None
@@ -84,13 +85,13 @@ class Phase:
 
     @property
     def hooks(self) -> tuple[Loss | LocalGradient | LocalStep | None, ...]:
-        """What the phase uses instead of the method's loss and of plain SGD."""
+        """The replacements of the method's loss and of plain SGD."""
         return self.loss, self.gradient, self.step
 
 
 @dataclass(frozen=True)
 class Method:
-    """Base of all methods: plain local training, nothing mixed.
+    """Base of all methods: plain local training without mixing.
 
     >>> class HeadAveraging(Method):
     ...     def aggregate(self, server):
@@ -101,7 +102,7 @@ class Method:
 
     Class attributes:
         headline: the moment whose accuracy is reported first.
-        family: the group of methods in which lists and documentation show it (`pfl.methods._families`).
+        family: the group of methods under which it is listed and documented (`pfl.methods._families`).
     """
 
     headline: ClassVar[Moment] = "post_aggregation"
@@ -113,13 +114,15 @@ class Method:
             declared.check(name, getattr(self, name), default)
 
     def warm_up(self, rounds: int) -> int:
-        """The number of first rounds that do not predict the final accuracy; a search compares after them."""
+        """The number of initial rounds that do not predict the final accuracy; a search compares trials after
+        them.
+        """
         return 0
 
     # ---- the hooks -------------------------------------------------------------------------------------
 
     def client_network(self, network: Network, federation: Federation) -> Network:
-        """The networks that a client holds: ``network``, with further submodules added to it if need be."""
+        """The networks of a client: ``network``, with further submodules if needed."""
         return network
 
     def initialise(self, server: Server) -> None:
@@ -127,9 +130,9 @@ class Method:
         as in ``server.state["variate"] = {name: zeros, ...}``."""
 
     def participants(self, server: Server) -> Tensor:
-        """(K,) clients of this round, by default sampled, the same for every method.
+        """(K,) clients of this round, sampled by default; the sample is the same for every method.
 
-        The host does not wait for a device to learn them if they are in host memory.
+        Return them in host memory, so that the host need not wait for the device.
         """
         return server.sample_clients()
 
@@ -137,9 +140,10 @@ class Method:
         """What the participants start from; the server's work before local training belongs here.
 
         Returns:
-            Group name to the matrix that mixes the stored models; groups left out are the participants' own.
-            Name of a tensor to the value that replaces it, (K, *shape) or (1, *shape) for all alike. And a
-            new name to `Sent`, which is found in ``client.state`` during the round's local training.
+            A dictionary from group name to the matrix that mixes the stored models (participants keep their
+            own values of omitted groups), from tensor name to the value that replaces it, (K, *shape), or (1,
+            *shape) for all participants, and from a new name to `Sent`, which is in ``client.state`` during
+            the round's local training.
         """
         return {}
 
@@ -160,8 +164,8 @@ class Method:
         """How the stored models are mixed after training; the server's work on the uploads belongs here.
 
         Returns:
-            Group name to matrix; groups left out stay as each client trained them. And name of a tensor to
-            the new value (1, *shape) that the server computed for all clients.
+            A dictionary from group name to matrix (omitted groups stay as each client trained them) and from
+            tensor name to the new value (1, *shape) that the server computed for all clients.
         """
         return {}
 
@@ -174,7 +178,7 @@ class Method:
         return server.personal(moment, clients)
 
     def scores(self, client: Client, x: Tensor, logits: Tensor) -> Tensor:
-        """Class scores (B, classes) of images ``x`` in evaluation, where the logits do not decide."""
+        """Class scores (B, classes) of images ``x`` in evaluation, if they differ from the logits."""
         return logits
 
     def client_groups(self, server: Server) -> Mapping[str, Tensor]:
@@ -189,7 +193,7 @@ class Method:
 
     @classmethod
     def fields(cls) -> dict[str, str]:
-        """The `FIELDS` of the class's docstring that are there, by name, each in one line."""
+        """The `FIELDS` in the class's docstring, by name, each as one line."""
         matches = re.findall(
             rf"^({'|'.join(FIELDS)}): (.*(?:\n +.*)*)", inspect.cleandoc(cls.__doc__ or ""), re.M
         )
@@ -222,7 +226,7 @@ class Method:
         )
 
     def numbers(self) -> dict[str, float]:
-        """The hyperparameters that are real numbers: those in which the clients of a stack may differ."""
+        """The real-valued hyperparameters, in which the clients of a stack may differ."""
         declared = self.declarations()
         values = {name: getattr(self, name) for name in declared if declared[name].choices is None}
         return {name: value for name, value in values.items() if type(value) is float}

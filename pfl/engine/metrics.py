@@ -143,7 +143,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The numbers of one simulation; nothing that depends on clock or machine.
+    """The numbers of one simulation that do not depend on clock or machine.
 
     >>> (result,) = pfl.simulate("fedavg", clients=4, rounds=2, epochs=1, progress=False)
     >>> result.metrics.headline, [entry.round for entry in result.metrics.rounds]
@@ -249,7 +249,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Measured:
-    """What depends on clock and machine.
+    """The numbers of one simulation that depend on clock and machine.
 
     Attributes:
         train_seconds: for local training and for all other computations that a method asks of clients.

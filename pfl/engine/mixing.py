@@ -76,8 +76,8 @@ class Dense(Summable):
         rows: (R,) clients whose rows change; `None` means all clients.
         sources: (S,) clients that are read; `None` means all clients.
         own: (R,) weight of the row's own old value; `None` means 0.
-        downloads: the number of models that all participants together receive, if they mix by themselves;
-            `None` means that each receives its mixture.
+        downloads: the total number of models sent to the participants, if they do the mixing; `None` means
+            that each participant receives its mixture.
     """
 
     matrix: Tensor
@@ -89,7 +89,7 @@ class Dense(Summable):
 
 @dataclass(frozen=True)
 class DeltaMix:
-    """Rows of W over what the participants changed: ``new = start + step * W @ (upload - start)``.
+    """Rows of W over the participants' updates: ``new = start + step * W @ (upload - start)``.
 
     >>> half = DeltaMix(torch.full((2, 2), 0.5), step=torch.ones(2))
     >>> half.moved(start=torch.zeros(2, 1), upload=torch.tensor([[1.0], [3.0]]))
@@ -112,7 +112,7 @@ class DeltaMix:
 
 @dataclass(frozen=True)
 class Masked(Summable):
-    """For each element the rows of one of two matrices, both read from the same snapshot.
+    """Element-wise choice between the rows of two matrices, both read from the same snapshot.
 
     >>> mean, own = Dense(torch.full((2, 2), 0.5)), Dense(torch.eye(2))
     >>> mixed(torch.tensor([[1.0, 1.0], [3.0, 3.0]]), Masked(torch.tensor([[True, False]]), mean, own))
@@ -121,7 +121,7 @@ class Masked(Summable):
 
     Attributes:
         mask: (R, *shape), true where ``inside`` applies.
-        inside: its R rows are those that change.
+        inside: the matrix whose R rows are those that change.
         outside: has as many rows, or one row for all.
     """
 
@@ -168,14 +168,14 @@ class Sum(Summable):
 
 @dataclass(frozen=True)
 class Sent:
-    """What a dispatch sends beside models: participants find it in ``client.state`` during local training.
+    """What a dispatch sends in addition to models, available in ``client.state`` during local training.
 
     >>> dispatch = {"all": Average(torch.tensor([0.5, 0.5])), "drift": Sent(torch.zeros(1, 10))}
 
     It counts as traffic, unless `Server.count` states otherwise.
 
     Attributes:
-        tensors: (K, ...) for the K participants, or (1, ...) for all alike; or such tensors by name.
+        tensors: (K, ...) for the K participants, or (1, ...) for all of them; or such tensors by name.
     """
 
     tensors: Tree
@@ -183,10 +183,11 @@ class Sent:
 
 Matrix = Identity | Average | Dense | DeltaMix | Masked | Sum
 Mixing = Mapping[str, "Matrix | Tensor"]
-"""Group name to matrix, or tensor name to a new value that the server computed. A later entry overrides an
-earlier one on the tensors that both name."""
+"""Group name to matrix, or tensor name to a new value that the server computed. If two entries name the same
+tensor, the later one applies.
+"""
 Dispatch = Mapping[str, "Matrix | Tensor | Sent"]
-"""A mixing, and a new name to what else the participants are sent."""
+"""A mixing, and new names of what else is sent to the participants."""
 
 
 def check_rows(matrix: Matrix) -> None:

@@ -1,4 +1,4 @@
-"""The result of a simulation, with what it ran on."""
+"""The result of a simulation, with its hardware and versions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Versions:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a simulation ran on.
+    """The hardware of a simulation.
 
     Attributes:
         threads: of one simulation.
@@ -61,7 +61,7 @@ class Result:
         metrics: accuracies, curves, per-client accuracies and traffic.
         measured: time and memory.
         measurements: what ``measure`` returned, unless None, round after round.
-        labels: what distinguishes it from others in frames and plots, for example its method and its seed.
+        labels: identify the run in frames and plots, for example by method and seed.
     """
 
     seed: int

@@ -1,4 +1,4 @@
-"""The state of one federation, as a method's hooks see it."""
+"""The state of a federation that a method's hooks read and change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LARGEST_ON_DEVICE = 2 << 30  # bytes; a store that could grow larger is kept in 
 
 
 class Server:
-    """What the server knows and stores; there is one per seed.
+    """Knowledge and state of the server; there is one server per seed.
 
     >>> def trained(server, network):
     ...     return len(server.participants)
@@ -55,9 +55,9 @@ class Server:
         round: the current round, from 1; 0 before the first.
         rounds_read: whether `rounds` was read, so that what was computed may depend on it.
         participants: (K,) clients of the current round.
-        participant_ids: the same in host memory, for what must not wait for the device.
+        participant_ids: the same in host memory, to avoid waiting for the device.
         received: name to (K, *shape), the tensors that the participants started from.
-        sent: what else they were sent, (K, ...) or (1, ...) each, as `pfl.engine.mixing.Sent` has it.
+        sent: what else was sent to them, (K, ...) or (1, ...) each; see `pfl.engine.mixing.Sent`.
         trained: name to (K, *shape), the tensors that they trained, for their own further work (`collect`).
         matrices: name to the matrix or value that mixed or replaced the tensor in this round.
         traffic: of this round.
@@ -191,11 +191,13 @@ class Server:
 
     @property
     def uploads(self) -> Uploads:
-        """``trained`` as the server reads it: name to (K, *shape); what is read is counted as traffic."""
+        """The uploaded ``trained`` tensors, by name, (K, *shape); every tensor that is read counts as
+        traffic.
+        """
         return Uploads(self.trained, self.traffic)
 
     def count(self, what: str, down: int = 0, up: int = 0) -> None:
-        """Count traffic of this round that the engine cannot see, or counts wrongly.
+        """Count traffic of this round that the engine does not see, or counts wrongly.
 
         The engine counts every tensor that a mixing moves, that dispatch sends, that aggregation replaces, or
         that the server reads from `uploads`.
@@ -225,14 +227,14 @@ class Server:
         return self.local.stacks[name]
 
     def keep_last_trained(self, names: Iterable[str]) -> None:
-        """Store some tensors, from now on, as each client's last local training left them."""
+        """From now on, store some tensors as each client's last local training left them."""
         new = [name for name in names if name not in self.local]
         for name in new:
             self.local.stacks[name] = self.bank.stacks[name].copy()
         self.local.write(self.participant_ids, {name: self.trained[name] for name in new})
 
     def averaged(self, name: str, average: Average) -> Tensor:
-        """The mean (1, *shape) of what clients trained; for `Method.aggregate`."""
+        """The mean (1, *shape) of the clients' trained tensors; for `Method.aggregate`."""
         self.traffic.add_mixing(name, average, self.bank.shape(name).numel(), len(self.participants))
         sources = average.sources
         models = self.trained[name] if sources is None else self.last_trained(name)[sources]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _method_class(module: ModuleType) -> type[Method]:
-    from pfl.engine.method import Method  # which imports this package
+    from pfl.engine.method import Method  # the registry imports this package
 
     return only_class(Method)(module)
 

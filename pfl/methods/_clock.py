@@ -22,9 +22,9 @@ class Clocked(Method):
     """Base of the methods on the clock: the size-weighted mean of all arrivals, stale or not.
 
     Client k < stragglers has the missing period d = k + 1; all other clients are punctual (d = 0). A client
-    is sent the global model, and trains at once, in the rounds s (from 0) with s mod (d + 1) = 0. Its model
-    arrives d rounds later, so it takes part in one aggregation and misses d. With ``schedule`` "code" (the
-    authors' code), each late arrival is followed by one round in which the straggler is punctual.
+    receives the global model, and trains immediately, in the rounds s (from 0) with s mod (d + 1) = 0. Its
+    model arrives d rounds later, so it takes part in one aggregation and misses d. With ``schedule`` "code"
+    (the authors' code), each late arrival is followed by one round in which the straggler is punctual.
 
     ``server.local`` holds the model that every client trained last, including models that have not arrived
     yet; "post_local" evaluates these. The client store holds the global model, the same for all clients;

@@ -1,4 +1,4 @@
-"""APFL: a personal model mixed with the global one, with an adaptive weight for each client."""
+"""APFL: a personal model mixed with the global one, with an adaptive weight per client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WEIGHT_DECAY = 0.02
 
 @dataclass(frozen=True)
 class APFL(Method):
-    """FedAvg, and beside it a personal model v_i that is trained as a part of a mixture of both.
+    """FedAvg, plus a personal model v_i that is trained as a part of a mixture of both.
 
     A participant trains both on the same batches: the global model w on the loss of its own logits, and v_i
     on the loss f of the mixture's logits,

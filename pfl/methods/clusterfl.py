@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 FEWEST = 4
-"""Present members that a split needs, so that both parts can have two clients."""
+"""Number of participating members that a split requires, so that both parts can have two clients."""
 
 
 @dataclass(frozen=True)
 class ClusterFL(Method):
-    """Each cluster of clients shares one model; a cluster splits where its clients' changes disagree.
+    """Each cluster of clients shares one model; a cluster splits if its clients' changes disagree.
 
     A cluster's model moves by the plain mean of its members' changes Delta_i. A cluster splits in two, by
     agglomerative clustering on -cos(Delta_i, Delta_j), if its mean change is short, ||mean_i Delta_i|| <

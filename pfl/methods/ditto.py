@@ -1,4 +1,4 @@
-"""Ditto: a personal model beside the global one, held near it by a proximal term."""
+"""Ditto: a personal model in addition to the global one, kept close to it by a proximal term."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ditto(Method):
-    """FedAvg, and beside it a personal model v_i of each client that is never sent.
+    """FedAvg, plus a personal model v_i of each client that is never sent.
 
     A participant trains both on the same batches. The global model w minimises the loss, and v_i minimises
 
         loss(v) + lambda/2 ||v - w^t||^2,
 
     where w^t is the model that it received. The personal model has its own batch norm. With
-    ``personal_epochs`` the personal model trains for that many epochs of its own, after the global one.
+    ``personal_epochs``, the personal model trains for that many separate epochs, after the global one.
 
     Source: Li et al., ICML 2021, https://arxiv.org/abs/2012.04221, Algorithm 1. Code compared:
         ``litian96/ditto``, with the same batches for both models.
-    State: none but the personal models.
+    State: only the personal models.
     Evaluated: the personal model ("post_local", the headline); the global model, which is FedAvg's for every
         lambda ("post_aggregation").
     Differs from the authors: participants are sampled uniformly and averaged by training samples, as in all
         methods here (theirs: sampled by size, averaged uniformly); lambda is the same for all clients
         (theirs, from 0.1, 1 and 2, can be chosen for each client on validation data). FL-bench and PFLlib
-        train the personal model in a pass of its own, which ``personal_epochs`` gives.
+        train the personal model in a separate pass, as with ``personal_epochs``.
     """
 
     family = "personal model"
@@ -72,7 +72,9 @@ class Ditto(Method):
         return tensors
 
     def _both(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
-        """Of both models, which share no parameter, so that one step on the sum is a step of each."""
+        """Sum of the losses of both models; they share no parameter, so one step on the sum is a step of
+        each.
+        """
         return self._held(client, *client.gradient(_both_losses, batches[0]))
 
     def _personal(self, client: Client, batches: tuple[Batch, ...]) -> tuple[dict[str, Tensor], Tensor]:
@@ -81,7 +83,7 @@ class Ditto(Method):
     def _held(
         self, client: Client, gradient: Mapping[str, Tensor], value: Tensor
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """With the proximal term of the personal model."""
+        """The sum with the proximal term of the personal model."""
         own = {name: name.removeprefix(f"{NAME}.") for name in client.trained if name.startswith(f"{NAME}.")}
         received = {twin: client.start[name] for twin, name in own.items()}
         return client.pulled(gradient, value, self.lam, received)

@@ -1,4 +1,4 @@
-"""Elastic aggregation: the server moves a parameter less, the more the clients' outputs depend on it."""
+"""Elastic aggregation: the more the clients' outputs depend on a parameter, the less the server moves it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from pfl.engine.server import Server
 
 NEGLIGIBLE = 1e-6
-"""Sensitivities below this share of the model's highest are rounding, as those of biases before batch norm,
-whose gradient is 0; quotients of them would be arbitrary."""
+"""Sensitivities below this share of the model's highest are treated as rounding errors, for example of biases
+before batch norm, whose gradient is 0; their quotients would be arbitrary.
+"""
 SMALLEST = 1e-30
 """Replaces a highest sensitivity of 0, so that the quotient is defined."""
 

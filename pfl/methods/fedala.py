@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedALA(Method):
-    """FedAvg in which a client starts from a mixture of its own last layers and the global ones.
+    """FedAvg in which a client starts from a mixture of its own and the global last layers.
 
     With theta the client's own layers after its last local training and g the received global ones, a client
     starts from
@@ -39,7 +39,7 @@ class FedALA(Method):
     State: ``server.client_state["own"][NAME]`` (n, *shape), theta, at first the common initialisation;
         ``["weight"][NAME]`` (n, *shape), W.
     Evaluated: the mixture that the client would start the next round from ("adapted", the headline); the W
-        that is learnt for an evaluation is discarded.
+        learnt for an evaluation is discarded.
     Differs from the authors: W is learnt for one pass in every round (theirs: until the standard deviation of
         the last ten losses is below 0.1 in a client's first mixture, then one pass); the share is redrawn in
         each round as batches in random order, and rounded up to whole batches (theirs: a contiguous part of

@@ -35,7 +35,7 @@ class FedAMP(Method):
     and xi_ii is 1 minus the sum of the others.
 
     Source: Huang et al., AAAI 2021, https://arxiv.org/abs/2007.03797, Algorithm 1.
-    State: none but the stored models.
+    State: only the stored models.
     Evaluated: each client's own model w_i, after local training.
     Differs from the authors: ``scale_free`` is our parametrisation, since their sigma fits one network only;
         mu stands for their lambda / alpha; training starts from w_i; alpha / sigma is at most 1 / (n - 1),

@@ -36,7 +36,7 @@ class FedAS(Method):
     Source: Yang et al., FedAS: Bridging Inconsistency in Personalized Federated Learning, CVPR 2024. Code
         compared: ``xiyuanyang45/FedAS``.
     State: ``server.client_state["fisher"]`` (n,), F_i of each client's last local training. The class means
-        c_y are the client's own work and are not sent.
+        c_y are computed by the client and are not sent.
     Evaluated: each client's last trained model ("post_local", the headline), as in the authors' code.
     Differs from the authors: the alignment uses the configuration's learning rate times ``align_lr``, so that
         a search moves both (theirs: 0.01 whatever the learning rate, which is ``align_lr`` 0.01 / lr); the

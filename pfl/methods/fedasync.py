@@ -33,7 +33,7 @@ class FedAsync(Clocked):
     the server takes the plain mean.
 
     Source: Xie et al., 2019, https://arxiv.org/abs/1903.03934, Algorithm 1.
-    State: none but the models in flight.
+    State: only the models in flight.
     Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").
     Differs from the authors: updates arrive on the round clock of PLGA and not one by one, so staleness is
         counted in rounds and not in updates of the server. Batch norm's running statistics are blended like

@@ -19,7 +19,7 @@ class FedAvgAsync(Clocked):
 
     Source: PLGA's paper, anonymous submission, FedAvg (Async) of Table 2; with ``repeat`` 2 what its code
         calls Per-FedAvg.
-    State: none but the models in flight.
+    State: only the models in flight.
     Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").
     Differs from the authors: the clock follows the paper's text (their code: ``schedule`` "code").
     """

@@ -22,7 +22,7 @@ class FedAvgSync(Clocked):
     is ever averaged; with "code" one in d + 2 rounds is. Discarded models are not counted as traffic.
 
     Source: PLGA's paper, anonymous submission, FedAvg (Sync) of Table 2.
-    State: none but the models in flight.
+    State: only the models in flight.
     Evaluated: the global model ("post_aggregation"); the clients' last trained models ("post_local").
     Differs from the authors: the clock follows the paper's text (their code: ``schedule`` "code").
     """

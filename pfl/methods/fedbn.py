@@ -21,7 +21,7 @@ class FedBN(Method):
     Batch norm here means its weights and its running statistics.
 
     Source: Li et al., ICLR 2021, https://arxiv.org/abs/2102.07623, Algorithm 1.
-    State: none but the personal batch norm.
+    State: only the personal batch norm.
     Evaluated: the global weights with the client's own batch norm, without fine-tuning. A client that never
         took part has the initial batch norm.
     Differs from the authors: the average is by training samples (theirs: uniform).

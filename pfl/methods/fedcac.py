@@ -27,7 +27,7 @@ NO_SENSITIVITY, NO_VALUE = 1e-10, 1e-20
 
 @dataclass(frozen=True)
 class FedCAC(Method):
-    """Critical elements are averaged with clients that have the same ones, all others with everybody.
+    """Critical elements are averaged with clients that have the same ones, all others with all clients.
 
     In every tensor a client marks the share tau of elements with the largest sensitivity ``|(theta_end -
     theta_start) theta_end|`` as critical. Critical elements are averaged over the clients whose marks overlap

@@ -45,7 +45,7 @@ class FedCP(Method):
 
     Source: Zhang et al., KDD 2023, https://arxiv.org/abs/2307.01217, Algorithm 1. Code compared:
         ``TsingZ0/FedCP``, and ``TsingZ0/PFLlib`` by the same authors.
-    State: none but the personal heads; the shared head is a part of the network that is not trained.
+    State: only the personal heads; the shared head is a part of the network that is not trained.
     Evaluated: the global extractor, policy and shared head with the client's own head, without noise.
     Differs from the authors: their code draws Gumbel noise in evaluation, too; the received extractor is in
         evaluation mode; all participants receive policy and shared head at the beginning of a round (theirs:

@@ -1,4 +1,4 @@
-"""FedDBE: a personal translation of the features, whose mean is held near that of all clients."""
+"""FedDBE: a personal translation of the features, whose mean is kept close to that of all clients."""
 
 from __future__ import annotations
 

@@ -160,5 +160,5 @@ class FedGen(Method):
 
 
 def _drawn(uniform: Tensor, available: Tensor) -> Tensor:
-    """Map numbers in (0, 1) to classes (B,), equally likely among those ``available`` (classes,)."""
+    """Map numbers in (0, 1) to classes (B,), uniformly over those ``available`` (classes,)."""
     return (uniform[:, None] >= available.cumsum(0) / available.sum()).sum(1)

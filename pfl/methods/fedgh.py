@@ -27,7 +27,7 @@ class FedGH(Method):
     of the configuration's batch size, momentum and weight decay.
 
     Source: Yi et al., ACM MM 2023, https://arxiv.org/abs/2303.13137, Algorithm 1.
-    State: none but the personal extractors and the header.
+    State: only the personal extractors and the header.
     Evaluated: each client's own extractor and head after local training ("post_local", the headline, as the
         authors do); "post_aggregation" is its extractor under the new header, as in PFLlib.
     Differs from the authors: the header is trained (their script steps another optimiser and never changes

@@ -17,7 +17,7 @@ class FedPer(Method):
     """All layers train together; only the extractor is averaged.
 
     Source: Arivazhagan et al., 2019, https://arxiv.org/abs/1912.00818, Algorithm 1.
-    State: none but the personal heads.
+    State: only the personal heads.
     Evaluated: the global extractor under the client's own head, without fine-tuning.
     Differs from the authors: the personal layers are the head alone (theirs: one to four blocks).
     """

@@ -26,7 +26,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Widths of the discrepancy's kernels relative to the mean distance, as in the authors' code."""
 
 TINY = 1e-8
-"""Keeps the widths above 0 where all features are equal."""
+"""Keeps the widths above 0 if all features are equal."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class FedPHP(Method):
         compared: the authors' ``lxcnju/FedRepo``, which has both transfers: lambda 0.1 for distillation, 0.1
         or 0.05 for the discrepancy.
     State: ``server.client_state["history"][NAME]`` (n, *shape), h_i, at first the common initialisation;
-        ``["trainings"]`` (n,), how often each client took part.
+        ``["trainings"]`` (n,), the number of each client's participations.
     Evaluated: h_i ("post_local", the headline); the global model ("post_aggregation").
     Differs from the authors: no clipping of gradients (theirs: to norm 100) and no minimum of five batches.
         PFLlib has another method of this name: training starts from (1 - mu) w + mu theta_i, where mu grows

@@ -1,4 +1,4 @@
-"""FedProx: FedAvg with a proximal term that holds clients near the global model."""
+"""FedProx: FedAvg with a proximal term that keeps clients close to the global model."""
 
 from __future__ import annotations
 

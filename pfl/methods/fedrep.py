@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class FedRep(Method):
     """The head trains on a frozen extractor, then the extractor under the frozen head.
 
-    By default the head trains for the configuration's epochs less those of the extractor, so that all methods
-    train equally long.
+    By default, the head trains for the configuration's epochs minus those of the extractor, so that all
+    methods train for the same number of epochs.
 
     Source: Collins et al., ICML 2021, https://arxiv.org/abs/2102.07078, Algorithm 1.
-    State: none but the personal heads.
+    State: only the personal heads.
     Evaluated: the global extractor under the client's own head. With ``final_head_epochs`` also "adapted":
         every client first trains its head for that many epochs, on a copy.
     Differs from the authors: their 11 epochs per round are 10 of the head and 1 of the extractor, here the

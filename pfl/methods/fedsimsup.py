@@ -1,4 +1,4 @@
-"""FedSimSup: personal supervisors beside models that the server mixes for absent clients."""
+"""FedSimSup: personal supervisors, and models that the server mixes for absent clients."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class FedSimSup(Method):
 
     which is off unless ``damping``, c, is above 0.
 
-    Source: the anonymous submission "Personalized Federated Learning with Similarity Information
-        Supervisor", Algorithm 1 and Eq. 7-9, whose tables are reproduced here. Published, with beta and eight
-        competitors instead of seven, as Liu et al., Personalized Federated Learning under Local Supervision,
-        ICCV 2025; beta is known here from a third party's code, which has c = 40 and gamma = 3/7, because
-        the published text was not at hand and its repository is not public.
+    Source: the anonymous submission "Personalized Federated Learning with Similarity Information Supervisor",
+        Algorithm 1 and Eq. 7-9, whose tables are reproduced here. Published, with beta and eight competitors
+        instead of seven, as Liu et al., Personalized Federated Learning under Local Supervision, ICCV 2025;
+        beta is known here from a third party's code, which has c = 40 and gamma = 3/7, because the published
+        text was not available and its repository is not public.
     State: ``server.state["similarity"]`` (n, n), cosines of the clients' label proportions;
         ``server.client_state["kind"]`` (n, kinds), each client's kind of supervisor.
     Evaluated: the summed logits of the client's stored model and its supervisor, without fine-tuning.

@@ -18,7 +18,7 @@ class FedUpdate(Method):
     """FedAvg with uniform weights; before the evaluation every client takes some steps from the average.
 
     With ``persist`` the next local training starts from the result of these steps, as in the code of SPFL. A
-    participant then takes the steps on batches of that round; an evaluation draws batches of its own.
+    participant then takes the steps on batches of that round; an evaluation draws separate batches.
 
     Source: Jiang et al., 2019, https://arxiv.org/abs/1909.12488, in the form of SPFL's baseline.
     State: none.

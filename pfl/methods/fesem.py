@@ -1,4 +1,4 @@
-"""FeSEM: K global models; each client follows the one nearest to its trained model."""
+"""FeSEM: K global models; each client uses the one nearest to its trained model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FeSEM(Method):
-    """K global models; each client follows the one that is nearest to its trained model.
+    """K global models; each client uses the one that is nearest to its trained model.
 
     E-step: a participant's cluster is that of the centre nearest to its upload, a(i) = argmin_k ||W_i -
     C_k||^2. M-step: a centre becomes the mean of its participants' uploads. Absent clients keep their

@@ -1,4 +1,6 @@
-"""LGA: a late model is moved to the present before it is averaged (leap gradient approximation)."""
+"""LGA: late models are extrapolated to the current round before they are averaged (leap gradient
+approximation).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LGA(Clocked):
-    """Late models are moved to the present before all arrivals are averaged by size.
+    """Late models are extrapolated to the current round before all arrivals are averaged by size.
 
     A client that was sent the global model w^t0 returns w_k when the global model is w^s. With the change D =
     w_k - w^t0, and w^t1 the first aggregate after w^t0, stage by stage,

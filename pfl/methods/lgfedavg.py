@@ -20,7 +20,7 @@ class LGFedAvg(Method):
 
     Source: Liang et al., 2020, https://arxiv.org/abs/2001.01523, Algorithm 1. Code compared:
         ``pliang279/LG-FedAvg``.
-    State: none but the personal extractors.
+    State: only the personal extractors.
     Evaluated: the global layers on the client's own ones, without fine-tuning.
     Differs from the authors: training starts from the common initialisation, as in Algorithm 1 (their code:
         from a model that FedAvg has trained); the global layers are averaged by training samples (their code:

@@ -1,4 +1,4 @@
-"""Per-FedAvg: a global model that a little local training personalises (MAML)."""
+"""Per-FedAvg: a global model that is personalised by a little local training (MAML)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class PFedCS(Method):
     the row's distances, if their distance is at most ``mean + t / (beta rounds) (min - mean)`` of the row.
 
     Source: Wu et al., PFedCS, AAAI 2025, 39(20), 21572-21580, Eq. 4-13. There is no public code.
-    State: none but the personal heads; teachers last for one round.
+    State: only the personal heads; teachers last for one round.
     Evaluated: the global extractor under the client's own head ("post_aggregation", the headline), as PFLlib
         evaluates at the start of a round and as the paper's baselines here; its own extractor and head after
         local training are "post_local". The paper does not state when it evaluates; one moment for all

@@ -34,10 +34,10 @@ class PFedMe(Method):
     State: ``server.client_state["theta"][NAME]`` (n, *shape), each client's last theta_i.
     Evaluated: theta_i with the client's own batch-norm statistics ("post_local", the headline); w
         ("post_aggregation").
-    Differs from the authors: only the participants train, so theta_i of the others is older (theirs:
-        everybody trains and the participants are averaged, ``all_train``); R, their number of batches per
-        round, follows from the configuration's epochs; the mean is by training samples as in their code,
-        while Algorithm 1 has equal weights (``weights``); eta_p 0.03 is our choice.
+    Differs from the authors: only the participants train, so theta_i of the others is older (theirs: all
+        clients train and the participants are averaged, ``all_train``); R, their number of batches per round,
+        follows from the configuration's epochs; the mean is by training samples as in their code, while
+        Algorithm 1 has equal weights (``weights``); eta_p 0.03 is our choice.
     """
 
     family = "personal model"

@@ -1,4 +1,4 @@
-"""PLGA: LGA with a personal model for each client, between its own prediction and the global model."""
+"""PLGA: LGA with a personal model per client, between its own prediction and the global model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PLGA(LGA):
-    """LGA with a personal model for each client, between its own model and the global one.
+    """LGA with a personal model per client, interpolated between its own model and the global one.
 
     When a client's model arrives, its personal model becomes, stage by stage,
 

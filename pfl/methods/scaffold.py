@@ -59,7 +59,7 @@ class Scaffold(Method):
         present, mean = server.participants, server.uniform()
         (phase,) = self.phases(server)
         steps = server.steps(present, phase)
-        # A client without a step has not moved.
+        # A client that took no step has not changed.
         travelled = steps.clamp(min=1) * server.config.lr_in(server.round)
         server.count("variates", up=len(present) * server.scalars(*server.groups.trainable))
         moved = {}

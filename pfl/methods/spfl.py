@@ -38,8 +38,8 @@ class SPFL(Method):
     ``similarity`` "layers" is what the authors' code compares: a weighted mean of the cosines of the stage's
     layers, without biases, with weights 0.5, 0.3, 0.2 for three layers and 0.4, 0.2, 0.2, 0.2 for four (equal
     for other numbers, our choice). The SPFL-w of that code is this option with ``mix`` "weights", ``stages``
-    "whole" and ``head_stage`` "average"; the smoothing between refreshes is left out, as its constant is not
-    defined there.
+    "whole" and ``head_stage`` "average"; the smoothing between refreshes is omitted, because its constant is
+    not defined there.
 
     Source: SPFL, anonymous submission to ICLR 2022, Algorithm 1 and Eq. 2-7.
     State: ``server.state["similarity"]`` (Q, n, n), S of each stage.

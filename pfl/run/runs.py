@@ -41,7 +41,7 @@ class Runs(Sequence["Result"]):
         return len(self.runs)
 
     def __add__(self, other: Runs) -> Runs:
-        """These and others, for example of another method, to be compared in one plot.
+        """These runs and others, for example of another method, to compare them in one plot.
 
         Raises:
             InvalidInput: duplicate run labels.

@@ -1,6 +1,6 @@
 """Validation of a simulation's configuration, execution and seeds.
 
-This is above the methods and networks, since a method's hyperparameters are part of its configuration.
+It imports methods and networks, because a method's hyperparameters are part of its configuration.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def _metrics(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def warnings_of(config: Config) -> tuple[str, ...]:
-    """One line for each option in ``config`` that is valid, but probably unintended, as an unused one."""
+    """One line for each option in ``config`` that is valid, but probably unintended, or unused."""
     return METHODS[config.method].from_dict(config.hyperparameters).warnings(config)
 
 
 def non_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """The method and all values that are not the default, of `Config.to_dict` of a validated configuration.
 
-    It stays the same when an option is added.
+    It does not change when an option is added.
     """
     usual = validated(Config(method=config["method"])).to_dict()
     values = {name: value for name, value in config.items() if value != usual[name]}
@@ -126,11 +126,11 @@ def check_execution(execution: Execution) -> None:
 def execution_warnings(execution: Execution) -> tuple[str, ...]:
     """One line for each option of ``execution`` that is valid, but probably unintended.
 
-    More threads than cores are accepted, as only the same number of threads gives bit-identical numbers.
+    More threads than cores are accepted, because only the same number of threads gives bit-identical numbers.
     """
     if execution.threads == 1:
         return ()
-    from joblib import cpu_count  # counts what a container or taskset leaves of the machine
+    from joblib import cpu_count  # respects the limits of a container or taskset
 
     if execution.threads <= cpu_count():
         return ()

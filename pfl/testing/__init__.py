@@ -1,7 +1,7 @@
 """Conformance kits for your own components, and tests that edited code leaves results unchanged.
 
-The kits `check_method`, `check_partition`, `check_dataset` and `check_network` check what the tests of the
-built-in components check. All violated rules are reported at once, one line each:
+The kits `check_method`, `check_partition`, `check_dataset` and `check_network` apply the same rules as the
+tests of the built-in components. All violated rules are reported at once, one line each:
 
 >>> import pfl
 >>> from pfl.testing import Violations, check_method

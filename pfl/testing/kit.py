@@ -18,7 +18,7 @@ Check = Callable[[T], None]
 
 
 class Violated(Exception):  # noqa: N818 - reads as what it is: "raise Violated"
-    """What a rule objects to, in one line."""
+    """The violation of a rule, in one line."""
 
 
 class Violations(AssertionError):  # noqa: N818
@@ -55,7 +55,7 @@ class Kit(Generic[T]):
         return rule
 
     def decisive(self, rule: Check[T]) -> Check[T]:
-        """Add a rule without which those after it cannot be judged. If it is violated, they are left out."""
+        """Add a rule on which all later rules depend. If it is violated, the later rules are skipped."""
         self._decisive.add(rule.__name__)
         return self.rule(rule)
 

@@ -310,7 +310,7 @@ def local_batch_norm(tested: TestedMethod) -> None:
 
 @KIT.rule
 def determinism(tested: TestedMethod) -> None:
-    """A second run is bit-identical, whatever the global random states of Python, NumPy and torch are."""
+    """A second run is bit-identical, regardless of the global random states of Python, NumPy and torch."""
     runs = []
     for seed in (1, 2):
         with random_state(seed):

@@ -1,4 +1,4 @@
-"""Search algorithms, one per file. A plugin adds one by an entry point of the group `pipeline.algorithms`."""
+"""Search algorithms, one per file. Plugins add more by entry points of the group `pipeline.algorithms`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Algorithm:
     """Proposes the configurations of a search in one cell.
 
-    The pinned configuration is always trial 0, and is not proposed. The sampler is told trials that a search
-    stops early as pruned.
+    The pinned configuration is always trial 0 and is not proposed. Trials that a search stops early are
+    reported to the sampler as pruned.
 
     Args:
         space: the searched parameters and their distributions.
@@ -30,12 +30,12 @@ class Algorithm:
     seed: int
 
     def sampler(self) -> BaseSampler:
-        """The sampler of Optuna that proposes the configurations."""
+        """Return the Optuna sampler that proposes the configurations."""
         raise NotImplementedError
 
     @property
     def size(self) -> float:
-        """Number of configurations that it can propose."""
+        """Number of configurations that the algorithm can propose."""
         return math.inf
 
 

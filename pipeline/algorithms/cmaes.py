@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 class CMAES(Algorithm):
-    """Hansen, 2016, https://arxiv.org/abs/1604.00772. Parameters with choices, and those that only some
-    trials have, are drawn at random."""
+    """Hansen, 2016, https://arxiv.org/abs/1604.00772. Categorical parameters, and parameters that only some
+    trials have, are drawn at random.
+    """
 
     def sampler(self) -> BaseSampler:
         from optuna.samplers import CmaEsSampler

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 class GP(Algorithm):
-    """Optuna's sampler, at most ten random trials first. It ignores the trials that are still running, so
-    that those of one rung may resemble each other."""
+    """Optuna's sampler, preceded by at most ten random trials. It ignores trials that are still running, so
+    the trials of one rung may resemble each other.
+    """
 
     def sampler(self) -> BaseSampler:
         from optuna.samplers import GPSampler

@@ -22,7 +22,7 @@ class Grid(Algorithm):
         from optuna.samplers import GridSampler
 
         class Endless(GridSampler):
-            """Does not stop the study, which is possible only inside `Study.optimize`."""
+            """Grid sampler that does not stop the study, which is possible only inside `Study.optimize`."""
 
             def after_trial(self, *_: Any) -> None:
                 pass

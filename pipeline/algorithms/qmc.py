@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class QMC(Algorithm):
-    """Parameters with choices, and those that only some trials have, are drawn at random."""
+    """Categorical parameters, and parameters that only some trials have, are drawn at random."""
 
     def sampler(self) -> BaseSampler:
         from optuna.exceptions import ExperimentalWarning

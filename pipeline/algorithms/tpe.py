@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 RANDOM = 6
-"""Number of first trials that are drawn at random, including the pinned configuration."""
+"""Number of initial random trials, including the pinned configuration."""
 
 
 class TPE(Algorithm):

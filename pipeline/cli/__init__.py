@@ -29,12 +29,12 @@ def add_commands(app: typer.Typer) -> None:
     app.command()(init)
     for command in (check, tables, trials, track, report, compare, overview, figures, figure):
         app.command()(in_project(command))
-    ledger = typer.Typer(help="The ledger of finished simulations.", no_args_is_help=True)
+    ledger = typer.Typer(help="Inspect, extend and verify the ledger of finished runs.", no_args_is_help=True)
     ledger.command("import")(in_project(import_))
     ledger.command("why")(in_project(why_))
     ledger.command("verify")(in_project(verify_))
     app.add_typer(ledger, name="ledger")
-    search = typer.Typer(help="What searches of hyperparameters selected.", no_args_is_help=True)
+    search = typer.Typer(help="Export the outcome of hyperparameter searches.", no_args_is_help=True)
     search.command("export")(in_project(export_))
     app.add_typer(search, name="search")
     export = typer.Typer(help="Evidence in standard formats.", no_args_is_help=True)
@@ -107,14 +107,14 @@ def figures(
         _list("figure", simulated)
     for name, figure in loaded.items():
         if name not in simulated:
-            print(f"{name} ({figure.title}) runs nothing: it shows how data are divided.")
+            print(f"{name} ({figure.title}) needs no runs: it shows partitions.")
 
 
 def _valid_tables() -> dict[str, Table]:
-    """All tables that can be used, by name; for each other one, a line on standard error says why not.
+    """All valid tables, by name. For each invalid table, a line on standard error states the reason.
 
     Raises:
-        InvalidInput: none can be used.
+        InvalidInput: no table is valid.
     """
     from pipeline.spec.cells import cells
     from pipeline.spec.paths import table_names
@@ -124,7 +124,7 @@ def _valid_tables() -> dict[str, Table]:
     for name in table_names():
         try:
             table = load_table(name)
-            cells(name, table)  # which knows methods and their hyperparameters
+            cells(name, table)  # validates methods and hyperparameters
             tables[name] = table
         except InvalidInput as error:
             print(f"pfl: warning: left out: {error}", file=sys.stderr)
@@ -198,7 +198,7 @@ def why_(table: TableName) -> None:
 
 def verify_(
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all with published records.")
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all published tables.")
     ] = None,
     sample: Annotated[int | None, typer.Option(min=1, help="Number of records; by default all.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 0,
@@ -206,7 +206,7 @@ def verify_(
         Path | None, typer.Option(resolve_path=True, help="Write a report of the outcome to this folder.")
     ] = None,
 ) -> None:
-    """Recompute published records, and report how far each is off.
+    """Recompute published records, and report how far each one deviates.
 
     Records are sampled at random from those that the current code computes. To continue after an
     interruption, repeat the command. A record that fails on the kind of machine that computed it is no longer
@@ -268,17 +268,17 @@ def report(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TABLE]...", help="By default those of params.yaml; all published ones with --publish."
+            metavar="[TABLE]...", help="By default as in params.yaml; all published tables with --publish."
         ),
     ] = None,
     publish: Annotated[
-        bool, typer.Option("--publish", help="Also into reports/, which git keeps, with the overview.")
+        bool, typer.Option("--publish", help="Also write reports and overview to reports/, which is in git.")
     ] = False,
 ) -> None:
     """Write reports of whole tables from the ledger, without training.
 
-    They are written to results/TABLE/report/, whatever params.yaml selects. To publish, it must select no
-    part of a table.
+    Reports are written to results/TABLE/report/ and ignore the subset in params.yaml. --publish requires that
+    this subset is empty.
     """
     from pipeline.figures.make import FOLDER as FIGURES
     from pipeline.figures.make import write_overview as write_figures
@@ -291,12 +291,12 @@ def report(
     from pipeline.sweep.collection import collect
 
     if publish and (left_out := [key for key, chosen in selected_subset() if chosen]):
-        accepted = f"empty lists, as only whole tables are published; git restore {PARAMS}"
+        accepted = f"empty lists, because only whole tables are published; git restore {PARAMS}"
         raise InvalidInput(f"{PARAMS}: subset", ", ".join(left_out), accepted)
     root = Path.cwd()
     for name in names or (published_tables() if publish else selected_tables()):
         if not (cells := collect(name)):
-            print(f"{name}: no data here, or the ledger holds no cell that today's code would compute")
+            print(f"{name}: no cell to report: data, or records of the current code, are missing")
             continue
         folder = write_report(name, root)
         if publish:
@@ -351,8 +351,8 @@ def figure(
     dataset: Annotated[str | None, typer.Option(help="See `pfl datasets`; or a path.")] = None,
     model: Annotated[str | None, typer.Option(help="See `pfl models`.")] = None,
     clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
-    settings: Annotated[str | None, typer.Option(metavar="A,B", help="Some of its settings.")] = None,
-    methods: Annotated[str | None, typer.Option(metavar="A,B", help="Some of its rows.")] = None,
+    settings: Annotated[str | None, typer.Option(metavar="A,B", help="Only these settings.")] = None,
+    methods: Annotated[str | None, typer.Option(metavar="A,B", help="Only these rows.")] = None,
     out: Annotated[
         Path | None, typer.Option(resolve_path=True, help="Output folder; by default reports/figures.")
     ] = None,

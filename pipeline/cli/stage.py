@@ -26,17 +26,17 @@ def download(table: TableName) -> None:
 
 
 def partition(table: TableName) -> None:
-    """Partition the data over the clients."""
+    """Partition the data across the clients."""
     from pipeline.sweep import preparation
 
     preparation.partition(table)
 
 
 def sweep(table: TableName) -> None:
-    """Search and run every cell.
+    """Run every cell, with its search.
 
-    If runs failed, it also writes the report and exits with 1. DVC then runs no later stage of this table,
-    and the next `dvc repro` retries the failed runs.
+    If runs failed, the stage also writes the report and exits with status 1. DVC then runs no later stage of
+    this table, and the next `dvc repro` retries the failed runs.
     """
     from pipeline.sweep.train_sweep import sweep
 

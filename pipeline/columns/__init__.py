@@ -1,4 +1,5 @@
-"""Quantities of a run that reports show, one per file. Plugins add them as entry points of this name.
+"""Quantities of a run that reports show, one per file. Plugins add more through entry points of this
+package's name.
 
 They appear in the section "Clients and costs" of every report and in table.csv, in the order of their names.
 The metrics of a table follow them.
@@ -21,8 +22,8 @@ class Column:
     """A quantity of one run; reports show its mean over the seeds.
 
     Args:
-        heading: with the unit.
-        of: the quantity of a record; None where the record does not have it.
+        heading: the heading, with the unit.
+        of: maps a record to its quantity, or to None if the record has none.
         explanation: a sentence below the table; empty if the heading suffices.
     """
 

@@ -7,7 +7,7 @@ from pipeline.columns import Column
 
 
 def sent_and_received(record: Record) -> float:
-    """What all clients together send and receive in a run, in 10^6 bytes."""
+    """Total traffic of all clients in a run, in 10^6 bytes."""
     return (record.metrics.bytes_up + record.metrics.bytes_down) / 1e6
 
 

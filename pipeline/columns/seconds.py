@@ -7,7 +7,7 @@ from pipeline.columns import Column
 
 
 def wall(record: Record) -> float:
-    """The wall time of a run in seconds, all segments of a resumed one together."""
+    """Wall time of a run in seconds, summed over all segments of a resumed run."""
     return record.measured.wall_seconds
 
 

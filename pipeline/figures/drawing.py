@@ -1,4 +1,4 @@
-"""The type of a plot, and what all plots share: panels, lines, heat maps, legends."""
+"""The type of a plot, and shared drawing functions: panels, lines, heat maps, legends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plot:
-    """How a family of figures is made.
+    """Definition of a family of figures.
 
     Attributes:
         measure: computes the numbers from the runs.

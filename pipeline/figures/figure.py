@@ -29,7 +29,7 @@ class Figure(Table):
 
 @dataclass(frozen=True)
 class FigureChanges:
-    """Changes to a figure's pinned runs, to make it with less compute; None means as pinned."""
+    """Changes to a figure's pinned runs, to draw it with less compute; None means as pinned."""
 
     rounds: int | None = None
     epochs: int | None = None

@@ -1,4 +1,4 @@
-"""A paper's claims about its own figure, tested on the series that we draw, separately in each panel.
+"""A paper's claims about its own figure, tested on our series, separately in each panel.
 
 * ``highest``: a series has the highest value of its panel;
 * ``order``: the means of the series come in an order;

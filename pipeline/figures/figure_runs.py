@@ -36,9 +36,9 @@ class FigureRuns:
     """The data and runs behind a figure, each computed when first needed and then reused.
 
     Attributes:
-        used: the rows that were asked for, for the figure's provenance.
-        failed: one short line for each run without a result, with the cause.
-        retried: how many of them the next call tries again, as they did not diverge.
+        used: the requested records, for the figure's provenance.
+        failed: one line for each run without a result, with the cause.
+        retried: how many of them the next call retries, because they did not diverge.
     """
 
     def __init__(self, name: str, figure: Figure):
@@ -70,14 +70,14 @@ class FigureRuns:
         """The partitions by name; saved where the workers of a sweep look for them."""
         from pfl.data.partition import make_division
 
-        made = {}
+        divisions = {}
         for cell in self.cells:
             name = cell.partition_name
-            if name not in made:
+            if name not in divisions:
                 dataset, seeds = self.datasets[cell.dataset], self.figure.seeds
-                made[name] = make_division(cell.partition, dataset, cell.clients, seeds)
-                save_division(made[name], self.name, name)
-        return made
+                divisions[name] = make_division(cell.partition, dataset, cell.clients, seeds)
+                save_division(divisions[name], self.name, name)
+        return divisions
 
     def rows(self) -> dict[str, list[Record]]:
         """By cell ("setting/row"), the ledger's rows of the seeds that gave a result; missing trials are run
@@ -126,8 +126,8 @@ class FigureRuns:
     def _trials(self, cell: Cell) -> Iterator[Trial]:
         from pipeline.sweep.cell_scheduler import CellScheduler
 
-        made = self.partitions[cell.partition_name]
-        whole = CellScheduler(cell, self.figure, made, self._images[cell.dataset]).pinned.trial
+        division = self.partitions[cell.partition_name]
+        whole = CellScheduler(cell, self.figure, division, self._images[cell.dataset]).pinned.trial
         for seed in whole.seeds:
             yield replace(whole, seeds=(seed,))
 
@@ -135,7 +135,8 @@ class FigureRuns:
         from pfl.run.trials import run_trial
 
         (trial_key,) = trial.keys()
-        # What a measure sees of the server is in no result of the battery, so that names do not vouch for it.
+        # The battery does not cover what a measure reads from the server, so the names of the code are not
+        # sufficient.
         code = digest_of_modules([measure.__module__]), code_digest(trial.method, str(trial.config["model"]))
         key = hashlib.sha256(" ".join((trial_key, *code)).encode()).hexdigest()
         file = MEASURED / f"{key}.json"

@@ -1,4 +1,4 @@
-"""Makes a figure: runs, numbers and picture.
+"""Draws a figure: runs, numbers and picture.
 
 `reports/figures/<name>.svg` is the picture, `.csv` its numbers, and `.json` everything else. README.md shows
 all figures of the folder, and tests the papers' claims on their numbers.
@@ -72,7 +72,7 @@ def write_overview(out: Path = FOLDER) -> None:
 def answered(content: Mapping[str, Any], out: Path) -> list[dict[str, str]]:
     """The paper's claims about a figure that was made, tested on the numbers of its CSV.
 
-    Reduced runs and a single seed decide nothing: the answer is then open.
+    Reduced runs and single seeds do not decide a claim: the answer is then open.
 
     Args:
         content: of the figure's JSON file.
@@ -102,8 +102,10 @@ def _prepared(name: str, changes: FigureChanges, out: Path) -> tuple[str, Figure
         print(f"pfl: warning: {name}: {warning}", file=sys.stderr)
     there = (stored(out / f"{name}.json") or {}).get("changes", notes)
     if notes and there != notes:
-        shown = f"reduced otherwise ({'; '.join(there)})" if there else "as pinned"
-        raise InvalidInput("out", str(out), f"another folder (--out), as {name} is there {shown}")
+        shown = f"reduced differently ({'; '.join(there)})" if there else "as pinned"
+        raise InvalidInput(
+            "out", str(out), f"another folder (--out), because {name} is already there, {shown}"
+        )
     check_writable(out / f"{name}.svg", "out")
     return name, figure, notes
 
@@ -167,14 +169,14 @@ def _wrapped(text: str, width: float) -> str:
 
 
 def _warnings(runs: FigureRuns, notes: list[str]) -> list[str]:
-    """What a reader must know before the picture."""
-    said = copies({name: dataset.identity for name, dataset in runs.datasets.items()})
+    """Caveats that are stated before the picture."""
+    lines = copies({name: dataset.identity for name, dataset in runs.datasets.items()})
     if notes:
-        said.append(f"Reduced: {'; '.join(notes)}.")
-    said += [f"Without result: {cause}." for cause in runs.failed]
+        lines.append(f"Reduced: {'; '.join(notes)}.")
+    lines += [f"Without result: {cause}." for cause in runs.failed]
     if commit().dirty or any(row.sources.dirty for row in runs.used):
-        said.append("Made by code that is in no commit.")
-    return said
+        lines.append("Computed by uncommitted code.")
+    return lines
 
 
 def _provenance(runs: FigureRuns, simulated: bool) -> dict[str, list[str]]:

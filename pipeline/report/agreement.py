@@ -20,16 +20,16 @@ from pipeline.spec.table_claims import Place, TableClaim, Values
 from pipeline.store.scores import reported
 
 RESAMPLES = 1000
-"""Resamples of the seeds are enumerated up to this number; of more, as many are drawn."""
+"""Resamples of the seeds are enumerated up to this number; if there are more, this many are drawn."""
 FIRM = 0.95
-"""Share of the resamples that must give a claim's answer, too."""
+"""Share of the resamples that must agree with a claim's answer."""
 
 CLAIM_RULE = (
-    "Our answers are those of the unrounded means over the seeds. The size of a margin may miss the paper's "
-    f"by {POINTS:g} points, like the numbers that it is made of, but not its sign. With {SEEDS} seeds or "
-    f"more, an answer stands if at least {FIRM:.0%} of all bootstrap resamples of the seeds give it, and is "
-    "open otherwise. With fewer, the answer names their number. If a claim speaks of columns that have not "
-    "run, the answer says in how many of the others it holds."
+    "Our answers are those of the unrounded means over the seeds. A margin may fall short of the paper's by "
+    f"{POINTS:g} points, like the numbers behind it, but must have the same sign. With {SEEDS} seeds or "
+    f"more, an answer requires that at least {FIRM:.0%} of all bootstrap resamples of the seeds agree, and "
+    "is open otherwise. With fewer, it states the number of seeds. If a claim is about columns that have not "
+    "run, the answer states in how many of the others it holds."
 ).replace("%", " %")
 
 
@@ -48,7 +48,7 @@ class Tally:
     Attributes:
         counts: by verdict, in the order of `NAMES`, without those that no cell has.
         provisional: how many of the cells that are reproduced, higher or lower.
-        shared: cells that would be, had their simulations not been counted at an earlier cell.
+        shared: number of cells that are not counted because an earlier cell has the same simulations.
     """
 
     counts: dict[Name, int]
@@ -89,7 +89,7 @@ class Tally:
 
     @property
     def uncounted(self) -> str:
-        """The cells with a number of ours that are not among those judged, in words; empty without any.
+        """Describes the cells with a number of ours that have no verdict; empty if there are none.
 
         >>> Tally({"reproduced": 2, "not comparable": 1}, provisional=0, shared=3).uncounted
         '1 cannot be compared, 3 share a simulation with a number that is counted'
@@ -288,12 +288,12 @@ def answer(summary: Summary, counted: Tally, ranked: Iterable[Ranking], tested: 
         shown = " to ".join(dict.fromkeys(f"{tau:.2f}" for tau in (min(taus), max(taus))))
         more.append(f"the ranking of the methods agrees with Kendall's τ = {shown}".replace("-", "−"))
     if tested:
-        words = {one.ours.words for one in tested}
+        words = {claim.ours.words for claim in tested}
         if len(words) == 1 and tested[0].ours.answer != "in part":
             more.append(f"{_all(len(tested), 'claim')} {words.pop()}")
         else:
-            said = outcomes(one.ours for one in tested)
-            more.append(f"of {amount(len(tested), 'claim')}, {said}")
+            counts = outcomes(claim.ours for claim in tested)
+            more.append(f"of {amount(len(tested), 'claim')}, {counts}")
     second = "; ".join(more)
     return f"{first} {second[:1].upper()}{second[1:]}{'.' if second else ''}".strip()
 

@@ -154,14 +154,16 @@ def data(summary: Summary, entry: Entry) -> str:
 
 def claims(tested: Sequence[Tested]) -> str:
     """A line per claim."""
-    sources = ("published", "ours", "tuned") if any(one.tuned for one in tested) else ("published", "ours")
+    sources = (
+        ("published", "ours", "tuned") if any(claim.tuned for claim in tested) else ("published", "ours")
+    )
     columns = [name for source in sources for name in (source, f"{source}_shown")]
     rows = []
-    for one in tested:
-        findings = [finding for finding in (one.published, one.ours, one.tuned) if finding]
+    for claim in tested:
+        findings = [finding for finding in (claim.published, claim.ours, claim.tuned) if finding]
         answers = [text for finding in findings for text in (finding.answer, finding.shown)]
-        held, run = one.ours.held or ("", "")
-        rows.append((one.claim.says, one.claim.place, *answers, held, run, one.ours.seeds))
+        held, run = claim.ours.held or ("", "")
+        rows.append((claim.claim.says, claim.claim.place, *answers, held, run, claim.ours.seeds))
     return csv_text(("claim", "place", *columns, "held", "run", "few_seeds"), rows)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SIGNIFICANT = 0.05
 COLUMNS = 3
-"""Mean ranks over fewer columns say little."""
+"""Smallest number of columns for which mean ranks are informative."""
 
 RANK_RULE = (
     "Mean ranks over the columns in which all methods have run, 1 being the highest accuracy, ties sharing "
@@ -69,21 +69,21 @@ class Lead:
     def text(self) -> str:
         """A sentence or two."""
         first = "it" if len(self.best) == 1 else "them"
-        said = [f"First, with {points(self.score)} %: {self.short}."]
+        sentences = [f"First, with {points(self.score)} %: {self.short}."]
         if self.level:
-            said.append(f"Not significantly different from {first}: {_listed(self.level)}.")
+            sentences.append(f"Not significantly different from {first}: {_listed(self.level)}.")
         if self.unknown:
-            said.append(f"Without an interval: {_listed(self.unknown)}.")
+            sentences.append(f"Without an interval: {_listed(self.unknown)}.")
         if self.gap and not self.level and not self.unknown:
-            said.append(f"Every other method differs significantly from {first}.")
-        return " ".join(said)
+            sentences.append(f"Every other method differs significantly from {first}.")
+        return " ".join(sentences)
 
 
 def leads(summary: Summary) -> list[Lead]:
     """The first of each column with at least two methods, among the selected configurations if there are
     any."""
-    found = (_lead(summary, name) for name in summary.table.settings if name in summary.columns)
-    return [lead for lead in found if lead]
+    columns = (_lead(summary, name) for name in summary.table.settings if name in summary.columns)
+    return [lead for lead in columns if lead]
 
 
 def headline(summary: Summary, leading: Sequence[Lead], ranks: Ranks | None) -> str:
@@ -95,8 +95,8 @@ def headline(summary: Summary, leading: Sequence[Lead], ranks: Ranks | None) -> 
         return ""
     tuned = " after tuning" if summary.selected else ""
     if len(leading) == 1:
-        said = leading[0].text
-        return said.replace("First,", f"First{tuned},") if tuned else said
+        sentence = leading[0].text
+        return sentence.replace("First,", f"First{tuned},") if tuned else sentence
     columns = "; ".join(f"{lead.column}: {lead.short}" for lead in leading)
     return f"First{tuned} in {columns}.{f' {ranks.text}' if ranks else ''}"
 
@@ -118,10 +118,10 @@ def _lead(summary: Summary, setting: str) -> Lead | None:
     ]
     if len(there) < 2:
         return None
-    ordered = sorted(there, key=lambda one: -one[2])
+    ordered = sorted(there, key=lambda candidate: -candidate[2])
     top = ordered[0][2]
-    best = [one for one in ordered if one[2] == top]
-    others = [one for one in ordered if one[2] < top]
+    best = [candidate for candidate in ordered if candidate[2] == top]
+    others = [candidate for candidate in ordered if candidate[2] < top]
     first = best[0][1]
     gaps = {label: difference(_reading(first), _reading(entry)) for label, entry, _ in others}
     if not others:
@@ -162,11 +162,11 @@ class Ranks:
         """Two sentences about the best."""
         (best, rank), *others = self.means.items()
         level = [label for label, _ in others if self.nemenyi.loc[best, label] >= SIGNIFICANT]
-        told = _listed([label for label, _ in others if label not in level]) or "none of the others"
+        inferior = _listed([label for label, _ in others if label not in level]) or "none of the others"
         return (
             f"Over {amount(self.columns, 'column')}, {best} has the best mean rank, {points(rank)} among "
             f"{len(self.means)} methods (Friedman's test: p = {self.friedman:.2g}); by Nemenyi's test it "
-            f"differs significantly from {told}."
+            f"differs significantly from {inferior}."
         )
 
 

@@ -80,9 +80,9 @@ def caption(summary: Summary) -> str:
     table = summary.table
     against = summary.labels[table.reference] if table.reference else "the best of the column"
     return (
-        "Methods report the moment that their papers name; here all are read at the same one, of the last "
-        f"evaluation. Below an accuracy: minus that of {against} (bold), with a 95 % interval over paired "
-        "seeds or, with one seed, over clients where their accuracies at this moment are kept."
+        "Methods report the moment that their papers name; here, all are compared at the same moment of the "
+        f"last evaluation. Below an accuracy: the difference to {against} (bold), with a 95 % interval over "
+        "paired seeds or, with one seed, over clients if their accuracies at this moment were recorded."
     )
 
 
@@ -192,7 +192,7 @@ def scored_at(entry: Entry, moment: At) -> Score | None:
 
 
 def _gap(entry: Entry, other: Entry, moment: At) -> PairedDifference | None:
-    first, second = ((one.rows, at_moment(one.evaluation, moment)) for one in (entry, other))
+    first, second = ((compared.rows, at_moment(compared.evaluation, moment)) for compared in (entry, other))
     return difference(first, second)
 
 

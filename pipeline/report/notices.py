@@ -15,10 +15,10 @@ from pipeline.spec.reported import Evaluation
 from pipeline.store.results import failures
 
 ORIGINALS = ("original pixels", "read from the official files", "own data")
-"""Values of `pfl.data.dataset.Dataset.identity` that mean that the data are not a copy of others."""
+"""Values of `pfl.data.dataset.Dataset.identity` for original data, not a copy."""
 
 NAMED = 4
-"""Of more rows, only the first and the last are named."""
+"""If there are more rows, only the first and the last are named."""
 
 METRICS = {
     "pooled": "accuracy (%) over the test samples of all clients",
@@ -52,7 +52,7 @@ def in_words(evaluation: Evaluation) -> str:
 
 
 def small_print(summary: Summary) -> str:
-    """What stands below a number, and the rule of the verdicts; empty without published numbers."""
+    """Explains the text below a number and the rule of the verdicts; empty without published numbers."""
     published = {entry.published.is_accuracy for entry in summary.compared if entry.published}
     if not published or not summary.table.published:
         return ""
@@ -67,7 +67,7 @@ def small_print(summary: Summary) -> str:
 
 
 def assumption(summary: Summary) -> str:
-    """That the paper's number of seeds is an assumption, and which verdicts depend on it; empty otherwise."""
+    """States that the paper's number of seeds is assumed, and which verdicts depend on it; else empty."""
     if not (summary.table.published and summary.table.published.assumed):
         return ""
     hanging = [
@@ -83,7 +83,7 @@ def assumption(summary: Summary) -> str:
 
 
 def doubts(summary: Summary) -> str:
-    """Which published numbers are marked as doubtful, and why; empty if none is."""
+    """Lists the published numbers that are marked as doubtful, with the reasons; empty if there are none."""
     rows: dict[str, dict[str, None]] = {}
     for entry in summary.compared:
         if entry.published and entry.published.doubt:
@@ -93,9 +93,9 @@ def doubts(summary: Summary) -> str:
 
 
 def reported_otherwise(summary: Summary) -> list[str]:
-    """A line for each way in which columns or rows report something else than the table.
+    """A line for each way in which columns or rows report something other than the table.
 
-    Groups of clients are left out, because their labels already name the group.
+    Groups of clients are omitted, because their labels already name the group.
     """
     table = summary.table
     labelled = [(table.column_labels[name], setting.evaluation) for name, setting in table.settings.items()]
@@ -140,7 +140,7 @@ def stopped(summary: Summary) -> list[str]:
 
 
 def outdated(summary: Summary) -> list[str]:
-    """A line that names the rows whose numbers today's code would not compute."""
+    """A line that names the rows whose numbers differ from those of the current code."""
     rows = {
         summary.labels[entry.row]: None
         for entry in summary.entries
@@ -149,7 +149,7 @@ def outdated(summary: Summary) -> list[str]:
     }
     if not rows:
         return []
-    return [f"Computed by an earlier rule of the method, and to be run again: {', '.join(rows)}."]
+    return [f"Computed by an earlier rule of the method, to be run again: {', '.join(rows)}."]
 
 
 def notices(summary: Summary) -> list[str]:
@@ -160,24 +160,24 @@ def notices(summary: Summary) -> list[str]:
     said += stopped(summary)
     said += outdated(summary)
     datasets = summary.results.manifest["datasets"]
-    said += copies({name: dataset["identity"] for name, dataset in datasets.items()})
+    lines += copies({name: dataset["identity"] for name, dataset in datasets.items()})
     scratch = {record.config["model"] for record in summary.rows if record.metrics.pretrained is False}
-    said += [
+    lines += [
         f"{model} started from scratch, because no pretrained weights were available."
         for model in sorted(scratch)
     ]
     if summary.results.sources.dirty or any(record.sources.dirty for record in summary.rows):
-        said.append("Some numbers were computed by code that is in no commit.")
+        lines.append("Some numbers were computed by uncommitted code.")
     # Failed and missing entries with a printed number are verdicts, which the report's first line counts.
     counts = Counter(e.status for e in summary.entries if not e.published or e.status == "partial")
     troubles: tuple[Status, ...] = ("diverged", "failed", "partial", "not run", "not selected")
     missing = [f"{counts[status]} {status}" for status in troubles if counts[status]]
     if missing:
         entries = "1 entry" if len(summary.entries) == 1 else f"{len(summary.entries)} entries"
-        said.append(f"Of {entries}: {', '.join(missing)}.")
+        lines.append(f"Of {entries}: {', '.join(missing)}.")
     if failed := failures(summary.results):
-        said.append(f"{failed}.")
-    return said
+        lines.append(f"{failed}.")
+    return lines
 
 
 def copies(identities: Mapping[str, str]) -> list[str]:
@@ -191,16 +191,16 @@ def is_original(identity: str) -> bool:
 
 
 def not_tried(summary: Summary) -> list[str]:
-    """The columns in which nothing has been tried, and why, a line per reason."""
+    """The columns in which nothing has run, with one line per reason."""
     absent = summary.results.manifest["absent"]
     by_reason: dict[str, list[str]] = {}
     for name, label in summary.empty.items():
         if name == AVERAGE:
-            why = "Needs the columns that are missing"
+            why = "Depends on missing columns"
         elif name not in (summary.results.subset.settings or summary.columns):
             why = "Not selected"
         elif (summary.table.settings[name].dataset or summary.table.dataset) in absent:
-            why = "No data here"
+            why = "Data not available"
         else:
             why = "Not run yet"
         by_reason.setdefault(why, []).append(label)
@@ -208,7 +208,7 @@ def not_tried(summary: Summary) -> list[str]:
 
 
 def incomparable(summary: Summary) -> list[str]:
-    """The rows whose printed numbers measure something else than ours, and why, a line per reason."""
+    """The rows whose printed numbers measure something other than ours, with one line per reason."""
     groups = summary.table.published.incomparable if summary.table.published else []
     lines = []
     for group in groups:

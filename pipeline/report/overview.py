@@ -1,7 +1,7 @@
 """`reports/README.md`: all papers' tables, how much of each is pinned, run and reproduced, and a plot.
 
-It is made only from files in git: the tables' files and their reports. The findings over all papers are
-written by hand, in ``tables/overview.md``.
+It is generated only from files in git: the tables' files and their reports. The findings over all papers are
+written by hand in ``tables/overview.md``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PinnedCell:
 
     Attributes:
         ours: None if it has not run.
-        keys: of the ledger rows behind ours.
+        keys: of the records behind our number.
     """
 
     published: Published
@@ -72,7 +72,7 @@ class ComparedColumn:
 
 @dataclass(frozen=True)
 class Standing:
-    """How much of one table, or of several together, is run and reproduced.
+    """Progress of one table, or of several together: how much has run and is reproduced.
 
     Attributes:
         title: its name, or a link where there is a report.
@@ -92,8 +92,8 @@ class Standing:
     @classmethod
     def together(cls, title: str, parts: Sequence[Standing]) -> Standing:
         """The sum of several."""
-        answers = tuple(finding for one in parts for finding in one.answers)
-        return cls(title, tuple(cell for one in parts for cell in one.cells), answers)
+        answers = tuple(finding for part in parts for finding in part.answers)
+        return cls(title, tuple(cell for part in parts for cell in part.cells), answers)
 
     @property
     def tally(self) -> Tally:
@@ -121,8 +121,8 @@ class Standing:
         if not tally.run:
             return ""
         run = f"{amount(tally.run, 'cell')} from {amount(len(self.keys), 'simulation')}"
-        apart = f", of which {tally.uncounted}" if tally.uncounted else ""
-        return f"{run}{apart}. {firmness(tally)}".strip()
+        uncounted = f", of which {tally.uncounted}" if tally.uncounted else ""
+        return f"{run}{uncounted}. {firmness(tally)}".strip()
 
 
 _OTHERS: Mapping[Any, str] = {
@@ -141,8 +141,8 @@ class Group:
         citation: of the paper; empty for released results.
         paper: its folder.
         tables: each printed cell once.
-        studies: tables of ours that only repeat cells of ``tables`` under other choices.
-        superseded: tables run on other than the original data; they count in neither.
+        studies: our tables that only repeat cells of ``tables`` with different choices.
+        superseded: tables run on data other than the original; they are not counted.
         printed: how many cells its tables have.
         data_cells: how many of them describe data.
         others: by table, why its cells are not results of runs.
@@ -179,15 +179,15 @@ def write_overview(root: Path) -> Path:
         for paper in papers
     }
     drawn = {name: of_paper for name, of_paper in points.items() if of_paper}
-    superseded = [one for paper in papers for one in paper.superseded]
+    superseded = [table for paper in papers for table in paper.superseded]
     context = {
         "learnt": findings_of("overview", root),
         "papers": papers,
         "total": Standing.together("All", [paper.whole for paper in papers]),
         "printed": sum(paper.printed for paper in papers),
         "data_cells": sum(paper.data_cells for paper in papers),
-        "studies": [one for paper in papers for one in paper.studies],
-        "moments": [one for paper in papers for table in paper.tables for one in table.moments],
+        "studies": [table for paper in papers for table in paper.studies],
+        "moments": [comparison for paper in papers for table in paper.tables for comparison in table.moments],
         "superseded": superseded,
         "superseded_extent": Standing.together("All", superseded).extent,
         "rule": RULE,
@@ -278,7 +278,9 @@ def _standings(
 
 
 def _standing(summary: Summary, folder: Path | None) -> Standing:
-    """How far a table's pinned cells are, by the report in ``folder``; without a report, none was run."""
+    """Progress of a table's pinned cells according to the report in ``folder``; without a report, none has
+    run.
+    """
     lines = _rows(folder / "table.csv") if folder else []
     rows = {(row["setting"], row["row"]): row for row in lines if row["verdict"]}
     cells = []
@@ -317,7 +319,7 @@ def _finding(row: Mapping[str, str]) -> OurFinding:
 
 
 def _is_original(data: str) -> bool:
-    """Of a table.csv's "cifar10: original pixels"; empty where nothing was run."""
+    """Whether a table.csv's entry, such as "cifar10: original pixels", means original data."""
     return not data or is_original(data.partition(": ")[2])
 
 

@@ -16,9 +16,9 @@ from pipeline.store.scores import reported
 LEVEL = 0.95
 
 INTERVAL_RULE = (
-    "Intervals are Student's, at 95 %, over the differences of paired seeds; with one seed over the clients, "
-    "whose models were trained together, so that they say nothing about another seed. Each stands by itself: "
-    "they are not corrected for their number. Methods whose interval contains 0 do not differ significantly."
+    "Intervals are Student's t intervals, at 95 %, over the differences of paired seeds; with one seed, over "
+    "the clients, whose models were trained together, so that they say nothing about other seeds. They are "
+    "not corrected for multiple comparisons. Methods whose interval contains 0 do not differ significantly."
 )
 
 
@@ -106,9 +106,9 @@ def _by_client(record: Record, evaluation: Evaluation) -> Mapping[int, tuple[flo
         return {}
     weigh = {"pooled": "test", "client_mean_weighted": "train"}.get(evaluation.metric)
     return {
-        one.client: (one.accuracy, getattr(one, weigh) if weigh else 1)
-        for one in metrics.per_client
-        if one.accuracy is not None
+        client.client: (client.accuracy, getattr(client, weigh) if weigh else 1)
+        for client in metrics.per_client
+        if client.accuracy is not None
     }
 
 

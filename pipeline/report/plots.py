@@ -38,7 +38,7 @@ COLOURS = (
 DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
 MARKERS = "osD"
 
-# Colours that a page may restyle: `inline` replaces them by CSS variables.
+# Colours that a page can restyle: `inline` replaces them with CSS variables.
 INK, MUTED, GRID, PAPER = "#1f2328", "#59636e", "#d8dee4", "#ffffff"
 BLACK = "#000000"  # in plots that other modules draw
 VARIABLES = {INK: "--ink", BLACK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"}
@@ -217,7 +217,7 @@ def panels(
     settings = [name for name in summary.columns if name in summary.table.settings]
     across = min(3, len(settings))
     down = -(-len(settings) // across)
-    extra = 1.0 if across == 1 and not share else 0.0  # a single panel is wide: let it be higher
+    extra = 1.0 if across == 1 and not share else 0.0  # a single panel is wide and therefore higher
     figure = Figure(figsize=(WIDTH, (height + extra) * down + 0.4), layout="constrained")
     grid = figure.subplots(down, across, sharex=share, sharey=share, squeeze=False)
     look = looks(summary.pinned)
@@ -234,7 +234,7 @@ def panels(
             axes.text(0.5, 0.5, "no results", transform=axes.transAxes, ha="center", color=MUTED)
         if number + across >= len(settings):
             axes.set_xlabel(x)
-            axes.tick_params(labelbottom=True)  # also above a place that is left empty
+            axes.tick_params(labelbottom=True)  # also above an empty entry
         if number % across == 0:
             axes.set_ylabel(y)
     return figure
@@ -276,7 +276,7 @@ def inline(svg: str, name: str, label: str) -> str:
 
     Args:
         name: unique in the page; ids start with it.
-        label: what the plot shows, for those who cannot see it.
+        label: a text alternative of the plot, for screen readers.
     """
     element = svg[svg.index("<svg") :]
     element = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", element)

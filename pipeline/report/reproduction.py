@@ -15,7 +15,7 @@ from pipeline.report.summary import Summary
 from pipeline.spec.cells import cells
 
 OFFICIAL = ("official", "embedded")
-"""Kinds of a data set's source that need no DATA_SOURCE."""
+"""Kinds of data sources that need no DATA_SOURCE."""
 
 
 def provenance(summary: Summary) -> dict[str, list[str]]:
@@ -80,7 +80,7 @@ def data_facts(name: str, dataset: Mapping[str, Any]) -> list[str]:
 def commands(summary: Summary, root: Path) -> list[str]:
     """The shell commands that compute this report again.
 
-    They work in a clone without the ledger, so that no row stands in for a simulation and none is lost.
+    They work in a clone without the ledger, so that every simulation runs again and no record is lost.
 
     Args:
         root: the project's root folder, which has the simulator itself in a checkout of it.
@@ -91,7 +91,7 @@ def commands(summary: Summary, root: Path) -> list[str]:
     clone = ["git clone . ../anew && cd ../anew"]
     if (root / "pfl").is_dir():
         clone += [] if code.commit == "unknown" else [f"git checkout {code.commit}"]
-        clone += ["# the edits, which are in no commit, are not here"] if code.dirty else []
+        clone += ["# without the uncommitted edits"] if code.dirty else []
         install = "make .venv && . .venv/bin/activate"
     elif code.version:
         install = f"pip install 'pfl-repro[pipeline]=={code.version}'"
@@ -133,7 +133,7 @@ def _subset_options(summary: Summary) -> str:
 
 
 def changed_since(rows: Sequence[Record], sources: str) -> list[str]:
-    """A line if some rows were made by simulator files other than those with the checksum ``sources``."""
+    """A line if some records were computed by simulator files without the checksum ``sources``."""
     others = sum(record.sources.sources != sources for record in rows)
     if not others:
         return []
@@ -142,7 +142,7 @@ def changed_since(rows: Sequence[Record], sources: str) -> list[str]:
 
 
 def plugins(rows: Iterable[Record]) -> list[str]:
-    """A line for each third-party plugin package that rows were made with."""
+    """A line for each third-party plugin package that the records were computed with."""
     distinct = {(p.name, p.version, p.digest) for record in rows for p in record.plugins}
     return [f"plugin {name} {version}, SHA-256 {digest[:12]}…" for name, version, digest in sorted(distinct)]
 

@@ -120,7 +120,7 @@ def _notes(steps: Sequence[SearchStep], cell: Cell) -> list[str]:
     for name, value in (best.params if best else {}).items():
         end = edge(space[name], value)
         if end:
-            notes.append(f"widen {name}: the best trial ({value:.3g}) sits at its {end} end")
+            notes.append(f"widen {name}: the best trial ({value:.3g}) is at its {end} end")
     shares = importance(steps, space, cell.config.method)
     if shares:
         notes.insert(0, "importance: " + ", ".join(f"{name} {share:.2f}" for name, share in shares.items()))
@@ -150,13 +150,13 @@ def importance(
     import optuna
 
     first = [step for step in steps if step.until == steps[0].until and step.seed == steps[0].seed]
-    told = [step for step in first if step.value is not None and step.params.keys() == space.keys()]
-    if len(told) < ENOUGH or len({step.value for step in told}) == 1:
+    complete = [step for step in first if step.value is not None and step.params.keys() == space.keys()]
+    if len(complete) < ENOUGH or len({step.value for step in complete}) == 1:
         return {}
     distributions = {name: distribution(method, name, declared) for name, declared in space.items()}
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
-    for step in told:
+    for step in complete:
         params = dict(step.params)
         if not any(space[name].log and value <= 0 for name, value in params.items()):
             study.add_trial(

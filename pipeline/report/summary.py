@@ -1,4 +1,4 @@
-"""A sweep's results as the table that is printed: a score for every cell, ranks, published numbers."""
+"""A sweep's results as a printed table: a score for every cell, ranks, published numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNTRIED: tuple[Status, ...] = ("not run", "not selected")
 
 @dataclass(frozen=True)
 class Entry:
-    """One place of the printed table.
+    """One entry of the printed table.
 
     Attributes:
         cause: why the status is not "done"; empty if it is, or if nothing has been tried.
@@ -70,7 +70,7 @@ class Entry:
 
     @property
     def is_ranked(self) -> bool:
-        """Whether it has a place in its column's order."""
+        """Whether it is ranked within its column."""
         return self.complete and self.score is not None and self.is_of_all
 
     @property
@@ -128,7 +128,7 @@ class Summary:
 
     @property
     def partitions(self) -> dict[str, str]:
-        """Labels of partitions by name: the settings' and those of rows that divide data differently."""
+        """Labels of partitions by name: those of settings, and of rows with a separate partition."""
         headings = {}
         for setting, label in self.columns.items():
             headings[setting] = label

@@ -1,6 +1,7 @@
 """The report of a table: README.md, a self-contained index.html, table.csv, table.tex and the plots.
 
-It is written to ``results/<table>/report/``. `publish` copies what git keeps of it to ``reports/tables/``.
+It is written to ``results/<table>/report/``. `publish` copies the files that are kept in git to
+``reports/tables/``.
 
 Everything is read from files of earlier stages, and the same files give the same report, byte for byte.
 """
@@ -41,22 +42,22 @@ CAPTIONS = {
     "and ours (a marker, with its standard deviation).",
     "convergence": "Accuracy by round of the pinned configurations: mean over the seeds, and a band of one "
     "standard deviation.",
-    "clients": "Accuracy of every client's own model on its own test set, at the last round: a tick per "
-    "client (mean over the seeds), a bar from the first to the third quartile, a dot at the median.",
+    "clients": "Accuracy of every client's own model on its own test set in the last round: one tick per "
+    "client (mean over the seeds), a bar from the first to the third quartile, and a dot at the median.",
     "partitions": "Samples by client and class: the area of a bubble is the number of samples.",
-    "communication": "Accuracy against the bytes that all clients together sent and received.",
+    "communication": "Accuracy against the total traffic of all clients, sent and received.",
     "ranks": leads.RANK_RULE,
-    "search": "The best validation accuracy so far against the training samples that the search has spent.",
+    "search": "Best validation accuracy so far against the training samples that the search has spent.",
     "tuning": "Accuracy (%) of the selected configurations on test data, the gain over the pinned ones, and "
     "the methods' ranks before and after the search; means over the seeds, ± a standard error.",
-    "selected": "Selected on a validation part of each client's training samples, then run with all seeds on "
-    "all of them. The gain is that of the selected configuration, or of the best finalist, over the pinned "
-    "one on validation data with all seeds; ± is its standard error, which a gain must exceed if there is "
-    "more than one seed.",
-    "slices": "Validation accuracy by parameter: a marker per trial at the last round that it reached, the "
-    "larger the later; the shape is the setting, the lines are the ends of the range.",
-    "coordinates": "A line per trial, from its parameters to the validation accuracy at the last round that "
-    "it reached; the lighter the better.",
+    "selected": "Selected on a held-out part of each client's training samples, then run with all seeds on "
+    "all of these samples. The gain is that of the selected configuration, or of the best finalist, over "
+    "the pinned one on validation data with all seeds; ± is its standard error, which a gain must exceed "
+    "if there is more than one seed.",
+    "slices": "Validation accuracy by parameter: one marker per trial at the last round that it reached; "
+    "later rounds have larger markers. The shape is the setting, and lines mark the ends of the range.",
+    "coordinates": "One line per trial, from its parameters to the validation accuracy at the last round "
+    "that it reached; lighter is better.",
 }
 
 
@@ -116,7 +117,7 @@ def write_report(table: str, root: Path) -> Path:
         "quantities": quantities(summary),
         "searched": search_tables.searches(summary),
         "tuned": (ranks := tuning.tuned(summary)),
-        "tuned_claims": any(one.tuned for one in tested),
+        "tuned_claims": any(claim.tuned for claim in tested),
         "worth": tuning.overall(ranks),
         "provenance": provenance(summary),
         "commands": commands(summary, root),
@@ -145,13 +146,14 @@ def write_report(table: str, root: Path) -> Path:
 
 
 PUBLISHED = ("*.md", "*.csv", "*.tex", "*.svg")
-"""What git keeps of a report: what README.md links to."""
+"""Files of a report that are kept in git: README.md and the files that it links to."""
 PAGE_ONLY = ("partition-*.svg", "communication.svg", "slices.svg", "coordinates.svg")
-"""Pictures that are on the HTML page alone, for the size of the repository."""
+"""Pictures that are only on the HTML page, to keep the repository small."""
 
 
 def publish(table: str, root: Path) -> Path:
-    """Copy what git keeps of a table's report to ``reports/tables/<table>/``, and return that folder.
+    """Copy the files of a table's report that are kept in git to ``reports/tables/<table>/``; return that
+    folder.
 
     Raises:
         InvalidInput: the folder cannot be written.
@@ -176,7 +178,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
         write_text(folder / name, text)
 
 
-# ---- what the templates print --------------------------------------------------------------------------
+# ---- filters of the templates --------------------------------------------------------------------------
 
 
 def environment(package: str = "pipeline.report") -> Any:
@@ -211,16 +213,15 @@ def environment(package: str = "pipeline.report") -> Any:
 
 
 def _without_tags(context: Any, value: Any) -> Any:
-    """What a template prints, with HTML in it as text, unless the template marks it as safe.
-
-    In a page of HTML, Jinja does that by itself.
+    """Finalise a template's expression: HTML in it is shown as text unless it is marked as safe. In HTML
+    pages, Jinja does this itself.
     """
     raw = isinstance(value, str) and not hasattr(value, "__html__") and not context.autoescape
     return formats.without_tags(value) if raw else value
 
 
 def findings_of(table: str, root: Path) -> str:
-    """The prose beside the table's file, which is written by hand; empty without one."""
+    """The hand-written findings next to the table's file; empty if there are none."""
     path = root / table_file(table, root).with_suffix(".md")
     return path.read_text(encoding="utf-8").strip() if path.exists() else ""
 

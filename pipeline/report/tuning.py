@@ -1,4 +1,4 @@
-"""The gain from tuning: the methods' ranks before and after, and the gain of each on test data."""
+"""The gain from tuning: each method's ranks before and after, and its gain on test data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def tuned(summary: Summary) -> list[Tuned]:
     settings = [name for name in summary.columns if name in summary.table.settings]
     for setting in settings:
         pairs = [(pinned[line.row].entries[setting], line.entries[setting]) for line in summary.selected]
-        pairs = [pair for pair in pairs if all(one.status == "done" for one in pair)]
+        pairs = [pair for pair in pairs if all(entry.status == "done" for entry in pair)]
         before, after = ([_mean(pair[place]) for pair in pairs] for place in (0, 1))
         printed = [pair[0].published.mean for pair in pairs if pair[0].published]
         whole = len(printed) == len(pairs)
@@ -65,8 +65,8 @@ def overall(rows: Sequence[Tuned]) -> str:
     from scipy.stats import t
 
     by_setting: dict[str, list[float]] = {}
-    for one in rows:
-        by_setting.setdefault(one.setting, []).append(one.gain)
+    for method in rows:
+        by_setting.setdefault(method.setting, []).append(method.gain)
     gains = [statistics.fmean(of_methods) for of_methods in by_setting.values()]
     if len(gains) < 3:
         return ""

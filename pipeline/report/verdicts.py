@@ -13,13 +13,15 @@ from pipeline.store.results import CellStatus
 from pipeline.store.scores import Score
 
 Status = Literal[CellStatus, "not run", "not selected"]
-"""The status of a cell in a report, where it need not have run: `params.yaml` may leave it out."""
+"""The status of a cell in a report. It need not have run, because `params.yaml` can deselect it."""
 
 POINTS = 2.0
 """An accuracy within this many points of the printed one is reproduced."""
 
 ERRORS = 2.0
-"""So is one within this many standard errors of the difference, if both sides have `SEEDS` seeds."""
+"""An accuracy within this many standard errors of the difference is also reproduced, if both sides have
+`SEEDS` seeds.
+"""
 
 SEEDS = 3
 """A verdict is provisional if we have fewer seeds than this."""
@@ -35,7 +37,7 @@ RULE = (
 )
 
 EXACT = 1e-9
-"""Allowance, in points, for decimals that floating-point numbers do not hold exactly."""
+"""Tolerance, in points, for decimals without an exact floating-point representation."""
 
 RANKING_RULE = "Kendall's τ of the methods' ranking: 1 is the paper's order, 0 no agreement, −1 the reverse."
 
@@ -98,7 +100,7 @@ def judge(
     Args:
         score: ours; None without any result.
         seeds: behind the printed number; None means that the paper does not say.
-        comparable: whether ours measures what the paper prints; a table declares where it does not.
+        comparable: whether our number measures what the paper prints; a table declares exceptions.
     """
     if score is None:
         return Verdict(status if status in ("diverged", "failed", "not selected") else "not run")

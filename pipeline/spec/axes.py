@@ -15,7 +15,7 @@ from pipeline.spec.yaml import Strict
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Pattern of the names of tables, settings and rows, which also name folders and files."""
 AVERAGE = "average"
-"""Names the column of `Table.average`."""
+"""Name of the column `Table.average`."""
 Name = Annotated[str, Field(pattern=NAME)]
 
 
@@ -27,7 +27,7 @@ def short_form(key: str, model: type[Strict]) -> BeforeValidator:
 
 
 class Setting(Strict):
-    """A column: how the data are divided. The short form is the partition alone."""
+    """A column: how the data are partitioned. The short form is the partition alone."""
 
     partition: str
     """`RULE:ARG[,KEY=VALUE...]`; see `pfl partitions`."""
@@ -57,7 +57,7 @@ class AverageColumn(Strict):
 
 
 class RowOverride(Strict):
-    """What a row does differently in one setting."""
+    """Differences of a row in one setting."""
 
     partition: str | None = None
     """Partition, instead of the setting's."""
@@ -73,17 +73,17 @@ class Row(Strict):
     method: str
     """See `pfl methods`."""
     name: Name | None = Field(default=None, alias="as")
-    """The row's name, where one method has several rows; by default the method's name."""
+    """The row's name, if a method has several rows; by default the method's name."""
     label: str | None = None
     """The row's heading; by default its name."""
     clients: int | None = Field(default=None, ge=1)
     """Number of clients, instead of the setting's."""
     params: dict[str, Any] = {}
-    """Hyperparameters of the method; those left out take their defaults."""
+    """Hyperparameters of the method; omitted ones have their defaults."""
     schedule: Schedule = Schedule()
     """Training options, instead of the setting's."""
     settings: dict[str, RowOverride] = {}
-    """By setting: what the row does differently there."""
+    """By setting: differences of this row in that setting."""
     evaluation: EvaluationOverride = EvaluationOverride()
     """Reported numbers, instead of the setting's."""
     search: Search | None = None
@@ -96,7 +96,9 @@ class Row(Strict):
         return self.name or self.method
 
     def partition_in(self, setting: str) -> str:
-        """The name of the row's partition: the setting's, or its own if it divides the data differently."""
+        """The name of the row's partition: the setting's, or a separate one if the row partitions the data
+        differently.
+        """
         own = self.clients or self.settings.get(setting, RowOverride()).partition
         return f"{setting}.{self.id}" if own else setting
 

@@ -18,7 +18,7 @@ from pipeline.spec.yaml import located
 
 @dataclass(frozen=True)
 class Cell:
-    """A setting and a row: one place of the table, with its pinned configuration."""
+    """A cell of the table, a row in a setting, with its pinned configuration."""
 
     table: str
     setting: str

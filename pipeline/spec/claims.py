@@ -1,8 +1,8 @@
 """The claims of a paper about its own results, tested on numbers.
 
-A claim is declared with the paper's words. It makes one comparison or several, and holds if each of
-them does. `pipeline.spec.table_claims` has the kinds about tables, `pipeline.figures.figure_claims`
-those about figures.
+A claim is declared with a quotation of the paper. It makes one or more comparisons, and holds if all of them
+do. The kinds of claims about tables are in `pipeline.spec.table_claims`, those about figures in
+`pipeline.figures.figure_claims`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from pfl.core.text import amount
 from pipeline.spec.yaml import Strict
 
 Answer = Literal["confirmed", "refuted", "in part", "open"]
-"""What numbers make of a claim: "in part" if it speaks of columns that have not run, "open" if the numbers
-do not suffice."""
+"""Outcome of a claim: "in part" if it is about columns of which some have not run, "open" if the numbers do
+not decide it.
+"""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Finding:
     """Whether a claim holds on some numbers, and the numbers that show it.
 
     Attributes:
-        held: for an answer in part, in how many columns the claim holds, and how many have run.
+        held: for the answer "in part", the numbers of columns in which the claim holds and of columns that
+            have run.
     """
 
     answer: Answer
@@ -45,7 +47,7 @@ class Finding:
 
     @classmethod
     def of(cls, comparisons: Iterable[bool | None], shown: str) -> Finding:
-        """From a claim's comparisons; None stands for one that missing numbers leave open.
+        """Combine a claim's comparisons; None is a comparison that is open because numbers are missing.
 
         >>> Finding.of([True, None], "").answer, Finding.of([False, None], "").answer
         ('open', 'refuted')
@@ -60,7 +62,7 @@ class Claim(Strict):
     """Base of all claims, about tables and about figures."""
 
     says: str
-    """The paper's words."""
+    """The quotation from the paper."""
 
     def check(self, settings: Sequence[str], rows: Sequence[str]) -> None:
-        """Raise `InvalidInput` where the claim names a setting or a row that the table does not have."""
+        """Raise `InvalidInput` if the claim names a setting or a row that the table does not have."""

@@ -1,4 +1,4 @@
-"""Tables that extend another: their files say only what differs from it."""
+"""Tables that extend another table and state only the differences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Source:
 
     Attributes:
         file: its path, relative to the project's folder.
-        content: what it says, without ``extends``.
+        content: the file's content without ``extends``.
     """
 
     file: Path
@@ -51,9 +51,9 @@ def lineage(name: str, root: Path = Path()) -> list[Source]:
 def extended(base: Mapping[str, Any], own: Source, name: str) -> dict[str, Any]:
     """The content of a table that extends another one.
 
-    Mappings are merged, ``null`` removes a key, and any other value replaces that of the base. A table that
-    lists settings or rows has only these; one that the base has, too, begins with the base's. Inherited
-    sources of what the table does not have are left out.
+    Mappings are merged, ``null`` removes a key, and any other value replaces that of the base. If a table
+    lists settings or rows, it has only these. Those whose name is also in the base start from the base's.
+    Inherited sources for anything that the table does not have are dropped.
 
     Args:
         base: the content of a valid table.
@@ -99,7 +99,7 @@ def _merged(
 
 
 def _settings(base: Mapping[str, Any], own: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The settings of ``own``, each of which begins with that of the same name in ``base``, if any."""
+    """The settings of ``own``, each merged into the setting of the same name in ``base``, if there is one."""
     return {
         key: _begun(base.get(key, {}), setting, "partition", name, f"settings.{key}.")
         for key, setting in own.items()
@@ -107,7 +107,7 @@ def _settings(base: Mapping[str, Any], own: Mapping[str, Any], name: str) -> dic
 
 
 def _rows(base: list[Any], own: list[Any], name: str) -> list[Any]:
-    """The rows of ``own``, each of which begins with that of the same name in ``base``, if any."""
+    """The rows of ``own``, each merged into the row of the same name in ``base``, if there is one."""
     inherited = {_row_name(row): row for row in base}
     rows = []
     for row in own:

@@ -20,7 +20,7 @@ from pipeline.spec.table import Table
 
 
 def named_behaviours(name: str, table: Table) -> dict[str, str]:
-    """The names of the code for a table or a figure, by question."""
+    """The names of the code for all configurations of a table or a figure."""
     behaviours = [
         name_of(config, *images(cell.dataset))
         for cell in cells(name, table)
@@ -30,20 +30,20 @@ def named_behaviours(name: str, table: Table) -> dict[str, str]:
 
 
 def is_current(config: Mapping[str, Any], dataset: str, name: str) -> bool:
-    """Whether today's code does for a recorded configuration what the record's ``name`` stands for."""
+    """Whether the record's ``name`` is still that of the current code for its configuration."""
     try:
         known = validated(Config.from_dict(config))
     except InvalidInput:  # an option, a method or a network that no longer exists
         return False
     try:
         return name_of(known, *images(dataset)).name == name
-    except InvalidInput:  # the images are not here, so it cannot be told
+    except InvalidInput:  # the images are missing, so this is unknown
         return True
 
 
 @cache
 def images(dataset: str) -> tuple[Shape, int]:
-    """Shape and number of classes of a data set's images; the user's own is read."""
+    """Shape and number of classes of a data set's images; a user's data set is read for this."""
     from pfl.data.dataset import load
 
     if definition := check_dataset(dataset):
@@ -53,7 +53,7 @@ def images(dataset: str) -> tuple[Shape, int]:
 
 
 def _configurations(cell: Cell) -> Iterator[Config]:
-    """The pinned configuration, and those of the search that differ from it in more than numbers."""
+    """The pinned configuration, and those of the search that differ from it in more than numeric options."""
     yield cell.config
     if not cell.search:
         return

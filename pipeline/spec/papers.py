@@ -1,4 +1,4 @@
-"""The content of `papers/*/paper.yaml`: a paper, and what it states of its results."""
+"""The content of `papers/*/paper.yaml`: a paper, and the stated settings of its results."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ class Paper(Strict):
     venue: str
     """Where it was published or submitted."""
     year: int
-    """Of the publication."""
+    """Year of publication."""
     link: str | None = None
     """Address of the paper."""
     note: str | None = None
-    """What a reader of its printed numbers should know."""
+    """A remark for readers of the printed numbers."""
     seeds: int | dict[str, int] = {}
-    """Repetitions behind each printed number, for all tables or by table; left out where it is not stated."""
+    """Number of repetitions behind each printed number, for all tables or by table; omitted if not stated."""
     not_runs: dict[str, str] = {}
     """By table: why its cells are not results of runs."""
     released_results: dict[str, str] = {}
-    """By CSV file of the folder: the heading of results that the authors released and did not print."""
+    """By CSV file in the folder: the heading of results that the authors released but did not print."""
     silent: list[str] = []
-    """What the paper leaves open: each of its tables names the choice under this key of its `sources`."""
+    """Choices that the paper leaves open: each of its tables states the choice under this key of its
+    `sources`.
+    """
     facts: list[dict[str, Any]] = Field(min_length=1)
     """The settings that the paper states, by printed cell; see `papers/README.md`."""
     released: list[dict[str, Any]] = []
@@ -66,7 +68,7 @@ class Paper(Strict):
         return self.released_results[file]
 
     def seeds_of(self, table: str) -> int | None:
-        """Repetitions behind each number of a table; None if the paper does not state them."""
+        """Number of repetitions behind each number of a table; None if the paper does not state it."""
         return self.seeds.get(table) if isinstance(self.seeds, dict) else self.seeds
 
 

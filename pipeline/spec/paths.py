@@ -7,7 +7,7 @@ from pathlib import Path
 from pfl.core.errors import InvalidInput, Missing
 
 TABLES = Path("tables")
-"""Tables that no paper prints."""
+"""Tables that are not from a paper."""
 PAPERS = Path("papers")
 """A folder for each paper: `paper.yaml`, its printed numbers, and the folders `tables` and `figures`."""
 REPORTS = Path("reports/tables")
@@ -34,7 +34,7 @@ def partitions_folder(table: str) -> Path:
 
 
 def partition_file(table: str, partition_name: str, seed: int | None = None) -> Path:
-    """What the partition stage writes, beside its statistics (.json) and its plot (.svg).
+    """The partition that the partition stage writes, next to its statistics (.json) and its plot (.svg).
 
     Args:
         seed: the run's seed, if each seed has its own partition.
@@ -72,12 +72,12 @@ def figure_names(root: Path = Path()) -> list[str]:
     """
     if names := _names(root, "figures"):
         return names
-    accepted = "a checkout of pfl-repro, which alone has the papers' figures"
+    accepted = "a checkout of pfl-repro; projects do not have the papers' figures"
     raise Missing(f"{PAPERS}/*/figures/*.yaml", "no such file", accepted)
 
 
 def run_names() -> list[str]:
-    """The names of all tables and figures that have a file, which rows of the ledger can be of.
+    """The names of all tables and figures that have a file; records of the ledger belong to these.
 
     Raises:
         InvalidInput: two files have one name.

@@ -17,7 +17,7 @@ from pipeline.spec.paths import PAPERS
 from pipeline.spec.yaml import Strict
 
 DOUBTFUL = re.compile(r"doubtful \(([^)]+)\): ")
-"""How the note of a number begins that may not be what the paper means, and in brackets why."""
+"""Prefix of the note of a number that may not be what the paper means, with the reason in brackets."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Published:
         method: our name of the method; empty where the cell describes data.
         metric: "accuracy" in percent, or another quantity in the unit that ``note`` names.
         mean, std: as printed; std None where there is none.
-        note: what a reader should know of an unusual cell; see `DOUBTFUL`.
+        note: a remark on an unusual cell; see `DOUBTFUL`.
     """
 
     paper: str
@@ -59,7 +59,7 @@ class Published:
 
 
 class Incomparable(Strict):
-    """Rows whose printed numbers measure something else than ours, so that a verdict would be chance."""
+    """Rows whose printed numbers measure something other than ours, so a verdict would be meaningless."""
 
     rows: list[str] = Field(min_length=1)
     """Names of rows."""
@@ -75,13 +75,13 @@ class PublishedTable(Strict):
     file: str = NUMBERS
     """A CSV file in that folder."""
     table: str
-    """Selects the lines of the file by their column "table"."""
+    """Value of the column "table" in the file's lines for this table."""
     seeds: int | None = None
-    """Repetitions behind each printed number; left out where the paper does not say."""
+    """Number of repetitions behind each printed number; omitted if the paper does not state it."""
     assumed: bool = False
-    """Whether `seeds` is our assumption, because the paper does not say it of this table."""
+    """Whether `seeds` is our assumption because the paper does not state it for this table."""
     incomparable: list[Incomparable] = []
-    """Rows that get no verdict and are counted by themselves."""
+    """Rows that get no verdict and are counted separately."""
 
     @property
     def incomparable_rows(self) -> set[str]:
@@ -89,7 +89,7 @@ class PublishedTable(Strict):
 
 
 class PublishedCell(Strict):
-    """How `papers/*/published.csv` name a printed cell, as far as a setting or a row can tell."""
+    """Identifies a printed cell in `papers/*/published.csv`, as far as a setting or a row determines it."""
 
     dataset: str | None = None
     """As in the column of this name."""
@@ -111,8 +111,8 @@ class PublishedCell(Strict):
         if by is None:
             return self
         variants = ";".join(part.variant for part in (self, by) if part.variant)
-        said = by.model_dump(exclude_none=True) | {"variant": variants or None}
-        return self.model_copy(update=said)
+        overrides = by.model_dump(exclude_none=True) | {"variant": variants or None}
+        return self.model_copy(update=overrides)
 
 
 def published_cells(paper: str, file: str = NUMBERS, root: Path = Path()) -> list[Published]:
@@ -158,12 +158,12 @@ def find(cells: Sequence[Published], table: str, wanted: PublishedCell) -> Publi
         and variant <= _variant_parts(cell.variant)
     ]
     if len(matches) > 1:
-        apart = {
+        distinguishing = {
             name: values
             for name in type(wanted).model_fields
             if len(values := list(dict.fromkeys(str(getattr(cell, name)) for cell in matches))) > 1
         }
-        name, values = next(iter(apart.items()))
+        name, values = next(iter(distinguishing.items()))
         shown = ", ".join(f"{key} {value}" for key, value in wanted.model_dump(exclude_none=True).items())
         accepted = f"one that names a single printed cell; give '{name}', one of {', '.join(values)}"
         raise InvalidInput(f"published cell of table {table}", shown, accepted)

@@ -56,13 +56,14 @@ class Evaluation(Strict):
     group: str | None = None
     """A group of clients that the method names; by default all clients."""
     clients: TwoClients | None = None
-    """The first and the last client that count, from 0; by default all. Allowed only with `which: last`,
-    `moment: headline` and no `group`."""
+    """The first and the last client that are included, from 0; by default all clients. Allowed only with
+    `which: last`, `moment: headline` and no `group`.
+    """
     measure: Measure = "cs"
     """Which similarity the metric `similarity` reports: of the data (`data`), of batch norm's statistics
     (`wdb`), of the last updates (`mdb`), by losses (`ldb`), or of the heads (`cs`)."""
     pair: TwoClients = Field(default=[0, 1])
-    """Which two clients the metric `similarity` compares, from 0."""
+    """The two clients that the metric `similarity` compares, from 0."""
 
     def override(self, *overrides: EvaluationOverride) -> Evaluation:
         """This evaluation with the values of ``overrides``; later ones take precedence.

@@ -25,5 +25,6 @@ def _options() -> dict[str, Any]:
 
 
 class Schedule(create_model("Schedule", __base__=Strict, **_options())):  # type: ignore[misc]
-    """Training, as in `pfl.core.config.Config`. A key that is left out is inherited: a row's from its
-    setting, a setting's from the table, and the table's is the default of `pfl run`."""
+    """Training, as in `pfl.core.config.Config`. An omitted key is inherited: a row inherits from its setting,
+    a setting from the table, and the table has the defaults of `pfl run`.
+    """

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 PINNED = "pinned"
-"""Given instead of a range: the parameter is not searched."""
+"""Replaces a range if the parameter is not searched."""
 
 PINNED_TRIAL = 0
-"""The number of the pinned configuration among the trials of a search."""
+"""Trial number of the pinned configuration in a search."""
 
 OTHERS = "others"
-"""Given instead of a parameter: all parameters that the space does not name."""
+"""Key that stands for all parameters that the space does not name."""
 
 FINALISTS = 2
 """Number of fully trained configurations of a search that are compared with the pinned one."""
@@ -44,8 +44,8 @@ Range = list[float] | list[str] | Literal["pinned"]
 
 
 def _range(value: Any) -> Any:
-    """``value`` if it is a range, without regard to the parameter that it is for."""
-    kinds = {type(one) for one in value} if isinstance(value, list) else set()
+    """Return ``value`` if it is a valid range for some parameter."""
+    kinds = {type(choice) for choice in value} if isinstance(value, list) else set()
     pair = kinds and kinds <= {int, float} and len(value) == 2
     if value == PINNED or pair or kinds == {str}:
         return value
@@ -56,21 +56,24 @@ class Search(Strict):
     """A hyperparameter search in each cell. It has either a budget or a number of trials."""
 
     budget: float | None = Field(default=None, gt=0)
-    """What a search may train in each cell, in runs of the pinned configuration with all seeds, counted in
-    training samples. Trials that stop early count by what they have trained, and the comparison of the
-    finalists counts too."""
+    """Amount of training per search and cell, as a multiple of the pinned configuration's training with all
+    seeds, counted in training samples. A trial that stops early counts only the samples that it has trained
+    on. The comparison of the finalists is included.
+    """
     trials: int | None = Field(default=None, ge=2)
-    """Configurations per cell, the pinned one included."""
+    """Number of configurations per cell, including the pinned one."""
     space: dict[str, Annotated[Any, PlainValidator(_range, json_schema_input_type=Range)]] = Field(default={})
     """By parameter: `[lowest, highest]`, a list of choices, or `pinned`. A parameter is a hyperparameter of a
-    row's method or one of lr, momentum, weight_decay, epochs and batch_size. What is left out here has the
-    range that its method declares; lr has 0.001 to 0.3, and the other four are pinned. `others: pinned` pins
-    it, too."""
+    row's method or one of lr, momentum, weight_decay, epochs and batch_size. A hyperparameter that is omitted
+    here has the range that its method declares; an omitted lr has 0.001 to 0.3, and the other four are
+    pinned. `others: pinned` pins all omitted parameters.
+    """
     validation: float = Field(default=0.2, gt=0, lt=1)
     """Share of each client's training samples that the search evaluates on."""
     algorithm: str = "tpe"
-    """What proposes the configurations: `tpe`, `random`, `qmc`, `gp`, `cmaes`, `grid` or the algorithm of a
-    plugin."""
+    """The algorithm that proposes configurations: `tpe`, `random`, `qmc`, `gp`, `cmaes`, `grid` or that of a
+    plugin.
+    """
     halving: bool = True
     """Stop the worse trials after a ninth and a third of the rounds; otherwise all trials run to the end."""
     seed: int = Field(default=0, ge=0)
@@ -93,11 +96,11 @@ class Search(Strict):
 def searched(config: Config, search: Search) -> dict[str, Hyperparameter]:
     """The parameters searched around a pinned configuration, by name, with ``Hyperparameter.search`` set.
 
-    Ranges are widened to hold the pinned value. A hyperparameter with a condition is left out unless some
-    trial can meet it.
+    Ranges are widened to include the pinned value. A conditional hyperparameter is omitted unless some trial
+    can satisfy its condition.
 
     Raises:
-        InvalidInput: nothing is left to be searched.
+        InvalidInput: there is no parameter to search.
     """
     declarations = {
         name: dataclasses.replace(declared, search=_around(declared, chosen, pinned_value(config, name)))
@@ -147,11 +150,11 @@ def distribution(method: str, name: str, declared: Hyperparameter) -> BaseDistri
 
 
 def check_space(search: Search, methods: Iterable[str]) -> None:
-    """Check the ranges of a search in rows of ``methods``.
+    """Check the ranges of a search for rows with these ``methods``.
 
     Raises:
-        InvalidInput: the first range that is of no parameter of any row, has its ends in the wrong order, or
-            does not lie in the parameter's domain for every method that has it.
+        InvalidInput: for the first range whose parameter no row has, whose ends are in the wrong order, or
+            that lies outside the parameter's domain for a method that has it.
     """
     known = {method: _declared(method) for method in sorted(methods)}
     for name, chosen in search.space.items():
@@ -170,7 +173,7 @@ def check_space(search: Search, methods: Iterable[str]) -> None:
 
 
 def _check_range(where: str, chosen: Any, declared: Hyperparameter, default: Any) -> None:
-    """Check a range, or some choices, of one parameter, which messages call ``where``."""
+    """Check the range or the choices of one parameter; ``where`` names it in messages."""
     if (declared.choices is None) != isinstance(chosen[0], int | float) or isinstance(default, bool):
         accepted = "[lowest, highest]" if declared.choices is None else "some of its choices"
         raise InvalidInput(where, chosen, f"{accepted}, or pinned")
@@ -188,7 +191,7 @@ def _declared(method: str) -> dict[str, Hyperparameter]:
 
 
 def _around(declared: Hyperparameter, chosen: Any, pinned: Any) -> tuple[Any, ...]:
-    """The range or the choices ``chosen``, and in them the pinned value, if the scale can hold it."""
+    """The range or the choices ``chosen``, extended to include the pinned value if the scale allows it."""
     if declared.choices is not None:
         return tuple(dict.fromkeys((*chosen, pinned)))
     low, high = chosen

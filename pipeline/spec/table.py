@@ -35,14 +35,15 @@ M = TypeVar("M", bound="Table")
 
 
 class Resources(Strict):
-    """Of one trial."""
+    """Resources of one trial."""
 
     cpus: int = Field(default=1, ge=1)
-    """CPU cores. On a CPU, as many processes share the clients of a trial's rounds."""
+    """Number of CPU cores. On a CPU, the clients of a round are distributed across as many processes."""
     gpus: Annotated[
         float | Literal["auto"], PlainValidator(_gpus, json_schema_input_type=Share | Literal["auto"])
     ] = "auto"
-    """GPUs; a fraction lets several trials share one. `auto`: a quarter of a GPU where there is one."""
+    """Number of GPUs; with a fraction, several trials share one. `auto`: a quarter of a GPU if there is one.
+    """
 
 
 class Subset(Strict):
@@ -64,7 +65,7 @@ class Table(Strict):
     """A table of results: settings are its columns, methods its rows."""
 
     extends: str | None = None
-    """Another table, from which this one begins; see [Studies](tables.md#studies)."""
+    """The table that this one extends; see [Studies](tables.md#studies)."""
     title: str
     """Heading of the report."""
     paper: str | None = None
@@ -80,14 +81,15 @@ class Table(Strict):
     schedule: Schedule = Schedule()
     """Training options of all cells."""
     settings: dict[Name, Annotated[Setting, short_form("partition", Setting)]] = Field(min_length=1)
-    """The columns, by name: how the data are divided. A bare string is a partition."""
+    """The columns, by name: how the data are partitioned. A bare string is a partition."""
     methods: list[Annotated[Row, short_form("method", Row)]] = Field(min_length=1)
     """The rows: methods with their hyperparameters. A bare name is a method with its defaults."""
     average: AverageColumn | None = None
     """A last column with each row's mean over the settings."""
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
-    """Each cell runs once per seed. A search tries configurations with the first, and compares the best with
-    all."""
+    """Each cell runs once per seed. A search tries configurations with the first seed, and compares the best
+    ones with all seeds.
+    """
     evaluation: Evaluation = Evaluation()
     """Which numbers are reported."""
     search: Search | None = None
@@ -95,20 +97,21 @@ class Table(Strict):
     resources: Resources = Resources()
     """What one trial may use."""
     keep: Literal["models"] | None = None
-    """`models`: keep every client's final model of each final trial in `.sweeps/models/`."""
+    """`models`: keep the final model of every client in `.sweeps/models/`, for each final trial."""
     published: PublishedTable | None = None
     """Where the published numbers are."""
     reference: str | None = None
-    """The row with which the report compares the others at one moment: the paper's own method. By default
-    the best row of each column."""
+    """The row with which the report compares all others at the same moment, usually the paper's own method.
+    By default, the best row of each column.
+    """
     claims: list[TableClaim] = []
     """The paper's statements about the table, tested on its numbers and on ours."""
     sources: dict[str, str] = {}
-    """By key of this file: where the value comes from (the paper, its released code, or our choice)."""
+    """By key of this file: the origin of the value (the paper, its released code, or our choice)."""
 
     @property
     def columns(self) -> dict[str, Setting | AverageColumn]:
-        """The settings, and the average where there is one."""
+        """The settings, and the average if there is one."""
         return {**self.settings, AVERAGE: self.average} if self.average else dict(self.settings)
 
     @property
@@ -126,11 +129,11 @@ class Table(Strict):
         return [row for row in self.methods if row.search or self.search]
 
     def part(self, subset: Subset) -> Table:
-        """This table without what ``subset`` leaves out.
+        """The part of this table that ``subset`` selects.
 
         Raises:
             InvalidInput: ``subset`` names a setting, a row or a seed that the table does not have, or
-                leaves out a seed of a table with a search.
+                omits a seed of a table with a search.
         """
         rows = {row.id: row for row in self.methods}
         seeds = list(_chosen("seeds", subset.seeds, dict.fromkeys(self.seeds)))
@@ -142,11 +145,11 @@ class Table(Strict):
             }
         )
         if part.searched_rows and seeds != self.seeds:
-            raise InvalidInput("subset.seeds", subset.seeds, "all seeds, as there is a search")
+            raise InvalidInput("subset.seeds", subset.seeds, "all seeds, because the table has a search")
         return part
 
     def subset(self, settings: Collection[str], rows: Collection[str], seeds: list[int]) -> Subset:
-        """The part that consists of just these, with empty lists for all."""
+        """The subset of exactly these settings, rows and seeds, with an empty list for all."""
 
         def fewer(names: list[str], kept: Collection[str]) -> list[str]:
             chosen = [name for name in names if name in kept]
@@ -168,7 +171,7 @@ class Table(Strict):
             if self.seeds.count(seed) > 1:
                 raise InvalidInput("seeds", seed, "each seed once")
         if self.average and AVERAGE in self.settings:
-            raise InvalidInput("settings", AVERAGE, "another name, as that column is the average's")
+            raise InvalidInput("settings", AVERAGE, "another name; this one belongs to the average column")
         for claim in self.claims:
             claim.check(list(self.settings), rows)
         if self.reference and self.reference not in rows:
@@ -192,7 +195,7 @@ def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
 
 
 def load_table(name: str, root: Path = Path()) -> Table:
-    """A table with all that it inherits.
+    """A table with everything that it inherits.
 
     Args:
         root: the project's folder.
@@ -208,7 +211,7 @@ def load_table(name: str, root: Path = Path()) -> Table:
 
 
 def load_as(model: type[M], name: str, root: Path = Path()) -> M:
-    """The content of a table's or a figure's file, with all that it inherits.
+    """The content of a table's or a figure's file, with everything that it inherits.
 
     Raises:
         InvalidInput: the file, or that of a table that it extends, is not valid; the message is one line.

@@ -24,22 +24,23 @@ Place = tuple[str, str]
 """A setting and a row."""
 
 Values = Mapping[Place, float]
-"""The number of each place that has one."""
+"""The number of each cell that has one."""
 
 EXACT = 1e-9
-"""Allowance, in points, for decimals that floating-point numbers do not hold exactly."""
+"""Tolerance, in points, for decimals without an exact floating-point representation."""
 
 
 class _TableClaim(Claim):
     """Base of the claims about a table."""
 
     place: str
-    """Where it says so."""
+    """Place of the quotation in the paper."""
     row: str
     """The row that the claim is about."""
     among: list[str] = []
-    """The rows that it is compared with; empty means all others. For `close`, and for a `trend` of accuracy,
-    further rows that the claim is about."""
+    """The rows that `row` is compared with; empty means all others. For `close`, and for a `trend` of
+    accuracy, further rows that the claim is about.
+    """
     settings: list[str] = []
     """The columns that the claim is about; empty means all."""
 
@@ -61,16 +62,16 @@ class _TableClaim(Claim):
         Args:
             values: a cell without a number is absent.
             columns, rows: the labels of all settings and rows of the table.
-            tolerance: points by which the size of a margin may miss that of the paper.
+            tolerance: points by which a margin may fall short of the paper's.
         """
         raise NotImplementedError
 
     def parts(self, settings: Sequence[str]) -> list[Self]:
-        """The claim for each column of ``settings`` alone; the whole claim where it is about all together."""
+        """The claim split by columns of ``settings``; the whole claim if it is about all columns together."""
         return [self.model_copy(update={"settings": [name]}) for name in self.settings or settings]
 
     def compared(self, settings: Collection[str], rows: Collection[str]) -> set[Place]:
-        """The places whose numbers the claim compares, in a table of ``settings`` and ``rows``."""
+        """The cells whose numbers the claim compares, in a table of ``settings`` and ``rows``."""
         return set(product(self.settings or settings, [self.row, *self.among] if self.among else rows))
 
     def _gaps(self, values: Values, settings: Sequence[str], rows: Mapping[str, str]) -> list[_Gap]:
@@ -96,7 +97,7 @@ class _Gap:
     complete: bool
 
     def decide(self, enough: bool) -> bool | None:
-        """Whether the row is far enough above; a gap only shrinks when further rows get their numbers."""
+        """Whether the gap is large enough; it can only shrink when further rows receive their numbers."""
         return None if enough and not self.complete else enough
 
 
@@ -141,7 +142,7 @@ class Margin(_TableClaim):
     """Every column; the mean over the columns; the largest of the columns; or the row's average over the
     columns against the others' averages."""
     at_least: float | None = None
-    """Points; where the paper names a range, its lower end."""
+    """Smallest margin in points; the lower end if the paper states a range."""
     at_most: float | None = None
     """Largest margin in points. If `at_least` is also given, a larger margin does not refute the claim."""
 

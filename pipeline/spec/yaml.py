@@ -73,7 +73,8 @@ def parse(file: str | Path) -> Any:
         raise Missing(str(path), "no such file", "a project (`pfl init` makes one)")
     try:
         text = path.read_text(encoding="utf-8")
-        # The C parser is four times as fast, but rejects valid [dirichlet:0.1] and explains errors less.
+        # The C parser is four times as fast, but rejects the valid [dirichlet:0.1] and has less helpful
+        # errors.
         with suppress(YAMLError):
             return YAML(typ="safe").load(text)
         return YAML(typ="safe", pure=True).load(text)
@@ -123,7 +124,7 @@ def _first(path: Path, error: ValidationError) -> InvalidInput:
     elif isinstance(value, list | dict):
         value = reprlib.repr(value)
     elif kind.endswith("_type"):
-        value = repr(value)  # so that "0" differs from 0
+        value = repr(value)  # distinguishes "0" from 0
     return InvalidInput(where, value, accepted)
 
 

@@ -12,12 +12,13 @@ from pipeline.store.results import CellResult, Results
 
 
 def export(results: Results) -> str:
-    """A table in YAML without a search: every cell pins what its search selected and names it as the source.
+    """A table in YAML without a search: every cell pins the configuration that its search selected and names
+    the search as the source.
 
-    Cells that the sweep left out keep what they pin.
+    Cells that were not part of the sweep keep their pinned configuration.
 
     Raises:
-        InvalidInput: the sweep has not searched.
+        InvalidInput: the sweep had no search.
     """
     searched = [cell for cell in results.cells if cell.selection]
     if not searched:
@@ -38,7 +39,7 @@ def export(results: Results) -> str:
 
 
 def _pins(cell: CellResult) -> dict[str, dict[str, Any]]:
-    """What the selected trial sets; nothing where it is the pinned configuration."""
+    """Keys that pin the selected trial; empty if the pinned configuration was selected."""
     assert cell.selection
     if cell.selection.trial == PINNED_TRIAL:
         return {}
@@ -49,12 +50,14 @@ def _pins(cell: CellResult) -> dict[str, dict[str, Any]]:
 
 
 def _source(cell: CellResult, results: Results) -> str:
-    """One line: which search, of how many trials, and why it selected this."""
+    """One line that states the search, its number of trials, and the reason for the selection."""
     assert cell.selection
     trials = len({step.trial for step in cell.search})
     search = f"the search of {results.table} (commit {results.sources.commit[:12]}, {trials} trials)"
     if cell.selection.trial == PINNED_TRIAL:
-        return f"our choice: the pinned configuration, because {search} found none that is better"
-    chosen = next(one for one in cell.selection.comparisons if one.trial == cell.selection.trial)
+        return f"our choice: the pinned configuration, because {search} found no better one"
+    chosen = next(
+        comparison for comparison in cell.selection.comparisons if comparison.trial == cell.selection.trial
+    )
     better = f"better by {gain(chosen.gain, chosen.error)} points on validation data"
     return f"our choice: trial {chosen.trial}, because {search} found it {better}"

@@ -1,4 +1,6 @@
-"""Progress of running trials: each writes its round beside its checkpoint, so that the sweep can show it."""
+"""Progress of running trials: each one writes its round next to its checkpoint, so that the sweep can show
+it.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ SECONDS_BETWEEN = 1.0  # minimum time between two reports of a worker
 def heartbeat_writer(trials: Sequence[Trial]) -> OnRound:
     """A callback for the simulation of one stack; it writes the current round about every second."""
     file = _file(trials)
-    told = float("-inf")
+    last = float("-inf")
 
     def tell(round: int, *_: object) -> None:
-        nonlocal told
-        if time.monotonic() - told < SECONDS_BETWEEN:
+        nonlocal last
+        if time.monotonic() - last < SECONDS_BETWEEN:
             return
-        told = time.monotonic()
+        last = time.monotonic()
         with suppress(OSError):  # nothing depends on it
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(str(round), encoding="ascii")

@@ -1,4 +1,4 @@
-"""Import of records of another machine or an earlier version into the ledger."""
+"""Import of records from another machine or an earlier version into the ledger."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ log = logging.getLogger(__name__)
 
 
 def import_rows(file: Path, sources_of: Callable[[str], Sources] = current_sources) -> int:
-    """Add rows of another machine, or of a version that wrote no checksums; the number of rows that were new.
+    """Add records of another machine, or of a version that wrote no checksums; return the number of new
+    records.
 
-    Rows of failed trials are left out.
+    Records of failed trials are ignored.
 
     Args:
-        sources_of: gives the sources on this machine for a table.
+        sources_of: maps a table to the sources on this machine.
 
     Raises:
-        InvalidInput: a line is no row or damaged, or its key does not follow from its content; then none is
-            added.
+        InvalidInput: a line is not a record or is damaged, or its key does not match its content. No record
+            is added then.
     """
     sources_here = cache(sources_of)
     ledger = Ledger(current_sources())
@@ -61,7 +62,7 @@ def _lines(file: Path) -> list[FileLine]:
 
 
 def _of_a_copy(record: Record, here: Sources) -> Record:
-    """``record``, marked with the sources here if it comes from an untracked copy of them."""
+    """``record``, marked with the sources on this machine if it was computed by an untracked copy of them."""
     copy = record.sources.dirty and record.sources.sources == here.sources
     return replace(record, sources=here) if copy else record
 
@@ -76,10 +77,10 @@ def _checked(line: FileLine, where: str) -> Record:
         raise InvalidInput(where, "the line", "a record of the ledger") from None
     if checksum not in (None, wanted := checksum_of(content)):
         raise InvalidInput(
-            f"{where}: checksum", str(checksum), f"{wanted}, which is that of the row's content"
+            f"{where}: checksum", str(checksum), f"{wanted}, the checksum of the record's content"
         )
     if record.key != expected:
-        raise InvalidInput(f"{where}: key", record.key, f"{expected}, which follows from the row's content")
+        raise InvalidInput(f"{where}: key", record.key, f"{expected}, the key of the record's content")
     if record.table not in run_names():
         raise unknown_name(f"{where}: table", record.table, run_names())
     return record

@@ -1,13 +1,12 @@
-"""The ledger: finished simulations, one JSON line each, looked up by their key.
+"""The ledger: one record, a JSON line, per finished run, looked up by its key.
 
-A row is appended to `.sweeps/ledger/<table>.jsonl`, which git does not track and no checkout shortens. From
-there it is copied to `results/ledger/<table>.jsonl`. Look-ups use all files of both folders, so that a cell
-that two tables share is run once. Rows that came with results of another machine (`results/*/rows.jsonl`,
-by `dvc pull`) are copied to `.sweeps/ledger/` first, as the next sweep replaces that file.
+A record is appended to `.sweeps/ledger/<table>.jsonl`, which git does not track and no checkout truncates.
+From there it is copied to `results/ledger/<table>.jsonl`. Look-ups use all files of both folders, so that a
+cell that two tables share is run once. Records that `dvc pull` fetched from another machine
+(`results/*/rows.jsonl`) are first copied to `.sweeps/ledger/`, because the next sweep replaces that file.
 
-Opening the ledger compares every row with its checksum and notes where it is. A row is decoded, and its key
-compared with its content, when it is asked for. A line that is no row as it was written is reported and
-passed over.
+When the ledger is opened, every record is compared with its checksum and its position is noted. A record is
+decoded, and its key compared with its content, when it is requested. A damaged line is reported and ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Damage(NamedTuple):
     """A damaged line.
 
     Attributes:
-        key: as the line has it, where it has one.
+        key: the key in the line, if it has one.
     """
 
     place: Place
@@ -49,14 +48,14 @@ class Damage(NamedTuple):
 
 
 class Ledger:
-    """The records of all tables, which are the rows of its files.
+    """The records of all tables.
 
     Args:
-        sources: the code that produces the rows to be appended.
+        sources: the code that produces the appended records.
 
     Attributes:
-        damaged: the lines that are no rows as they were written; each is also logged.
-        refused: the reasons why rows with numbers are not served, by key (`pipeline.store.refusals`).
+        damaged: the damaged lines; each is also logged.
+        refused: by key, the reasons why records with numbers are never used (`pipeline.store.refusals`).
     """
 
     def __init__(self, sources: Sources):
@@ -91,21 +90,21 @@ class Ledger:
             log.warning("ledger: %s: records without a checksum, not used: %d; %s", path, count, adds)
 
     def get(self, key: str, moments: Collection[str] = ()) -> Record | None:
-        """The result with this key that has ``moments`` at every evaluation; never a failure."""
-        found = filter(None, map(self._record, tuple(self._successes.get(key, ()))))
-        return next((record for record in found if not record.metrics.lacks(moments)), None)
+        """The successful record with this key that has ``moments`` at every evaluation."""
+        records = filter(None, map(self._record, tuple(self._successes.get(key, ()))))
+        return next((record for record in records if not record.metrics.lacks(moments)), None)
 
     def has(self, record: Record) -> bool:
-        """Whether the ledger already has everything in ``record``, which is a success."""
+        """Whether the ledger already has everything in the successful ``record``."""
         return self.get(record.key, record.metrics.always) is not None
 
     def find(self, key: str) -> Record | None:
-        """The result with this key, or else the last failure; None if there is neither."""
+        """The successful record with this key, or else the last failure; None if there is neither."""
         failed = self._failed.get(key)
         return self.get(key) or (self._record(failed) if failed else None)
 
     def successes(self, table: str) -> Iterator[Record]:
-        """A table's records with numbers, from any version of the code."""
+        """A table's successful records, from any version of the code."""
         return filter(None, map(self._record, self._entries(table)))
 
     def rows(self, table: str) -> Iterator[RecordHead]:
@@ -116,7 +115,7 @@ class Ledger:
         )
 
     def line(self, record: Record) -> bytes:
-        """The row of a record that this ledger has returned."""
+        """The line of a record that this ledger has returned."""
         entries = [self._failed[record.key]] if record.failed else self._successes[record.key]
         entry = next(entry for entry in entries if self._record(entry) == record)
         return entry.to_line() if isinstance(entry, Record) else entry.read()
@@ -132,7 +131,7 @@ class Ledger:
         return record
 
     def _entries(self, table: str) -> list[Place | Record]:
-        """The table's successes."""
+        """The entries of the table's successful records."""
         return [
             entry
             for entries in self._successes.values()
@@ -141,7 +140,7 @@ class Ledger:
         ]
 
     def _record(self, entry: Place | Record) -> Record | None:
-        """The record of an entry; None if its row is damaged."""
+        """The record of an entry; None if its line is damaged."""
         if isinstance(entry, Record):
             return entry
         try:
@@ -158,9 +157,9 @@ class Ledger:
 
 
 def publish(table: str) -> None:
-    """Copy a table's results to the file that git keeps, except refused ones and those of an edited tree.
+    """Copy a table's records to the file in git, except refused records and those of an edited checkout.
 
-    A row there without a checksum gives way to the same row with one.
+    A record without a checksum in that file is replaced by the same record with one.
     """
     published = PUBLISHED / f"{table}.jsonl"
     there: dict[str, list[Place]] = {}
@@ -186,12 +185,12 @@ def publish(table: str) -> None:
 
 
 def identity_of(record: Record) -> tuple[object, ...]:
-    """What distinguishes two results: a key may have one result and another with further moments."""
+    """Identity of a record: one key can have several records, some with more moments than others."""
     return record.key, record.metrics.always
 
 
 def _drop_copies(path: Path) -> None:
-    """Remove the rows without a checksum that are in the file with one, too."""
+    """Remove the records without a checksum that are also in the file with one."""
     checksums = {checksum for _, _, checksum in read_rows(path)}
     lines = [line.content for line in read_lines(path)]
     kept = [line for line in lines if checksum_of(line) not in checksums]

@@ -15,11 +15,11 @@ FILE = Path("results/ledger/refused.csv")
 
 
 class Refusal(NamedTuple):
-    """A row that is never served.
+    """A record that is never used.
 
     Attributes:
-        checksum: of the row; another row with its key is served.
-        reason: one line.
+        checksum: of the record; other records with the same key may be used.
+        reason: why, in one line.
     """
 
     table: str
@@ -37,7 +37,7 @@ def refusals(root: Path = Path()) -> dict[str, Refusal]:
         root: the project's folder.
 
     Raises:
-        InvalidInput: the file has another form.
+        InvalidInput: the file has a different format.
     """
     if not (root / FILE).exists():
         return {}
@@ -53,6 +53,6 @@ def refusals(root: Path = Path()) -> dict[str, Refusal]:
 
 
 def refuse(rows: Iterable[Refusal]) -> None:
-    """Add rows to the file."""
+    """Add records to the file."""
     listed = refusals() | {refusal.checksum: refusal for refusal in rows}
     write_text(FILE, csv_text(Refusal._fields, sorted(listed.values())))

@@ -16,11 +16,11 @@ ROWS = "rows.jsonl"
 """The records of a sweep's results, in the folder of the table."""
 
 Report = Callable[["Place", str], None]
-"""Receives the place of a damaged line and the reason."""
+"""Called with the position of a damaged line and the reason."""
 
 
 class RecordHead(msgspec.Struct, frozen=True, gc=False):
-    """A row without its numbers, which are most of it; the fields are those of `Record`."""
+    """A record without its numbers, which are the bulk of it; the fields are those of `Record`."""
 
     key: str
     table: str
@@ -41,7 +41,7 @@ class RecordHead(msgspec.Struct, frozen=True, gc=False):
 
 
 class Place(NamedTuple):
-    """Where a row is, with its length in bytes."""
+    """Position of a record in a file, with its length in bytes."""
 
     path: Path
     line: int
@@ -52,7 +52,7 @@ class Place(NamedTuple):
         return f"{self.path}:{self.line}"
 
     def read(self) -> bytes:
-        """The row as it is there now."""
+        """The line that is now at this position."""
         with self.path.open("rb") as file:
             file.seek(self.offset)
             return file.read(self.length)
@@ -64,7 +64,7 @@ class Place(NamedTuple):
         """The record.
 
         Raises:
-            ValueError: it is damaged, or its key does not follow from its content.
+            ValueError: it is damaged, or its key does not match its content.
         """
         try:
             record = read_record(self.read())
@@ -77,19 +77,19 @@ class Place(NamedTuple):
 
 
 def read_record(line: bytes) -> Record:
-    """The record that `Record.to_line` wrote.
+    """Parse a record that `Record.to_line` wrote.
 
     Raises:
-        ValueError: the line is no record, or not what was written; the message says which.
+        ValueError: the line is not a record, or is damaged; the message says which.
     """
     return parse_record(checked(line))
 
 
 def parse_record(content: bytes) -> Record:
-    """The record in a row without its checksum.
+    """Parse a record without its checksum.
 
     Raises:
-        ValueError: it is no record.
+        ValueError: the line is not a record.
     """
     try:
         row = _object(content)
@@ -100,7 +100,7 @@ def parse_record(content: bytes) -> Record:
 
 
 def read_rows(path: Path, report: Report = lambda *_: None) -> Iterator[tuple[Place, RecordHead, str | None]]:
-    """The rows of a file whose checksum is right, and those that have none, with their checksums."""
+    """The records of a file with a correct checksum or none, with their checksums."""
     for line in read_lines(path):
         place = Place(path, line.number, line.offset, len(line.content))
         content, checksum = split_checksum(line.content)
@@ -114,7 +114,7 @@ def read_rows(path: Path, report: Report = lambda *_: None) -> Iterator[tuple[Pl
 
 
 def key_in(line: bytes) -> str:
-    """The key that a row begins with, which may be damaged."""
+    """The key at the beginning of a line, which may be damaged."""
     return line.removeprefix(b'{"key":"')[:64].decode(errors="replace")
 
 

@@ -15,10 +15,10 @@ from pipeline.spec.reported import Evaluation
 
 @dataclass(frozen=True)
 class Score:
-    """What is reported of one configuration, over its seeds.
+    """The reported number of one configuration, over its seeds.
 
     Attributes:
-        mean: percent, or in the unit of another metric.
+        mean: in percent, or in the unit of another metric.
         std: sample standard deviation (n - 1); None for one seed.
         seeds: n.
     """
@@ -37,7 +37,7 @@ def score(records: Sequence[Record], evaluation: Evaluation) -> Score | None:
 
 
 def gain(differences: Sequence[float]) -> tuple[float, float | None]:
-    """The mean of paired differences, and its standard error; None as the error of one pair."""
+    """The mean of paired differences and its standard error, which is None for a single pair."""
     error = statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else None
     return statistics.fmean(differences), error
 
@@ -67,7 +67,7 @@ def reported(record: Record, evaluation: Evaluation) -> float:
 
 
 def curve(record: Record, evaluation: Evaluation) -> list[tuple[int, float]]:
-    """(round, accuracy) at every evaluation that has the moment; empty where there is no such curve."""
+    """(round, accuracy) at every evaluation with the moment; empty if there is no such curve."""
     average = evaluation.metric
     if average == "seconds_per_sample" or average == "similarity" or evaluation.clients:  # noqa: PLR1714
         return []

@@ -22,7 +22,7 @@ def stored(path: Path) -> dict[str, Any] | None:
 
 
 def load_manifest(table: str, datasets: Iterable[str] = ()) -> dict[str, Any]:
-    """What the download stage found of a table's data sets.
+    """The manifest of a table's data sets, which the download stage wrote.
 
     Args:
         datasets: those that the table has now.
@@ -48,13 +48,13 @@ def save_division(division: Division, table: str, name: str) -> None:
 
 
 def load_division(table: str, name: str, spec: str, clients: int | None, seeds: Iterable[int]) -> Division:
-    """What `save_division` wrote, for all ``seeds`` if the specification gives each its own partition.
+    """Load what `save_division` wrote, for all ``seeds`` if each has a separate partition.
 
     Args:
-        spec, clients: what the table asks for now; None accepts any number of clients.
+        spec, clients: of the current table; None accepts any number of clients.
 
     Raises:
-        InvalidInput: a file is missing or damaged, or is of another specification or number of clients.
+        InvalidInput: a file is missing or damaged, or has a different specification or number of clients.
     """
 
     def load(seed: int | None = None) -> Partition:

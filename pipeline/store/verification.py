@@ -15,35 +15,35 @@ from pfl.run.trials import Record
 Verdict = Literal["agrees", "undecided", "fails"]
 
 ROUNDING = 1e-9
-"""Largest difference, in points, of two runs of the same code on machines of one kind: no bit differs."""
+"""Largest allowed difference, in points, between two runs of the same code on machines of one kind: none."""
 
 TOLERANCE = 0.5
-"""Largest difference, in points, that another rounding explains without a measurement."""
+"""Largest difference, in points, that is attributed to rounding without a measurement."""
 
 FACTOR = 10
-"""A difference above this many times the change by one other rounding shows a fault; roundings differ."""
+"""A difference of more than this many times the measured effect of rounding shows a fault."""
 
 EARLY = 20
-"""Rounds in which differences of rounding stay small; training amplifies them later on."""
+"""Number of initial rounds in which rounding differences stay small; later, training amplifies them."""
 
 RULE = (
     "If the same code has computed both on machines of one kind (processor model, threads, GPU, torch "
     "and compiler), all accuracies of all evaluations must be equal. Otherwise rounding differs, by the "
-    "processor or by an edit that is accepted as harmless. Then a row agrees if the accuracy that its "
+    "processor or by an edit that is accepted as harmless. Then a record agrees if the accuracy that its "
     f"method reports differs by at most {TOLERANCE} points in every evaluation. If it differs by more in "
-    f"the first {EARLY} rounds, it is computed once more with one more thread, which changes only how "
-    f"sums are rounded: the row fails if it differs by more than {FACTOR} times what that changes. All other "
-    "rows are undecided."
+    f"the first {EARLY} rounds, these are computed once more with one more thread, which changes only how "
+    f"sums are rounded: the record fails if its difference is more than {FACTOR} times the effect of this "
+    "change. All other records are undecided."
 )
 
 
 @dataclass(frozen=True)
 class Verification:
-    """A row, and the record of the same simulation computed again.
+    """A published record, and the record of the same run computed again.
 
     Attributes:
-        checksum: of the row.
-        rounded: its first rounds computed here with another rounding; None where that is not needed.
+        checksum: of the published record.
+        rounded: its first rounds, recomputed here with different rounding; None if not needed.
     """
 
     row: Record
@@ -64,7 +64,7 @@ class Verification:
 
     @cached_property
     def reported(self) -> dict[int, float]:
-        """By round, the difference of the accuracy that the method reports, in points."""
+        """By round, the difference in the accuracy that the method reports, in points."""
         return _differences(self.row, self.again)
 
     @property
@@ -74,12 +74,12 @@ class Verification:
 
     @property
     def early(self) -> float | None:
-        """The largest difference in the first rounds, in points; None where nothing is evaluated there."""
+        """The largest difference in the first rounds, in points; None if these have no evaluation."""
         return _early(self.reported)
 
     @property
     def of_rounding(self) -> float | None:
-        """What another rounding changes in the first rounds, in points; None where that is not known."""
+        """The effect of different rounding in the first rounds, in points; None if unknown."""
         return _early(_differences(self.again, self.rounded)) if self.rounded else None
 
     @cached_property
@@ -96,7 +96,7 @@ class Verification:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the verdict depends on what another rounding changes."""
+        """Whether the verdict depends on the effect of rounding."""
         return not self._must_be_equal and (self.early or 0.0) > TOLERANCE
 
     @property
@@ -115,7 +115,7 @@ class Verification:
 
     @property
     def refuted(self) -> bool:
-        """Whether the row is wrong, and not only different."""
+        """Whether the record is wrong, and not merely different."""
         return self.same_kind and self.verdict == "fails"
 
     @property
@@ -140,7 +140,7 @@ class Verification:
 
     @property
     def made_on(self) -> str:
-        """The machine that made the row."""
+        """The machine that computed the published record."""
         return machine(self.row)
 
     @property
@@ -169,13 +169,13 @@ def _early(differences: Mapping[int, float]) -> float | None:
 
 
 def machine(record: Record) -> str:
-    """What decides how a machine rounds, in a few words."""
+    """Short description of everything that determines the rounding of a machine."""
     on, versions = record.success.hardware, record.success.versions
     processors = ", ".join(name for name in (on.gpu, on.cpu) if name)
     return f"{processors}, {amount(on.threads, 'thread')}, torch {versions.torch}"
 
 
 def kind_of(record: Record) -> tuple[object, ...]:
-    """What decides how a machine rounds."""
+    """Everything that determines the rounding of a machine."""
     on, versions = record.success.hardware, record.success.versions
     return on.cpu, on.threads, on.gpu, on.backend, versions.torch, versions.compiler

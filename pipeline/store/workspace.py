@@ -11,11 +11,12 @@ from pfl.run.trials import Sources, Trial, commit, folder_of, knows
 from pipeline.spec.extends import lineage
 
 SCRATCH = Path(".sweeps")
-"""Folder of unfinished work. It is untracked and not needed once a sweep has ended, except for the ledger and
-the models that a table keeps."""
+"""Folder of unfinished work. It is untracked and not needed after a sweep, except for the ledger and kept
+models.
+"""
 
 MODELS = SCRATCH / "models"
-"""The final models of trials, by their keys, of tables that keep them."""
+"""Folder of the final models of trials, by key, for tables that keep them."""
 
 PROBE = 4096  # bytes that are written to see whether a folder takes them
 
@@ -35,7 +36,7 @@ def models_file(key: str) -> Path:
 
 
 def current_sources(table: str | None = None) -> Sources:
-    """The running code; also ``dirty`` if a file of ``table`` (or of a figure) is in no commit."""
+    """The running code; also ``dirty`` if a file of ``table`` (or of a figure) is not committed."""
     code = commit()
     files = [str(source.file) for source in lineage(table)] if table else []
     return replace(code, dirty=code.dirty or not all(knows(Path(), file) for file in files))

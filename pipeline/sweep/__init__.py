@@ -1,1 +1,1 @@
-"""The stages that compute."""
+"""Execution of the pipeline's stages."""

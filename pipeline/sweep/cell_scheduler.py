@@ -67,11 +67,11 @@ class CellScheduler:
         searched: the steps of the search so far.
         selection: what the search decided; None before its end or without a search.
         selected: the configuration that it chose, which may be `pinned` itself; None in the same cases.
-        stopped: the trials that the search ended at the last rung, without those that failed.
-        seen: the keys of the records that the cell has received.
-        moment: the moment that the cell reports.
-        curves: the moments that the cell needs at every evaluation, and not only at the last.
-        values: validation accuracies in percent of the first steps of the search; None where one failed.
+        stopped: the trials that the search stopped at the last rung, except failed ones.
+        seen: keys of the records that the cell has received.
+        moment: the reported moment.
+        curves: the moments that the cell needs at every evaluation, not only at the last one.
+        values: validation accuracies, in percent, of the first steps of the search; None for a failed step.
     """
 
     def __init__(
@@ -130,7 +130,9 @@ class CellScheduler:
 
     @property
     def to_come(self) -> int:
-        """Simulations that the search may still ask for; fewer if it chooses the pinned configuration."""
+        """Number of simulations that the search may still request; fewer if it selects the pinned
+        configuration.
+        """
         if self.study is None or self.selection:
             return 0
         return len(self.steps_to_come) + len(self._table.seeds)
@@ -152,7 +154,7 @@ class CellScheduler:
         )
 
     def accepts(self, record: Record) -> bool:
-        """Whether ``record``, which may be another cell's, has all that this cell reads."""
+        """Whether ``record``, which may belong to another cell, has everything that this cell reads."""
         return record.failed or not record.metrics.lacks(self.curves)
 
     def advance(self, outcomes: Mapping[str, Record]) -> bool:
@@ -163,7 +165,7 @@ class CellScheduler:
         if not all(candidate.keys[0] in self.seen for candidate in rung):
             return False
         ended = [self._outcome(outcomes[candidate.keys[0]]) for candidate in rung]
-        self.values += [one.value for one in ended]
+        self.values += [outcome.value for outcome in ended]
         steps: Steps = []
         try:
             steps = self._search.send(ended) if rung else next(self._search)
@@ -192,7 +194,7 @@ class CellScheduler:
         return self._new_candidate("final", self.study.config(trial), self._table.seeds, trial)
 
     def result(self, outcomes: Mapping[str, Record]) -> CellResult:
-        """The records of the cell so far, and what its search selected."""
+        """The records of the cell so far, and the selection of its search."""
 
         def part(candidate: Candidate) -> TrialResult:
             params = self.study.asked[candidate.number] if self.study and candidate.number is not None else {}

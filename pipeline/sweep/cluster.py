@@ -1,4 +1,4 @@
-"""A Ray cluster, of this machine's own or the one at RAY_ADDRESS, that runs a scheduler's trials."""
+"""Execution of a scheduler's trials on Ray: on this machine, or on the cluster at RAY_ADDRESS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GPU_SHARE = 0.25
 OBJECT_STORE_BYTES = 80 * 2**20  # Ray's minimum: driver and workers exchange only trials and records
 
 STARTS = 4
-"""Attempts to start Ray, which gives its own processes 30 s each time: too short on an overloaded machine."""
+"""Attempts to start Ray, which waits 30 s for its processes each time: too short on an overloaded machine."""
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -105,19 +105,19 @@ def run(scheduler: Scheduler, resources: Resources, watch: Watch) -> None:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for what Ray writes, which no other user may enter, locked until the end; those that killed
-    sweeps have left are removed.
+    """A private folder for Ray's files, locked until the end. Folders left by killed sweeps are removed.
 
-    Ray makes the folder that it is given, with its logs and sockets, everybody's. So it is given one inside.
+    Ray makes the given folder, with its logs and sockets, world-accessible. So it gets a folder inside the
+    private one.
     """
-    # At a joined cluster, Ray's sockets are elsewhere.
+    # With a joined cluster, Ray's sockets are elsewhere.
     temporary = temporary_folder(None if os.environ.get("RAY_ADDRESS") else LONGEST_TEMPORARY)
     for left in temporary.glob(f"{SCRATCH_PREFIX}*"):
         with suppress(OSError), _locked(left):
             shutil.rmtree(left, ignore_errors=True)
     hidden = Path(tempfile.mkdtemp(prefix=f".{SCRATCH_PREFIX}", dir=temporary))
     with _locked(hidden):
-        folder = hidden.rename(temporary / hidden.name[1:])  # others see it only now
+        folder = hidden.rename(temporary / hidden.name[1:])  # visible to others only from here on
         try:
             yield folder
         finally:
@@ -126,7 +126,7 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock, which ends with this process however that ends.
+    """Hold a folder's lock, which is released when this process ends in any way.
 
     Raises:
         BlockingIOError: another process holds it.
@@ -152,9 +152,9 @@ def connected(scratch: Path) -> Iterator[None]:
         os.environ["RAY_AUTH_MODE"] = "token"
     else:
         import torch
-        from joblib import cpu_count  # counts what a container or taskset leaves of the machine
+        from joblib import cpu_count  # respects the limits of a container or taskset
 
-        # Ray's services listen on all interfaces: nobody but this sweep knows the token.
+        # Ray's services listen on all interfaces; only this sweep knows the token.
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         options = {
             "address": "local",
@@ -171,7 +171,7 @@ def connected(scratch: Path) -> Iterator[None]:
         _initialise_ray(options)
         # Where a service dies, Ray prints pages of its log, whatever `log_to_driver` says.
         ray._private.worker._worker_logs_enabled = False
-        signal.signal(signal.SIGTERM, terminate)  # Ray has put a handler of its own there
+        signal.signal(signal.SIGTERM, terminate)  # Ray has installed its own handler
         if address:
             check_nodes(node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
         yield
@@ -189,7 +189,7 @@ def _initialise_ray(options: Mapping[str, Any]) -> None:
     """``ray.init``, repeated if Ray's processes take longer than Ray waits for them.
 
     Raises:
-        InvalidInput: they did so in each of the `STARTS` attempts.
+        InvalidInput: Ray did not start in any of `STARTS` attempts.
     """
     import ray
 
@@ -207,8 +207,8 @@ def _initialise_ray(options: Mapping[str, Any]) -> None:
 
 @contextmanager
 def in_a_line(guard: Guard) -> Iterator[None]:
-    """Report in one line, instead of Tune's traceback, that Ray has died, or that a joined cluster's memory
-    monitor has ended trials.
+    """Report in one line, instead of Tune's traceback, that Ray has died or that the memory monitor of a
+    joined cluster has killed trials.
 
     Raises:
         InvalidInput: one of these.
@@ -234,7 +234,7 @@ def in_a_line(guard: Guard) -> Iterator[None]:
 
 
 def gpus_of(resources: Resources, there: float) -> float:
-    """The share of a GPU that a trial takes, given the number of GPUs ``there``."""
+    """The share of a GPU that a trial takes, given the number ``there`` of available GPUs."""
     if resources.gpus == "auto":
         return GPU_SHARE if there else 0
     return resources.gpus

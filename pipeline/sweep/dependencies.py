@@ -16,13 +16,15 @@ from pipeline.spec.table import Table
 from pipeline.store.ledger import Ledger
 
 ROOTS = ("pipeline.sweep.scheduler", "pipeline.sweep.outputs")
-"""Modules that decide, with all that they import, which trials a sweep runs and what it reports."""
+"""Modules that determine, with everything that they import, the trials of a sweep and its reported numbers.
+"""
 
 
 def dependencies(name: str, table: Table, ledger: Ledger) -> dict[str, Any]:
     """The content of the file on which a table's sweep stage depends: the names of the code that computes the
-    trials, the code of the sweep, the search ranges, the version of the sampler, and the rows that the ledger
-    must not serve."""
+    trials, the code of the sweep, the search ranges, the version of the sampler, and the records that must
+    not be used.
+    """
     wanted = cells(name, table)
     ranges = {cell.id: _ranges(cell) for cell in wanted if cell.search}
     parts = {METHODS.module(cell.config.method) for cell in wanted}
@@ -42,8 +44,8 @@ def code_digest(code: Code, modules: Sequence[str] = ()) -> str:
     """The digest of the code of a sweep.
 
     Args:
-        modules: those of its methods and search algorithms. Which accuracy a method reports, and when a
-            search may stop it, move no number, so that names of the code do not show it.
+        modules: those of its methods and search algorithms. They are included because the names of the code
+            do not cover which accuracy a method reports and when a search may stop it.
     """
     return code.digest(code.reached([*ROOTS, *modules]))
 

@@ -1,6 +1,6 @@
 """Preconditions of a sweep outside its table: folders, environment variables, a cluster and its nodes.
 
-`pfl check` tests them, and a sweep does again before it starts Ray.
+`pfl check` tests them, and a sweep tests them again before it starts Ray.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ SCRATCH_PREFIX = "pfl-sweep-"
 """Prefix of the folders for Ray's files in the system's temporary folder."""
 
 LONGEST_TEMPORARY = 43 - len(f"/{SCRATCH_PREFIX}xxxxxxxx/ray")
-"""Most bytes in the path of a temporary folder for Ray: the path of a socket (`AF_UNIX`) has at most 107, and
-Ray appends "/session_<time>_<process>/sockets/plasma_store"."""
+"""Maximum length in bytes of the path of Ray's temporary folder: the path of a socket (`AF_UNIX`) has at most
+107, and Ray appends "/session_<time>_<process>/sockets/plasma_store".
+"""
 
 
 def check_environment() -> list[str]:
-    """Check everything that a sweep of any table needs here; a line per warning.
+    """Check everything that a sweep of any table needs on this machine; return the warnings.
 
     Raises:
-        InvalidInput: the first thing that is wrong.
+        InvalidInput: for the first violated precondition.
     """
     check_folder("PFL_CACHE", cache_root())
     check_folder("folder", SCRATCH)
@@ -52,7 +53,7 @@ def temporary_folder(longest: int | None = None) -> Path:
     """The system's temporary folder, or another if its path has more than ``longest`` bytes.
 
     Raises:
-        InvalidInput: there is none that can be written.
+        InvalidInput: there is no writable one.
     """
     asked = os.environ.get("TMPDIR", "")
     try:
@@ -69,7 +70,7 @@ def temporary_folder(longest: int | None = None) -> Path:
 
 
 def _warnings(root: Path) -> list[str]:
-    """What works here, but not everywhere."""
+    """Warnings about commands that fail in this folder."""
     odd = sorted({character for character in str(root) if character in "#?" or not character.isascii()})
     if not odd:
         return []
@@ -80,11 +81,11 @@ def _warnings(root: Path) -> list[str]:
 
 
 def check_cluster(address: str) -> None:
-    """Check that a cluster answers, accepts our token, and refuses clients without a token. Ray itself would
-    wait minutes for a cluster that is gone, and silently join one that is open to everybody.
+    """Check that a cluster answers, accepts our token, and rejects clients without a token. Ray itself would
+    wait minutes for a cluster that does not answer, and would silently join one without authentication.
 
     Raises:
-        InvalidInput: one of these does not hold.
+        InvalidInput: one of these conditions does not hold.
     """
     host, colon, port = address.rpartition(":")
     if "/" in address or not (colon or address == "auto"):
@@ -110,7 +111,7 @@ def check_cluster(address: str) -> None:
 
 
 def _ask(address: str, mode: str) -> subprocess.Popen[bytes]:
-    """A process that ends with 0 if the cluster answers it, given a mode of authentication."""
+    """Start a process that exits with 0 if the cluster answers it in this authentication mode."""
     return subprocess.Popen(
         [Path(sys.executable).with_name("ray"), "health-check", "--address", address],
         env={**os.environ, "RAY_AUTH_MODE": mode},
@@ -123,7 +124,7 @@ def check_nodes(nodes: Iterable[Mapping[str, Any]]) -> None:
     """Check that every node sees this folder under the same path, runs the same sources and has a cache.
 
     Args:
-        nodes: as `ray.nodes` has them.
+        nodes: as returned by `ray.nodes`.
 
     Raises:
         InvalidInput: a node does not; the message names it.
@@ -158,10 +159,10 @@ def check_nodes(nodes: Iterable[Mapping[str, Any]]) -> None:
 
 
 def lacking(mark: Path, sources: str) -> str | None:
-    """What the current node lacks; None if nothing.
+    """What the current node lacks; None if it lacks nothing.
 
     Args:
-        mark: a file in the scratch of the project.
+        mark: a file in the project's scratch folder.
         sources: `pfl.run.trials.commit` of the sweep.
     """
     if not mark.exists():

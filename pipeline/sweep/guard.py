@@ -11,23 +11,25 @@ from types import TracebackType
 
 from pfl.core.errors import InvalidInput, Missing
 
-PERIOD = 2.0  # seconds between two questions to the head node
+PERIOD = 2.0  # seconds between two requests to the head node
 SILENCE = 40.0
-"""Seconds without an answer after which the head node is gone. After 60, Ray ends the process itself, with a
-page of its log."""
+"""Seconds without an answer after which the head node counts as dead. After 60, Ray itself ends the process
+with a page of log.
+"""
 GRACE = 10.0
-"""Seconds that the main thread has to end the sweep before the process is ended without it: a call of Ray's
-may be waiting there."""
+"""Seconds that the main thread has to end the sweep before the process is killed: the thread may be blocked
+in a call of Ray.
+"""
 
 
 def has_died(how: str) -> InvalidInput:
-    """The error for a Ray that has died, which says how to go on."""
+    """The error for the death of Ray, which says how to continue."""
     again = "a Ray that runs to the end; the same command continues, and finished trials are not run again"
     return Missing("Ray", how, again)
 
 
 class Guard:
-    """Inside, asks Ray's head node from time to time whether this machine's services still run.
+    """Context in which Ray's head node is regularly asked whether this machine's services still run.
 
     Everything that has been computed is in the ledger and in checkpoints, so the sweep need only end.
     """
@@ -53,7 +55,7 @@ class Guard:
 
     @property
     def error(self) -> InvalidInput | None:
-        """What to raise if Ray has died; None while it lives."""
+        """The error to raise if Ray has died; None while it runs."""
         return None if self._lost is None else has_died(self._lost)
 
     def check(self) -> None:
@@ -72,7 +74,7 @@ class Guard:
         while not self._closing.wait(PERIOD):
             try:
                 nodes = ray.nodes()
-            except Exception:  # Ray has no class for it; what follows is silence
+            except Exception:  # Ray has no class for it; afterwards there is no answer
                 return
             self._answered = time.monotonic()
             if not any(node["Alive"] for node in nodes if node["NodeID"] == here):

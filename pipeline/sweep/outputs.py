@@ -57,7 +57,7 @@ def write(
     """Write `results/<table>/` and return the results.
 
     Args:
-        table: the whole of it.
+        table: the whole table.
         subset: the part that was selected.
         seconds: duration of the sweep.
 
@@ -73,12 +73,13 @@ def write(
 
 
 def _save_studies(name: str, scheduler: Scheduler) -> None:
-    """Copy the searches to where `optuna-dashboard` shows them. Nothing else reads them, so a failure costs
-    no result."""
+    """Copy the searches to a database for `optuna-dashboard`. Nothing else reads it, so a failure loses no
+    result.
+    """
     try:
-        for one in scheduler.cells:
-            if one.study:
-                one.study.save(f"sqlite:///{STUDIES}", f"{name}: {one.cell.id}")
+        for cell in scheduler.cells:
+            if cell.study:
+                cell.study.save(f"sqlite:///{STUDIES}", f"{name}: {cell.cell.id}")
     except Exception as error:  # the database is damaged, locked, full, or of another version of Optuna
         cause = f"{type(error).__name__}: {first_line(error)}"
         print(f"pfl: warning: {STUDIES} could not be written ({cause})", file=sys.stderr)

@@ -36,8 +36,9 @@ CHECKED = Path("data/check")
 def check() -> None:
     """Check the selected tables, and write what the other stages depend on to `data/check/`.
 
-    For each table, that is the table with all that it inherits (`tables/`), what else decides the outcome of
-    its sweep (`sweep/`), and a digest of what else its report shows (`report/`).
+    For each table, this is the table with everything that it inherits (`tables/`), everything else that
+    determines the outcome of its sweep (`sweep/`), and a digest of everything else that its report shows
+    (`report/`).
     """
     lines = check_tables()
     print("\n".join(lines))
@@ -56,14 +57,16 @@ def check() -> None:
 
 
 def _shown(name: str, table: Table) -> list[Path]:
-    """The files that a table's report shows beside its results: findings and published numbers."""
+    """The files that a table's report shows in addition to its results: findings and published numbers."""
     findings = table_file(name).with_suffix(".md")
     files = [findings] if findings.exists() else []
     return files + ([PAPERS / table.published.paper / table.published.file] if table.published else [])
 
 
 def partition_code() -> str:
-    """The code that decides what the partition stage writes, that of all rules and data sets included."""
+    """Digest of the code that determines the output of the partition stage, including all rules and data
+    sets.
+    """
     registered = [registry.module(name) for registry in (DATASETS, PARTITIONS) for name in registry]
     code = digest_of_modules(["pfl.data.partition", "pfl.data.plot", *registered])
     return f"{code}, Pillow {version('pillow')}"
@@ -93,9 +96,9 @@ def described(name: str, part: Table) -> dict[str, Any]:
 
 
 def partition(name: str, part: Table | None = None) -> None:
-    """Divide the data over the clients: index lists, statistics and a bubble plot for every setting.
+    """Partition the data across the clients: index lists, statistics and a bubble plot for every setting.
 
-    If each seed has its own partition, statistics and plot are those of the table's first seed.
+    If each seed has a separate partition, statistics and plot are those of the table's first seed.
 
     Args:
         part: as in `download`.
@@ -134,7 +137,7 @@ def partition(name: str, part: Table | None = None) -> None:
 
 
 def settings_here(table: Table) -> list[str]:
-    """The columns of a table whose data are here."""
+    """The columns of a table whose data sets are available."""
     names = {name: setting.dataset or table.dataset for name, setting in table.settings.items()}
     absent = {dataset for dataset in set(names.values()) if _is_absent(dataset)}
     return [name for name, dataset in names.items() if dataset not in absent]
@@ -146,7 +149,7 @@ def _names(table: Table) -> list[str]:
 
 
 def _is_absent(name: str) -> bool:
-    """Whether no file of a data set is here, neither in data/raw nor in the folder DATA_SOURCE."""
+    """Whether a data set has no file here, neither in data/raw nor in the folder DATA_SOURCE."""
     from pfl.data.locate import locate
     from pfl.data.resize import resized
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker must know besides its trials.
+    """What a worker needs in addition to its trials.
 
     Attributes:
         root: the project's root folder.
@@ -50,8 +50,9 @@ class Job:
 
 
 ATTEMPTS = 3
-"""How often a trial starts whose process dies: it may lose one to its own need of memory, one with the node
-that it ran on, and one that had died before Ray noticed."""
+"""How often a trial whose process dies is started: one process may run out of memory, one may be lost with
+its node, and one may have died before Ray noticed.
+"""
 
 
 class SchedulerSearcher(Searcher):
@@ -64,7 +65,7 @@ class SchedulerSearcher(Searcher):
         job: of all trials.
 
     Attributes:
-        edited: a worker has found other sources than the sweep's; no further trial is handed out.
+        edited: whether a worker's sources differ from the sweep's; no further trial is then started.
     """
 
     def __init__(self, scheduler: Scheduler, job: Job):
@@ -78,7 +79,7 @@ class SchedulerSearcher(Searcher):
 
     @property
     def under_way(self) -> list[list[Trial]]:
-        """The trials that are handed out and have not ended, those of one stack together."""
+        """The trials that have started and not ended, grouped by stack."""
         return list(self._running.values())
 
     def suggest(self, trial_id: str) -> Any:
@@ -117,7 +118,7 @@ class SchedulerSearcher(Searcher):
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _lose(self, trials: list[Trial]) -> None:
-        """The process of these trials has died. A stack stays together, as its checkpoint does."""
+        """Handle the death of these trials' process. A stack stays together: it shares a checkpoint."""
         place = checkpoint_folder(*trials)
         self._deaths[place] += 1
         if self._deaths[place] < ATTEMPTS:
@@ -128,7 +129,7 @@ class SchedulerSearcher(Searcher):
             self._scheduler.fail(trial, died)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Empty, so that Tune stores nothing of this object; a sweep continues from the ledger."""
+        """Empty, so that Tune does not store this object; a sweep continues from the ledger."""
         return {}
 
     def save(self, checkpoint_path: str) -> None:
@@ -150,9 +151,7 @@ class Clock(tune.Callback):
 
 
 class Worker(tune.Trainable):
-    """Runs one trial after another, or several in one stack; starting a process costs more than a small
-    simulation.
-    """
+    """Runs one trial or stack after another: starting a process costs more than a small simulation."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self._said = queue.SimpleQueue[logging.LogRecord]()  # of `pfl`; this process's output is not shown
@@ -167,8 +166,8 @@ class Worker(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """The records of each trial, or the cause of its failure, which does not end the process."""
         outcome = self._outcome()
-        said = [self._said.get().getMessage() for _ in range(self._said.qsize())]
-        return {"done": True, "said": list(dict.fromkeys(said)), **outcome}
+        messages = [self._said.get().getMessage() for _ in range(self._said.qsize())]
+        return {"done": True, "said": list(dict.fromkeys(messages)), **outcome}
 
     def _outcome(self) -> dict[str, Any]:
         os.chdir(self._job.root)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Scheduler:
-    """Hands out the trials of a table one by one, and uses records that the ledger already has.
+    """Provides the pending trials of a table one by one, and takes all others from the ledger.
 
     Args:
         datasets: shape and number of classes of each, as in the manifest.
@@ -34,8 +34,8 @@ class Scheduler:
 
     Attributes:
         keeps_models: keep the models of final trials, not only their records.
-        stacks: hand out trials that can share a stack together, for devices on which this is faster.
-        ran: how many simulations were run.
+        stacks: group trials that can be stacked, for devices on which this is faster.
+        ran: number of simulations that were run.
         outcomes: the record of every key that is settled.
     """
 
@@ -67,12 +67,12 @@ class Scheduler:
 
     @property
     def served(self) -> int:
-        """How many simulations came out of the ledger."""
+        """Number of simulations taken from the ledger."""
         return len(self._served)
 
     @property
     def done(self) -> int:
-        """Simulations that have ended, of `total`."""
+        """Number of simulations that have ended, out of `total`."""
         return len({key for cell in self.cells for key in tuple(cell.seen)})  # the display's thread asks, too
 
     @property
@@ -86,7 +86,9 @@ class Scheduler:
         return all(cell.finished for cell in self.cells)
 
     def open(self) -> Iterator[Trial]:
-        """The trials that can be started now: pinned configurations, then searches, then what they chose."""
+        """The trials that can be started now: pinned configurations, then searches, then selected
+        configurations.
+        """
         pinned = [(cell, cell.pinned) for cell in self.cells]
         searched = [(cell, candidate) for cell in self.cells for candidate in cell.searched]
         selected = [(cell, cell.selected) for cell in self.cells if cell.selected]
@@ -104,12 +106,12 @@ class Scheduler:
         self._out |= keys
         # Other cells may read other moments of the same simulation.
         moments = {cell.moment for cell in self.cells if not keys.isdisjoint(cell.keys)}
-        if trial.phase == "search":  # where it pauses, it reports the clients' accuracies at the headline
+        if trial.phase == "search":  # a paused run reports the clients' accuracies at the headline
             moments.add(METHODS[trial.method].headline)
         return dataclasses.replace(trial, moments=tuple(sorted(moments)))
 
     def batch_with(self, trial: Trial) -> list[Trial]:
-        """Hand out further trials for the stack of ``trial``, which has just been handed out."""
+        """Further trials for the stack of ``trial``, which `next` has just returned."""
         if not self.stacks or (self.keeps_models and trial.phase == "final"):
             return []
         if trial.phase == "search":  # a checkpoint holds a whole stack, but only some trials continue
@@ -129,9 +131,9 @@ class Scheduler:
         return batch
 
     def record(self, trial: Trial, records: Sequence[Record]) -> None:
-        """Take the records of a trial that has ended."""
+        """Store the records of a trial that has ended."""
         if {record.key for record in records} != set(trial.keys()):
-            self.fail(trial, "the worker's rows have other keys: it runs other sources")
+            self.fail(trial, "the worker's records have other keys: it runs other sources")
             return
         for record in records:
             # A trial that ran again only for its models has a record already.
@@ -146,7 +148,7 @@ class Scheduler:
         self.record(trial, [Record.of(trial, seed, error=cause) for seed in trial.seeds])
 
     def _catch_up(self) -> None:
-        """Use the records of the ledger, and continue the searches as far as these allow."""
+        """Take records from the ledger, and continue the searches as far as possible."""
         for cell in self.cells:
             if cell.finished:
                 continue

@@ -10,16 +10,16 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 GRACE = 5.0
-"""Seconds that the main thread has to notice a signal before the process is ended without it."""
+"""Seconds that the main thread has to react to a signal before the process is killed."""
 
 
 @contextmanager
 def stoppable(name: str) -> Iterator[None]:
-    """Acknowledge Ctrl-C and SIGTERM at once, as Ray and MLflow take seconds to end, and then stop.
+    """Acknowledge Ctrl-C and SIGTERM immediately, because Ray and MLflow take seconds to end, and then stop.
 
-    A SIGTERM that also reaches Ray's services can leave the main thread inside a call that waits for one of
-    them and never comes back to Python, where signals are noticed. Another thread then ends the process,
-    as SIGKILL would: what was computed is in the ledger and in checkpoints, and Ray ends with this process.
+    A SIGTERM that also reaches Ray's services can leave the main thread in a call that waits for one of them
+    and never returns to Python, where signals are handled. Another thread then kills the process, as SIGKILL
+    would: finished work is in the ledger and in checkpoints, and Ray ends with this process.
 
     Args:
         name: of a table or a figure, for the message.
@@ -34,7 +34,7 @@ def stoppable(name: str) -> Iterator[None]:
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     heeded = {number for number, handler in before.items() if handler is not signal.SIG_IGN}
-    for number in heeded:  # one is ignored, for example, in the background of a script
+    for number in heeded:  # signals are ignored, for example, in the background of a script
         signal.signal(number, stop)
 
     def watch() -> None:
@@ -61,5 +61,5 @@ def stoppable(name: str) -> Iterator[None]:
 
 def _say_stopped(name: str) -> None:
     how = "Run the same command to continue; finished trials are not run again."
-    with suppress(OSError):  # whoever read the output may have been stopped, too
+    with suppress(OSError):  # the reader of the output may have been stopped, too
         print(f"\n{name}: stopped. {how}", flush=True)

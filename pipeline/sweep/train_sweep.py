@@ -38,15 +38,14 @@ from pipeline.trackers import Tracker
 def sweep(name: str, subset: Subset | None = None) -> str:
     """Run the pending trials of a table and write `results/<table>/`.
 
-    A trial that fails becomes a failed cell, never the end of the sweep. To continue an
-    interrupted sweep, start it again: what is in the ledger is not run twice, and a trial continues from its
-    checkpoint.
+    A failed trial results in a failed cell and does not end the sweep. To continue an interrupted sweep,
+    start it again: runs in the ledger are not repeated, and a trial continues from its checkpoint.
 
     Args:
         subset: the part that is run; by default the one that `params.yaml` selects.
 
     Returns:
-        How many simulations failed, in a line; empty if none did. The next sweep tries them again.
+        A line with the number of failed simulations; empty if none failed. The next sweep retries them.
 
     Raises:
         InvalidInput: the table is not valid, an earlier stage has not run, another sweep of the table is
@@ -97,7 +96,7 @@ def _by_cause(errors: Sequence[str]) -> str:
 
 
 def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | None = None) -> Scheduler:
-    """The trials of a table, with the records that the ledger already has.
+    """The scheduler of a table, with the records that the ledger already has.
 
     Raises:
         InvalidInput: the download or the partition stage has not run since the table was edited.

@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 FOLDER = SCRATCH / "verify"
 AGAIN = FOLDER / "rows.jsonl"
-"""The records of the simulations that were computed again."""
+"""The records of the recomputed runs."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows to be computed again.
+    """Records to be recomputed.
 
     Attributes:
-        rows: with their checksums, the shortest simulation first, and those of a GPU last.
-        tables: number of tables that have published rows.
-        candidates: number of rows that were drawn from.
-        stale: number of rows with numbers whose key is not that of today's code.
+        rows: the records with their checksums, shortest runs first, and those from GPUs last.
+        tables: number of tables with published records.
+        candidates: number of records that the sample is drawn from.
+        stale: number of successful records whose key is not that of the current code.
     """
 
     rows: Sequence[tuple[Record, str]]
@@ -60,16 +60,16 @@ class Sample:
 
 
 def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
-    """Rows that are drawn at random from the published ones of ``tables``: one of each table, as far as
-    ``count`` reaches, and the others from all rows alike.
+    """Draw published records of ``tables`` at random: one from each table, as far as ``count`` allows, and
+    the others uniformly from all records.
 
     Args:
-        tables: by default all that have published rows.
-        count: None means all rows.
-        seed: of the choice; new rows of a table change little of it.
+        tables: by default all tables with published records.
+        count: None means all records.
+        seed: of the sample; new records of a table change little of it.
 
     Raises:
-        InvalidInput: a table has no published rows.
+        InvalidInput: a table has no published records.
     """
     known = sorted(path.stem for path in PUBLISHED.glob("*.jsonl"))
     for table in tables:
@@ -97,7 +97,7 @@ def drawn(tables: Sequence[str], count: int | None, seed: int) -> Sample:
 
 
 def _record(place: Place) -> Record | None:
-    """The record of a row; None, and a line, if its key does not follow from its content."""
+    """Decode a record; print a line and return None if its key does not match its content."""
     try:
         return place.record()
     except ValueError as error:
@@ -106,7 +106,7 @@ def _record(place: Place) -> Record | None:
 
 
 def _damaged(place: Place, reason: str) -> None:
-    print(f"pfl: {place}: {reason}; left out", file=sys.stderr)
+    print(f"pfl: {place}: {reason}; skipped", file=sys.stderr)
 
 
 def verify(sample: Sample) -> Iterator[Verification]:
@@ -118,7 +118,7 @@ def verify(sample: Sample) -> Iterator[Verification]:
     total = len(sample.rows)
     print(
         f"{amount(total, 'record')} of {sample.candidates:,} that the current code computes, from "
-        f"{amount(sample.tables, 'table')}; {sample.stale:,} more are of other code. They took "
+        f"{amount(sample.tables, 'table')}; {sample.stale:,} more are from other code. They took "
         f"{duration(sum(row.measured.wall_seconds for row, _ in sample.rows))} originally.",
         flush=True,
     )
@@ -138,33 +138,33 @@ def verify(sample: Sample) -> Iterator[Verification]:
         try:
             verification = Verification(row, checksum, again(row, threads, title))
             if verification.is_doubtful:
-                rounded = again(_first_rounds(row), threads + 1, f"{title}, rounded otherwise")
+                rounded = again(_first_rounds(row), threads + 1, f"{title}, with different rounding")
                 verification = replace(verification, rounded=rounded)
         except Exception as error:
             print(f"pfl: {row.table} {row.cell}, seed {row.seed}: {cause_of(error)}", file=sys.stderr)
             continue
         print(f"{number}/{total} {verification.text}", flush=True)
         if verification.refuted:
-            reason = f"off by {verification.largest:.2g} points when computed again on such a machine"
+            reason = f"differs by {verification.largest:.2g} points when recomputed on such a machine"
             place = (row.table, row.cell, str(row.seed), row.key, checksum)
             refuse([Refusal(*place, reason)])
         yield verification
 
 
 def _first_rounds(row: Record) -> Record:
-    """The row of the same simulation that pauses after the last of the first rounds with an evaluation."""
+    """The record's run, paused after the last evaluation of the first rounds."""
     until = max(entry.round for entry in row.metrics.rounds if entry.round <= EARLY)
     paused = replace(row, until=until)
     return replace(paused, key=paused.expected_key())
 
 
 def _computed() -> Iterator[Record]:
-    """What earlier calls have computed on this machine."""
+    """The records that earlier calls have computed on this machine."""
     import torch
 
     here = hardware(Execution(), torch.device("cpu")).cpu, versions()
     for line in read_lines(AGAIN):
-        with suppress(ValueError):  # cut off, as when the disk was full: it is computed once more
+        with suppress(ValueError):  # truncated, for example by a full disk: it is computed again
             record = read_record(line.content)
             if (record.success.hardware.cpu, record.success.versions) == here:
                 yield record
@@ -187,7 +187,7 @@ def _computed_again(row: Record, dataset: Dataset, threads: int, title: str) -> 
         row=row.row,
         partition_name=row.setting,
         phase=row.phase,
-        # A hyperparameter that is newer than the row has its default, which is not part of the key.
+        # A hyperparameter that is newer than the record has its default, which is not part of the key.
         config=validated(Config.from_dict(row.config)).to_dict(),
         seeds=(row.seed,),
         dataset=row.dataset,

@@ -17,14 +17,14 @@ from pipeline.store.rows import RecordHead
 from pipeline.sweep.scheduler import Scheduler
 
 Kind = tuple[str, str, int | None, int]
-"""Of a trial with one seed: its cell, its phase, the round after which it pauses, and the seed."""
+"""Identity of a run: its cell, its phase, the round after which it pauses, and the seed."""
 
 SHOWN = 8
-"""Largest number of names in a line."""
+"""Maximum number of names in a line."""
 
 
 def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
-    """A line for each reason, with the trials and the cells that it applies to.
+    """One line for each reason, with the trials and cells to which it applies.
 
     Args:
         scheduler: a table's scheduler, before any of its trials is run.
@@ -41,11 +41,11 @@ def why(scheduler: Scheduler, ledger: Ledger) -> list[str]:
         f"{amount(len(trials), 'run')} of {_listed(trials)}: {reason}"
         for reason, trials in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ]
-    return lines + ([f"{amount(coming, 'run')} of searches after these"] if coming else [])
+    return lines + ([f"up to {amount(coming, 'run')} of searches, after these"] if coming else [])
 
 
 def _former(scheduler: Scheduler, ledger: Ledger) -> Mapping[Kind, Sequence[RecordHead]]:
-    """The rows that pending trials may once have had: of their cell, and not served."""
+    """Unused records of the same cells, which the pending trials may once have had."""
     former: dict[Kind, list[RecordHead]] = {
         (trial.cell, trial.phase, trial.until, seed): []
         for cell in scheduler.cells
@@ -84,7 +84,7 @@ def _reason(
 
 
 def _stale(trial: Trial, rows: Sequence[RecordHead]) -> str:
-    """How the nearest of the rows that may once have been of ``trial`` differs from it."""
+    """How the closest record that may once have belonged to ``trial`` differs from it."""
     nearest = min(rows, key=lambda row: _distance(trial, row), default=None)
     if nearest is None:
         return "never run"
@@ -92,7 +92,7 @@ def _stale(trial: Trial, rows: Sequence[RecordHead]) -> str:
 
 
 def _distance(trial: Trial, row: RecordHead) -> int:
-    """How many things in a row's key differ from the trial's."""
+    """Number of differences between the record's key and the trial's."""
     now, then = _flat(trial.config), _flat(row.config)
     pairs = [(now.get(name), then.get(name)) for name in now.keys() | then.keys()]
     pairs += [
@@ -104,18 +104,18 @@ def _distance(trial: Trial, row: RecordHead) -> int:
 
 
 def _differences(trial: Trial, row: RecordHead) -> Iterator[str]:
-    """The differences between the row's key and the trial's, each in a few words."""
+    """Short descriptions of the differences between the record's key and the trial's."""
     yield from _options(trial.config, row.config)
     if row.data_checksum != trial.data_checksum:
         changed = _from_to(row.data_checksum, trial.data_checksum)
-        yield f"other images of {row.dataset}, or in another order ({changed})"
+        yield f"different images of {row.dataset}, or a different order ({changed})"
     if row.partition_checksum != (divided := trial.partition_of(row.seed)):
         same = row.partition == trial.partition
         specs = "" if same else f"{row.partition} is now {trial.partition}, "
-        yield f"another partition ({specs}{_from_to(row.partition_checksum, divided)})"
+        yield f"different partition ({specs}{_from_to(row.partition_checksum, divided)})"
     if row.behaviour != trial.behaviour:
-        changed = "; ".join(_edited(row, trial)) or "no changed file is known here"
-        yield f"other code ({row.behaviour} is now {trial.behaviour}): {changed}"
+        changed = "; ".join(_edited(row, trial)) or "no changed file is known"
+        yield f"different code ({row.behaviour} is now {trial.behaviour}): {changed}"
 
 
 def _options(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[str]:
@@ -140,7 +140,7 @@ def _from_to(before: str, now: str) -> str:
 
 
 def _edited(row: RecordHead, trial: Trial) -> Iterator[str]:
-    """The components that have changed since ``row``, and their files as far as git knows them."""
+    """The components that have changed since the record ``row``, and their files that git tracks."""
     method, model = trial.method, str(trial.config["model"])
     edited = ", which was edited" if row.dirty else ""
     since = f"since commit {row.commit[:12]}{edited}"

@@ -29,8 +29,8 @@ def run(measure=None, config=CONFIG, **options):
 
 def test_a_measurement_sees_every_round_and_moves_nothing():
     seen = run(movement)
-    assert [one["round"] for one in seen.measurements] == [1, 2, 3, 4]
-    assert all(one["moved"] > 0 for one in seen.measurements)
+    assert [measurement["round"] for measurement in seen.measurements] == [1, 2, 3, 4]
+    assert all(measurement["moved"] > 0 for measurement in seen.measurements)
     assert seen.metrics.to_json() == run().metrics.to_json()
 
 

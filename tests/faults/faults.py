@@ -156,7 +156,7 @@ def kill_gcs(checkout: Checkout) -> Iterator[Process]:
 
 def _service(checkout: Checkout, name: str) -> psutil.Process:
     """A service of the Ray that a sweep has started."""
-    return next(one for one in checkout.driver().children() if name in command_of(one))
+    return next(process for process in checkout.driver().children() if name in command_of(process))
 
 
 @contextmanager

@@ -126,9 +126,11 @@ def test_a_forged_checkpoint_whose_digest_is_valid_is_one_line(forge, interrupte
     checkpoint.save(interrupted.parent, forge(checkpoint.load(interrupted.parent)))
     with pytest.raises(InvalidInput) as caught:
         run()
-    said = str(caught.value)
-    assert said.startswith(f"checkpoint: {tmp_path} is not accepted; expected a folder whose checkpoint this")
-    assert "\n" not in said
+    message = str(caught.value)
+    assert message.startswith(
+        f"checkpoint: {tmp_path} is not accepted; expected a folder whose checkpoint this"
+    )
+    assert "\n" not in message
 
 
 def test_a_full_disk_costs_the_checkpoint_and_nothing_else(run, whole, tmp_path, caplog):

@@ -336,7 +336,7 @@ def test_a_library_is_compiled_once_for_all_processes(tmp_path, monkeypatch):
     kernels.compiled.cache_clear()
     assert kernels.compiled("conv_block", REAL="float") is not None
     (library,) = (tmp_path / "kernels").iterdir()
-    made = library.stat().st_mtime_ns
+    modified = library.stat().st_mtime_ns
     kernels.compiled.cache_clear()
     assert kernels.compiled("conv_block", REAL="float") is not None
-    assert library.stat().st_mtime_ns == made
+    assert library.stat().st_mtime_ns == modified

@@ -16,9 +16,9 @@ NAME = "head.weight"
 def client(w: list[float], **state: list[float]) -> Client:
     """A client that trains w (1, d); ``state``: tensors of the same shape by name, each under `NAME`."""
     rows = {name: {NAME: torch.tensor([value], dtype=torch.float64)} for name, value in state.items()}
-    one = toy.client([w], rows)
-    tensors = {name: tensor.detach() for name, tensor in one.params.items()}
-    return dataclasses.replace(one, params=tensors, start=tensors, trained=(NAME,))
+    participant = toy.client([w], rows)
+    tensors = {name: tensor.detach() for name, tensor in participant.params.items()}
+    return dataclasses.replace(participant, params=tensors, start=tensors, trained=(NAME,))
 
 
 def batch(matrix: list[list[float]], centre: list[float]) -> Batch:

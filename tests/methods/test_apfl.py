@@ -30,10 +30,12 @@ def test_with_alpha_1_the_mixture_is_the_model_of_local_training(dataset, partit
 
 
 def client(alpha: float):
-    one = toy.client([[1.0, 0.0], [0.0, 2.0]], {"alpha": torch.tensor(alpha, dtype=torch.float64)})
-    with_personal_model(one.net)
-    tensors = dict(one.net.named_parameters()) | {"personal.head.weight": PERSONAL}
-    return dataclasses.replace(one, params={name: tensor.detach() for name, tensor in tensors.items()})
+    participant = toy.client([[1.0, 0.0], [0.0, 2.0]], {"alpha": torch.tensor(alpha, dtype=torch.float64)})
+    with_personal_model(participant.net)
+    tensors = dict(participant.net.named_parameters()) | {"personal.head.weight": PERSONAL}
+    return dataclasses.replace(
+        participant, params={name: tensor.detach() for name, tensor in tensors.items()}
+    )
 
 
 PARAMETERS = ("head.weight", "head.bias", "personal.head.weight", "personal.head.bias")
@@ -55,11 +57,11 @@ def padded(rows):
 @pytest.mark.parametrize("rows", [None, [1, 1, 0]])
 def test_the_logits_rule_takes_one_step_on_the_mixture_s_loss(rows):
     batch, x, y = padded(rows)
-    one = learner(0.3)
-    step = APFL(slope="logits")._weigh(one, (batch,), 0.1)
+    participant = learner(0.3)
+    step = APFL(slope="logits")._weigh(participant, (batch,), 0.1)
 
     alpha = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-    mixture = alpha * x @ PERSONAL.T + (1 - alpha) * x @ one.params["head.weight"].T
+    mixture = alpha * x @ PERSONAL.T + (1 - alpha) * x @ participant.params["head.weight"].T
     loss = torch.nn.functional.cross_entropy(mixture, y)
     (loss + WEIGHT_DECAY / 2 * alpha**2).backward()
     assert step.state["alpha"].item() == pytest.approx(0.3 - 0.1 * alpha.grad.item())
@@ -69,15 +71,15 @@ def test_the_logits_rule_takes_one_step_on_the_mixture_s_loss(rows):
 @pytest.mark.parametrize("rows", [None, [1, 1, 0]])
 def test_the_code_s_rule_is_fedtorch_s_step_computed_in_plain_torch(rows):
     batch, x, y = padded(rows)
-    one = learner(0.3)
-    step = APFL()._weigh(one, (batch,), 0.1)
+    participant = learner(0.3)
+    step = APFL()._weigh(participant, (batch,), 0.1)
 
     def model(weight):
         made = torch.nn.Linear(2, 2).double()
         made.load_state_dict({"weight": weight, "bias": torch.zeros(2)})
         return made
 
-    common, own = model(one.params["head.weight"]), model(PERSONAL)
+    common, own = model(participant.params["head.weight"]), model(PERSONAL)
     entropy = torch.nn.functional.cross_entropy
     common_sgd, own_sgd = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (common, own))
     entropy(common(x), y).backward()
@@ -97,11 +99,11 @@ def test_the_code_s_rule_is_fedtorch_s_step_computed_in_plain_torch(rows):
 @pytest.mark.parametrize("rows", [None, [1, 1, 0]])
 def test_the_paper_s_rule_descends_on_the_loss_of_the_mixed_parameters(rows):
     batch, x, y = padded(rows)
-    one = learner(0.3)
-    step = APFL(slope="paper")._weigh(one, (batch,), 0.1)
+    participant = learner(0.3)
+    step = APFL(slope="paper")._weigh(participant, (batch,), 0.1)
 
     alpha = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-    mixed = alpha * PERSONAL + (1 - alpha) * one.params["head.weight"]
+    mixed = alpha * PERSONAL + (1 - alpha) * participant.params["head.weight"]
     loss = torch.nn.functional.cross_entropy(x @ mixed.T, y)
     loss.backward()  # by the chain rule: the inner product of v - w with the gradient at the mixture
     assert step.state["alpha"].item() == pytest.approx(0.3 - 0.1 * alpha.grad.item())

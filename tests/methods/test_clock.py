@@ -19,11 +19,11 @@ def events(schedule, clients, stragglers, rounds):
         "fedavg_async", lambda *_: 0.0, [12] * clients, stragglers=stragglers, schedule=schedule
     )
     method, server = simulation.program.method, simulation.runs[0].server
-    seen = []
+    observed = []
     for _ in range(rounds):
         simulation.advance()
-        seen.append((server.participants.tolist(), method.arrivals(server).tolist()))
-    return seen
+        observed.append((server.participants.tolist(), method.arrivals(server).tolist()))
+    return observed
 
 
 def test_a_straggler_takes_part_in_one_aggregation_and_misses_its_period():
@@ -59,12 +59,12 @@ def test_one_client_at_least_is_punctual():
 
 def test_fedavg_async_averages_stale_models_as_they_are():
     simulation = scripted("fedavg_async", change, [12, 12, 12], stragglers=2)
-    seen = []
+    observed = []
     for _ in range(4):
         simulation.advance()
-        seen.append(models(simulation)[0])
+        observed.append(models(simulation)[0])
     # 3; (0 + 1, 3 + 3) / 2; (0 - 2, 3.5 + 3) / 2; (3.5 + 1, 2.25 + 3) / 2
-    assert seen == pytest.approx([3, 3.5, 2.25, 4.875])
+    assert observed == pytest.approx([3, 3.5, 2.25, 4.875])
 
 
 def test_fedavg_async_weighs_by_size():
@@ -86,11 +86,11 @@ def test_per_fedavg_of_the_authors_code_takes_two_steps_on_each_batch():
 )
 def test_fedavg_sync_discards_late_models(schedule, expected):
     simulation = scripted("fedavg_sync", change, [12, 12, 12], stragglers=2, schedule=schedule)
-    seen = []
+    observed = []
     for _ in range(4):
         simulation.advance()
-        seen.append(models(simulation)[0])
-    assert seen == pytest.approx(expected)
+        observed.append(models(simulation)[0])
+    assert observed == pytest.approx(expected)
 
 
 def test_clients_hold_what_they_trained_last_also_in_flight():

@@ -1,4 +1,4 @@
-"""Ditto's two models: the global one is FedAvg's, the personal one is held near it."""
+"""Ditto's two models: the global one is FedAvg's, the personal one is kept close to it."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ def test_with_weights_that_stay_1_it_is_fedavg(dataset, partition):
 
 def client():
     state = {"own": {"head.weight": OWN}, "weight": {"head.weight": WEIGHT}}
-    one = toy.client([[9.0, 9.0], [9.0, 9.0]], state)
-    return dataclasses.replace(one, start={"head.weight": RECEIVED}, trained=("head.weight",))
+    participant = toy.client([[9.0, 9.0], [9.0, 9.0]], state)
+    return dataclasses.replace(participant, start={"head.weight": RECEIVED}, trained=("head.weight",))
 
 
 @pytest.mark.parametrize("eta", [0.3, 100.0])

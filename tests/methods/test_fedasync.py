@@ -26,11 +26,11 @@ def after_three_rounds(sizes, **hyper):
     simulation = scripted(
         "fedasync", lambda _, __, client: [1.0, -2.0, 3.0][client], sizes, stragglers=2, **hyper
     )
-    seen = []
+    observed = []
     for _ in range(3):
         simulation.advance()
-        seen.append(models(simulation)[0])
-    return seen
+        observed.append(models(simulation)[0])
+    return observed
 
 
 def test_arrivals_are_blended_in_one_by_one_the_stalest_first():

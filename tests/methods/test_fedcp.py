@@ -36,8 +36,8 @@ def logistic(score):
 
 
 def test_the_policy_sees_the_features_times_the_head_s_summed_and_normalised_weights():
-    one = client(linear([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]], [0.0] * 4))
-    logits = FedCP().logits(one, toy.batch([[3.0, 5.0]], [0]).x)[0]
+    participant = client(linear([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]], [0.0] * 4))
+    logits = FedCP().logits(participant, toy.batch([[3.0, 5.0]], [0]).x)[0]
     length = math.hypot(1, 2)
     s = logistic(3 * 1 / length), logistic(5 * 2 / length)
     assert logits.tolist() == pytest.approx([s[0] * 3 + 4 * (1 - s[0]) * 3, 2 * s[1] * 5 + (1 - s[1]) * 5])
@@ -45,11 +45,11 @@ def test_the_policy_sees_the_features_times_the_head_s_summed_and_normalised_wei
 
 @pytest.mark.parametrize("rows", [None, [1, 0]])
 def test_the_loss_adds_gumbel_noise_to_the_scores(rows):
-    one = client(linear([[0.0, 0.0]] * 4, [0.5, 0.0, 0.0, 0.0]))
+    participant = client(linear([[0.0, 0.0]] * 4, [0.5, 0.0, 0.0, 0.0]))
     pixels, labels = ([[1.0, 1.0]], [0]) if rows is None else ([[1.0, 1.0], [7.0, 0.0]], [0, 1])
     noise = torch.tensor([0.2, 0.4, 0.6, 0.4, 0.1, 0.1, 0.1, 0.1], dtype=torch.float64)
     batch = toy.batch(pixels, labels, rows, noise)
-    loss = FedCP(lam=3.0).loss(one, batch).item()
+    loss = FedCP(lam=3.0).loss(participant, batch).item()
 
     def gumbel(u):
         return -math.log(-math.log(u))

@@ -16,13 +16,13 @@ from tests.methods.recomputed import LR, begun, minibatches, model_of
 
 def client():
     """Features are pixels; the translation moves them by (0.5, 0)."""
-    one = toy.client([[1.0, 0.0], [0.0, 2.0]])
-    tensors = {name: tensor.detach() for name, tensor in one.params.items()}
-    net = FedDBE().client_network(one.net, None).double()
+    participant = toy.client([[1.0, 0.0], [0.0, 2.0]])
+    tensors = {name: tensor.detach() for name, tensor in participant.params.items()}
+    net = FedDBE().client_network(participant.net, None).double()
     tensors["translation.bias"] = torch.tensor([0.5, 0.0], dtype=torch.float64)
     state = {"running": torch.tensor([2.0, 4.0]).double(), "mean": torch.tensor([1.0, 1.0]).double()}
     return dataclasses.replace(
-        one, net=net, params=tensors, start=tensors, state=state, trained=tuple(tensors)
+        participant, net=net, params=tensors, start=tensors, state=state, trained=tuple(tensors)
     )
 
 
@@ -42,11 +42,11 @@ def test_the_loss_translates_the_features_and_holds_their_running_mean(rows):
 
 
 def test_the_step_descends_on_the_loss():
-    one, batch = client(), toy.batch([[1.0, 1.0]], [0])
-    step = FedDBE()._step(one, (batch,), 0.1)
-    gradient, _ = one.gradient(FedDBE().loss, batch)
+    participant, batch = client(), toy.batch([[1.0, 1.0]], [0])
+    step = FedDBE()._step(participant, (batch,), 0.1)
+    gradient, _ = participant.gradient(FedDBE().loss, batch)
     for name, tensor in step.params.items():
-        torch.testing.assert_close(tensor, one.params[name] - 0.1 * gradient[name])
+        torch.testing.assert_close(tensor, participant.params[name] - 0.1 * gradient[name])
     assert gradient["translation.bias"].any()
 
 

@@ -58,9 +58,9 @@ def test_the_local_gradient_holds_drift_and_distance():
     client = dataclasses.replace(
         toy.client([[2.0, 0.0], [0.0, 1.0]], state), start={"head.weight": start}, trained=("head.weight",)
     )
-    one = toy.batch([[0.0, 0.0]], [0])  # no pixel is on, so cross-entropy has no gradient in the weights
+    blank = toy.batch([[0.0, 0.0]], [0])  # no pixel is on, so cross-entropy has no gradient in the weights
 
-    gradient, loss = FedDyn(clip=0.0)._corrected(client, (one,))
+    gradient, loss = FedDyn(clip=0.0)._corrected(client, (blank,))
     expected = 0.3 * (drift["head.weight"] + client.params["head.weight"] - start)
     torch.testing.assert_close(gradient["head.weight"], expected.detach())
     assert loss.item() == pytest.approx(math.log(2) + 0.3 * (0.5 * 2 + 2 * 1 + 1 / 2))

@@ -37,7 +37,7 @@ def server(participants, uploaded, affinity=None, validation=(10, 10, 10, 10), r
 def test_the_weights_are_the_gains_in_loss_over_the_distance():
     # Losses by (judging client, model); client 0 receives 1 and 2, client 3 receives 1.
     mean_loss = {(0, 0): 1.0, (0, 1): 0.4, (0, 2): 1.5, (3, 3): 2.0, (3, 1): 0.5}
-    one = server([0, 3], [1, 2], validation=(10, 1, 1, 20))
+    federation = server([0, 3], [1, 2], validation=(10, 1, 1, 20))
 
     def collect(_statistic, judges, models, samples):
         ids = [WEIGHTS.tolist().index(model) for model in models["w"].tolist()]
@@ -45,9 +45,9 @@ def test_the_weights_are_the_gains_in_loss_over_the_distance():
         sums = [mean_loss[judge, model] * len(index) for judge, model, index in judged]
         return {"loss": torch.tensor(sums, dtype=torch.float64)}
 
-    one.collect = collect
+    federation.collect = collect
     chosen = torch.tensor([[False, True, True, False], [False, True, False, False]])
-    gains = FedFomo()._gains(one, chosen)
+    gains = FedFomo()._gains(federation, chosen)
     expected = torch.zeros(2, 4, dtype=torch.float64)
     expected[0, 1] = (1.0 - 0.4) / (5 + 1e-5)
     expected[0, 2] = (1.0 - 1.5) / (2 + 1e-5)
@@ -58,10 +58,10 @@ def test_the_weights_are_the_gains_in_loss_over_the_distance():
 def test_gains_may_be_measured_from_the_model_before_local_training():
     # Client 0 trained from (0, 4); its own model 0 and model 1 are candidates.
     mean_loss = {(0.0, 4.0): 2.0, (0.0, 0.0): 1.2, (3.0, 4.0): 0.5}
-    one = server([0], [0, 1])
+    federation = server([0], [0, 1])
     before = WEIGHTS.clone()
     before[0] = torch.tensor([0.0, 4.0])
-    one.state["before"] = {"w": before}
+    federation.state["before"] = {"w": before}
 
     def collect(_statistic, judges, models, samples):
         assert judges.tolist() == [0, 0, 0]
@@ -69,11 +69,11 @@ def test_gains_may_be_measured_from_the_model_before_local_training():
         sums = [loss * len(index) for loss, index in zip(losses, samples, strict=True)]
         return {"loss": torch.tensor(sums, dtype=torch.float64)}
 
-    one.collect = collect
+    federation.collect = collect
     method = FedFomo(baseline="before_training", models=2, epsilon=0.0)
-    chosen = method._choice(one)
+    chosen = method._choice(federation)
     assert chosen.tolist() == [[True, True, False, False]]
-    gains = method._gains(one, chosen)[0]
+    gains = method._gains(federation, chosen)[0]
     own, other = (2.0 - 1.2) / (4 + 1e-5), (2.0 - 0.5) / (3 + 1e-5)
     assert gains.tolist() == pytest.approx([own, other, 0.0, 0.0])
     shares = _shares(gains[None], torch.tensor([0]))[0]
@@ -97,8 +97,8 @@ def test_a_client_that_nobody_helps_keeps_its_model():
 
 def test_the_largest_affinities_among_those_who_uploaded_are_chosen():
     affinity = torch.tensor([[9.0, 0.1, 0.5, 0.7], [0.0] * 4, [0.2, 0.1, 9.0, 8.0], [0.0] * 4])
-    one = server([0, 2], uploaded=[0, 1, 2], affinity=affinity)
-    sent = FedFomo(models=1, epsilon=0.0)._choice(one)
+    federation = server([0, 2], uploaded=[0, 1, 2], affinity=affinity)
+    sent = FedFomo(models=1, epsilon=0.0)._choice(federation)
     # Client 3 did not upload, and nobody receives its own model.
     assert sent.tolist() == [[False, False, True, False], [True, False, False, False]]
 
@@ -140,54 +140,54 @@ def simulated(dataset, partition, **hyper):
 
 
 def test_validation_samples_are_never_trained_on(simulation, partition, dataset):
-    one = simulation.runs[0].server
+    federation = simulation.runs[0].server
     simulation.advance()
     simulation.advance()
-    for whole, kept, taken in zip(partition.train, one.samples, one.held_out, strict=True):
+    for whole, kept, taken in zip(partition.train, federation.samples, federation.held_out, strict=True):
         assert len(kept) and len(taken)
         assert sorted([*kept, *taken]) == sorted(whole)
         assert set(dataset.labels[taken]) == set(dataset.labels[whole]) or len(taken) == 1
 
 
 def test_affinity_adds_up_the_weights_and_traffic_counts_models_that_were_sent(simulation):
-    one = simulation.runs[0].server
+    federation = simulation.runs[0].server
     simulation.advance()
-    assert torch.equal(one.state["affinity"], torch.eye(6, dtype=torch.float64))
-    parameters, present = one.scalars("all"), len(one.participants)
-    assert one.traffic.total == (0, present * parameters)
-    first = set(one.participants.tolist())
+    assert torch.equal(federation.state["affinity"], torch.eye(6, dtype=torch.float64))
+    parameters, present = federation.scalars("all"), len(federation.participants)
+    assert federation.traffic.total == (0, present * parameters)
+    first = set(federation.participants.tolist())
     simulation.advance()
-    second = one.participants.tolist()
+    second = federation.participants.tolist()
     pairs = [(i, j) for i in second for j in first if j != i]
-    moved = one.state["affinity"] != torch.eye(6, dtype=torch.float64)
+    moved = federation.state["affinity"] != torch.eye(6, dtype=torch.float64)
     assert {tuple(pair) for pair in moved.nonzero().tolist()} <= set(pairs)
-    assert one.traffic.total == (len(pairs) * parameters, present * parameters + len(pairs))
+    assert federation.traffic.total == (len(pairs) * parameters, present * parameters + len(pairs))
 
 
 def test_the_baseline_before_training_is_what_the_client_started_from(dataset, partition):
     simulation = simulated(dataset, partition, baseline="before_training")
-    one = simulation.runs[0].server
-    initial = one.bank["head.weight"].clone()
+    federation = simulation.runs[0].server
+    initial = federation.bank["head.weight"].clone()
     simulation.advance()
-    first = one.participants
-    assert torch.equal(one.state["before"]["head.weight"], initial)
-    trained = one.bank["head.weight"].clone()
+    first = federation.participants
+    assert torch.equal(federation.state["before"]["head.weight"], initial)
+    trained = federation.bank["head.weight"].clone()
     simulation.advance()
-    second = one.participants
-    starts = one.state["before"]["head.weight"]
-    assert torch.equal(starts[second], one.received["head.weight"])
+    second = federation.participants
+    starts = federation.state["before"]["head.weight"]
+    assert torch.equal(starts[second], federation.received["head.weight"])
     absent = torch.tensor([i for i in range(6) if i not in second.tolist()])
     assert torch.equal(starts[absent], initial[absent])
-    mixing = one.matrices["head.weight"]
+    mixing = federation.matrices["head.weight"]
     mixed = torch.einsum("kn,n...->k...", mixing.matrix, trained)
-    torch.testing.assert_close(one.received["head.weight"], mixed, rtol=0, atol=1e-12)
+    torch.testing.assert_close(federation.received["head.weight"], mixed, rtol=0, atol=1e-12)
 
     # Every model uploaded before is a candidate, the own one included, which needs no download.
     candidates = len(second) * len(first)
     own = len(set(second.tolist()) & set(first.tolist()))
-    model = one.scalars("all")
+    model = federation.scalars("all")
     assert own and mixing.downloads == candidates - own
-    assert one.traffic.total == (mixing.downloads * model, len(second) * model + candidates)
+    assert federation.traffic.total == (mixing.downloads * model, len(second) * model + candidates)
 
 
 def test_the_two_baselines_part_once_there_are_models_to_weigh(dataset, partition):

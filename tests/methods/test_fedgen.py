@@ -36,12 +36,12 @@ def test_the_client_s_loss_by_hand(rows):
     method = FedGen(generated=4, noise=NOISE)
     # Only class 1 is available, and every generated feature is (0, 2).
     state = {**state_of_generator([0.0, 2.0]), "available": torch.tensor([0.0, 1.0]).double()}
-    one = client([[1.0, 0.0], [0.0, 1.0]], state)
+    participant = client([[1.0, 0.0], [0.0, 1.0]], state)
     pixels, labels = [[3.0, 0.0], [0.0, 2.0]], [0, 0]
     if rows:
         pixels, labels = [*pixels, [9.0, 9.0]], [*labels, 1]
     noise = torch.from_numpy(generator(0, "noise").random(4 + (4 + 8) * NOISE))
-    loss = method._distilled(one, batch(pixels, labels, rows, noise), size=8, a=0.3, b=0.7)
+    loss = method._distilled(participant, batch(pixels, labels, rows, noise), size=8, a=0.3, b=0.7)
 
     target, first = softmax(0, 2), softmax(3, 0)
     cross_entropy = -(math.log(first[0]) + math.log(softmax(0, 2)[0])) / 2
@@ -54,10 +54,10 @@ def test_the_client_s_loss_by_hand(rows):
 def test_the_divergence_does_not_move_what_it_compares_with():
     method = FedGen(generated=2, noise=NOISE)
     state = {**state_of_generator([0.0, 2.0]), "available": torch.ones(2).double()}
-    one = client([[1.0, 0.0], [0.0, 1.0]], state)
-    weight = one.params["head.weight"]
+    participant = client([[1.0, 0.0], [0.0, 1.0]], state)
+    weight = participant.params["head.weight"]
     noise = torch.full((2 + (2 + 1) * NOISE,), 0.5, dtype=torch.float64)
-    loss = method._distilled(one, batch([[3.0, 0.0]], [0], noise=noise), size=1, a=0.0, b=1.0)
+    loss = method._distilled(participant, batch([[3.0, 0.0]], [0], noise=noise), size=1, a=0.0, b=1.0)
     (gradient,) = torch.autograd.grad(loss, weight)
 
     # Cross-entropy pulls q to class 0, the divergence to the target: (q - y) + (q - p), times the feature.

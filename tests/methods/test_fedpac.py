@@ -114,13 +114,13 @@ def test_a_class_without_a_prototype_is_drawn_to_the_client_s_own_mean():
 @pytest.mark.parametrize("rows", [None, [1, 1, 0]])
 def test_the_extractor_s_loss_adds_the_mean_square_to_the_targets(rows):
     targets = torch.tensor([[3.0, 0.0], [5.0, 1.0]], dtype=torch.float64)
-    one = client([[0.0, 0.0], [0.0, 0.0]], {"targets": targets})
+    participant = client([[0.0, 0.0], [0.0, 0.0]], {"targets": targets})
     pixels, labels = [[1.0, 0.0], [5.0, 5.0]], [0, 1]
     if rows:
         pixels, labels = [*pixels, [9.0, 9.0]], [*labels, 0]
 
     # Over two coordinates, 4 / 2 and 16 / 2; over two samples, 5.
-    loss = FedPAC(lam=0.1)._aligned(one, batch(pixels, labels, rows))
+    loss = FedPAC(lam=0.1)._aligned(participant, batch(pixels, labels, rows))
     assert loss.item() == pytest.approx(math.log(2) + 0.1 * 5)
 
 

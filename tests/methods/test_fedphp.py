@@ -50,12 +50,12 @@ def test_the_weight_of_the_past_grows_with_every_training():
 
 @pytest.mark.parametrize("rows", [None, [1, 0]])
 def test_the_client_learns_from_the_historical_model_s_probabilities(rows):
-    one = toy.client([[1.0, 0.0], [0.0, 2.0]])
+    participant = toy.client([[1.0, 0.0], [0.0, 2.0]])
     history = {
         "head.weight": torch.tensor([[4.0, 0.0], [0.0, 8.0]], dtype=torch.float64),
         "head.bias": torch.zeros(2, dtype=torch.float64),
     }
-    client = Client(one.net, one.params, one.start, {"history": history})
+    client = Client(participant.net, participant.params, participant.start, {"history": history})
     pixels, labels = ([[1.0, 1.0]], [0]) if rows is None else ([[1.0, 1.0], [7.0, 0.0]], [0, 1])
     loss = FedPHP(lam=0.3).loss(client, toy.batch(pixels, labels, rows))
 

@@ -18,13 +18,13 @@ PERSONAL = [[0.0, 0.5], [0.5, 0.0]]
 
 
 def client(prior):
-    one = toy.client([[1.0, 0.0], [0.0, 2.0]])
-    one.net.add_module("personal_head", copy.deepcopy(one.net.head))
-    one.net.personal_head.load_state_dict(
+    participant = toy.client([[1.0, 0.0], [0.0, 2.0]])
+    participant.net.add_module("personal_head", copy.deepcopy(participant.net.head))
+    participant.net.personal_head.load_state_dict(
         {"weight": torch.tensor(PERSONAL, dtype=torch.float64), "bias": torch.zeros(2)}
     )
-    tensors = dict(one.net.named_parameters())
-    return Client(one.net, tensors, tensors, {"prior": torch.tensor(prior, dtype=torch.float64)})
+    tensors = dict(participant.net.named_parameters())
+    return Client(participant.net, tensors, tensors, {"prior": torch.tensor(prior, dtype=torch.float64)})
 
 
 def entropy(logits, y):

@@ -32,15 +32,15 @@ def client(**changes):
         "context_all": torch.zeros(2, dtype=torch.float64),
         "context_own": torch.tensor([2.0, 5.0], dtype=torch.float64),
     }
-    one = Client(net, tensors, tensors, state, tuple(tensors))
-    return dataclasses.replace(one, **changes)
+    participant = Client(net, tensors, tensors, state, tuple(tensors))
+    return dataclasses.replace(participant, **changes)
 
 
 @pytest.mark.parametrize("rows", [None, [1, 0]])
 def test_the_loss_adds_both_entropies_the_distance_and_the_decay(rows):
     pixels, labels = ([[1.0, 1.0]], [0]) if rows is None else ([[1.0, 1.0], [7.0, 0.0]], [0, 1])
-    one, batch = client(), toy.batch(pixels, labels, rows)
-    gradient, loss = GPFL(lam=0.5, mu=0.2)._decayed(one, (batch,))
+    participant, batch = client(), toy.batch(pixels, labels, rows)
+    gradient, loss = GPFL(lam=0.5, mu=0.2)._decayed(participant, (batch,))
 
     def entropy(logits):
         return math.log(sum(map(math.exp, logits))) - logits[0]
@@ -50,7 +50,7 @@ def test_the_loss_adds_both_entropies_the_distance_and_the_decay(rows):
     decay = 25 + 1
     expected = entropy([1.0, 2.0]) + entropy(cosines) + 0.5 * distance + 0.1 * decay
     assert loss.item() == pytest.approx(expected)
-    plain, _ = one.gradient(GPFL(lam=0.5).loss, batch)
+    plain, _ = participant.gradient(GPFL(lam=0.5).loss, batch)
     decayed = plain["embedding.weight"] + 0.2 * torch.tensor(EMBEDDING, dtype=torch.float64)
     torch.testing.assert_close(gradient["embedding.weight"], decayed)
     assert torch.equal(gradient["head.weight"], plain["head.weight"])
@@ -60,14 +60,14 @@ def test_the_loss_adds_both_entropies_the_distance_and_the_decay(rows):
     ("contexts", "context"), [("received", [0.25 * 3 + 0.75, 0.25 * 4]), ("lagging", [2.0, 5.0])]
 )
 def test_the_context_of_prediction_is_the_client_s_mean_embedding(contexts, context):
-    one = client()
+    participant = client()
     with torch.no_grad():  # the shift is the layer norm's bias, plus its weight times the normalised context
-        one.net.valve["shift"][0].weight.copy_(torch.eye(2))
-        one.net.valve["shift"][2].weight.fill_(1.0)
+        participant.net.valve["shift"][0].weight.copy_(torch.eye(2))
+        participant.net.valve["shift"][2].weight.fill_(1.0)
     context = torch.tensor(context, dtype=torch.float64)
     shift = (context - context.mean()) / (context.var(unbiased=False) + 1e-5).sqrt()
     features = (torch.tensor([1.0, 1.0]).double() + shift).relu()
-    logits = GPFL(contexts=contexts).logits(one, toy.batch([[1.0, 1.0]], [0]).x)[0]
+    logits = GPFL(contexts=contexts).logits(participant, toy.batch([[1.0, 1.0]], [0]).x)[0]
     assert logits.tolist() == pytest.approx([features[0].item(), 2 * features[1].item()])
 
 
@@ -125,8 +125,8 @@ def test_rounds_agree_with_the_authors_rule_computed_in_plain_torch(dataset, par
                 entropy = torch.nn.functional.cross_entropy
                 loss = entropy(logits, y) + entropy(cosines, y)
                 loss = loss + lam * torch.norm(generic - common["embedding.weight"][y], 2)
-                found = torch.autograd.grad(loss, list(leaves.values()))
-                for name, gradient in zip(names, found, strict=True):
+                gradients = torch.autograd.grad(loss, list(leaves.values()))
+                for name, gradient in zip(names, gradients, strict=True):
                     decay = mu if name.startswith(("embedding.", "valve.")) else 0.0
                     own[name] = own[name] - LR * (gradient + decay * own[name])
             heads[client] = {name: own[name] for name in heads[client]}

@@ -29,12 +29,12 @@ def test_without_neighbours_it_is_fedavg_and_with_them_alone_it_is_not(dataset, 
 
 def scores(k, lam=1.0, scale=2.0):
     # Stored are a sample of class 0 at distance 1, two of class 1 at distance 2, and an empty place.
-    one = toy.client([[1.0, 0.0], [0.0, 1.0]])
+    participant = toy.client([[1.0, 0.0], [0.0, 1.0]])
     stored = {
         "store.features": torch.tensor([[1.0, 0.0], [0.0, 2.0], [2.0, 0.0], [0.0, 0.0]]).double(),
         "store.classes": torch.tensor([1.0, 2.0, 2.0, 0.0]).double(),
     }
-    client = Client(one.net, one.params | stored, one.start, {})
+    client = Client(participant.net, participant.params | stored, participant.start, {})
     x = toy.batch([[0.0, 0.0]], [0]).x
     logits = torch.tensor([[0.0, math.log(3)]], dtype=torch.float64)
     return KNNPer(k=k, lam=lam, scale=scale).scores(client, x, logits)[0].tolist()

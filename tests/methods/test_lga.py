@@ -19,42 +19,42 @@ def run(method, rounds, **hyper):
     simulation = scripted(
         method, lambda _, __, client: [1.0, -2.0, 3.0][client], [12, 12, 12], stragglers=2, **hyper
     )
-    seen = []
+    observed = []
     for _ in range(rounds):
         simulation.advance()
-        seen.append(models(simulation)[0])
-    return simulation, seen
+        observed.append(models(simulation)[0])
+    return simulation, observed
 
 
 def test_equation_11_applies_late_changes_to_the_present_model():
-    _, seen = run("lga", 3)
+    _, observed = run("lga", 3)
     second = (3 + 1 + 6) / 2  # d = 1: nothing happened since the first aggregate, so no Taylor term
     late = second - 2 + OPPOSITE * 4 * (second - 3)  # (-2)^2, from w^t1 = 3 to w^s = 5
-    assert seen == pytest.approx([3, second, (late + second + 3) / 2])
+    assert observed == pytest.approx([3, second, (late + second + 3) / 2])
 
 
 def test_equation_10_leaves_late_models_where_they_are():
-    _, seen = run("lga", 3, equation=10, taylor=-1.0)
+    _, observed = run("lga", 3, equation=10, taylor=-1.0)
     second = (1 + 6) / 2
     late = -2 - OPPOSITE * 4 * (second - 3)
-    assert seen == pytest.approx([3, second, (late + second + 3) / 2])
+    assert observed == pytest.approx([3, second, (late + second + 3) / 2])
 
 
 def test_the_consistent_coefficient_is_minus_lambda_over_rate_and_steps():
     # 12 samples are one batch of 16, so an epoch is a step; Config's rate is 0.05 and its epochs are 2.
-    _, seen = run("lga", 3, coefficient="consistent", taylor=0.02)
+    _, observed = run("lga", 3, coefficient="consistent", taylor=0.02)
     late = 5 - 2 - 0.02 / (0.05 * 2) * 4 * (5 - 3)
-    assert seen[2] == pytest.approx((late + 5 + 3) / 2)
-    _, seen = run("lga", 3, coefficient="consistent", taylor=0.02, steps=20)
+    assert observed[2] == pytest.approx((late + 5 + 3) / 2)
+    _, observed = run("lga", 3, coefficient="consistent", taylor=0.02, steps=20)
     late = 5 - 2 - 0.02 / (0.05 * 20) * 4 * (5 - 3)
-    assert seen[2] == pytest.approx((late + 5 + 3) / 2)
+    assert observed[2] == pytest.approx((late + 5 + 3) / 2)
 
 
 def test_the_consistent_coefficient_has_the_rate_at_which_the_late_client_trained():
     halved = {"lr_schedule": "step", "lr_step": 1, "lr_gamma": 0.5}
-    _, seen = run("lga", 3, coefficient="consistent", taylor=0.02, changes=halved)
+    _, observed = run("lga", 3, coefficient="consistent", taylor=0.02, changes=halved)
     late = 5 - 2 - 0.02 / (0.05 * 2) * 4 * (5 - 3)  # sent in round 1
-    assert seen[2] == pytest.approx((late + 5 + 3) / 2)
+    assert observed[2] == pytest.approx((late + 5 + 3) / 2)
 
 
 @pytest.mark.parametrize("equation", [10, 11])
@@ -72,14 +72,14 @@ def personal(simulation):
 
 
 def test_personal_models_lie_between_the_prediction_and_the_global_model():
-    simulation, seen = run("plga", 1)
+    simulation, observed = run("plga", 1)
     assert personal(simulation) == pytest.approx([0, 0, 3])  # nobody late has arrived: w^0
-    simulation, seen = run("plga", 2)
+    simulation, observed = run("plga", 2)
     assert personal(simulation) == pytest.approx([(4 + 3) / 2, 0, (6 + 5) / 2])
-    simulation, seen = run("plga", 3)
+    simulation, observed = run("plga", 3)
     late = 5 - 2 + OPPOSITE * 4 * 2
     assert personal(simulation) == pytest.approx(
-        [(4 + 3) / 2, (1 - OPPOSITE) * late + OPPOSITE * 5, (8 + seen[2]) / 2]
+        [(4 + 3) / 2, (1 - OPPOSITE) * late + OPPOSITE * 5, (8 + observed[2]) / 2]
     )
 
 
@@ -89,25 +89,25 @@ def test_the_global_model_of_plga_is_that_of_lga():
 
 def test_a_low_temperature_leaves_a_client_that_goes_elsewhere_its_own_model():
     cold = 1 / (1 + math.exp(2 / 0.1))  # of S = -1; that of S = 1 is one half at any temperature
-    simulation, seen = run("plga", 3, temperature=0.1)
+    simulation, observed = run("plga", 3, temperature=0.1)
     late = 5 - 2 + cold * 4 * 2
     assert personal(simulation) == pytest.approx(
-        [(4 + 3) / 2, (1 - cold) * late + cold * 5, (8 + seen[2]) / 2]
+        [(4 + 3) / 2, (1 - cold) * late + cold * 5, (8 + observed[2]) / 2]
     )
 
 
 def test_training_may_start_from_the_personal_model():
-    simulation, seen = run("plga", 2, personal_start=True)
+    simulation, observed = run("plga", 2, personal_start=True)
     # Client 2 starts its second round from its personal model, 3; client 0 trained from w^0 = 0.
-    assert seen == pytest.approx([3, (3 + 1 + 3 + 3) / 2])
-    simulation, seen = run("plga", 3, personal_start=True)
+    assert observed == pytest.approx([3, (3 + 1 + 3 + 3) / 2])
+    simulation, observed = run("plga", 3, personal_start=True)
     mine = (6 + 5) / 2
     late = 5 - 2 + OPPOSITE * 4 * 2
-    assert seen[2] == pytest.approx((late + mine + 3) / 2)
+    assert observed[2] == pytest.approx((late + mine + 3) / 2)
     # Client 0 starts its second training from 3.5, not from the global model of 5, and arrives in round 4.
-    own = seen[2] + 1
-    simulation, seen = run("plga", 4, personal_start=True)
-    assert personal(simulation)[0] == pytest.approx((own + seen[2]) / 2)
+    own = observed[2] + 1
+    simulation, observed = run("plga", 4, personal_start=True)
+    assert personal(simulation)[0] == pytest.approx((own + observed[2]) / 2)
 
 
 def test_personal_models_go_down_with_late_arrivals():

@@ -99,11 +99,11 @@ def run(rounds, **hyper):
         [10, 20, 10],
         **hyper,
     )
-    seen = []
+    observed = []
     for _ in range(rounds):
         simulation.advance()
-        seen.append(models(simulation))
-    return seen
+        observed.append(models(simulation))
+    return observed
 
 
 ALIKE, OPPOSITE = math.e, math.exp(-1)
@@ -138,14 +138,14 @@ def test_the_similarity_stays_until_the_next_refresh():
         [12] * 3,
         refresh=2,
     )
-    seen = []
+    observed = []
     for _ in range(4):
         simulation.advance()
-        seen.append(simulation.runs[0].server.state["similarity"][0].clone())
-    assert seen[0].equal(seen[1])
-    assert seen[0].flatten().tolist() == pytest.approx([1 / 3] * 9)
-    assert seen[2].equal(seen[3])
-    assert seen[2][0, 2] == pytest.approx(OPPOSITE / (2 * ALIKE + OPPOSITE))
+        observed.append(simulation.runs[0].server.state["similarity"][0].clone())
+    assert observed[0].equal(observed[1])
+    assert observed[0].flatten().tolist() == pytest.approx([1 / 3] * 9)
+    assert observed[2].equal(observed[3])
+    assert observed[2][0, 2] == pytest.approx(OPPOSITE / (2 * ALIKE + OPPOSITE))
 
 
 def test_a_local_head_keeps_the_clients_own_change():

@@ -102,7 +102,7 @@ def test_runs_that_another_table_shares_come_along():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["used"], "folder: used is not accepted; expected one that does not exist, or is empty"),
+        (["used"], "folder: used is not accepted; expected a new or an empty folder"),
         (["used/file"], "folder: used/file is not accepted"),
         (["--table", "pfedsim-table33", "new"], "did you mean 'pfedsim-table3'"),
     ],

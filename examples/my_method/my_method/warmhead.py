@@ -1,4 +1,4 @@
-"""WarmHead: one common model during a warm-up, then the head becomes personal."""
+"""WarmHead: one global model during a warm-up, then a personal head."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ SPREAD = "share of the image above half of the map's largest value"
 def measure(runs: FigureRuns) -> Numbers:
     """How far each network's maps spread, by image; the maps themselves are images."""
     (per_seed,) = runs.measurements(probe).values()
-    seen = per_seed[0][-1]
+    measurement = per_seed[0][-1]
     points = [
         Point(SPREAD, name, image, value)
-        for name, values in seen["spread"].items()
+        for name, values in measurement["spread"].items()
         for image, value in enumerate(values)
     ]
-    return Numbers(points, {name: np.array(values) for name, values in seen["shown"].items()})
+    return Numbers(points, {name: np.array(values) for name, values in measurement["shown"].items()})
 
 
 def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:

@@ -23,7 +23,7 @@ def measure(runs: FigureRuns) -> Numbers:
     for cell, per_seed in runs.measurements(probe).items():
         setting = cell.partition("/")[0]
         for together in zip(*per_seed, strict=True):
-            angles = [seen["angle"] for seen in together]
+            angles = [measurement["angle"] for measurement in together]
             points.append(averaged(PANEL, setting, together[0]["round"], angles))
     return Numbers(points)
 

@@ -24,7 +24,7 @@ def measure(runs: FigureRuns) -> Numbers:
     """One panel per layer, from 0, with a row and a column per model; and the layers' means over pairs."""
     (per_seed,) = runs.measurements(probe).values()
     matrices = {
-        f"layer {number} ({name})": np.mean([seen[-1][name] for seen in per_seed], axis=0)
+        f"layer {number} ({name})": np.mean([measurements[-1][name] for measurements in per_seed], axis=0)
         for number, name in enumerate(per_seed[0][-1])
     }
     points, means = [], []

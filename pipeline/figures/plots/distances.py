@@ -27,13 +27,13 @@ def measure(runs: FigureRuns) -> Numbers:
     points, means = [], []
     for together in zip(*per_seed, strict=True):
         number = together[0]["round"]
-        matrix = np.mean([seen["distances"] for seen in together], axis=0)
+        matrix = np.mean([measurement["distances"] for measurement in together], axis=0)
         if number in runs.figure.at:
             names = [f"client {row}" for row in range(len(matrix))]
             points += matrix_points(f"round {number}", names, matrix)
-        apart = ~np.eye(len(matrix), dtype=bool)
+        distinct = ~np.eye(len(matrix), dtype=bool)
         same = np.array(together[0]["same"])
-        for series, chosen in ((SAME, same & apart), (OTHERS, ~same)):
+        for series, chosen in ((SAME, same & distinct), (OTHERS, ~same)):
             if chosen.any():
                 means.append(Point(GROUPS, series, number, float(matrix[chosen].mean())))
     return Numbers(points + means)

@@ -25,7 +25,7 @@ def measure(runs: FigureRuns) -> Numbers:
     for name, per_seed in runs.measurements(probe).items():
         cell = cells[name]
         for number, layer in enumerate(per_seed[0][0], start=1):
-            by_client = np.mean([[seen[layer] for seen in rounds] for rounds in per_seed], axis=(0, 1))
+            by_client = np.mean([[cosines[layer] for cosines in rounds] for rounds in per_seed], axis=(0, 1))
             means.append(Point(cell.dataset, _kind(cell.setting), number, float(by_client.mean())))
             clients += [
                 Point(f"clients of {cell.setting}", f"client {client}", number, float(value))

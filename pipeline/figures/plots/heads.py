@@ -25,7 +25,7 @@ def measure(runs: FigureRuns) -> Numbers:
     """For every pair of clients, the mean cosine and the cosine of every class. Also the mean over the
     classes that both or neither of a pair has, and over the classes that only one has."""
     (per_seed,) = runs.measurements(probe).values()
-    cosines = np.mean([seen[-1]["cosines"] for seen in per_seed], axis=0)
+    cosines = np.mean([measurements[-1]["cosines"] for measurements in per_seed], axis=0)
     owns = np.array(per_seed[0][-1]["owns"])
     points: list[Point] = []
     classes: list[Point] = []

@@ -39,7 +39,9 @@ def measure(runs: FigureRuns) -> Numbers:
     clients = min(len(NAMES), len(per_seed[0][-1]["cs"]))
     pairs = list(combinations(range(clients), 2))
     values = {
-        metric: [float(np.mean([seen[-1][metric][a][b] for seen in per_seed])) for a, b in pairs]
+        metric: [
+            float(np.mean([measurements[-1][metric][a][b] for measurements in per_seed])) for a, b in pairs
+        ]
         for metric in METRICS
         if metric in per_seed[0][-1]
     }
@@ -81,7 +83,7 @@ def draw(figure: Figure, numbers: Numbers) -> mpl.Figure:
         place.bar(list(pairs), [points[0].value for points in pairs.values()], color=COLOURS[1], width=0.6)
         name, _, what = METRICS[panel].partition(": ")
         if panel != "data":
-            ours, theirs = (numbers.panels[of][panel][0].value for of in (CORRELATION, PRINTED))
+            ours, theirs = (numbers.panels[series][panel][0].value for series in (CORRELATION, PRINTED))
             name += f", correlation {ours:.2f} (printed: {theirs:.2f})"
         place.set_title(name)
         place.set_xlabel(what)

@@ -25,7 +25,7 @@ def measure(runs: FigureRuns) -> Numbers:
     client, the class with most samples first. Also the classes' means over all seeds, and the lowest of the
     classes with the most samples beside the highest of the others."""
     (per_seed,) = runs.measurements(probe).values()
-    relative = np.array([seen[-1]["sensitivity"] for seen in per_seed])
+    relative = np.array([measurements[-1]["sensitivity"] for measurements in per_seed])
     relative /= relative.max((1, 2), keepdims=True)
     samples = np.array(per_seed[0][-1]["samples"])
     (dataset,) = runs.datasets.values()

@@ -95,7 +95,7 @@ def test_a_published_report_of_which_the_ledger_holds_nothing_is_kept(project):
     assert run("report", "--publish") == ""
     (project / "reports/tables/small").mkdir(parents=True)
     (project / "reports/tables/small/README.md").touch()
-    said = "small: no data here, or the ledger holds no cell that today's code would compute\n"
+    said = "small: no cell to report: data, or records of the current code, are missing\n"
     assert run("report", "small") == run("report", "--publish") == said
     assert [path.name for path in (project / "reports/tables/small").iterdir()] == ["README.md"]
 

@@ -92,4 +92,4 @@ def test_the_list_says_how_large_each_figure_is_and_which_runs_nothing():
     listed = CliRunner().invoke(app, ["figures", "fedcac-figure1", "pfedsim-figure3"]).output.splitlines()
     (first,) = (line for line in listed if line.startswith("fedcac-figure1a"))
     assert first.split()[1:4] == ["3", "9", "45,000"]  # cells, runs, client-epochs
-    assert any("pfedsim-figure3" in line and "runs nothing" in line for line in listed)
+    assert any("pfedsim-figure3" in line and "needs no runs" in line for line in listed)

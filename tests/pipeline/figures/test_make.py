@@ -129,7 +129,7 @@ def test_a_reduced_figure_does_not_take_the_place_of_one_as_pinned(project):
     file = project / "papers/pfedsim/figures/pfedsim-figure3.yaml"
     file.write_text(file.read_text().replace("cifar10", "digits").replace("clients: 100", "clients: 5"))
     assert made("pfedsim-figure3")["changes"] == []
-    with pytest.raises(InvalidInput, match="is there as pinned"):
+    with pytest.raises(InvalidInput, match="is already there, as pinned"):
         made("pfedsim-figure3", clients=4)
     assert "Reduced" not in (OUT / "pfedsim-figure3.svg").read_text()
 
@@ -138,7 +138,7 @@ def test_a_reduced_figure_does_not_take_the_place_of_one_as_pinned(project):
 def test_a_figure_is_replaced_by_one_that_is_reduced_alike_only():
     made("pfedsim-figure3", dataset="digits", clients=5)
     assert made("pfedsim-figure3", dataset="digits", clients=5)["changes"]
-    with pytest.raises(InvalidInput, match="is there reduced otherwise"):
+    with pytest.raises(InvalidInput, match="is already there, reduced differently"):
         made("pfedsim-figure3", dataset="digits", clients=4)
 
 

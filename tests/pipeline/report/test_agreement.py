@@ -298,7 +298,7 @@ def test_each_finding_has_three_lines_at_most_and_no_command(file):
     assert not re.search(r"`(pfl|dvc|python|git) ", text)
 
 
-@pytest.mark.parametrize(("absent", "why"), [([], "Not run yet"), (["cinic10"], "No data here")])
+@pytest.mark.parametrize(("absent", "why"), [([], "Not run yet"), (["cinic10"], "Data not available")])
 def test_columns_that_have_not_been_tried_are_named_with_the_reason_and_not_printed(tmp_path, absent, why):
     results = fake_results(methods=2, settings=2, seeds=1)
     results["config"]["settings"]["cifar10-0.5"]["dataset"] = "cinic10"

@@ -148,7 +148,7 @@ def test_seeds_that_stopped_early_are_said_with_their_rounds(tmp_path):
 
 
 def test_numbers_of_an_edited_tree_are_marked(tmp_path):
-    assert "computed by code that is in no commit" in small(tmp_path, sources={**SOURCES, "dirty": True})
+    assert "computed by uncommitted code" in small(tmp_path, sources={**SOURCES, "dirty": True})
 
 
 def test_a_complete_table_on_original_data_has_no_notice(tmp_path):
@@ -203,7 +203,7 @@ def test_in_another_project_than_ours_the_simulator_is_installed(code, installed
 def test_edits_that_are_in_no_commit_are_said_to_be_missing_in_a_clone(tmp_path):
     (tmp_path / "pfl").mkdir()
     commands = small(tmp_path, sources={**SOURCES, "dirty": True}).partition("```sh\n")[2].splitlines()
-    assert commands[2] == "# the edits, which are in no commit, are not here"
+    assert commands[2] == "# without the uncommitted edits"
 
 
 def test_the_time_of_the_simulations_is_added_up(tmp_path):
@@ -246,7 +246,7 @@ def test_rows_of_an_earlier_rule_are_named_first(tmp_path, monkeypatch):
         "pipeline.report.notices.is_current", lambda config, *_: config["method"] != "pfedsim"
     )
     readme = small(tmp_path).partition("| Method |")[0]
-    assert "> Computed by an earlier rule of the method, and to be run again: pFedSim." in readme
+    assert "> Computed by an earlier rule of the method, to be run again: pFedSim." in readme
 
 
 def test_current_rows_need_no_such_line(tmp_path):

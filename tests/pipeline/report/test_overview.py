@@ -129,7 +129,12 @@ def test_the_paper_s_own_method_is_compared_with_the_others_at_one_moment(root):
         ]
     content["config"]["seeds"] = [0, 1]
     report_of(content, root)
-    block = write_overview(root).read_text().partition("## One moment for all")[2].partition("\n## ")[0]
+    block = (
+        write_overview(root)
+        .read_text()
+        .partition("## All methods at the same moment")[2]
+        .partition("\n## ")[0]
+    )
     trained, received = [line for line in block.splitlines() if line.startswith("| [pFedSim, Table 3]")]
     cells = [cell.strip() for cell in trained.strip("|").split("|")]
     assert cells[1:] == [
@@ -223,7 +228,7 @@ def test_it_begins_with_what_was_learnt_over_all_papers(root):
     (root / "tables/overview.md").write_text("- Ask for the split.\n")
     text = write_overview(root).read_text()
     assert text.startswith(
-        "# The papers' tables\n\n## What was learnt\n\n- Ask for the split.\n\n## How far\n\nThe"
+        "# The papers' tables\n\n## Findings\n\n- Ask for the split.\n\n## Progress\n\nThe"
     )
 
 

@@ -32,9 +32,9 @@ def results(**options: Any) -> dict[str, Any]:
 
 
 def test_every_method_has_its_ranks_before_and_after_and_its_gain_over_the_seeds():
-    by_label = {one.label: one for one in tuned(summary_of(results()))}
+    by_label = {entry.label: entry for entry in tuned(summary_of(results()))}
     assert list(by_label) == ["FedAvg", "pFedSim", "Local"]
-    assert {label: (one.pinned, one.selected) for label, one in by_label.items()} == {
+    assert {label: (entry.pinned, entry.selected) for label, entry in by_label.items()} == {
         "FedAvg": (2, 1),
         "pFedSim": (1, 2),
         "Local": (3, 3),
@@ -47,7 +47,7 @@ def test_every_method_has_its_ranks_before_and_after_and_its_gain_over_the_seeds
 def test_methods_without_a_selected_configuration_are_not_ranked():
     partial = results()
     fail(cell_of(partial, f"{SETTING}/fedavg")["selected"], 0, 1)
-    assert [one.label for one in tuned(summary_of(partial))] == ["pFedSim", "Local"]
+    assert [entry.label for entry in tuned(summary_of(partial))] == ["pFedSim", "Local"]
     assert tuned(summary_of(fake_results(seeds=2))) == []
 
 
@@ -56,7 +56,7 @@ def test_columns_with_one_label_are_several_settings():
     for setting in table["config"]["settings"].values():
         setting["label"] = "the same"
     rows = tuned(summary_of(table))
-    assert [one.setting for one in rows] == [
+    assert [entry.setting for entry in rows] == [
         setting for setting in table["config"]["settings"] for _ in range(3)
     ]
     assert overall(rows).startswith("Over the 3 settings")

@@ -48,7 +48,7 @@ def test_data_of_columns_outside_the_subset_need_not_be_there(edit):
         ({"seeds": [0, 7]}, "subset.seeds: 7 is not accepted; expected one of 0, 1"),
         (
             {"seeds": [1]},
-            "subset.seeds: [1] is not accepted; expected all seeds, as there is a search",
+            "subset.seeds: [1] is not accepted; expected all seeds, because the table has a search",
         ),
         ({"setting": ["dir"]}, "params.yaml: subset: key: setting is not accepted; expected one of methods"),
     ],

@@ -125,7 +125,8 @@ def test_a_partition_needs_no_quotes(edit):
         (
             '  two: "pathological:2"',
             '  average: "pathological:2"\naverage: {label: Mean}',
-            "settings: average is not accepted; expected another name, as that column is the average's",
+            "settings: average is not accepted; expected another name; this one belongs to the average "
+            "column",
         ),
         ("clients: 5", "clients: 5\nclients: 6", "found duplicate key *"),
         ("clients: 5", "clients: [5", "is not accepted; expected YAML"),

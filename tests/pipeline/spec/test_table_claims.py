@@ -187,7 +187,7 @@ def test_a_claim_about_what_the_table_does_not_have_is_one_line(edit, claim, sai
     ],
 )
 def test_some_papers_claims_do_not_hold_on_their_own_numbers(table, words, expected, shown):
-    (tested,) = (one for one in claims(blank(table, load_table(table))) if words in one.claim.says)
+    (tested,) = (claim for claim in claims(blank(table, load_table(table))) if words in claim.claim.says)
     assert tested.published.answer == expected
     assert shown in tested.published.shown
     assert tested.ours.answer == "open"

@@ -98,7 +98,9 @@ def test_an_imported_row_with_a_checksum_is_compared_with_it(rows_file, row):
     file = rows_file()
     line = stamped(row).to_line()
     file.write_bytes(line.replace(b'"pooled":8', b'"pooled":9', 1) + b"\n")
-    with pytest.raises(InvalidInput, match=r"rows\.jsonl:1: checksum: .* that of the row's content"):
+    with pytest.raises(
+        InvalidInput, match=r"rows\.jsonl:1: checksum: .* the checksum of the record's content"
+    ):
         import_rows(file, here)
     assert not LOCAL.exists()
     file.write_bytes(line + b"\n")

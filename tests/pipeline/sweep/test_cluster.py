@@ -21,8 +21,8 @@ ROUNDS_OF_A_MINUTE = 3000
 
 
 def test_a_table_is_run_entered_and_then_served(start):
-    said = finished(start())
-    assert "4 runs computed, 0 from the ledger" in said
+    output = finished(start())
+    assert "4 runs computed, 0 from the ledger" in output
     assert [cell.status for cell in load_results("small", Path()).cells] == ["done", "done"]
     assert all(row["hardware"]["threads"] == 1 for row in rows())
     assert not list(Path(".sweeps/trials").iterdir())
@@ -38,9 +38,9 @@ def test_an_edit_of_the_sources_ends_a_sweep_and_fails_no_trial(start, edit, tmp
     (tmp_path / "sources/pfl/later.py").write_text("")
     for victim in workers(process):
         victim.kill()
-    said, _ = process.communicate(timeout=300)
-    assert process.returncode == 2, said
-    assert "sources: the source changed during the sweep; run it again" in said
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 2, output
+    assert "sources: the source changed during the sweep; run it again" in output
     assert not any("error" in row for row in rows())
     assert "from the ledger" in finished(start(PYTHONPATH=str(tmp_path / "sources")))
 

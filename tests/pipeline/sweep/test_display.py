@@ -23,9 +23,9 @@ def test_a_cell_whose_trials_failed_is_said_to_have_failed(ledger, capsys):
         else:
             scheduler.record(trial, fake_run(trial))
         progress.update(1, [])
-    said = capsys.readouterr().out
-    assert "dir/fedavg: pinned failed" in said
-    assert "two/fedavg: pinned 8" in said
+    output = capsys.readouterr().out
+    assert "dir/fedavg: pinned failed" in output
+    assert "two/fedavg: pinned 8" in output
 
 
 @pytest.fixture

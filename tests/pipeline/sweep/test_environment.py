@@ -36,10 +36,10 @@ def test_an_environment_in_order_has_no_warnings(monkeypatch, tmp_path):
 )
 def test_a_store_that_mlflow_does_not_write_to_is_named_with_one_that_works(address, monkeypatch, tmp_path):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-    said = message()
-    assert said.startswith("MLFLOW_TRACKING_URI: ")
-    assert f"sqlite:///{tmp_path}/mlflow.db" in said
-    assert "secret" not in said
+    output = message()
+    assert output.startswith("MLFLOW_TRACKING_URI: ")
+    assert f"sqlite:///{tmp_path}/mlflow.db" in output
+    assert "secret" not in output
 
 
 @pytest.mark.parametrize(

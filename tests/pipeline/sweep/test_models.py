@@ -67,8 +67,8 @@ def test_where_the_models_lie_is_written_down(ledger):
 @pytest.mark.slow
 def test_of_a_sweep_that_keeps_models_nothing_else_is_left_in_the_scratch(start, edit):
     edit("evaluation:", "search: {trials: 2}\nkeep: models\nevaluation:")
-    said = finished(start())
-    assert "the final models are in .sweeps/models/; results/small/models.csv lists them" in said
+    output = finished(start())
+    assert "the final models are in .sweeps/models/; results/small/models.csv lists them" in output
     final = {row["key"]: row["seed"] for row in rows() if row["phase"] == "final"}
     kept = [path for path in Path(".sweeps").rglob("*") if path.is_file()]
     assert {path.stem for path in kept if path.suffix == ".pt"} == final.keys()

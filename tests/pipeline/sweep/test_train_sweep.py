@@ -140,10 +140,10 @@ def test_a_cause_of_many_failures_is_told_once(monkeypatch, capsys):
 
     run_with(monkeypatch, failing)
     sweep("small")
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
         "dir/fedprox: failed (final, seed 0 and final, seed 1 and search, seed 0 (4 runs): ValueError: no)"
-        in said
+        in output
     )
 
 

@@ -146,12 +146,12 @@ def off_by_a_point(row: Record) -> Record:
 
 
 def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, monkeypatch):
-    said = verify("--out", "page")
-    assert said[0].startswith(
-        "4 records of 4 that the current code computes, from 1 table; 0 more are of other code"
+    output = verify("--out", "page")
+    assert output[0].startswith(
+        "4 records of 4 that the current code computes, from 1 table; 0 more are from other code"
     )
-    assert [line.partition(": small")[0] for line in said[1:-1]] == [f"{n}/4 agrees" for n in range(1, 5)]
-    assert said[-1] == "4 agree, 0 are undecided, 0 fail"
+    assert [line.partition(": small")[0] for line in output[1:-1]] == [f"{n}/4 agrees" for n in range(1, 5)]
+    assert output[-1] == "4 agree, 0 are undecided, 0 fail"
     with Path("page/rows.csv").open() as file:
         listed = list(csv.DictReader(file))
     assert {row["key"] for row in listed} == {row.key for row in published}
@@ -161,7 +161,7 @@ def test_rows_as_the_code_computes_them_agree_and_are_computed_once(published, m
     assert "**4 agree, 0 are undecided, 0 fail.**" in Path("page/README.md").read_text()
     assert not list(Path(".sweeps/verify").glob("*/"))
     monkeypatch.setattr(module, "run_trial", None)  # it would be called
-    assert verify()[1:] == said[1:]
+    assert verify()[1:] == output[1:]
 
 
 def test_a_row_that_is_older_than_a_hyperparameter_is_computed_with_its_default(published):
@@ -172,7 +172,7 @@ def test_a_row_that_is_older_than_a_hyperparameter_is_computed_with_its_default(
 
 
 @pytest.mark.usefixtures("published")
-def test_what_is_damaged_is_a_line_and_is_left_out_or_computed_again():
+def test_what_is_damaged_is_reported_and_skipped_or_computed_again():
     verify()
     first, *others = PUBLISHED.read_bytes().splitlines()
     foreign = replace(read_record(first), key="0" * 64).to_line()
@@ -181,7 +181,7 @@ def test_what_is_damaged_is_a_line_and_is_left_out_or_computed_again():
     file.write_bytes(file.read_bytes()[:-100])
     ended = pfl("ledger", "verify", "small")
     assert ended.returncode == 0
-    assert [line.split(": ", 2)[1] for line in ended.stderr.splitlines() if "left out" in line] == [
+    assert [line.split(": ", 2)[1] for line in ended.stderr.splitlines() if "skipped" in line] == [
         f"{PUBLISHED}:1",
         f"{PUBLISHED}:2",
     ]
@@ -194,19 +194,19 @@ def test_a_row_that_fails_on_such_a_machine_is_kept_listed_and_never_served(publ
     verify("--out", "page", status=1)
     assert PUBLISHED.read_bytes() == content
     ledger = Ledger(SOURCES)
-    assert ledger.refused == {published[0].key: "off by 1 points when computed again on such a machine"}
+    assert ledger.refused == {published[0].key: "differs by 1 points when recomputed on such a machine"}
     assert [ledger.get(row.key) is None for row in published] == [True, False, False, False]
     page = Path("page/README.md").read_text()
     assert "**3 agree, 0 are undecided, 1 fails.**" in page
-    assert f"- small {published[0].cell}, seed {published[0].seed}: off by 1 points" in page
+    assert f"- small {published[0].cell}, seed {published[0].seed}: differs by 1 points" in page
     assert "3 records of 3" in verify()[0]
 
 
 def test_a_row_that_differs_on_another_machine_is_not_refused(published):
     elsewhere = replace(published[0].success, hardware=OTHER)
     publish(off_by_a_point(replace(published[0], result=elsewhere)), *published[1:])
-    said = verify("--out", "page", status=1)
-    (fails,) = [line for line in said if "fails: small" in line]
+    output = verify("--out", "page", status=1)
+    (fails,) = [line for line in output if "fails: small" in line]
     assert "of which rounding may explain 0.00 up to round 20; of another kind of machine" in fails
     assert "never served" not in Path("page/README.md").read_text().partition("Rows that failed")[2]
     assert Ledger(SOURCES).refused == {}

@@ -63,7 +63,7 @@ def test_after_a_sweep_everything_is_in_the_ledger():
 
 @pytest.mark.usefixtures("project")
 def test_a_search_says_how_much_is_still_to_come():
-    assert reasons()[-1].endswith("of searches after these")
+    assert reasons()[-1].endswith("of searches, after these")
 
 
 @pytest.mark.usefixtures("finished")
@@ -118,7 +118,7 @@ def test_an_option_that_was_at_its_default_is_named(edit):
 def test_other_images_are_named():
     rewrite_all(data_checksum="e" * 64)
     (reason,) = {line.partition(": ")[2] for line in reasons()}
-    assert reason == f"stale: other images of digits, or in another order ({'e' * 12} is now {'d' * 12})"
+    assert reason == f"stale: different images of digits, or a different order ({'e' * 12} is now {'d' * 12})"
 
 
 @pytest.mark.usefixtures("finished")
@@ -126,7 +126,7 @@ def test_another_partition_is_named():
     rewrite_all(partition_checksum="e" * 64, partition="shards:2,min=10,test=0.25,seed=0")
     stale = [line.partition(": ")[2] for line in reasons()]
     assert {reason.partition(" is now ")[0] for reason in stale} == {
-        "stale: another partition (shards:2,min=10,test=0.25,seed=0"
+        "stale: different partition (shards:2,min=10,test=0.25,seed=0"
     }
     now = {reason.partition(" is now ")[2].partition(",")[0] for reason in stale}
     assert now == {"dirichlet:0.5", "pathological:2"}
@@ -178,7 +178,7 @@ def test_other_code_is_named_by_its_component_with_the_files_that_changed(monkey
     stale = reasons()
     assert len(stale) == 2  # as fedavg and fedprox are different methods
     for line in stale:
-        assert "stale: other code (fedavg-0 is now fed" in line
+        assert "stale: different code (fedavg-0 is now fed" in line
         method = "fedavg" if "is now fedavg" in line else "fedprox"
         changed_too = f"method {method} changed since commit aaaaaaaaaaaa: pfl/methods/{method}.py"
         assert line.endswith(f"): {engine}; {changed_too}")
