@@ -154,11 +154,11 @@ def outdated(summary: Summary) -> list[str]:
 
 def notices(summary: Summary) -> list[str]:
     """What a reader must know before the first number."""
-    said = [summary.table.note] if summary.table.note else []
-    said += reported_otherwise(summary)
-    said += precisions(summary)
-    said += stopped(summary)
-    said += outdated(summary)
+    lines = [summary.table.note] if summary.table.note else []
+    lines += reported_otherwise(summary)
+    lines += precisions(summary)
+    lines += stopped(summary)
+    lines += outdated(summary)
     datasets = summary.results.manifest["datasets"]
     lines += copies({name: dataset["identity"] for name, dataset in datasets.items()})
     scratch = {record.config["model"] for record in summary.rows if record.metrics.pretrained is False}
