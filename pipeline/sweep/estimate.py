@@ -122,8 +122,10 @@ class Work:
     done: float = 0.0
 
     def on(self, slots: int) -> float:
-        """The least time of what is pending; no order takes more than twice as long (Graham, 1966)."""
-        return max(self.pending / slots, self.chain)
+        """The time of what is pending: the middle of the bounds of list scheduling (Graham, 1966)."""
+        least = max(self.pending / slots, self.chain)
+        most = self.pending / slots + self.chain * (1 - 1 / slots)
+        return (least + most) / 2
 
 
 @dataclass(frozen=True)

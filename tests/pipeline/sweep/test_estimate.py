@@ -96,8 +96,10 @@ def test_what_cannot_run_dry_takes_as_long_as_the_others(ledger, monkeypatch):
 
 
 def test_no_trial_ends_sooner_for_idle_slots():
-    assert Work(runs=4, pending=400, chain=100).on(2) == 200
-    assert Work(runs=4, pending=400, chain=100).on(100) == 100
+    work = Work(runs=4, pending=400, chain=100)
+    assert work.on(1) == 400
+    assert 200 < work.on(2) < 250
+    assert 100 < work.on(100) < 104
 
 
 def line(ledger: Ledger, seconds: float = 100.0, cpus: int = 1) -> str:
@@ -109,8 +111,8 @@ def line(ledger: Ledger, seconds: float = 100.0, cpus: int = 1) -> str:
 def test_the_first_line_says_how_long_the_sweep_takes_with_its_start(ledger, edit):
     edit("search: {trials: 4}\n", "")
     # Eight runs on two slots, and 20 s until they begin.
-    assert "small: 8 runs; on this machine, 2 at a time, about 7 min 2 s (0.22 core-hours)" in line(ledger)
-    assert "about 7 min 2 s (0.89 core-hours)" in line(ledger, cpus=4)
+    assert "small: 8 runs; on this machine, 2 at a time, about 7 min 27 s (0.22 core-hours)" in line(ledger)
+    assert "about 7 min 27 s (0.89 core-hours)" in line(ledger, cpus=4)
     assert "To run a part" not in line(ledger)
     assert "To run a part of it: dvc exp run -S 'tables=[small]'" in line(ledger, seconds=10_000)
 
