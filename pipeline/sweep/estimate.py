@@ -29,6 +29,9 @@ STARTUP = 20.0
 OVERHEAD = 0.5
 """Seconds that a run takes beside its simulation: handing it out, its checkpoint, its record."""
 
+USUALLY_COME = 0.8
+"""Share of the planned runs of a search that come: often it keeps the pinned configuration."""
+
 END = 10**9  # after the last round of any run
 BYTES_PER_RUN = 300_000  # a ledger row, twice, and a run in MLflow
 LARGE_HOURS = 2.0
@@ -119,8 +122,10 @@ class Work:
     done: float = 0.0
 
     def on(self, slots: int) -> float:
-        """The least time of what is pending; no order takes more than twice as long (Graham, 1966)."""
-        return max(self.pending / slots, self.chain)
+        """The time of what is pending: the middle of the bounds of list scheduling (Graham, 1966)."""
+        least = max(self.pending / slots, self.chain)
+        most = self.pending / slots + self.chain * (1 - 1 / slots)
+        return (least + most) / 2
 
 
 @dataclass(frozen=True)
@@ -195,6 +200,7 @@ class TimeLeft:
         self._began: dict[str, int] = {}  # by key, the round from which on it counts as done by this sweep
         self._slots, self._active, self._now, self._busy = 1, 0, 0.0, 0.0
         self._measuring = False
+        self._planned = [(len(cell.keys), cell.to_come) for cell in scheduler.cells]
 
     def update(self, now: float, slots: int, running: Sequence[Running]) -> None:
         """Note which trials run now, a time in seconds. The clock starts when the first run has finished."""
@@ -219,7 +225,7 @@ class TimeLeft:
 
     def work(self) -> Work:
         """What is pending and done; a run that cells share counts once."""
-        work, counted = Work(), set[str]()
+        work, counted, came = Work(), set[str](), self._came()
         for cell, seconds in zip(self.scheduler.cells, self._costs(), strict=True):
             rounds = cell.cell.config.rounds
             a_round = seconds / rounds
@@ -245,10 +251,22 @@ class TimeLeft:
                 selected = [rounds] * (cell.to_come - len(ahead))
                 in_turn = [rounds, *_in_turn(cell.steps_to_come, rounds, cell.pinned.trial.seeds[0])]
                 work.runs += cell.to_come
-                work.pending += sum(OVERHEAD + each * a_round for each in (*ahead, *selected))
-                longest["search"] += sum(OVERHEAD + each * a_round for each in in_turn)
+                work.pending += came * sum(OVERHEAD + each * a_round for each in (*ahead, *selected))
+                longest["search"] += came * sum(OVERHEAD + each * a_round for each in in_turn)
             work.chain = max(work.chain, *longest.values())
         return work
+
+    def _came(self) -> float:
+        """The share of the runs to come that searches have asked for in the end; a guess before the first
+        end."""
+        ended = [
+            (len(cell.keys) - known, to_come)
+            for cell, (known, to_come) in zip(self.scheduler.cells, self._planned, strict=True)
+            if to_come and not cell.to_come
+        ]
+        return (
+            sum(came for came, _ in ended) / sum(planned for _, planned in ended) if ended else USUALLY_COME
+        )
 
     def _costs(self) -> list[float]:
         """Seconds of a whole simulation in each cell."""

@@ -79,13 +79,6 @@ def test_a_search_is_exported_as_a_table(project):
     assert row.settings["cifar10-0.1"].schedule.lr == 0.125
 
 
-@pytest.mark.usefixtures("project")
-def test_tables_are_listed_with_their_size():
-    assert run("tables") == (
-        "table  cells  runs  client-epochs  title\nsmall      4    48            144  A table for tests\n"
-    )
-
-
 def test_the_overview_says_where_it_is(project):
     assert run("overview") == "overview: reports/README.md\n"
     assert (project / "reports/README.md").is_file()

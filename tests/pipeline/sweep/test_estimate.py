@@ -96,8 +96,10 @@ def test_what_cannot_run_dry_takes_as_long_as_the_others(ledger, monkeypatch):
 
 
 def test_no_trial_ends_sooner_for_idle_slots():
-    assert Work(runs=4, pending=400, chain=100).on(2) == 200
-    assert Work(runs=4, pending=400, chain=100).on(100) == 100
+    work = Work(runs=4, pending=400, chain=100)
+    assert work.on(1) == 400
+    assert 200 < work.on(2) < 250
+    assert 100 < work.on(100) < 104
 
 
 def line(ledger: Ledger, seconds: float = 100.0, cpus: int = 1) -> str:
@@ -109,8 +111,8 @@ def line(ledger: Ledger, seconds: float = 100.0, cpus: int = 1) -> str:
 def test_the_first_line_says_how_long_the_sweep_takes_with_its_start(ledger, edit):
     edit("search: {trials: 4}\n", "")
     # Eight runs on two slots, and 20 s until they begin.
-    assert "small: 8 runs; on this machine, 2 at a time, about 7 min 2 s (0.22 core-hours)" in line(ledger)
-    assert "about 7 min 2 s (0.89 core-hours)" in line(ledger, cpus=4)
+    assert "small: 8 runs; on this machine, 2 at a time, about 7 min 27 s (0.22 core-hours)" in line(ledger)
+    assert "about 7 min 27 s (0.89 core-hours)" in line(ledger, cpus=4)
     assert "To run a part" not in line(ledger)
     assert "To run a part of it: dvc exp run -S 'tables=[small]'" in line(ledger, seconds=10_000)
 
@@ -214,20 +216,33 @@ TRUE = {"fedavg": 10.0, "fedprox": 30.0}
 @pytest.mark.parametrize("slots", [1, 2, 8])
 @pytest.mark.parametrize(
     ("expected", "overhead"),
-    [(TRUE, 2.0), ({"fedavg": 1.0, "fedprox": 3.0}, 0.2), ({"fedavg": 15.0, "fedprox": 30.0}, 0.2)],
+    [(TRUE, 2.0), ({"fedavg": 1.0, "fedprox": 3.0}, 0.2), ({"fedavg": 12.5, "fedprox": 30.0}, 0.2)],
 )
 @pytest.mark.parametrize("searched", ["", "search: {budget: 3}\n", "search: {trials: 12, halving: false}\n"])
 def test_the_time_left_is_right_within_a_factor_of_two_from_the_first_finished_run_on(
     ledger, edit, slots, overhead, expected, searched
 ):
+    edit("search: {trials: 4}\n", searched)
+    assert_right(ledger, edit, slots, overhead, expected)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_the_time_left_is_right_if_searches_keep_the_pinned_configuration(ledger, edit, slots):
+    edit("search: {trials: 4}\n", "search: {budget: 3}\n")
+    edit("lr: 0.05", "lr: 0.1")
+    assert_right(ledger, edit, slots, 0.2, TRUE)
+
+
+def assert_right(ledger, edit, slots: int, overhead: float, expected: Mapping[str, float]) -> None:
     edit("rounds: 2", "rounds: 20")
     edit("every: 1", "every: 5")
-    edit("search: {trials: 4}\n", searched)
     shown = Machine(ledger, TRUE, overhead, slots).run(expected)
     assert [seconds for _, seconds in shown[:slots]] == [None] * slots
     told = [(true, seconds) for true, seconds in shown if seconds is not None]
     assert len(told) > len(shown) - 2 * slots - 2
     for true, seconds in told:
-        if true > 30 + overhead:  # the longest simulation
+        if true > 2 * (
+            30 + overhead
+        ):  # the last search may still choose a configuration that runs with two seeds
             assert true / 2 <= seconds <= 2 * true
     assert told[-1] == (0, 0)

@@ -228,11 +228,11 @@ def test_a_file_that_cannot_be_written_is_one_line(file):
         pfl("trials", "small", file)
 
 
-def test_tables_are_listed_with_their_size(project, monkeypatch):
-    monkeypatch.setenv("PFL_CACHE", str(project / "cache"))
+@pytest.mark.usefixtures("project")
+def test_tables_are_listed_with_their_size():
     line = pfl("tables").splitlines()[1]
     # Of 5 clients, 2 train in each of the 2 rounds.
-    assert line.split(maxsplit=4) == ["small", "4", "44", "176", "A table for tests"]
+    assert line.split(maxsplit=4) == ["small", "4", "48", "144", "A table for tests"]
 
 
 def test_tables_are_listed_in_a_project_and_figures_in_a_checkout_only(tmp_path, monkeypatch):
