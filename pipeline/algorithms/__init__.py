@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pfl.core.registry import Registry, only_class
 
@@ -32,6 +32,14 @@ class Algorithm:
     def sampler(self) -> BaseSampler:
         """The sampler of Optuna that proposes the configurations."""
         raise NotImplementedError
+
+    def starts(self, pinned: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Configurations that are tried before the sampler is asked; by default none.
+
+        Args:
+            pinned: the pinned value of every searched parameter.
+        """
+        return ()
 
     @property
     def size(self) -> float:

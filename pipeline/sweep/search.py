@@ -1,4 +1,4 @@
-"""The search in a cell: proposals of an algorithm, successive halving, and a comparison of the finalists.
+"""The search in a cell: proposals of an algorithm, successive halving, and a comparison with the pinned one.
 
 Configurations are proposed and reported in the order of the trials, one rung at a time. A search is not
 stored, because restarting it with the values in the ledger gives the same search.
@@ -27,7 +27,7 @@ from pipeline.spec.search_space import (
 from pipeline.store.results import Comparison, Selection
 from pipeline.store.scores import gain
 from pipeline.sweep.budget import Account, Outcome, Outcomes, SearchPlan, SearchStep, Steps
-from pipeline.sweep.halving import Proposals, best, brackets
+from pipeline.sweep.halving import Proposals, brackets, ranking
 
 if TYPE_CHECKING:
     import optuna
@@ -36,50 +36,46 @@ if TYPE_CHECKING:
 WORST = 0.0
 """The value of a trial that diverged: no accuracy is lower, and the sampler learns to stay away."""
 
+FALSE_SELECTIONS = 0.05
+"""Largest probability with which a trial is selected that is no better than the pinned configuration."""
+
 
 def search(proposals: Proposals, plan: SearchPlan) -> Generator[Steps, Outcomes, Selection]:
     """The whole search: yields the next steps to run, and receives their outcomes."""
-    account = Account(plan)
-    completed = yield from brackets(proposals, account)
-    finalists = best(completed)
-    while finalists and account.comparison(finalists) > account.left:
-        finalists.pop()
-    if PINNED_TRIAL not in completed or not finalists:
+    completed = yield from brackets(proposals, Account(plan))
+    challenger = ranking(completed)[0] if PINNED_TRIAL in completed else PINNED_TRIAL
+    if challenger == PINNED_TRIAL:
         return Selection(PINNED_TRIAL, ())
-    steps = [
-        SearchStep(trial, seed, 0, plan.rounds)
-        for trial in (PINNED_TRIAL, *finalists)
-        for seed in plan.seeds[1:]
-    ]
-    outcomes = (yield steps) if steps else ()
-    values: dict[int, list[float | None]] = {
-        trial: [completed[trial]] for trial in (PINNED_TRIAL, *finalists)
-    }
-    for step, outcome in zip(steps, outcomes, strict=True):
-        values[step.trial].append(outcome.value)
-    return selected(values)
+    compared = (PINNED_TRIAL, challenger)
+    seeds = plan.seeds[1:]
+    outcomes = yield [SearchStep(trial, seed, 0, plan.rounds) for trial in compared for seed in seeds]
+    values = [outcome.value for outcome in outcomes]
+    return selected(challenger, values[: len(seeds)], values[len(seeds) :])
 
 
-def selected(values: Mapping[int, list[float | None]]) -> Selection:
-    """The trial with the largest gain over the pinned configuration that exceeds its standard error.
+def selected(challenger: int, pinned: Sequence[float | None], values: Sequence[float | None]) -> Selection:
+    """The challenger if it is better than the pinned configuration by a one-sided paired t-test over seeds.
 
-    One seed says nothing about the error of a gain; any gain counts then.
+    The seeds are the unit: the accuracies of a seed are means over the same clients already. They must be
+    others than that by which the challenger was chosen, so that one test bounds the probability of a false
+    selection, whatever the number of trials. The differences are assumed to be normal; neither the variance
+    of a configuration nor the influence that a seed has on both need be equal.
 
     Args:
-        values: of every seed, by trial, including the pinned configuration.
-
-    Returns:
-        The selected trial, or the pinned configuration if no gain exceeds its standard error.
+        challenger: its trial.
+        pinned, values: accuracies of the pinned configuration and of the challenger, by seed; None if one
+            failed, and then the pinned configuration stays.
     """
-    comparisons = []
-    for trial, own in values.items():
-        pairs = list(zip(own, values[PINNED_TRIAL], strict=True))
-        differences = [one - other for one, other in pairs if one is not None and other is not None]
-        if trial != PINNED_TRIAL and len(differences) == len(pairs):
-            comparisons.append(Comparison(trial, *gain(differences)))
-    convincing = [one for one in comparisons if one.gain > (one.error or 0.0)]
-    winner = max(convincing, key=lambda one: one.gain, default=None)
-    return Selection(winner.trial if winner else PINNED_TRIAL, tuple(comparisons))
+    from scipy.stats import t
+
+    pairs = list(zip(values, pinned, strict=True))
+    differences = [one - other for one, other in pairs if one is not None and other is not None]
+    if len(differences) < len(pairs):
+        return Selection(PINNED_TRIAL, ())
+    mean, error = gain(differences)
+    assert error is not None
+    better = mean > t.ppf(1 - FALSE_SELECTIONS, len(differences) - 1) * error
+    return Selection(challenger if better else PINNED_TRIAL, (Comparison(challenger, mean, error),))
 
 
 def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> SearchPlan:
@@ -110,13 +106,14 @@ class Counted:
 
 
 def planned(plan: SearchPlan) -> Steps:
-    """The steps of a search if no trial fails, or costs more or warms up longer than the pinned one."""
+    """The steps of a search if no trial fails, costs more or warms up longer than the pinned one, and one of
+    them is better, so that there is a comparison."""
     steps, schedule = search(Counted(), plan), []
     batch = next(steps)
     try:
         while True:
             schedule += batch
-            batch = steps.send([Outcome(1.0, None)] * len(batch))
+            batch = steps.send([Outcome(float(step.trial), None) for step in batch])
     except StopIteration:
         return schedule
 
@@ -139,6 +136,7 @@ class Study:
 
     Attributes:
         asked: the parameters of every trial so far.
+        starts: what is tried after the pinned configuration, before the sampler is asked.
     """
 
     def __init__(self, pinned: Config, search: Search):
@@ -155,6 +153,7 @@ class Study:
         seed = integer_seed(search.seed, f"search {pinned.method}") % 2**32
         algorithm = ALGORITHMS[search.algorithm](self._space, seed)
         self._size = algorithm.size
+        self.starts = list(algorithm.starts({name: pinned_value(pinned, name) for name in self._space}))
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
             direction="maximize", sampler=algorithm.sampler(), storage=self._storage
@@ -215,6 +214,8 @@ class Study:
                 self._trials.append(None)  # a logarithmic scale cannot hold it: the sampler is not told
                 return pinned
             self._study.enqueue_trial(pinned)
+        elif number <= len(self.starts):
+            self._study.enqueue_trial(dict(self.starts[number - 1]))
         trial = self._study.ask(
             {name: range for name, range in self._space.items() if name not in self._conditional}
         )

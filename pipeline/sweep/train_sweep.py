@@ -123,7 +123,7 @@ def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
         for dataset, loaded in datasets.items()
     }
     partitions = {
-        division: make_division(cell.partition, datasets[cell.dataset], cell.clients, table.seeds)
+        division: make_division(cell.partition, datasets[cell.dataset], cell.clients, table.drawn_seeds)
         for division, cell in {cell.partition_name: cell for cell in wanted}.items()
     }
     return Scheduler(wanted, table, partitions, images, ledger)
@@ -161,7 +161,7 @@ def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | Non
     wanted = cells(name, table)
     datasets = load_manifest(name, {cell.dataset for cell in wanted})["datasets"]
     partitions = {
-        division: load_division(name, division, cell.partition, cell.clients, table.seeds)
+        division: load_division(name, division, cell.partition, cell.clients, table.drawn_seeds)
         for division, cell in {cell.partition_name: cell for cell in wanted}.items()
     }
     callbacks = (tracker.trial, tracker.cell) if tracker else ()
