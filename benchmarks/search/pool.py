@@ -61,15 +61,22 @@ class Curve:
 
 @cache
 def configurations(workload: str, method: str) -> list[dict[str, Any]]:
-    """The searched parameters of every configuration of the pool; 0 is the pinned one, the last is `POOR`."""
+    """The searched parameters of every configuration of the pool; 0 is the pinned one."""
     base, space = WORKLOADS[workload].pinned(method), _space(workload, method)
     sobol = qmc.Sobol(len(space), seed=integer_seed(0, f"pool {method}") % 2**32)
     points = sobol.random(2 ** (CONFIGURATIONS - 1).bit_length()).tolist()[: CONFIGURATIONS - 1]
     drawn = [
         {name: _at(space[name], share) for name, share in zip(space, row, strict=True)} for row in points
     ]
-    pinned = {name: pinned_value(base, name) for name in space}
-    return [pinned, *drawn, {**pinned, "lr": pinned["lr"] / 100}]
+    return [{name: pinned_value(base, name) for name in space}, *drawn]
+
+
+def params_of(workload: str, method: str, configuration: int) -> dict[str, Any]:
+    """The searched parameters of a configuration, which may be `POOR`."""
+    if configuration != POOR:
+        return configurations(workload, method)[configuration]
+    pinned = configurations(workload, method)[0]
+    return {**pinned, "lr": pinned["lr"] / 100}
 
 
 def position(workload: str, method: str, params: Mapping[str, Any]) -> list[float]:
@@ -128,7 +135,7 @@ def measure(workload: str) -> None:
         if (method, number, seeds[0]) not in measured
     ]
     for method, number, seeds in tqdm(work, desc=workload, disable=None):
-        params = configurations(workload, method)[number]
+        params = params_of(workload, method, number)
         config = on_validation(with_params(one.pinned(method), params), SEARCH.validation)
         results = simulate(config, dataset, partition, seeds, Execution(device="cpu"))
         _append(_file(workload), [_row(config, number, params, result) for result in results])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +33,14 @@ class Algorithm:
         """The sampler of Optuna that proposes the configurations."""
         raise NotImplementedError
 
-    def starts(self, pinned: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Configurations that are tried before the sampler is asked; by default none.
+    def start(self, number: int, best: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The configuration of an early trial; None leaves it to the sampler, as is the default.
 
         Args:
-            pinned: the pinned value of every searched parameter.
+            number: of the trial; the pinned configuration is 0.
+            best: every searched parameter, as in the best trial so far.
         """
-        return ()
+        return None
 
     @property
     def size(self) -> float:

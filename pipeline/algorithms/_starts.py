@@ -1,4 +1,4 @@
-"""First configurations of a search: half of them around the pinned one, half spread over the space."""
+"""First configurations of a search: half of them anywhere in the space, half near the best so far."""
 
 from __future__ import annotations
 
@@ -16,43 +16,44 @@ STARTS = 9
 """Number of configurations, as many as the first bracket of successive halving has."""
 
 WIDTH = 0.2
-"""Standard deviation around the pinned value, as a share of the range on its scale."""
+"""Standard deviation around the best value, as a share of the range on its scale."""
 
 
-def starts(
-    space: Mapping[str, BaseDistribution], pinned: Mapping[str, Any], seed: int
-) -> list[dict[str, Any]]:
-    """Alternately spread over the space and near the pinned configuration.
+def start(
+    space: Mapping[str, BaseDistribution], number: int, best: Mapping[str, Any], seed: int
+) -> dict[str, Any] | None:
+    """Alternately a configuration anywhere in the space and one near the best so far; None after `STARTS`.
 
-    The idea is PriorBand's (Mallik et al., 2023, https://arxiv.org/abs/2306.12370), whose first proposals are
-    likewise drawn from the space and from a prior with equal shares. The former are a Latin hypercube here:
-    each parameter takes one value in every part of its range, so that a poor pinned learning rate is noticed.
-    Near the pinned configuration, a number is normally distributed around the pinned one, and a choice is
-    the pinned one in half of the cases.
+    The idea is PriorBand's (Mallik et al., 2023, https://arxiv.org/abs/2306.12370), which likewise draws from
+    the space, and near what is believed or known to be good. The former are a Latin hypercube here: each
+    parameter takes one value in every part of its range, so that a poor pinned learning rate is noticed. Near
+    the best, a number is normally distributed, and a choice is the same in half of the cases.
 
     Args:
+        number: of the trial; the first is 1.
+        best: all parameters of the best trial so far, which at first is the pinned configuration.
         seed: the same one gives the same configurations.
     """
-    rng = generator(seed, "first configurations of a search")
-    parts = (STARTS + 1) // 2
-    spread = {name: (rng.permutation(parts) + rng.random(parts)) / parts for name in space}
-    configurations = []
-    for number in range(STARTS):
-        places = {name: float(spread[name][number // 2]) for name in space}
-        if number % 2:
-            places = {name: _near(distribution, pinned[name], rng) for name, distribution in space.items()}
-        configurations.append({name: _at(space[name], place) for name, place in places.items()})
-    return configurations
+    if number > STARTS:
+        return None
+    if number % 2:
+        rng, parts = generator(seed, "trials anywhere"), (STARTS + 1) // 2
+        spread = {name: (rng.permutation(parts) + rng.random(parts)) / parts for name in space}
+        places = {name: float(row[number // 2]) for name, row in spread.items()}
+    else:
+        rng = generator(seed, "trials near the best", number)
+        places = {name: _near(one, best[name], rng) for name, one in space.items()}
+    return {name: _at(space[name], place) for name, place in places.items()}
 
 
-def _near(distribution: Any, pinned: Any, rng: np.random.Generator) -> float:
-    """A place near that of the pinned value, from 0 to 1."""
+def _near(distribution: Any, best: Any, rng: np.random.Generator) -> float:
+    """A place near that of the best value, from 0 to 1."""
     if choices := getattr(distribution, "choices", None):
-        pins = rng.random() < 0.5
-        return float((choices.index(pinned) + 0.5) / len(choices) if pins else rng.random())
+        same = rng.random() < 0.5
+        return float((choices.index(best) + 0.5) / len(choices) if same else rng.random())
     scale = math.log if distribution.log else float
     low, high = scale(distribution.low), scale(distribution.high)
-    middle = (scale(max(pinned, distribution.low)) - low) / (high - low)
+    middle = (scale(max(best, distribution.low)) - low) / (high - low)
     place = abs(rng.normal(middle, WIDTH)) % 2  # reflected at both ends
     return float(min(place, 2 - place))
 

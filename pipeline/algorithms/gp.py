@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pipeline.algorithms import Algorithm
-from pipeline.algorithms._starts import STARTS, starts
+from pipeline.algorithms._starts import STARTS, start
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -21,5 +21,5 @@ class GP(Algorithm):
 
         return GPSampler(seed=self.seed, n_startup_trials=STARTS, warn_independent_sampling=False)
 
-    def starts(self, pinned: Mapping[str, Any]) -> list[dict[str, Any]]:
-        return starts(self.space, pinned, self.seed)
+    def start(self, number: int, best: Mapping[str, Any]) -> dict[str, Any] | None:
+        return start(self.space, number, best, self.seed)

@@ -1,4 +1,4 @@
-"""Tree-structured Parzen estimator over all parameters jointly, after trials around the pinned ones."""
+"""Tree-structured Parzen estimator over all parameters jointly, after trials that start from the pinned."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pipeline.algorithms import Algorithm
-from pipeline.algorithms._starts import STARTS, starts
+from pipeline.algorithms._starts import STARTS, start
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -21,5 +21,5 @@ class TPE(Algorithm):
 
         return TPESampler(seed=self.seed, n_startup_trials=STARTS, multivariate=True, constant_liar=True)
 
-    def starts(self, pinned: Mapping[str, Any]) -> list[dict[str, Any]]:
-        return starts(self.space, pinned, self.seed)
+    def start(self, number: int, best: Mapping[str, Any]) -> dict[str, Any] | None:
+        return start(self.space, number, best, self.seed)

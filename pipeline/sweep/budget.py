@@ -97,6 +97,11 @@ class Account:
         self.plan = plan
         self._reached: dict[int, tuple[int, int | None]] = {}
 
+    @property
+    def tolerance(self) -> float:
+        """A hundredth of a run, because the rates of equal trials may differ by rounding."""
+        return self.plan.rounds / 100
+
     def charge(self, steps: Steps, outcomes: Outcomes) -> None:
         """Count steps that have ended."""
         for step, outcome in zip(steps, outcomes, strict=True):

@@ -60,7 +60,10 @@ def brackets(proposals: Proposals, account: Account) -> Generator[Steps, Outcome
         rungs = plan.rungs[start:]
         most = min(trials, REDUCTION ** (len(rungs) - 1))
         free, rate = account.free, account.highest_rate
-        width = max((n for n in range(1, int(most) + 1) if cost(n, rungs) * rate <= free), default=0)
+        width = max(
+            (n for n in range(1, int(most) + 1) if cost(n, rungs) * rate <= free + account.tolerance),
+            default=0,
+        )
         if not width:
             break
         asked = proposals.ask(pinned + width)
@@ -108,16 +111,19 @@ def bracket(
 
 
 def _going_on(values: Mapping[int, float | None], until: int, following: int, account: Account) -> set[int]:
-    """The pinned configuration, with which the best trial is compared, and the best of the others as far as
-    the budget allows."""
+    """The pinned configuration, with which the best trial is compared, and the best of the others that the
+    budget allows: one up to the last round, and more up to the next rung."""
     ranked = ranking({trial: value for trial, value in values.items() if value is not None})
-    others = [trial for trial in ranked if trial != PINNED_TRIAL]
-    free, going_on = account.free, set(ranked) & {PINNED_TRIAL}
-    for trial in others[: promoted(len(values.keys() - {PINNED_TRIAL}))]:
-        free -= (following - until) * account.rate(trial)
-        if free >= 0:
-            going_on.add(trial)
-    return going_on
+    most = promoted(len(values.keys() - {PINNED_TRIAL}))
+    free, going_on = account.free + account.tolerance, []
+    for trial in ranked:
+        if trial == PINNED_TRIAL or len(going_on) == most:
+            continue
+        ahead = (following if going_on else account.plan.rounds) - until  # one of them must reach the end
+        if ahead * account.rate(trial) <= free:
+            free -= ahead * account.rate(trial)
+            going_on.append(trial)
+    return {*going_on, *(set(ranked) & {PINNED_TRIAL})}
 
 
 def ranking(values: Mapping[int, float]) -> list[int]:

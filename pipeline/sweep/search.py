@@ -136,7 +136,7 @@ class Study:
 
     Attributes:
         asked: the parameters of every trial so far.
-        starts: what is tried after the pinned configuration, before the sampler is asked.
+        algorithm: proposes all trials but the pinned configuration.
     """
 
     def __init__(self, pinned: Config, search: Search):
@@ -151,19 +151,18 @@ class Study:
             name: one for name, one in declared.items() if one.when and one.when[0] in self._space
         }
         seed = integer_seed(search.seed, f"search {pinned.method}") % 2**32
-        algorithm = ALGORITHMS[search.algorithm](self._space, seed)
-        self._size = algorithm.size
-        self.starts = list(algorithm.starts({name: pinned_value(pinned, name) for name in self._space}))
+        self.algorithm = ALGORITHMS[search.algorithm](self._space, seed)
+        self._best = (0, -math.inf, PINNED_TRIAL)  # round, accuracy, trial
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
-            direction="maximize", sampler=algorithm.sampler(), storage=self._storage
+            direction="maximize", sampler=self.algorithm.sampler(), storage=self._storage
         )
         self._trials: list[optuna.Trial | None] = []
 
     def ask(self, count: int) -> list[int]:
         """The numbers of at most ``count`` new trials, whose parameters are then in `asked`."""
         first = len(self.asked)
-        new = range(first, int(min(first + count, 1 + self._size)))
+        new = range(first, int(min(first + count, 1 + self.algorithm.size)))
         for number in new:
             self.asked.append(self._ask_one(number))
         return list(new)
@@ -180,6 +179,8 @@ class Study:
         """Report the accuracy after a round. A trial that stops before the last one counts as pruned."""
         from optuna.trial import TrialState
 
+        if value is not None:
+            self._best = max(self._best, (until, value, trial), key=lambda one: one[:2])
         open_trial = self._trials[trial]
         if open_trial is None:
             return
@@ -214,8 +215,8 @@ class Study:
                 self._trials.append(None)  # a logarithmic scale cannot hold it: the sampler is not told
                 return pinned
             self._study.enqueue_trial(pinned)
-        elif number <= len(self.starts):
-            self._study.enqueue_trial(dict(self.starts[number - 1]))
+        elif start := self.algorithm.start(number, self._best_params()):
+            self._study.enqueue_trial(start)
         trial = self._study.ask(
             {name: range for name, range in self._space.items() if name not in self._conditional}
         )
@@ -224,6 +225,10 @@ class Study:
                 _suggest(trial, name, self._space[name])
         self._trials.append(trial)
         return trial.params
+
+    def _best_params(self) -> dict[str, Any]:
+        pinned = {name: pinned_value(self._pinned, name) for name in self._space}
+        return {**pinned, **self.asked[self._best[-1]]}
 
     def _active(self, name: str, params: Mapping[str, Any]) -> bool:
         """Whether ``name`` is searched in a trial with ``params`` and otherwise the pinned values."""
