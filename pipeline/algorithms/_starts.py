@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 STARTS = 9
 """Number of configurations, as many as the first bracket of successive halving has."""
 
-WIDTH = 0.2
+WIDTH = 0.15
 """Standard deviation around the best value, as a share of the range on its scale."""
 
 
