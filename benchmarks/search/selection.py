@@ -198,7 +198,8 @@ one standard error. `python -m benchmarks.search.selection` writes this page fro
 All configurations are equal, so that any other than the pinned one is selected without a reason. "Trials"
 reach the last round besides the pinned one; "seeds" are those of the comparison. Simulated: {SIMULATED}
 searches with normal noise. By method: {DRAWS} draws from {runs} runs of the pinned configuration on
-`digits-20`, each with a seed of its own, so that pairing removes nothing.
+`digits-20`, each with a seed of its own, so that pairing removes nothing; a share of so many draws has a
+standard error of 1 point.
 
 {null_section()}
 

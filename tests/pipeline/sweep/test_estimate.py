@@ -50,7 +50,7 @@ def test_a_simulation_takes_its_rounds_and_its_evaluations():
 
 def test_nothing_is_known_before_a_calibration():
     extent = Extent.of("small", load_table("small"), Calibration())
-    assert (extent.cells, extent.trials, extent.client_epochs) == (4, 44, Amount(176, partial=False))
+    assert (extent.cells, extent.trials, extent.client_epochs) == (4, 56, Amount(224, partial=False))
     assert extent.core_hours.text == "?"
 
 
@@ -117,7 +117,7 @@ def test_a_sweep_is_estimated_by_the_calibration(ledger):
     # A search takes six trials of one round and two of two; before and after it come two seeds.
     seconds = [v.seconds(c.config, sizes) for c, v in zip(small(), speeds, strict=True) if v]
     estimated = estimate(ledger, calibration)
-    assert estimated.hours == pytest.approx(9 * sum(seconds) / 3600)
+    assert estimated.hours == pytest.approx(13 * sum(seconds) / 3600)
     assert not estimated.partial
     assert ", 1 side by side, about " in estimated.text("small", slots=1)
 

@@ -236,7 +236,7 @@ def test_tables_are_listed_with_their_size(project, monkeypatch):
     monkeypatch.setenv("PFL_CACHE", str(project / "cache"))
     line = pfl("tables").splitlines()[1]
     # Of 5 clients, 2 train in each of the 2 rounds.
-    assert line.split(maxsplit=4) == ["small", "4", "44", "176", "A table for tests"]
+    assert line.split(maxsplit=4) == ["small", "4", "56", "224", "A table for tests"]
 
 
 def test_tables_are_listed_in_a_project_and_figures_in_a_checkout_only(tmp_path, monkeypatch):
@@ -257,7 +257,7 @@ def test_no_command_s_summary_is_cut():
 def test_a_check_prints_what_it_found_in_a_subfolder_too(project, monkeypatch):
     (project / "notes").mkdir()
     monkeypatch.chdir(project / "notes")
-    assert pfl("check") == "small: 4 cells, at most 44 simulations\n"
+    assert pfl("check") == "small: 4 cells, at most 56 simulations\n"
 
 
 @pytest.mark.usefixtures("project")

@@ -191,7 +191,7 @@ def test_a_sweep_refuses_a_precision_that_this_machine_has_not_before_a_trial_ru
 def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
     sweep("small")
     first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("small: 48 runs to compute")
+    assert first.startswith("small: 64 runs to compute")
     assert "core-hours" in first
     assert "MB of disk" in first
 
@@ -234,7 +234,7 @@ def test_a_cause_of_many_failures_is_told_once(monkeypatch, capsys):
     sweep("small")
     said = capsys.readouterr().out
     assert (
-        "dir/fedprox: failed (final, seed 0 and final, seed 1 and search, seed 0 (4 runs): ValueError: no)"
+        "dir/fedprox: failed (final, seed 0 and final, seed 1 and search, seed 1000 (4 runs): ValueError: no)"
         in said
     )
 
