@@ -51,8 +51,8 @@ CAPTIONS = {
     "the methods' ranks before and after the search; means over the seeds, ± a standard error.",
     "selected": "Selected on a validation part of each client's training samples, then run with all seeds on "
     "all of them. The gain is that of the best trial over the pinned configuration on validation data, with "
-    "seeds that neither chose the trial nor are reported here; ± is its standard error. The trial is selected "
-    "if a one-sided paired t-test at 5 % is significant.",
+    "seeds that neither chose the trial nor are reported here; ± is its standard error. The trial is "
+    "selected if a one-sided paired t-test at 5 % is significant.",
     "slices": "Validation accuracy by parameter: a marker per trial at the last round that it reached, the "
     "larger the later; the shape is the setting, the lines are the ends of the range.",
     "coordinates": "A line per trial, from its parameters to the validation accuracy at the last round that "

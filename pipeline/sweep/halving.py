@@ -115,7 +115,8 @@ def _going_on(values: Mapping[int, float | None], until: int, following: int, ac
     budget allows: one up to the last round, and more up to the next rung."""
     ranked = ranking({trial: value for trial, value in values.items() if value is not None})
     most = promoted(len(values.keys() - {PINNED_TRIAL}))
-    free, going_on = account.free + account.tolerance, []
+    free = account.free + account.tolerance
+    going_on: list[int] = []
     for trial in ranked:
         if trial == PINNED_TRIAL or len(going_on) == most:
             continue
