@@ -1,5 +1,5 @@
-"""How good the search is: what it validates on, and what it finds at equal cost.
+"""How good the search is: what it validates on, what it finds at equal cost, and what it selects.
 
-`python -m benchmarks.search.bias` and `.compare` write the pages of `reports/engineering/search/`; `.pool`
-measures the learning curves that `.compare` replays.
+`python -m benchmarks.search.bias`, `.compare` and `.selection` write the pages of
+`reports/engineering/search/`; `.pool` measures the learning curves that the last two replay.
 """

@@ -15,11 +15,13 @@ import numpy as np
 
 from benchmarks.search.pool import (
     CONFIGURATIONS,
+    POOR,
     SEARCH,
     SEEDS,
     Curve,
     configurations,
     curves,
+    params_of,
     position,
 )
 from benchmarks.search.workload import FOLDER, METHODS, WORKLOADS
@@ -74,38 +76,43 @@ class SearchCost(NamedTuple):
 class Replay:
     """Proposals of the search, whose configurations are those of the pool.
 
+    Args:
+        poor: the pinned learning rate is a hundred times too low.
+
     Attributes:
-        chosen: the configuration of every trial; that of trial 0 is the pinned one.
+        chosen: the configuration of every trial in the pool; that of trial 0 is the pinned one.
+        study: of Optuna, which proposes.
         progress: so far, without the pinned configuration; the best is by the accuracy with one seed, and its
             accuracy the mean over all.
     """
 
-    def __init__(self, workload: str, method: str, sampler: int):
+    def __init__(self, workload: str, method: str, sampler: int, poor: bool = False):
         self._workload, self._method = workload, method
-        self._pinned = WORKLOADS[workload].pinned(method)
-        self._configurations = configurations(workload, method)
+        self._numbers = [POOR, *range(1, CONFIGURATIONS), 0] if poor else [*range(CONFIGURATIONS)]
+        self._configurations = [params_of(workload, method, number) for number in self._numbers]
+        self._pinned = with_params(WORKLOADS[workload].pinned(method), self._configurations[0])
         self._curves = pool(workload)
         self._seed = SEEDS[sampler % len(SEEDS)]
-        self._study = Study(self._pinned, SEARCH.model_copy(update={"seed": sampler}))
+        self.study = Study(self._pinned, SEARCH.model_copy(update={"seed": sampler}))
         self._places = np.array([self._position(params) for params in self._configurations])
         self.chosen: list[int] = []
         self.progress: Progress = []
         self._spent, self._best = 0.0, -1.0
 
     def ask(self, count: int) -> list[int]:
-        numbers = self._study.ask(count)
-        for number in numbers:
-            away = np.abs(self._places - self._position(self._study.asked[number])).sum(axis=1)
-            away[self.chosen] = np.inf
-            self.chosen.append(int(away.argmin()))
-        return numbers
+        trials = self.study.ask(count)
+        for trial in trials:
+            away = np.abs(self._places - self._position(self.study.asked[trial])).sum(axis=1)
+            away[np.isin(self._numbers, self.chosen)] = np.inf
+            self.chosen.append(self._numbers[int(away.argmin())])
+        return trials
 
     def warm_up(self, trial: int) -> int:
-        config = with_params(self._pinned, self._configurations[self.chosen[trial]])
+        config = with_params(self._pinned, params_of(self._workload, self._method, self.chosen[trial]))
         return KNOWN[config.method].from_dict(config.hyperparameters).warm_up(config.rounds)
 
     def tell(self, trial: int, until: int, value: float | None, ended: bool) -> None:
-        self._study.tell(trial, until, value, ended)
+        self.study.tell(trial, until, value, ended)
 
     def run(self, step: SearchStep) -> Outcome:
         """The outcome of a step, with `progress` brought up to date."""

@@ -35,7 +35,11 @@ from pipeline.sweep.search import WORST, on_validation
 SEARCH = Search(trials=2, space=SPACE)
 CONFIGURATIONS = 32
 """Of each method: the pinned one, then a Sobol sequence in the search space."""
+POOR = CONFIGURATIONS
+"""The number of the pinned configuration with a learning rate that is a hundred times too low."""
 SEEDS = (0, 1, 2)
+NOISE_SEEDS = {"digits-20": range(3, 43)}
+"""By workload: further seeds of the pinned configurations, which measure the noise of a comparison."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,14 @@ def configurations(workload: str, method: str) -> list[dict[str, Any]]:
         {name: _at(space[name], share) for name, share in zip(space, row, strict=True)} for row in points
     ]
     return [{name: pinned_value(base, name) for name in space}, *drawn]
+
+
+def params_of(workload: str, method: str, configuration: int) -> dict[str, Any]:
+    """The searched parameters of a configuration, which may be `POOR`."""
+    if configuration != POOR:
+        return configurations(workload, method)[configuration]
+    pinned = configurations(workload, method)[0]
+    return {**pinned, "lr": pinned["lr"] / 100}
 
 
 def position(workload: str, method: str, params: Mapping[str, Any]) -> list[float]:
@@ -112,17 +124,20 @@ def measure(workload: str) -> None:
     one = WORKLOADS[workload]
     dataset = load(one.dataset, progress=False)
     partition = make_partition(one.partition, dataset, one.clients)
-    measured = {(curve.method, curve.configuration) for curve in curves(workload)}
+    measured = {(curve.method, curve.configuration, curve.seed) for curve in curves(workload)}
     work = [
-        (method, number)
-        for number in range(CONFIGURATIONS)
+        (method, number, seeds)
+        for number, seeds in (
+            *((number, SEEDS) for number in range(CONFIGURATIONS + 1)),
+            *((0, (seed,)) for seed in NOISE_SEEDS.get(workload, ())),
+        )
         for method in METHODS
-        if (method, number) not in measured
+        if (method, number, seeds[0]) not in measured
     ]
-    for method, number in tqdm(work, desc=workload, disable=None):
-        params = configurations(workload, method)[number]
+    for method, number, seeds in tqdm(work, desc=workload, disable=None):
+        params = params_of(workload, method, number)
         config = on_validation(with_params(one.pinned(method), params), SEARCH.validation)
-        results = simulate(config, dataset, partition, SEEDS, Execution(device="cpu"))
+        results = simulate(config, dataset, partition, seeds, Execution(device="cpu"))
         _append(_file(workload), [_row(config, number, params, result) for result in results])
 
 

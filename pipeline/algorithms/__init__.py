@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pfl.core.registry import Registry, only_class
 
@@ -32,6 +32,15 @@ class Algorithm:
     def sampler(self) -> BaseSampler:
         """Return the Optuna sampler that proposes the configurations."""
         raise NotImplementedError
+
+    def start(self, number: int, best: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The configuration of an early trial; None leaves it to the sampler, as is the default.
+
+        Args:
+            number: of the trial; the pinned configuration is 0.
+            best: every searched parameter, as in the best trial so far.
+        """
+        return None
 
     @property
     def size(self) -> float:

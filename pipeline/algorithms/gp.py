@@ -1,21 +1,25 @@
-"""Gaussian process with expected improvement, after random trials."""
+"""Gaussian process with expected improvement, after trials that start from the pinned one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from pipeline.algorithms import Algorithm
+from pipeline.algorithms._starts import STARTS, start
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 
 class GP(Algorithm):
-    """Optuna's sampler, preceded by at most ten random trials. It ignores trials that are still running, so
-    the trials of one rung may resemble each other.
-    """
+    """Optuna's sampler. It ignores the trials that are still running, so that those of one rung may resemble
+    each other."""
 
     def sampler(self) -> BaseSampler:
         from optuna.samplers import GPSampler
 
-        return GPSampler(seed=self.seed, warn_independent_sampling=False)
+        return GPSampler(seed=self.seed, n_startup_trials=STARTS, warn_independent_sampling=False)
+
+    def start(self, number: int, best: Mapping[str, Any]) -> dict[str, Any] | None:
+        return start(self.space, number, best, self.seed)

@@ -1,16 +1,15 @@
-"""Tree-structured Parzen estimator over all parameters jointly, after random trials."""
+"""Tree-structured Parzen estimator over all parameters jointly, after trials that start from the pinned."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from pipeline.algorithms import Algorithm
+from pipeline.algorithms._starts import STARTS, start
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
-
-RANDOM = 6
-"""Number of initial random trials, including the pinned configuration."""
 
 
 class TPE(Algorithm):
@@ -20,4 +19,7 @@ class TPE(Algorithm):
     def sampler(self) -> BaseSampler:
         from optuna.samplers import TPESampler
 
-        return TPESampler(seed=self.seed, n_startup_trials=RANDOM, multivariate=True, constant_liar=True)
+        return TPESampler(seed=self.seed, n_startup_trials=STARTS, multivariate=True, constant_liar=True)
+
+    def start(self, number: int, best: Mapping[str, Any]) -> dict[str, Any] | None:
+        return start(self.space, number, best, self.seed)

@@ -21,6 +21,9 @@ from pipeline.store.results import CellResult, SearchStep
 EDGE = 0.05
 """A value that is this close to an end of its range, as a share of the range, counts as at the end."""
 
+ADAPTATION = {"adapt_epochs", "finetune_epochs"}
+"""Hyperparameters that say how long a model trains between the last round and its evaluation."""
+
 ENOUGH = 10
 """Least number of trials at the first rung for the importance of parameters to be computed."""
 
@@ -32,9 +35,10 @@ class Searched:
     Attributes:
         pins: whether the pinned configuration was selected.
         trials: how many configurations were tried.
-        validation: of the pinned and of the selected configuration, the mean over the seeds in percent.
-        gain: of the selected finalist, or of the best one, with its standard error; "" without finalists.
-        notes: on importance, and on ranges that bound the best trial.
+        validation: of the pinned and of the selected configuration, the mean over the seeds of the comparison
+            in percent; without a comparison, with the seed of the trials.
+        gain: of the best trial, with its standard error; "" without a comparison.
+        notes: on importance, on ranges that bound the best trial, and on a moment that the search has moved.
     """
 
     label: str
@@ -97,10 +101,13 @@ def last_steps(steps: Sequence[SearchStep]) -> list[SearchStep]:
 
 def _validation(steps: Sequence[SearchStep], trial: int) -> float | None:
     last = max(step.until for step in steps)
-    values = [
-        step.value for step in steps if (step.trial, step.until) == (trial, last) and step.value is not None
-    ]
-    return statistics.fmean(values) if values else None
+    values = {
+        step.seed: step.value
+        for step in steps
+        if (step.trial, step.until) == (trial, last) and step.value is not None
+    }
+    compared = [value for seed, value in values.items() if seed != steps[0].seed] or [*values.values()]
+    return statistics.fmean(compared) if compared else None
 
 
 def _gain(result: CellResult) -> str:
@@ -122,6 +129,10 @@ def _notes(steps: Sequence[SearchStep], cell: Cell) -> list[str]:
         if end:
             notes.append(f"widen {name}: the best trial ({value:.3g}) is at its {end} end")
     shares = importance(steps, space, cell.config.method)
+    notes += [
+        f"{name} is searched: part of a gain may come from longer training right before the evaluation"
+        for name in sorted(ADAPTATION & space.keys())
+    ]
     if shares:
         notes.insert(0, "importance: " + ", ".join(f"{name} {share:.2f}" for name, share in shares.items()))
     return notes

@@ -50,14 +50,14 @@ CAPTIONS = {
     "search": "Best validation accuracy so far against the training samples that the search has spent.",
     "tuning": "Accuracy (%) of the selected configurations on test data, the gain over the pinned ones, and "
     "the methods' ranks before and after the search; means over the seeds, ± a standard error.",
-    "selected": "Selected on a held-out part of each client's training samples, then run with all seeds on "
-    "all of these samples. The gain is that of the selected configuration, or of the best finalist, over "
-    "the pinned one on validation data with all seeds; ± is its standard error, which a gain must exceed "
-    "if there is more than one seed.",
-    "slices": "Validation accuracy by parameter: one marker per trial at the last round that it reached; "
-    "later rounds have larger markers. The shape is the setting, and lines mark the ends of the range.",
-    "coordinates": "One line per trial, from its parameters to the validation accuracy at the last round "
-    "that it reached; lighter is better.",
+    "selected": "Selected on a validation part of each client's training samples, then run with all seeds on "
+    "all of them. The gain is that of the best trial over the pinned configuration on validation data, with "
+    "seeds that neither chose the trial nor are reported here; ± is its standard error. The trial is "
+    "selected if a one-sided paired t-test at 5 % is significant.",
+    "slices": "Validation accuracy by parameter: a marker per trial at the last round that it reached, the "
+    "larger the later; the shape is the setting, the lines are the ends of the range.",
+    "coordinates": "A line per trial, from its parameters to the validation accuracy at the last round that "
+    "it reached; the lighter the better.",
 }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import count, islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, field_validator, model_validator
@@ -28,8 +29,11 @@ PINNED_TRIAL = 0
 OTHERS = "others"
 """Key that stands for all parameters that the space does not name."""
 
-FINALISTS = 2
-"""Number of fully trained configurations of a search that are compared with the pinned one."""
+COMPARED = 3
+"""Least number of seeds with which the best configuration of a search is compared with the pinned one."""
+
+FIRST_SEED = 1000
+"""The seeds of searches are counted from here."""
 
 TRAINING = {
     "lr": Hyperparameter("learning rate", low=0.0, search=(1e-3, 3e-1), log=True),
@@ -56,10 +60,9 @@ class Search(Strict):
     """A hyperparameter search in each cell. It has either a budget or a number of trials."""
 
     budget: float | None = Field(default=None, gt=0)
-    """Amount of training per search and cell, as a multiple of the pinned configuration's training with all
-    seeds, counted in training samples. A trial that stops early counts only the samples that it has trained
-    on. The comparison of the finalists is included.
-    """
+    """What the trials of a search may train in each cell, in runs of the pinned configuration with all seeds,
+    counted in training samples. Trials that stop early count by what they have trained. The comparison of the
+    best trial with the pinned configuration is additional."""
     trials: int | None = Field(default=None, ge=2)
     """Number of configurations per cell, including the pinned one."""
     space: dict[str, Annotated[Any, PlainValidator(_range, json_schema_input_type=Range)]] = Field(default={})
@@ -91,6 +94,19 @@ class Search(Strict):
             given = "neither" if self.budget is None else "both"
             raise InvalidInput("budget and trials", given, "one of them")
         return self
+
+
+def search_seeds(seeds: Collection[int]) -> tuple[int, ...]:
+    """The seed of a search's trials, then those of its comparison; the table's ``seeds`` are not among them.
+
+    So the seeds of the comparison are neither those by which the best trial was chosen nor those that a table
+    reports: neither number profits from the luck of a seed.
+
+    >>> search_seeds([0, 1]), search_seeds([0, 1, 2, 1001])
+    ((1000, 1001, 1002, 1003), (1000, 1002, 1003, 1004, 1005))
+    """
+    free = (seed for seed in count(FIRST_SEED) if seed not in seeds)
+    return tuple(islice(free, 1 + max(COMPARED, len(seeds))))
 
 
 def searched(config: Config, search: Search) -> dict[str, Hyperparameter]:

@@ -17,7 +17,7 @@ from pipeline.spec.paths import table_names
 from pipeline.spec.published import PublishedTable
 from pipeline.spec.reported import Evaluation
 from pipeline.spec.schedule import Schedule
-from pipeline.spec.search_space import Search
+from pipeline.spec.search_space import Search, search_seeds
 from pipeline.spec.table_claims import TableClaim
 from pipeline.spec.yaml import Strict, validate
 
@@ -87,9 +87,8 @@ class Table(Strict):
     average: AverageColumn | None = None
     """A last column with each row's mean over the settings."""
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
-    """Each cell runs once per seed. A search tries configurations with the first seed, and compares the best
-    ones with all seeds.
-    """
+    """Each cell runs once per seed. A search uses other seeds, so that none of the reported runs has
+    influenced what was selected."""
     evaluation: Evaluation = Evaluation()
     """Which numbers are reported."""
     search: Search | None = None
@@ -127,6 +126,11 @@ class Table(Strict):
     @property
     def searched_rows(self) -> list[Row]:
         return [row for row in self.methods if row.search or self.search]
+
+    @property
+    def drawn_seeds(self) -> list[int]:
+        """The seeds that need a partition if each has its own: the table's, and those of its searches."""
+        return [*self.seeds, *(search_seeds(self.seeds) if self.searched_rows else ())]
 
     def part(self, subset: Subset) -> Table:
         """The part of this table that ``subset`` selects.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pfl.core.errors import InvalidInput
-from pipeline.spec.search_space import FINALISTS, PINNED_TRIAL, Search
+from pipeline.spec.search_space import PINNED_TRIAL, Search, search_seeds
 
 REDUCTION = 3
 """One in this many trials is promoted from a rung to the next."""
@@ -49,8 +49,8 @@ class SearchPlan:
 
     Attributes:
         rungs: the rounds after which trials are compared; the last rung is the last round.
-        seeds: trials run with the first seed, finalists with all seeds.
-        budget: in rounds of the pinned configuration, including the comparison of the finalists.
+        seeds: that of the trials, then those with which the best of them is compared with the pinned one.
+        budget: of the trials, in rounds of the pinned configuration; the comparison is additional.
         trials: largest number of configurations, including the pinned one.
     """
 
@@ -70,19 +70,20 @@ class SearchPlan:
         Args:
             every: rounds between evaluations.
             warm_up: of the pinned configuration.
+            seeds: of the table.
 
         Raises:
             InvalidInput: the budget does not pay for a single trial beside the pinned configuration.
         """
         rung_rounds = rungs(rounds, every, warm_up) if search.halving else (rounds,)
         if search.trials is not None:
-            return cls(rung_rounds, tuple(seeds), trials=search.trials)
+            return cls(rung_rounds, search_seeds(seeds), trials=search.trials)
         assert search.budget is not None
-        least = (FINALISTS + 1) * (len(seeds) - 1) + 2
-        if search.budget * len(seeds) < least:
-            accepted = f"at least {math.ceil(100 * least / len(seeds)) / 100:g}: one trial and the comparison"
-            raise InvalidInput("search.budget", f"{search.budget:g}", f"{accepted} of finalists")
-        return cls(rung_rounds, tuple(seeds), search.budget * len(seeds) * rounds)
+        if search.budget * len(seeds) < 2:
+            least = math.ceil(100 * 2 / len(seeds)) / 100
+            accepted = f"at least {least:g}: the pinned configuration and one trial"
+            raise InvalidInput("search.budget", f"{search.budget:g}", accepted)
+        return cls(rung_rounds, search_seeds(seeds), search.budget * len(seeds) * rounds)
 
 
 class Account:
@@ -94,47 +95,40 @@ class Account:
 
     def __init__(self, plan: SearchPlan):
         self.plan = plan
-        self._reached: dict[tuple[int, int], tuple[int, int | None]] = {}
+        self._reached: dict[int, tuple[int, int | None]] = {}
+
+    @property
+    def tolerance(self) -> float:
+        """A hundredth of a run, because the rates of equal trials may differ by rounding."""
+        return self.plan.rounds / 100
 
     def charge(self, steps: Steps, outcomes: Outcomes) -> None:
         """Count steps that have ended."""
         for step, outcome in zip(steps, outcomes, strict=True):
-            self._reached[step.trial, step.seed] = step.until, outcome.samples
+            self._reached[step.trial] = step.until, outcome.samples
 
     def rate(self, trial: int) -> float:
         """Samples of a trial per round, relative to the pinned configuration's; 1 where not known."""
-        own, pinned = (
-            self._reached.get((one, self.plan.seeds[0]), (1, None)) for one in (trial, PINNED_TRIAL)
-        )
+        own, pinned = (self._reached.get(number, (1, None)) for number in (trial, PINNED_TRIAL))
         if not own[1] or not pinned[1]:
             return 1.0
         return own[1] / own[0] * pinned[0] / pinned[1]
 
-    def comparison(self, finalists: Sequence[int]) -> float:
-        """The cost of running the pinned configuration and ``finalists`` with the other seeds."""
-        each = self.plan.rounds * (len(self.plan.seeds) - 1)
-        return each * sum(map(self.rate, (PINNED_TRIAL, *finalists)))
-
     @property
     def highest_rate(self) -> float:
         """The highest rate of the trials so far; 1 before the first."""
-        return max((self.rate(trial) for trial, _ in self._reached), default=1.0)
+        return max(map(self.rate, self._reached), default=1.0)
 
     @property
     def left(self) -> float:
         """The budget minus what has been trained."""
-        spent = sum(until * self.rate(trial) for (trial, _), (until, _) in self._reached.items())
+        spent = sum(until * self.rate(trial) for trial, (until, _) in self._reached.items())
         return self.plan.budget - spent
 
-    def free(self, finalists: Sequence[int]) -> float:
-        """What is left after the remaining training of the pinned configuration and the comparison.
-
-        Args:
-            finalists: those known so far; later ones are counted at the cost of the pinned configuration.
-        """
-        pinned = self.plan.rounds - self._reached.get((PINNED_TRIAL, self.plan.seeds[0]), (0, None))[0]
-        compared = [*finalists, *[PINNED_TRIAL] * (FINALISTS - len(finalists))]
-        return self.left - pinned - self.comparison(compared)
+    @property
+    def free(self) -> float:
+        """What is left after the remaining training of the pinned configuration."""
+        return self.left - (self.plan.rounds - self._reached.get(PINNED_TRIAL, (0, None))[0])
 
 
 def rungs(rounds: int, every: int, warm_up: int = 0) -> tuple[int, ...]:

@@ -98,9 +98,9 @@ class CellScheduler:
             partition=partition.spec if shared else parse_spec(cell.partition)[0],
             clients=partition.clients,
             data_checksum=partition.data_checksum,
-            partition_checksum=partition.checksum
-            if shared
-            else {seed: of_seed(division, seed).checksum for seed in table.seeds},
+            partition_checksum={seed: drawn.checksum for seed, drawn in division.items()}
+            if isinstance(division, Mapping)
+            else partition.checksum,
             behaviour=self._behaviour(cell.config),
             moment=self.moment,
             moments=(self.moment,),

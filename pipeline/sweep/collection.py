@@ -125,7 +125,7 @@ def in_memory(name: str, table: Table, ledger: Ledger) -> Scheduler:
         for dataset, loaded in datasets.items()
     }
     partitions = {
-        division: make_division(cell.partition, datasets[cell.dataset], cell.clients, table.seeds)
+        division: make_division(cell.partition, datasets[cell.dataset], cell.clients, table.drawn_seeds)
         for division, cell in {cell.partition_name: cell for cell in wanted}.items()
     }
     return Scheduler(wanted, table, partitions, images, ledger)

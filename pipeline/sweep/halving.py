@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from itertools import cycle
 from typing import Protocol
 
-from pipeline.spec.search_space import FINALISTS, PINNED_TRIAL
+from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.sweep.budget import REDUCTION, Account, Outcomes, SearchStep, Steps
 
 
@@ -59,8 +59,11 @@ def brackets(proposals: Proposals, account: Account) -> Generator[Steps, Outcome
     for start in cycle(range(len(plan.rungs))):
         rungs = plan.rungs[start:]
         most = min(trials, REDUCTION ** (len(rungs) - 1))
-        free, rate = account.free(best(completed)), account.highest_rate
-        width = max((n for n in range(1, int(most) + 1) if cost(n, rungs) * rate <= free), default=0)
+        free, rate = account.free, account.highest_rate
+        width = max(
+            (n for n in range(1, int(most) + 1) if cost(n, rungs) * rate <= free + account.tolerance),
+            default=0,
+        )
         if not width:
             break
         asked = proposals.ask(pinned + width)
@@ -96,7 +99,7 @@ def bracket(
         outcomes = yield steps
         account.charge(steps, outcomes)
         values = {trial: one.value for trial, one in zip(compared, outcomes, strict=True)}
-        going_on = _going_on(values, until, following, account, completed) if following else set()
+        going_on = _going_on(values, until, following, account) if following else set()
         for trial, value in values.items():
             proposals.tell(trial, until, value, ended=trial not in going_on)
             if trial in going_on:
@@ -107,28 +110,21 @@ def bracket(
                 completed[trial] = value
 
 
-def _going_on(
-    values: Mapping[int, float | None],
-    until: int,
-    following: int,
-    account: Account,
-    completed: Mapping[int, float],
-) -> set[int]:
-    """The pinned configuration, with which finalists are compared, and the best of the others as far as the
-    budget allows."""
+def _going_on(values: Mapping[int, float | None], until: int, following: int, account: Account) -> set[int]:
+    """The pinned configuration, with which the best trial is compared, and the best of the others that the
+    budget allows: one up to the last round, and more up to the next rung."""
     ranked = ranking({trial: value for trial, value in values.items() if value is not None})
-    others = [trial for trial in ranked if trial != PINNED_TRIAL]
-    free, going_on = account.free(best(completed)), set(ranked) & {PINNED_TRIAL}
-    for trial in others[: promoted(len(values.keys() - {PINNED_TRIAL}))]:
-        free -= (following - until) * account.rate(trial)
-        if free >= 0:
-            going_on.add(trial)
-    return going_on
-
-
-def best(completed: Mapping[int, float]) -> list[int]:
-    """The finalists: the best trials besides the pinned configuration, the best first."""
-    return [trial for trial in ranking(completed) if trial != PINNED_TRIAL][:FINALISTS]
+    most = promoted(len(values.keys() - {PINNED_TRIAL}))
+    free = account.free + account.tolerance
+    going_on: list[int] = []
+    for trial in ranked:
+        if trial == PINNED_TRIAL or len(going_on) == most:
+            continue
+        ahead = (following if going_on else account.plan.rounds) - until  # one of them must reach the end
+        if ahead * account.rate(trial) <= free:
+            free -= ahead * account.rate(trial)
+            going_on.append(trial)
+    return {*going_on, *(set(ranked) & {PINNED_TRIAL})}
 
 
 def ranking(values: Mapping[int, float]) -> list[int]:

@@ -110,7 +110,7 @@ def partition(name: str, part: Table | None = None) -> None:
     from pfl.data.plot import plot
     from pipeline.svg import svg_text
 
-    table, seeds = part or load_part(name), load_table(name).seeds
+    table, seeds = part or load_part(name), load_table(name).drawn_seeds
     manifest = load_manifest(name)["datasets"]
     divisions = {cell.partition_name: cell for cell in cells(name, table)}
     for division, cell in divisions.items():

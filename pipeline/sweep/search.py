@@ -1,4 +1,4 @@
-"""The search in a cell: proposals of an algorithm, successive halving, and a comparison of the finalists.
+"""The search in a cell: proposals of an algorithm, successive halving, and a comparison with the pinned one.
 
 Configurations are proposed and reported in the order of the trials, one rung at a time. A search is not
 stored, because restarting it with the values in the ledger gives the same search.
@@ -27,7 +27,7 @@ from pipeline.spec.search_space import (
 from pipeline.store.results import Comparison, Selection
 from pipeline.store.scores import gain
 from pipeline.sweep.budget import Account, Outcome, Outcomes, SearchPlan, SearchStep, Steps
-from pipeline.sweep.halving import Proposals, best, brackets
+from pipeline.sweep.halving import Proposals, brackets, ranking
 
 if TYPE_CHECKING:
     import optuna
@@ -36,50 +36,46 @@ if TYPE_CHECKING:
 WORST = 0.0
 """The value of a trial that diverged: no accuracy is lower, and the sampler learns to stay away."""
 
+FALSE_SELECTIONS = 0.05
+"""Largest probability with which a trial is selected that is no better than the pinned configuration."""
+
 
 def search(proposals: Proposals, plan: SearchPlan) -> Generator[Steps, Outcomes, Selection]:
     """The whole search: yields the next steps to run, and receives their outcomes."""
-    account = Account(plan)
-    completed = yield from brackets(proposals, account)
-    finalists = best(completed)
-    while finalists and account.comparison(finalists) > account.left:
-        finalists.pop()
-    if PINNED_TRIAL not in completed or not finalists:
+    completed = yield from brackets(proposals, Account(plan))
+    challenger = ranking(completed)[0] if PINNED_TRIAL in completed else PINNED_TRIAL
+    if challenger == PINNED_TRIAL:
         return Selection(PINNED_TRIAL, ())
-    steps = [
-        SearchStep(trial, seed, 0, plan.rounds)
-        for trial in (PINNED_TRIAL, *finalists)
-        for seed in plan.seeds[1:]
-    ]
-    outcomes = (yield steps) if steps else ()
-    values: dict[int, list[float | None]] = {
-        trial: [completed[trial]] for trial in (PINNED_TRIAL, *finalists)
-    }
-    for step, outcome in zip(steps, outcomes, strict=True):
-        values[step.trial].append(outcome.value)
-    return selected(values)
+    compared = (PINNED_TRIAL, challenger)
+    seeds = plan.seeds[1:]
+    outcomes = yield [SearchStep(trial, seed, 0, plan.rounds) for trial in compared for seed in seeds]
+    values = [outcome.value for outcome in outcomes]
+    return selected(challenger, values[: len(seeds)], values[len(seeds) :])
 
 
-def selected(values: Mapping[int, list[float | None]]) -> Selection:
-    """The trial with the largest gain over the pinned configuration that exceeds its standard error.
+def selected(challenger: int, pinned: Sequence[float | None], values: Sequence[float | None]) -> Selection:
+    """The challenger if it is better than the pinned configuration by a one-sided paired t-test over seeds.
 
-    One seed says nothing about the error of a gain; any gain counts then.
+    The seeds are the unit: the accuracies of a seed are means over the same clients already. They must be
+    others than that by which the challenger was chosen, so that one test bounds the probability of a false
+    selection, whatever the number of trials. The differences are assumed to be normal; neither the variance
+    of a configuration nor the influence that a seed has on both need be equal.
 
     Args:
-        values: of every seed, by trial, including the pinned configuration.
-
-    Returns:
-        The selected trial, or the pinned configuration if no gain exceeds its standard error.
+        challenger: its trial.
+        pinned, values: accuracies of the pinned configuration and of the challenger, by seed; None if one
+            failed, and then the pinned configuration stays.
     """
-    comparisons = []
-    for trial, own in values.items():
-        pairs = list(zip(own, values[PINNED_TRIAL], strict=True))
-        differences = [one - other for one, other in pairs if one is not None and other is not None]
-        if trial != PINNED_TRIAL and len(differences) == len(pairs):
-            comparisons.append(Comparison(trial, *gain(differences)))
-    convincing = [one for one in comparisons if one.gain > (one.error or 0.0)]
-    winner = max(convincing, key=lambda one: one.gain, default=None)
-    return Selection(winner.trial if winner else PINNED_TRIAL, tuple(comparisons))
+    from scipy.stats import t
+
+    pairs = list(zip(values, pinned, strict=True))
+    differences = [one - other for one, other in pairs if one is not None and other is not None]
+    if len(differences) < len(pairs):
+        return Selection(PINNED_TRIAL, ())
+    mean, error = gain(differences)
+    assert error is not None
+    better = mean > t.ppf(1 - FALSE_SELECTIONS, len(differences) - 1) * error
+    return Selection(challenger if better else PINNED_TRIAL, (Comparison(challenger, mean, error),))
 
 
 def plan_of(pinned: Config, search: Search, seeds: Sequence[int]) -> SearchPlan:
@@ -110,13 +106,14 @@ class Counted:
 
 
 def planned(plan: SearchPlan) -> Steps:
-    """The steps of a search if no trial fails, or costs more or warms up longer than the pinned one."""
+    """The steps of a search if no trial fails, costs more or warms up longer than the pinned one, and one of
+    them is better, so that there is a comparison."""
     steps, schedule = search(Counted(), plan), []
     batch = next(steps)
     try:
         while True:
             schedule += batch
-            batch = steps.send([Outcome(1.0, None)] * len(batch))
+            batch = steps.send([Outcome(float(step.trial), None) for step in batch])
     except StopIteration:
         return schedule
 
@@ -140,6 +137,7 @@ class Study:
 
     Attributes:
         asked: the parameters of every trial so far.
+        algorithm: proposes all trials but the pinned configuration.
     """
 
     def __init__(self, pinned: Config, search: Search):
@@ -154,18 +152,18 @@ class Study:
             name: one for name, one in declared.items() if one.when and one.when[0] in self._space
         }
         seed = integer_seed(search.seed, f"search {pinned.method}") % 2**32
-        algorithm = ALGORITHMS[search.algorithm](self._space, seed)
-        self._size = algorithm.size
+        self.algorithm = ALGORITHMS[search.algorithm](self._space, seed)
+        self._best = (0, -math.inf, PINNED_TRIAL)  # round, accuracy, trial
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
-            direction="maximize", sampler=algorithm.sampler(), storage=self._storage
+            direction="maximize", sampler=self.algorithm.sampler(), storage=self._storage
         )
         self._trials: list[optuna.Trial | None] = []
 
     def ask(self, count: int) -> list[int]:
         """The numbers of at most ``count`` new trials, whose parameters are then in `asked`."""
         first = len(self.asked)
-        new = range(first, int(min(first + count, 1 + self._size)))
+        new = range(first, int(min(first + count, 1 + self.algorithm.size)))
         for number in new:
             self.asked.append(self._ask_one(number))
         return list(new)
@@ -182,6 +180,8 @@ class Study:
         """Report the accuracy after a round. A trial that stops before the last one counts as pruned."""
         from optuna.trial import TrialState
 
+        if value is not None:
+            self._best = max(self._best, (until, value, trial), key=lambda one: one[:2])
         open_trial = self._trials[trial]
         if open_trial is None:
             return
@@ -216,6 +216,8 @@ class Study:
                 self._trials.append(None)  # a logarithmic scale cannot hold it: the sampler is not told
                 return pinned
             self._study.enqueue_trial(pinned)
+        elif start := self.algorithm.start(number, self._best_params()):
+            self._study.enqueue_trial(start)
         trial = self._study.ask(
             {name: range for name, range in self._space.items() if name not in self._conditional}
         )
@@ -224,6 +226,10 @@ class Study:
                 _suggest(trial, name, self._space[name])
         self._trials.append(trial)
         return trial.params
+
+    def _best_params(self) -> dict[str, Any]:
+        pinned = {name: pinned_value(self._pinned, name) for name in self._space}
+        return {**pinned, **self.asked[self._best[-1]]}
 
     def _active(self, name: str, params: Mapping[str, Any]) -> bool:
         """Whether ``name`` is searched in a trial with ``params`` and otherwise the pinned values."""

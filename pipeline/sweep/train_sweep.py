@@ -104,7 +104,7 @@ def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | Non
     wanted = cells(name, table)
     datasets = load_manifest(name, {cell.dataset for cell in wanted})["datasets"]
     partitions = {
-        division: load_division(name, division, cell.partition, cell.clients, table.seeds)
+        division: load_division(name, division, cell.partition, cell.clients, table.drawn_seeds)
         for division, cell in {cell.partition_name: cell for cell in wanted}.items()
     }
     callbacks = (tracker.run, tracker.cell) if tracker else ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.search.compare import BUDGET, SEARCHES, at, final
+from benchmarks.search.pool import POOR
+from benchmarks.search.selection import DRAWS, of_copies, replayed
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -21,3 +23,17 @@ def test_the_best_of_a_search_is_what_it_had_found_by_then():
 
 def test_a_configuration_counts_with_the_mean_over_the_seeds():
     assert final("digits-20", "fedper", 0) == pytest.approx(96.87, abs=0.01)
+
+
+def test_from_a_learning_rate_that_is_a_hundred_times_too_low_a_search_recovers():
+    poor, pinned = final("digits-20", "fedper", POOR), final("digits-20", "fedper", 0)
+    assert poor < pinned - 40
+    selected = replayed("digits-20", "fedper", 0, budget=3, poor=True, near=True)
+    assert final("digits-20", "fedper", selected) > poor + 0.95 * (pinned - poor)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_copies_of_a_pinned_configuration_are_selected_in_at_most_5_percent_of_draws(seeds):
+    today, earlier = of_copies("fedper", 5, seeds)
+    assert today <= 0.05 + 2 * (0.05 * 0.95 / DRAWS) ** 0.5
+    assert earlier > 0.3

@@ -85,3 +85,23 @@ def test_importance_names_what_moves_the_accuracy_and_needs_ten_trials():
     importances = search_tables.importance(steps, space, "fedprox")
     assert importances["lr"] > importances["mu"]
     assert search_tables.importance(steps[:9], space, "fedprox") == {}
+
+
+def test_a_validation_accuracy_is_that_of_the_comparison_and_not_of_the_seed_that_chose_the_trial():
+    steps = [
+        SearchStep(1, seed, 20, {}, value, 10, error=None)
+        for seed, value in ((7, 90.0), (8, 80.0), (9, 82.0))
+    ]
+    assert search_tables._validation(steps, 1) == 81.0
+    assert search_tables._validation(steps[:1], 1) == 90.0
+    assert search_tables._validation(steps, 2) is None
+
+
+def test_a_search_that_moves_the_moment_of_evaluation_says_so():
+    results = fake_results(settings=1, seeds=2, search=3)
+    results["config"]["methods"][0] |= {"method": "perfedavg"}
+    by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
+    assert any("adapt_epochs is searched: part of a gain" in note for note in by_label["Local"])
+    results["config"]["search"] |= {"space": {"adapt_epochs": "pinned"}}
+    by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
+    assert not any("adapt_epochs" in note for note in by_label["Local"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
+from statistics import median
 
 import pytest
 from optuna.samplers import RandomSampler
@@ -55,7 +57,7 @@ def test_a_grid_ends_with_its_last_combination():
 def test_a_search_whose_algorithm_has_no_more_configurations_ends():
     config = validated(replace(pinned("local"), rounds=20))
     study = Study(config, Search(trials=30, algorithm="grid"))
-    steps, _ = selection(study, SearchPlan((20,), (0,), trials=30), lambda trial, _: float(trial))
+    steps, _ = selection(study, SearchPlan((20,), (0, 1, 2, 3), trials=30), lambda trial, _: float(trial))
     assert {step.trial for step in steps} == set(range(1 + 5))
 
 
@@ -70,6 +72,37 @@ def test_without_halving_all_trials_run_to_the_end():
 def test_an_unknown_algorithm_is_one_line_with_the_known_ones():
     with pytest.raises(ValidationError, match="search algorithm: hyperband is not accepted"):
         Search(trials=4, algorithm="hyperband")
+
+
+@pytest.mark.parametrize("algorithm", ["tpe", "gp"])
+@pytest.mark.parametrize("lr", [0.2, 0.002])
+def test_the_first_trials_lie_alternately_anywhere_in_the_space_and_near_the_pinned_configuration(
+    algorithm, lr
+):
+    def away(params: dict) -> float:
+        return abs(math.log(params["lr"] / lr))
+
+    nearest = []
+    for seed in range(10):
+        study = Study(
+            validated(replace(pinned(), lr=lr)),
+            SEARCH.model_copy(update={"algorithm": algorithm, "seed": seed}),
+        )
+        study.ask(10)
+        spread, near = study.asked[1::2], study.asked[2::2]
+        nearest.append(median(map(away, near)) < median(map(away, spread)))
+        parts = sorted(math.log(params["lr"] / 1e-3) / math.log(300) * 5 for params in spread)
+        assert [int(part) for part in parts] == [0, 1, 2, 3, 4]
+    assert sum(nearest) >= 8
+
+
+def test_first_trials_near_the_pinned_configuration_keep_about_half_of_its_choices():
+    kept = []
+    for seed in range(20):
+        study = Study(pinned("fedasync"), SEARCH.model_copy(update={"seed": seed}))
+        study.ask(10)
+        kept += [params["staleness"] == study.asked[0]["staleness"] for params in study.asked[2::2]]
+    assert 0.5 < sum(kept) / len(kept) < 0.85
 
 
 def test_an_algorithm_of_a_plugin_is_selected_by_its_name(monkeypatch):

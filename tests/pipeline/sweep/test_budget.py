@@ -22,16 +22,22 @@ def test_no_rung_lies_in_the_second_half_of_the_rounds():
     assert rungs(20, 5, warm_up=20) == (20,)
 
 
-def test_a_budget_pays_for_all_seeds():
-    assert (
-        SearchPlan.of(Search(budget=4), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2]).budget == 4 * 3 * 20
-    )
+def test_a_budget_counts_runs_with_all_seeds():
+    plan = SearchPlan.of(Search(budget=4), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2])
+    assert plan.budget == 4 * 3 * 20
+
+
+@pytest.mark.parametrize("seeds", [[0], [0, 1], [0, 1, 2], [0, 1001, 1, 2, 3]])
+def test_a_search_has_seeds_of_its_own_as_many_as_the_table_and_at_least_three_besides_the_first(seeds):
+    plan = SearchPlan.of(Search(trials=4), rounds=20, every=5, warm_up=0, seeds=seeds)
+    assert set(plan.seeds).isdisjoint(seeds)
+    assert len(set(plan.seeds)) == 1 + max(3, len(seeds))
 
 
 def test_a_budget_below_one_trial_is_one_line():
-    with pytest.raises(InvalidInput, match=r"search\.budget: 2 is not accepted; expected at least 2\.67"):
-        SearchPlan.of(Search(budget=2), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2])
-    assert SearchPlan.of(Search(budget=2.67), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2])
+    with pytest.raises(InvalidInput, match=r"search\.budget: 0\.5 is not accepted; expected at least 0\.67"):
+        SearchPlan.of(Search(budget=0.5), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2])
+    assert SearchPlan.of(Search(budget=0.67), rounds=20, every=5, warm_up=0, seeds=[0, 1, 2])
 
 
 def test_a_trial_is_charged_the_samples_that_it_has_trained_on():
@@ -43,13 +49,11 @@ def test_a_trial_is_charged_the_samples_that_it_has_trained_on():
     assert account.left == 200 - 5 - 2.5 * 20
 
 
-def test_the_comparison_counts_a_finalist_by_its_own_samples_and_is_kept_back():
-    account = Account(SearchPlan((5, 20), (0, 1, 2), budget=400))
-    account.charge(
-        [SearchStep(0, 0, 0, 20), SearchStep(1, 0, 0, 20)], [Outcome(50.0, 100), Outcome(60.0, 300)]
-    )
-    assert account.comparison([1]) == (1 + 3) * 2 * 20
-    assert account.free([1]) == 400 - (1 + 3) * 20 - (1 + 3 + 1) * 2 * 20
+def test_the_remaining_rounds_of_the_pinned_configuration_are_kept_back():
+    account = Account(SearchPlan((5, 20), (0, 1, 2, 3), budget=400))
+    assert account.free == 400 - 20
+    account.charge([SearchStep(0, 0, 0, 5), SearchStep(1, 0, 0, 5)], [Outcome(50.0, 100), Outcome(60.0, 300)])
+    assert account.free == 400 - 20 - 3 * 5
 
 
 def test_a_trial_that_failed_is_charged_its_rounds():

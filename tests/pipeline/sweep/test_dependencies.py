@@ -27,13 +27,14 @@ SCORES = "pipeline/store/scores.py"
 
 EDITS = {
     "the sampler's seed": (SEARCH, 'f"search {', 'f"searched {'),
-    "the first random trials": ("pipeline/algorithms/tpe.py", "RANDOM = 6", "RANDOM = 3"),
+    "the first trials": ("pipeline/algorithms/_starts.py", "STARTS = 9", "STARTS = 5"),
+    "the bound of a selection": (SEARCH, "FALSE_SELECTIONS = 0.05", "FALSE_SELECTIONS = 0.1"),
     "the value of a diverged trial": (SEARCH, "WORST = 0.0", "WORST = 1.0"),
     "the batch size on validation data": (SEARCH, "math.ceil(config", "math.floor(config"),
     "the share that is promoted": ("pipeline/sweep/budget.py", "REDUCTION = 3", "REDUCTION = 2"),
     "the ranking": ("pipeline/sweep/halving.py", "(-values[trial], trial)", "(values[trial], trial)"),
     "the range of the learning rate": (RANGES, "search=(1e-3, 3e-1)", "search=(1e-3, 1e-1)"),
-    "the number of finalists": (RANGES, "FINALISTS = 2", "FINALISTS = 1"),
+    "the seeds of the comparison": (RANGES, "COMPARED = 3", "COMPARED = 4"),
     "the mean over the seeds": (SCORES, "statistics.fmean(values)", "statistics.median(values)"),
     "the standard error": (SCORES, "math.sqrt(len(", "abs(len("),
     "the best evaluation": ("pfl/engine/metrics.py", "best_round = max(", "best_round = min("),

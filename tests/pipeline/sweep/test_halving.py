@@ -97,8 +97,10 @@ def test_brackets_begin_at_one_rung_after_another():
         (3, 0, 10),
         (1, 10, 20),
         (1, 0, 20),
-        (3, 0, 5),
-        (1, 5, 10),
+        (9, 0, 5),
+        (3, 5, 10),
+        (1, 10, 20),
+        (1, 0, 10),
         (1, 10, 20),
     ]
 
@@ -107,7 +109,7 @@ def test_brackets_begin_at_one_rung_after_another():
 def test_no_budget_is_exceeded_and_less_than_a_run_is_left_of_it(budget):
     batches, _ = run_brackets(SearchPlan((5, 10, 20), (0, 1), budget))
     spent = sum(step.until - step.after for batch in batches for step in batch)
-    assert budget - 20 < spent + 3 * 20 <= budget  # the comparison of two finalists with one more seed
+    assert budget - 20 < spent <= budget
 
 
 @pytest.mark.parametrize("number", [2, 5, 14, 20])

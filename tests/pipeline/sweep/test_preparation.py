@@ -16,8 +16,11 @@ from pfl.data.partition import Partition
 from pfl.data.partitions import PARTITIONS
 from pipeline.cli import add_commands
 from pipeline.spec.table import Table, load_table
+from pipeline.store.ledger import Ledger
 from pipeline.sweep import preparation
+from pipeline.sweep.train_sweep import scheduler_of
 from tests.papers import copy_numbers
+from tests.pipeline.conftest import SOURCES, finish
 
 add_commands(app)  # as the entry point does in a process of its own
 
@@ -321,3 +324,14 @@ def test_a_partition_depends_on_the_code_that_divides_and_on_pillow(tmp_path, mo
     (tmp_path / "my_rules.py").write_text("from pfl.data.rule import Rule\n\nSHARE = 2\n")
     assert preparation.partition_code() not in (before, with_mine)
     assert before.endswith(f", Pillow {version('pillow')}")
+
+
+@pytest.mark.usefixtures("data")
+def test_a_search_on_partitions_of_each_seed_has_partitions_of_its_own_seeds(edit):
+    edit('  dir: "dirichlet:0.5"\n  two: "pathological:2"', '  dir: "dirichlet:0.5,seed=run"')
+    preparation.partition("small")
+    scheduler = scheduler_of("small", load_table("small"), Ledger(SOURCES))
+    finish(scheduler)
+    searched = [trial for cell in scheduler.cells for trial in (one.trial for one in cell.searched)]
+    assert {seed for trial in searched for seed in trial.seeds} == {1000, 1001, 1002, 1003}
+    assert len({trial.partition_of(seed) for trial in searched for seed in trial.seeds}) == 4

@@ -142,7 +142,7 @@ def test_a_cause_of_many_failures_is_told_once(monkeypatch, capsys):
     sweep("small")
     output = capsys.readouterr().out
     assert (
-        "dir/fedprox: failed (final, seed 0 and final, seed 1 and search, seed 0 (4 runs): ValueError: no)"
+        "dir/fedprox: failed (final, seed 0 and final, seed 1 and search, seed 1000 (4 runs): ValueError: no)"
         in output
     )
 

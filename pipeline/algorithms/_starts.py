@@ -1,0 +1,68 @@
+"""First configurations of a search: half of them anywhere in the space, half near the best so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pfl.core.rng import generator
+
+if TYPE_CHECKING:
+    import numpy as np
+    from optuna.distributions import BaseDistribution
+
+STARTS = 9
+"""Number of configurations, as many as the first bracket of successive halving has."""
+
+WIDTH = 0.15
+"""Standard deviation around the best value, as a share of the range on its scale."""
+
+
+def start(
+    space: Mapping[str, BaseDistribution], number: int, best: Mapping[str, Any], seed: int
+) -> dict[str, Any] | None:
+    """Alternately a configuration anywhere in the space and one near the best so far; None after `STARTS`.
+
+    The idea is PriorBand's (Mallik et al., 2023, https://arxiv.org/abs/2306.12370), which likewise draws from
+    the space, and near what is believed or known to be good. The former are a Latin hypercube here: each
+    parameter takes one value in every part of its range, so that a poor pinned learning rate is noticed. Near
+    the best, a number is normally distributed, and a choice is the same in half of the cases.
+
+    Args:
+        number: of the trial; the first is 1.
+        best: all parameters of the best trial so far, which at first is the pinned configuration.
+        seed: the same one gives the same configurations.
+    """
+    if number > STARTS:
+        return None
+    if number % 2:
+        rng, parts = generator(seed, "trials anywhere"), (STARTS + 1) // 2
+        spread = {name: (rng.permutation(parts) + rng.random(parts)) / parts for name in space}
+        places = {name: float(row[number // 2]) for name, row in spread.items()}
+    else:
+        rng = generator(seed, "trials near the best", number)
+        places = {name: _near(one, best[name], rng) for name, one in space.items()}
+    return {name: _at(space[name], place) for name, place in places.items()}
+
+
+def _near(distribution: Any, best: Any, rng: np.random.Generator) -> float:
+    """A place near that of the best value, from 0 to 1."""
+    if choices := getattr(distribution, "choices", None):
+        same = rng.random() < 0.5
+        return float((choices.index(best) + 0.5) / len(choices) if same else rng.random())
+    scale = math.log if distribution.log else float
+    low, high = scale(distribution.low), scale(distribution.high)
+    middle = (scale(max(best, distribution.low)) - low) / (high - low)
+    place = abs(rng.normal(middle, WIDTH)) % 2  # reflected at both ends
+    return float(min(place, 2 - place))
+
+
+def _at(distribution: Any, place: float) -> Any:
+    """The value of a parameter at a place between 0 and 1 of its range, or of its choices."""
+    if choices := getattr(distribution, "choices", None):
+        return choices[min(int(place * len(choices)), len(choices) - 1)]
+    low, high = distribution.low, distribution.high
+    value = low * (high / low) ** place if distribution.log else low + place * (high - low)
+    value = min(max(value, low), high)
+    return round(value) if isinstance(low, int) else value
