@@ -242,7 +242,7 @@ def export_(table: TableName) -> None:
 
 
 def track(table: TableName) -> None:
-    """Pass a table's results from the ledger to the tracker, by default MLflow.
+    """Pass a table's results to MLflow, or another tracker, again.
 
     For a tracker whose store was lost or moved, or that failed during the sweep.
     """
@@ -324,7 +324,7 @@ def compare(
         Path | None, typer.Option(resolve_path=True, help="Also write it to this file: .csv or .md.")
     ] = None,
 ) -> None:
-    """Show the cells of tables side by side, or a method in its place among the rows of a table.
+    """Show tables side by side, or a method among the rows of a table.
 
     Differences are paired, with 95 % intervals. Columns are matched by the names of settings, rows by their
     printed names; the first table is subtracted from the others. With --method, only the pending simulations

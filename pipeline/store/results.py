@@ -104,7 +104,7 @@ class SearchStep:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A finalist against the pinned configuration, on validation data with all seeds.
+    """The best trial against the pinned configuration, on validation data with the seeds of the comparison.
 
     Attributes:
         gain: mean difference of the accuracies, in percentage points.

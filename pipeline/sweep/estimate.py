@@ -15,6 +15,7 @@ from pfl.core.config import Config
 from pfl.core.text import amount, duration
 from pfl.run.trials import Trial
 from pipeline.spec.cells import Cell, cells
+from pipeline.spec.search_space import search_seeds
 from pipeline.spec.table import Table
 from pipeline.sweep.budget import SearchStep, Steps
 from pipeline.sweep.search import plan_of, planned
@@ -29,7 +30,7 @@ STARTUP = 20.0
 OVERHEAD = 0.5
 """Seconds that a run takes beside its simulation: handing it out, its checkpoint, its record."""
 
-USUALLY_COME = 0.8
+USUALLY_COME = 0.7
 """Share of the planned runs of a search that come: often it keeps the pinned configuration."""
 
 END = 10**9  # after the last round of any run
@@ -249,7 +250,8 @@ class TimeLeft:
             if cell.to_come:
                 ahead = [step.until - step.after for step in cell.steps_to_come]
                 selected = [rounds] * (cell.to_come - len(ahead))
-                in_turn = [rounds, *_in_turn(cell.steps_to_come, rounds, cell.pinned.trial.seeds[0])]
+                first_seed = search_seeds(cell.pinned.trial.seeds)[0]
+                in_turn = [rounds, *_in_turn(cell.steps_to_come, rounds, first_seed)]
                 work.runs += cell.to_come
                 work.pending += came * sum(OVERHEAD + each * a_round for each in (*ahead, *selected))
                 longest["search"] += came * sum(OVERHEAD + each * a_round for each in in_turn)
@@ -289,7 +291,7 @@ class TimeLeft:
 def _in_turn(steps: Steps, rounds: int, seed: int) -> list[int]:
     """The rounds of the steps of a search that have to run in sequence: of each rung, one.
 
-    A trial with the first ``seed`` that runs from the first round to the last is alone in its bracket.
+    A trial with the first ``seed`` of a search that runs from the first round to the last is alone in its bracket.
     """
 
     def rung(step: SearchStep) -> tuple[int, int, int | None]:

@@ -134,7 +134,7 @@ def scheduler_of(ledger: Ledger, **callbacks: Any) -> Scheduler:
 def fake_run(trial: Trial) -> list[Record]:
     """Records whose accuracy depends on the configuration alone: best at a learning rate of 0.1."""
     distance = abs(np.log10(trial.config["lr"] / 0.1))
-    return [row_of(trial, seed, 90 - 10 * distance + 0.1 * seed) for seed in trial.seeds]
+    return [row_of(trial, seed, 90 - 10 * distance + 0.1 * (seed % 1000)) for seed in trial.seeds]
 
 
 def row_of(trial: Trial, seed: int, accuracy: float, diverged_at: int | None = None) -> Record:

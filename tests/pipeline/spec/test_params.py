@@ -37,7 +37,7 @@ def test_data_of_columns_outside_the_subset_need_not_be_there(edit):
     with pytest.raises(InvalidInput, match=r"nowhere/photos\.zip"):
         check_tables()
     select(settings=["dir"])
-    assert check_tables() == ["small: 2 cells, about 24 runs"]
+    assert check_tables() == ["small: 2 cells, about 32 runs"]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def message() -> str:
 
 
 def test_a_table_in_order_is_summed_up():
-    assert check_tables() == ["small: 4 cells, about 48 runs"]
+    assert check_tables() == ["small: 4 cells, about 64 runs"]
 
 
 def test_a_simulation_that_rows_share_is_counted_once(edit):

@@ -106,7 +106,7 @@ def test_a_part_of_a_table_is_not_published(held):
     (held / "params.yaml").write_text("tables: [small]\nsubset: {methods: [fedavg]}\n")
     done = pfl("report", "small", "--publish")
     assert done.returncode
-    assert "subset: methods is not accepted; expected empty lists, as only whole tables" in done.stderr
+    assert "subset: methods is not accepted; expected empty lists, because only whole tables" in done.stderr
     assert (held / "reports/tables/small/README.md").read_text() == "As published.\n"
 
 

@@ -55,19 +55,19 @@ def test_through_a_pipe_a_sweep_says_soon_that_it_is_starting_and_then_how_far_i
         said += [(clock.now, line) for line in capsys.readouterr().out.splitlines()]
     assert said[:4] == [
         (5, "How much."),
-        (10, "small: 0 of 48 runs, starting for 10.0 s"),
-        (20, "small: 0 of 48 runs, starting for 20.0 s"),
-        (30, "small: 0 of 48 runs, 2 under way (0 to 50 % of their rounds)"),
+        (10, "small: 0 of 64 runs, starting for 10.0 s"),
+        (20, "small: 0 of 64 runs, starting for 20.0 s"),
+        (30, "small: 0 of 64 runs, 2 under way (0 to 50 % of their rounds)"),
     ]
     assert [when for when, _ in said[4:]] == [90, 150, 210]
-    assert said[4][1].startswith("small: 1 of 48 runs, about ") and said[4][1].endswith(" left")
+    assert said[4][1].startswith("small: 1 of 64 runs, about ") and said[4][1].endswith(" left")
 
 
 def test_lines_come_by_themselves_as_long_as_a_sweep_runs(ledger, capsys, monkeypatch):
     monkeypatch.setattr("pipeline.sweep.display.SECONDS_AT_START", 0)
     with Progress("small", scheduler_of(ledger)) as progress:
         progress._clock.join(1.2)
-    assert "small: 0 of 48 runs, starting for " in capsys.readouterr().out
+    assert "small: 0 of 64 runs, starting for " in capsys.readouterr().out
     assert not progress._clock.is_alive()
 
 
@@ -75,7 +75,7 @@ def test_a_terminal_shows_the_cells_under_way_with_their_rounds_and_best_results
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     scheduler = scheduler_of(ledger)
     with Progress("small", scheduler) as progress:
-        for _ in range(16):  # all pinned configurations, and the search of the first cell up to its finalists
+        for _ in range(12):  # all pinned configurations, and the first trials of a search
             trial = scheduler.next()
             scheduler.record(trial, fake_run(trial))
         under_way = scheduler.next()
@@ -84,6 +84,8 @@ def test_a_terminal_shows_the_cells_under_way_with_their_rounds_and_best_results
         console = Console(width=120, file=io.StringIO())
         console.print(progress._picture())
     first, second, *_, total = (" ".join(line.split()) for line in console.file.getvalue().splitlines())
-    assert first == "dir/fedavg 10 of 12 pinned 87.04 ± 0.07 %, best of the search 87.25 % on validation data"
-    assert second == "dir/fedprox 2 of 12 round 1 of 2 pinned 87.04 ± 0.07 %"
-    assert "small: 16 of 48 runs, 1 under way (100 % of their rounds)" in total
+    assert first == (
+        "dir/fedavg 6 of 16 round 1 of 2 pinned 87.04 ± 0.07 %, best of the search 86.99 % on validation data"
+    )
+    assert second == "dir/fedprox 2 of 16 pinned 87.04 ± 0.07 %"
+    assert "small: 12 of 64 runs, 1 under way (50 % of their rounds)" in total

@@ -36,9 +36,9 @@ IMAGES = {"digits": {"shape": [1, 8, 8], "classes": 10}}
 
 
 def test_the_list_the_check_and_the_sweep_count_the_same_runs(ledger):
-    assert Extent.of("small", load_table("small")) == Extent(4, 48, 144, searched=True)
-    assert check_tables() == ["small: 4 cells, about 48 runs"]
-    assert line(ledger).startswith("small: about 48 runs; on this machine, 2 at a time, about ")
+    assert Extent.of("small", load_table("small")) == Extent(4, 64, 208, searched=True)
+    assert check_tables() == ["small: 4 cells, about 64 runs"]
+    assert line(ledger).startswith("small: about 64 runs; on this machine, 2 at a time, about ")
 
 
 def test_client_epochs_are_not_known_if_the_data_decide_how_many_clients_there_are(edit):
@@ -223,26 +223,29 @@ def test_the_time_left_is_right_within_a_factor_of_two_from_the_first_finished_r
     ledger, edit, slots, overhead, expected, searched
 ):
     edit("search: {trials: 4}\n", searched)
-    assert_right(ledger, edit, slots, overhead, expected)
+    assert_right(ledger, edit, slots, overhead, expected, bool(searched))
 
 
 @pytest.mark.parametrize("slots", [1, 2])
 def test_the_time_left_is_right_if_searches_keep_the_pinned_configuration(ledger, edit, slots):
     edit("search: {trials: 4}\n", "search: {budget: 3}\n")
     edit("lr: 0.05", "lr: 0.1")
-    assert_right(ledger, edit, slots, 0.2, TRUE)
+    assert_right(ledger, edit, slots, 0.2, TRUE, searched=True)
 
 
-def assert_right(ledger, edit, slots: int, overhead: float, expected: Mapping[str, float]) -> None:
+def assert_right(
+    ledger, edit, slots: int, overhead: float, expected: Mapping[str, float], searched: bool
+) -> None:
     edit("rounds: 2", "rounds: 20")
     edit("every: 1", "every: 5")
     shown = Machine(ledger, TRUE, overhead, slots).run(expected)
     assert [seconds for _, seconds in shown[:slots]] == [None] * slots
     told = [(true, seconds) for true, seconds in shown if seconds is not None]
     assert len(told) > len(shown) - 2 * slots - 2
-    for true, seconds in told:
-        if true > 2 * (
-            30 + overhead
-        ):  # the last search may still choose a configuration that runs with two seeds
-            assert true / 2 <= seconds <= 2 * true
+    # The last search may still compare its best trial, in six runs, and select it, which takes two more.
+    uncertain = 8 * (30 + overhead) if searched else 2 * (30 + overhead)
+    checked = [(true, seconds) for true, seconds in told if true > uncertain / min(slots, 6)]
+    assert checked
+    for true, seconds in checked:
+        assert true / 2 <= seconds <= 2 * true
     assert told[-1] == (0, 0)

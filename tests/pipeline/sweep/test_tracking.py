@@ -109,7 +109,7 @@ def test_what_the_last_sweep_and_earlier_ones_used_is_tracked_again(tmp_path):
 def test_a_table_without_results_is_not_tracked(tmp_path):
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables/digits.yaml").touch()
-    with pytest.raises(InvalidInput, match="a table with results"):
+    with pytest.raises(InvalidInput, match="a table whose data and records are here"):
         track_again(tmp_path, "digits", [])
 
 

@@ -107,7 +107,7 @@ def test_a_sweep_says_first_how_much_there_is_to_run(capsys):
     sweep("small")
     first = capsys.readouterr().out.splitlines()[0]
     assert re.fullmatch(
-        r"small: about 48 runs; on this machine, .*about .* core-hours\), 15 MB of disk", first
+        r"small: about 64 runs; on this machine, .*about .* core-hours\), 19 MB of disk", first
     )
 
 
