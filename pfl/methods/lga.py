@@ -1,6 +1,4 @@
-"""LGA: late models are extrapolated to the current round before they are averaged (leap gradient
-approximation).
-"""
+"""LGA: late models are extrapolated to the current round, then averaged (leap gradient approximation)."""
 
 from __future__ import annotations
 

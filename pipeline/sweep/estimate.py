@@ -291,7 +291,8 @@ class TimeLeft:
 def _in_turn(steps: Steps, rounds: int, seed: int) -> list[int]:
     """The rounds of the steps of a search that have to run in sequence: of each rung, one.
 
-    A trial with the first ``seed`` of a search that runs from the first round to the last is alone in its bracket.
+    A trial with the first ``seed`` of a search that runs from the first round to the last is alone in its
+    bracket.
     """
 
     def rung(step: SearchStep) -> tuple[int, int, int | None]:

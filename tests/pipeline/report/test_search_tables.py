@@ -51,7 +51,7 @@ def test_a_search_whose_best_trial_sits_at_an_end_says_which_range_to_widen():
     for trial, lr in enumerate((0.05, 0.2999, 0.01)):
         cell["searched"][trial] = search_step(cell["cell"], trial, lr, 50.0 + trial % 2)
     by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
-    assert by_label["Local"] == ("widen lr: the best trial (0.3) sits at its upper end",)
+    assert by_label["Local"] == ("widen lr: the best trial (0.3) is at its upper end",)
     cell["searched"][1] = search_step(cell["cell"], 1, 0.2999, 10.0)
     by_label = {one.label: one.notes for one in search_tables.searches(summary_of(results))}
     assert by_label["Local"] == ()

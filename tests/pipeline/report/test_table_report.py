@@ -191,7 +191,9 @@ def test_plots_of_a_setting_that_is_gone_do_not_stay(tmp_path):
 def test_a_table_without_results_is_one_clear_line(tmp_path):
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables/digits.yaml").touch()
-    with pytest.raises(InvalidInput, match="table: digits is not accepted; expected a table with results"):
+    with pytest.raises(
+        InvalidInput, match="table: digits is not accepted; expected a table whose data and records are here"
+    ):
         write_report("digits", tmp_path)
 
 

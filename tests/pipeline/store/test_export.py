@@ -55,7 +55,7 @@ def test_every_searched_cell_names_the_search_as_its_source():
         f"our choice: trial 2, because {search} found it better by +1.50 ± 0.25 points on validation data"
     )
     assert sources["methods.local.settings.cifar10-0.1"] == (
-        f"our choice: the pinned configuration, because {search} found none that is better"
+        f"our choice: the pinned configuration, because {search} found no better one"
     )
     assert sources["rounds"] == "ours: the paper does not say"
 
