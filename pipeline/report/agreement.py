@@ -35,10 +35,16 @@ CLAIM_RULE = (
 
 @dataclass(frozen=True)
 class CellOutcome:
-    """A printed cell's verdict, and the ledger keys of the simulations behind our number."""
+    """The verdict on a printed cell.
+
+    Attributes:
+        keys: in the ledger, of the simulations behind our number.
+        whole: whether our number is over all clients.
+    """
 
     verdict: Verdict
     keys: frozenset[str] = frozenset()
+    whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,8 @@ class Tally:
     Attributes:
         counts: by verdict, in the order of `NAMES`, without those that no cell has.
         provisional: how many of the cells that are reproduced, higher or lower.
-        shared: number of cells that are not counted because an earlier cell has the same simulations.
+        shared: number of cells that are not counted because another cell has the same simulations. Of these
+            cells, the first one over all clients is counted, or else the first one.
     """
 
     counts: dict[Name, int]
@@ -60,7 +67,7 @@ class Tally:
         counts: Counter[Name] = Counter()
         provisional = shared = 0
         seen: set[str] = set()
-        for outcome in outcomes:
+        for outcome in sorted(outcomes, key=lambda outcome: not outcome.whole):
             name = outcome.verdict.name
             if name in JUDGED:
                 if outcome.keys & seen:
@@ -141,7 +148,11 @@ class Tested:
 def tally(summary: Summary) -> Tally:
     """The verdicts on all cells that have a printed number."""
     return Tally.of(
-        CellOutcome(entry.verdict, frozenset(record.key for record in entry.simulated))
+        CellOutcome(
+            entry.verdict,
+            frozenset(record.key for record in entry.simulated),
+            whole=entry.evaluation.clients is None,
+        )
         for entry in summary.compared
         if entry.verdict
     )

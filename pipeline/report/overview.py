@@ -41,12 +41,14 @@ class PinnedCell:
     Attributes:
         ours: None if it has not run.
         keys: of the records behind our number.
+        whole: whether it is over all clients.
     """
 
     published: Published
     verdict: Verdict = NOT_RUN
     ours: float | None = None
     keys: tuple[str, ...] = ()
+    whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Standing:
 
     @property
     def tally(self) -> Tally:
-        return Tally.of(CellOutcome(cell.verdict, frozenset(cell.keys)) for cell in self.cells)
+        return Tally.of(CellOutcome(cell.verdict, frozenset(cell.keys), cell.whole) for cell in self.cells)
 
     @property
     def columns(self) -> list[str]:
@@ -288,8 +290,9 @@ def _standing(summary: Summary, folder: Path | None) -> Standing:
         assert entry.published is not None
         if row := rows.get((entry.setting, entry.row)):
             verdict = Verdict(row["verdict"], row["provisional"] == "True")
+            whole = entry.evaluation.clients is None
             ours = float(row["mean"]) if row["mean"] else None
-            cells.append(PinnedCell(entry.published, verdict, ours, tuple(row["keys"].split())))
+            cells.append(PinnedCell(entry.published, verdict, ours, tuple(row["keys"].split()), whole))
         else:
             cells.append(PinnedCell(entry.published))
     answers = tuple(answers_of(folder).values()) if folder else ()

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.report.agreement import (
     RESAMPLES,
+    CellOutcome,
     Ranking,
     Tally,
     answer,
@@ -20,6 +21,7 @@ from pipeline.report.agreement import (
     tally,
 )
 from pipeline.report.table_report import write_report
+from pipeline.report.verdicts import Verdict
 from pipeline.spec.paths import PAPERS, TABLES
 from tests.papers import copy_numbers
 from tests.pipeline.fake_results import diverge, fake_results, ledger_row, summary_of, write_results
@@ -79,6 +81,13 @@ def test_a_simulation_behind_several_numbers_counts_once_and_incomparable_ones_b
     assert (counted.total, counted.run, counted.provisional) == (4, 4, 2)
     others = "1 cannot be compared, 1 shares a simulation with a number that is counted."
     assert answer(summary_of(results), counted, [], []).endswith(f"Of the others that have run, {others}")
+
+
+def test_of_the_numbers_of_one_simulation_that_over_all_clients_is_counted():
+    of_a_client = CellOutcome(Verdict("reproduced"), frozenset("a"), whole=False)
+    average = CellOutcome(Verdict("lower"), frozenset("a"))
+    counted = Tally.of([of_a_client, average])
+    assert (counted.count("lower"), counted.count("reproduced"), counted.shared) == (1, 0, 1)
 
 
 def test_rows_that_cannot_be_compared_are_named_with_the_reason(tmp_path):
