@@ -6,8 +6,8 @@ import csv
 from pathlib import Path
 
 import pytest
-import torch
 
+from pfl import load_models
 from pipeline.spec.table import Subset, load_table
 from pipeline.store.ledger import LOCAL
 from pipeline.store.workspace import models_file
@@ -74,5 +74,5 @@ def test_of_a_sweep_that_keeps_models_nothing_else_is_left_in_the_scratch(start,
     assert {path.stem for path in kept if path.suffix == ".pt"} == final.keys()
     assert {str(path.parent) for path in kept} == {".sweeps/models", ".sweeps/ledger", ".sweeps"}
     for key, seed in final.items():
-        (models,) = torch.load(models_file(key), weights_only=True).values()
-        assert all(tensor.shape[0] in (1, 5) for tensor in models.values()), seed
+        models = load_models(models_file(key), seed)
+        assert all(tensor.shape[0] in (1, 5) for tensor in models.tensors.values())
