@@ -39,7 +39,7 @@ evaluation: {every: 1}
 search: {trials: 3}
 """
 PARAMS = "tables: [tiny]\nsubset: {settings: [], methods: [], seeds: []}\n"
-SIMULATIONS_OF_A_CELL = (3 + 2 + 2) + 2 + 2  # two rungs and the finalists, then the final runs
+RUNGS, COMPARISON, FINAL = 3 + 2, 2 * 3, 2  # runs of a cell
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -124,8 +124,12 @@ def test_the_life_of_a_table(clone, run):
     """One test, as each step starts where the last one ended."""
     run("dvc", "repro")
     first = rows(clone)
-    selected_pinned = sum(cell["selected"]["number"] == 0 for cell in results(clone)["cells"])
-    assert len(first) == 2 * SIMULATIONS_OF_A_CELL - 2 * selected_pinned
+    assert len(first) == sum(
+        RUNGS
+        + COMPARISON * len(cell["selection"]["comparisons"])
+        + FINAL * (1 + (cell["selected"]["number"] != 0))
+        for cell in results(clone)["cells"]
+    )
     assert not any(row["dirty"] for row in first.values())
     assert (clone / "results/tiny/report/index.html").stat().st_size > 10_000
     published = clone / "results/ledger/tiny.jsonl"
