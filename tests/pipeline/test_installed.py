@@ -72,7 +72,7 @@ def test_a_project_of_the_installed_package_runs_and_its_rows_count(installed, t
     run("git", "add", "tables", cwd=study)
     person = ("-c", "user.name=Tests", "-c", "user.email=tests@example.org")
     run("git", *person, "commit", "--quiet", "--all", "--message", "Begin", cwd=study)
-    assert "digits: 1 cell, at most 1 simulation" in run("pfl", "check", cwd=study / "tables")
+    assert "digits: 1 cell, 1 run" in run("pfl", "check", cwd=study / "tables")
     run("dvc", "repro", cwd=study)
     (row,) = map(json.loads, (study / "results/ledger/digits.jsonl").read_text().splitlines())
     assert row["commit"].startswith("pfl-repro ")
