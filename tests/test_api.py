@@ -146,10 +146,10 @@ def test_a_metric_is_a_name_or_a_function():
         return (scores.argmax(1) != labels).sum()
 
     runs = pfl.simulate("fedavg", clients=4, metrics=[mistakes, "auroc", "recall"], **SHORT)
-    found = runs[0].metrics.client_metrics
-    assert list(found) == ["auroc", "mistakes", "recall"]
+    metrics = runs[0].metrics.client_metrics
+    assert list(metrics) == ["auroc", "mistakes", "recall"]
     summary, clients = runs.to_frame("summary"), runs.to_frame("clients")
-    assert clients["mistakes"].sum() == summary["mistakes"][0] == found["mistakes"].pooled
+    assert clients["mistakes"].sum() == summary["mistakes"][0] == metrics["mistakes"].pooled
     assert clients["auroc"].mean() == pytest.approx(summary["auroc_client_mean"][0])
     assert "recall" not in [*summary, *clients]
 

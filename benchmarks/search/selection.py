@@ -67,8 +67,8 @@ def simulated(gain: float, noise: float, trials: int, seeds: int) -> tuple[float
     rng = generator(trials, f"selection, {gain:g} points, noise {noise:g}, {seeds} seeds")
     values = rng.normal(0, noise, (SIMULATED, trials + 1, seeds + 1))
     values[:, 1] += gain
-    found = [chosen(search) for search in values]
-    hits = np.array(found) == 1 if gain else np.array(found) != PINNED_TRIAL
+    choices = [chosen(search) for search in values]
+    hits = np.array(choices) == 1 if gain else np.array(choices) != PINNED_TRIAL
     return float(hits.mean()), fmean(map(earlier, values[:, :, :seeds]))
 
 

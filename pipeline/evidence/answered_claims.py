@@ -71,15 +71,15 @@ def write_claims(out: Path) -> int:
     Raises:
         InvalidInput: a paper's file is not valid, or the file cannot be written.
     """
-    found = answered_claims()
-    write_json(out, {"claims": [dataclasses.asdict(claim) | {"report": claim.report} for claim in found]})
-    return len(found)
+    claims = answered_claims()
+    write_json(out, {"claims": [dataclasses.asdict(claim) | {"report": claim.report} for claim in claims]})
+    return len(claims)
 
 
 def answered_claims() -> list[AnsweredClaim]:
     """The claims of all papers about their tables and figures, by paper."""
-    found = [*_about_tables(), *_about_figures()]
-    return sorted(found, key=lambda claim: claim.paper)
+    claims = [*_about_tables(), *_about_figures()]
+    return sorted(claims, key=lambda claim: claim.paper)
 
 
 def _about_tables() -> Iterator[AnsweredClaim]:

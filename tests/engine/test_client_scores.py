@@ -79,8 +79,8 @@ def test_a_device_agrees(dataset, uneven):
 def agree(ours, theirs):
     for name in ALL:
         for part in ("pooled", "client_mean", "per_client"):
-            one, other = (np.array(getattr(metrics[name], part)) for metrics in (ours, theirs))
-            assert one == pytest.approx(other, abs=1e-9, nan_ok=True)
+            first, second = (np.array(getattr(metrics[name], part)) for metrics in (ours, theirs))
+            assert first == pytest.approx(second, abs=1e-9, nan_ok=True)
 
 
 def test_a_client_of_a_single_class_has_no_auroc(dataset, uneven):

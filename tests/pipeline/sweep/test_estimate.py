@@ -240,12 +240,12 @@ def assert_right(
     edit("every: 1", "every: 5")
     shown = Machine(ledger, TRUE, overhead, slots).run(expected)
     assert [seconds for _, seconds in shown[:slots]] == [None] * slots
-    told = [(true, seconds) for true, seconds in shown if seconds is not None]
-    assert len(told) > len(shown) - 2 * slots - 2
+    left = [(true, seconds) for true, seconds in shown if seconds is not None]
+    assert len(left) > len(shown) - 2 * slots - 2
     # The last search may still compare its best trial, in six runs, and select it, which takes two more.
     uncertain = 8 * (30 + overhead) if searched else 2 * (30 + overhead)
-    checked = [(true, seconds) for true, seconds in told if true > uncertain / min(slots, 6)]
+    checked = [(true, seconds) for true, seconds in left if true > uncertain / min(slots, 6)]
     assert checked
     for true, seconds in checked:
         assert true / 2 <= seconds <= 2 * true
-    assert told[-1] == (0, 0)
+    assert left[-1] == (0, 0)
