@@ -20,6 +20,7 @@ from pfl.core.text import csv_text
 from pfl.data.datasets import DATASETS
 from pfl.data.partition import Partition, follows_run, parse_spec
 from pfl.data.resize import resized
+from pipeline.evidence.citation import read_citation
 from pipeline.spec.cells import Cell, cells
 from pipeline.spec.paths import partition_file, partitions_folder
 from pipeline.spec.table import Table, load_table
@@ -147,6 +148,7 @@ def _metadata(table: str, division: _Division, datasets: Mapping[str, Any], list
             f"{dataset['checksum']}, and of the partition: {partition.checksum}."
         ),
         "version": "1.0.0",
+        **_cited(),
         "isLiveDataset": False,
         "distribution": [
             *_files(cell.dataset, dataset["source"]["files"]),
@@ -181,6 +183,22 @@ def _metadata(table: str, division: _Division, datasets: Mapping[str, Any], list
             }
         ],
     }
+
+
+def _cited() -> dict[str, Any]:
+    """Licence, authors, date and reference of the partition: the project's, not those of the images."""
+    citation = read_citation()
+    stated = {
+        "license": citation.licence_address,
+        "creator": list(citation.authors),
+        "datePublished": citation.date,
+        "url": citation.code,
+    }
+    if citation.title and citation.authors and citation.date:
+        authors = " and ".join(f"{{{author['name']}}}" for author in citation.authors)
+        fields = f"author={{{authors}}}, title={{{citation.title}}}, year={{{citation.date[:4]}}}"
+        stated["citeAs"] = f"@misc{{project, {fields}}}"
+    return {key: value for key, value in stated.items() if value}
 
 
 def _files(dataset: str, files: list[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -15,16 +15,17 @@ from typing import Any
 from pfl.core.errors import InvalidInput, Missing
 from pfl.core.files import write_json, write_text, writing
 from pfl.core.text import amount
+from pipeline.evidence.citation import read_citation
 from pipeline.evidence.croissant import write_croissant
 from pipeline.spec.paths import report_folder, results_folder
-from pipeline.spec.yaml import dumped, parse
+from pipeline.spec.yaml import dumped
 from pipeline.store.results import Results, load_results
 from pipeline.store.rows import ROWS
 
 METADATA = "ro-crate-metadata.json"
 WORKFLOW = "dvc.yaml"
 LOCK = "requirements.lock"
-CITATION = "CITATION.cff"
+README = "README.md"
 TABLE = "table.yaml"
 RESULTS = "results.json"
 REPORT = "report/"
@@ -78,8 +79,18 @@ def write_crate(table: str, out: Path) -> int:
         for name in (ROWS, RESULTS):
             shutil.copyfile(results_folder(table) / name, out / name)
         shutil.copytree(report, out / REPORT)
+    write_text(out / README, _readme(results, out))
     write_json(out / METADATA, {"@context": CONTEXT, "@graph": list(_graph(results, out))})
     return sum(path.is_file() for path in out.rglob("*"))
+
+
+def _readme(results: Results, out: Path) -> str:
+    """The page that a person reads first: what the crate is, and what its files are."""
+    files = "".join(f"- `{name}`: {about}\n" for name, about in ABOUT.items() if (out / name).exists())
+    return (
+        f"# {results.config.title}\n\n{_about(results)}\n\n{files}\n"
+        f"`{METADATA}` describes every file with its SHA-256, as a Workflow Run RO-Crate.\n"
+    )
 
 
 def _graph(results: Results, out: Path) -> Iterator[dict[str, Any]]:
@@ -94,9 +105,10 @@ def _graph(results: Results, out: Path) -> Iterator[dict[str, Any]]:
         {name: value for name, value in values.items() if (out / value).exists()}
         for values in (INPUTS, OUTPUTS)
     )
-    citation = parse(CITATION) if Path(CITATION).exists() else {}
-    people = {f"#author-{i}": author for i, author in enumerate(citation.get("authors", ()))}
-    licence = f"https://spdx.org/licenses/{citation['license']}" if "license" in citation else None
+    citation = read_citation()
+    people = {f"#author-{i}": author for i, author in enumerate(citation.authors)}
+    organisations = [identifier for identifier, author in people.items() if author["@type"] == "Organization"]
+    licence = citation.licence_address
     yield {
         "@id": METADATA,
         "@type": "CreativeWork",
@@ -107,15 +119,17 @@ def _graph(results: Results, out: Path) -> Iterator[dict[str, Any]]:
         "@id": "./",
         "@type": "Dataset",
         "name": results.config.title,
-        "description": f"Results of the table {results.table}: {_extent(results)}.",
+        "description": _about(results),
         "datePublished": times[-1],
         "license": {"@id": licence} if licence else "not stated",
         "conformsTo": _references(PROFILES),
         "mainEntity": {"@id": WORKFLOW},
         "mentions": {"@id": "#sweep"},
-        "hasPart": _references([*inputs.values(), *outputs.values(), WORKFLOW]),
+        "hasPart": _references([*inputs.values(), *outputs.values(), WORKFLOW, README]),
         **({"author": _references(people)} if people else {}),
+        **({"publisher": _references(organisations)} if organisations else {}),
     }
+    yield {**_file(out, README), "about": {"@id": "./"}}
     yield {
         "@id": "#sweep",
         "@type": "CreateAction",
@@ -153,6 +167,7 @@ def _graph(results: Results, out: Path) -> Iterator[dict[str, Any]]:
             "name": f"pfl-repro, {sources.name}",
             "version": sources.commit,
             "identifier": sources.sources,
+            **({"url": citation.code} if citation.code else {}),
             "description": "The simulator; its identifier is the SHA-256 of its files.",
         }
     for kind, values in (("input", inputs), ("output", outputs)):
@@ -162,11 +177,9 @@ def _graph(results: Results, out: Path) -> Iterator[dict[str, Any]]:
         version = address.rpartition("/")[2]
         yield {"@id": address, "@type": "CreativeWork", "name": name, "version": version}
     if licence:
-        yield {"@id": licence, "@type": "CreativeWork", "name": citation["license"]}
+        yield {"@id": licence, "@type": "CreativeWork", "name": citation.licence}
     for identifier, author in people.items():
-        kind = "Organization" if "name" in author else "Person"
-        names = (author.get(key, "") for key in ("name", "given-names", "family-names"))
-        yield {"@id": identifier, "@type": kind, "name": " ".join(filter(None, names))}
+        yield {"@id": identifier, **author}
 
 
 def _parameter(out: Path, identifier: str, value: str) -> Iterator[dict[str, Any]]:
@@ -184,6 +197,10 @@ def _parameter(out: Path, identifier: str, value: str) -> Iterator[dict[str, Any
     yield {**described, "exampleOfWork": {"@id": identifier}}
     if is_folder:
         yield from (_file(out, name) for name in _names(out, value))
+
+
+def _about(results: Results) -> str:
+    return f"Results of the table {results.table}: {_extent(results)}."
 
 
 def _extent(results: Results) -> str:

@@ -34,6 +34,20 @@ def test_the_csv_of_a_partition_has_its_index_lists_and_the_metadata_its_checksu
     assert columns == list(rows[0])
 
 
+def test_licence_authors_and_date_are_those_of_the_project(prepared):
+    write_croissant("small", prepared / "out")
+    assert "license" not in json.loads(Path("out/dir.json").read_text())
+    (prepared / "CITATION.cff").write_text(
+        "title: A study\nlicense: MIT\ndate-released: 2026-01-31\nauthors:\n- {name: A group}\n"
+    )
+    write_croissant("small", prepared / "out")
+    metadata = json.loads(Path("out/dir.json").read_text())
+    assert metadata["license"] == "https://spdx.org/licenses/MIT"
+    assert metadata["creator"] == [{"@type": "Organization", "name": "A group"}]
+    assert metadata["datePublished"] == "2026-01-31"
+    assert metadata["citeAs"] == "@misc{project, author={{A group}}, title={A study}, year={2026}}"
+
+
 @pytest.mark.usefixtures("prepared")
 def test_a_file_of_the_data_set_has_its_official_address_and_a_copy_has_none():
     manifest = json.loads(manifest_file("small").read_text())

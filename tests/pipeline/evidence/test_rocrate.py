@@ -65,10 +65,19 @@ def test_a_crate_holds_table_records_partitions_lock_file_and_report_and_names_t
     assert table == load_table("small")
 
 
-def test_the_licence_and_authors_are_those_of_the_project(out, reported):
+def test_a_crate_has_a_page_that_names_its_files(out):
+    page = (out / "README.md").read_text()
+    assert "Results of the table small: 2 cells from 4 runs." in page
+    for name in ("table.yaml", "rows.jsonl", "partitions/", METADATA):
+        assert f"`{name}`" in page
+    assert crate_of(out)["README.md"]["about"] == {"@id": "./"}
+
+
+def test_licence_authors_and_addresses_are_those_of_the_project(out, reported):
     assert crate_of(out)["./"]["license"] == "not stated"
     (reported / "CITATION.cff").write_text(
-        "license: MIT\nauthors:\n- {family-names: Doe, given-names: Jane}\n- {name: A group}\n"
+        "license: MIT\nrepository-code: https://example.org/code\nauthors:\n"
+        "- {family-names: Doe, given-names: Jane}\n- {name: A group, website: https://example.org}\n"
     )
     write_crate("small", reported / "cited")
     entities = crate_of(reported / "cited")
@@ -78,6 +87,9 @@ def test_the_licence_and_authors_are_those_of_the_project(out, reported):
         ("Person", "Jane Doe"),
         ("Organization", "A group"),
     ]
+    assert entities["./"]["publisher"] == {"@id": authors[1]["@id"]}
+    assert authors[1]["url"] == "https://example.org"
+    assert entities["#code-0"]["url"] == "https://example.org/code"
 
 
 def test_a_crate_needs_an_empty_folder_and_a_report(out, reported):
