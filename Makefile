@@ -63,10 +63,10 @@ validate: .venv .venv-validate
 	.venv-validate/bin/pip install --quiet --disable-pip-version-check --requirement .github/validators.txt
 	@touch .venv-validate
 
-# New versions of everything.
+# New versions of everything, in one file for all platforms: markers say which packages each of them needs.
 lock: .venv
 	.venv/bin/uv pip compile pyproject.toml --extra pipeline --extra dev --extra docs --upgrade --no-annotate \
-	    --python-version 3.11 --python-platform x86_64-manylinux_2_28 -o requirements.lock
+	    --python-version 3.11 --universal -o requirements.lock
 
 # The documentation site in site/, with the pages and the schema that are made from the code, and the picture of a
 # report, from the latest `make repro`.

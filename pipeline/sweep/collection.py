@@ -38,6 +38,11 @@ def results(table: str) -> Runs:
 
     Raises:
         InvalidInput: the table has no results here.
+
+    Example:
+        >>> frame = pfl.results("digits").to_frame("summary")
+        >>> frame[["setting", "row", "seed", "pooled"]].round(1).to_dict("records")[0]
+        {'setting': 'dir', 'row': 'fedavg', 'seed': 0, 'pooled': 87.0}
     """
     return Runs(
         tuple(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import doctest
+import importlib
 from pathlib import Path
 
 import pytest
 
+import pfl as package
 from pfl.core.errors import InvalidInput
 from pipeline.compare import compare, with_method
 from pipeline.spec.table import load_table
 from pipeline.store.ledger import Ledger
+from pipeline.sweep import preparation
 from pipeline.sweep.collection import in_memory
 from tests.command import pfl
 from tests.pipeline.conftest import SOURCES, fake_run, finish
@@ -146,3 +150,18 @@ def test_the_file_of_a_method_s_table_is_not_written_again(tables):
     file.write_text(edited)
     assert with_method("small", "fedper") == "small-fedper"
     assert file.read_text() == edited
+
+
+@pytest.mark.parametrize("module", ["pipeline.compare", "pipeline.sweep.collection"])
+def test_the_examples_of_results_and_comparisons_give_what_they_say(module, tables):
+    small = tables / "tables/small.yaml"
+    small.rename(tables / "tables/digits.yaml")
+    (tables / "tables/slow.yaml").unlink()
+    (tables / "tables/digits-tuned.yaml").write_text(
+        "extends: digits\nmethods: [fedavg, {method: fedprox, schedule: {lr: 0.1}}]\n"
+    )
+    for name in ("digits", "digits-tuned"):
+        for stage in (preparation.download, preparation.partition, simulate):
+            stage(name)
+    outcome = doctest.testmod(importlib.import_module(module), extraglobs={"pfl": package})
+    assert (outcome.failed, outcome.attempted) == (0, 2)

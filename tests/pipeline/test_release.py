@@ -7,6 +7,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+from packaging.requirements import Requirement
 from ruamel.yaml import YAML
 
 from pfl import __version__
@@ -33,3 +35,18 @@ def test_a_container_installs_what_the_lock_file_pins_and_runs_as_a_user():
         text = (ROOT / name).read_text()
         assert "RUN make .venv" in text
         assert text.index("USER 1000") < text.index("RUN make .venv")
+
+
+@pytest.mark.parametrize(
+    ("platform", "machine", "gpu"),
+    [("linux", "x86_64", True), ("linux", "aarch64", True), ("darwin", "arm64", False)],
+)
+def test_the_lock_file_has_one_version_of_each_package_for_every_platform(platform, machine, gpu):
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    locked = [Requirement(line) for line in lines if not line.startswith("#")]
+    assert len({requirement.name for requirement in locked}) == len(locked)
+    here = {"sys_platform": platform, "platform_machine": machine, "python_full_version": "3.11.7"}
+    installed = {item.name for item in locked if not item.marker or item.marker.evaluate(here)}
+    assert {"torch", "ray", "dvc", "mlflow"} <= installed
+    assert ("triton" in installed) == gpu
+    assert "pywin32" not in installed
