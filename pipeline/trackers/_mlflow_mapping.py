@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,6 +13,7 @@ from datetime import datetime
 
 from pfl.core.text import csv_text
 from pfl.run.trials import Record
+from pipeline.spec.reported import Evaluation
 from pipeline.spec.search_space import PINNED_TRIAL
 from pipeline.store.results import CellResult
 from pipeline.store.scores import curves, score
@@ -69,6 +71,16 @@ def run_name(record: Record, trial: int | None) -> str:
         return f"search {trial}, seed {record.seed}{until}"
     origin = "" if trial in (None, PINNED_TRIAL) else f", from search {trial}"
     return f"seed {record.seed}{origin}"
+
+
+def model_name(cell: str, record: Record) -> str:
+    """Without the characters that MLflow refuses in the name of a model."""
+    return re.sub(r"[/:.%\"']", "-", f"{cell}-seed-{record.seed}")
+
+
+def score_name(evaluation: Evaluation) -> str:
+    """The name of the number that the table reports."""
+    return f"final_{'accuracy' if evaluation.is_accuracy else evaluation.metric}"
 
 
 def parameters(record: Record) -> dict[str, str]:
@@ -148,7 +160,7 @@ def cell_measures(result: CellResult) -> list[Measure]:
             if len(accuracies) > 1:
                 values.append((f"{prefix}accuracy_std", statistics.stdev(accuracies), number))
         if reached := score(rows, evaluation):
-            name = f"{prefix}final_{'accuracy' if evaluation.is_accuracy else evaluation.metric}"
+            name = f"{prefix}{score_name(evaluation)}"
             values += [(name, reached.mean, 0), (f"{name}_std", reached.std, 0)]
     seconds = {row.key: row.measured.wall_seconds for row in cell_records(result) if not row.failed}
     return [*values, ("wall_seconds", math.fsum(seconds.values()), 0)]

@@ -21,7 +21,8 @@ from pfl.core.files import folder_lock
 from pfl.run.trials import Record
 from pipeline.spec.paths import partition_file
 from pipeline.store.results import CellResult
-from pipeline.store.workspace import check_folder
+from pipeline.store.scores import reported
+from pipeline.store.workspace import check_folder, models_file
 from pipeline.trackers import Tracker, without_password
 from pipeline.trackers import _mlflow_mapping as mapping
 from pipeline.trackers._mlflow_mapping import Measure
@@ -118,6 +119,7 @@ class MLflowTracker(Tracker):
                 self._client.log_artifact(run, str(plot))
                 break
         self._end(place, run, "FAILED" if result.status in ("diverged", "failed") else "FINISHED", ended)
+        self._log_models(result)
 
     def report(self, folder: Path) -> str:
         """Attach the report to a run of its own; return the page that compares the cells."""
@@ -175,6 +177,37 @@ class MLflowTracker(Tracker):
         source = json.dumps({"dataset": record.dataset, "sha256": record.data_checksum})
         dataset = Dataset(record.dataset, record.data_checksum[:DIGEST], "pfl", source)
         self._client.log_inputs(run, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
+
+    def _log_models(self, result: CellResult) -> None:
+        """Enter the kept models of a cell's selected configuration. Their files stay where they are."""
+        from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
+
+        name = mapping.score_name(result.evaluation)
+        for record in (result.selected or result.pinned).rows:
+            file = models_file(record.key)
+            run = self._runs[result.cell, record.key].info.run_id
+            if not (self.root / file).exists():
+                continue
+            outputs = self._client.get_run(run).outputs
+            if outputs and outputs.model_outputs:
+                continue
+            tags = mapping.cell_tags(self.table, result.cell, record) | mapping.run_tags(record, None)
+            model = self._client.create_logged_model(
+                self._experiment,
+                mapping.model_name(result.cell, record),
+                run,
+                tags | {"file": str(file)},
+                mapping.parameters(record),
+                "pfl.SavedModels",
+            ).model_id
+            _, ended = mapping.span_of([record])
+            last = record.metrics.rounds[-1].round
+            self._client.log_batch(
+                run, [Metric(name, reported(record, result.evaluation), ended, last, model)]
+            )
+            self._client.finalize_logged_model(model, LoggedModelStatus.READY)
+            # Last: a model that was entered in part is entered anew.
+            self._client.log_outputs(run, [LoggedModelOutput(model, last)])
 
     def _end(self, place: tuple[str, str], run: str, status: str, ended: int) -> None:
         self._client.set_terminated(run, status, ended)
