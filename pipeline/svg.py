@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 
 def svg_text(figure: Figure) -> str:
     """A figure as a compact SVG file; equal figures give equal texts.
 
-    Coordinates have two decimals; what is written in the figure stays as it is.
+    Coordinates have one decimal (a tenth of a point); what is written in the figure stays as it is.
     """
     from matplotlib import rc_context
 
@@ -24,18 +25,74 @@ def svg_text(figure: Figure) -> str:
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": ""}):
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     svg = re.sub(r"<!--.*?-->\s*|<metadata>.*?</metadata>\s*", "", text.getvalue(), flags=re.DOTALL)
-    svg = re.sub(r"(\.\d\d)\d+(?![^<>]*</text>)", r"\1", svg)
+    svg = re.sub(r"(\.\d\d)\d+(?![^<>]*</text>)", r"\1", svg)  # makes the two ends of a circle equal
     return compact(_CIRCLE.sub(_circle, svg))
 
 
 def compact(svg: str) -> str:
-    """The same picture in two thirds of the characters; what is compact already stays as it is."""
+    """The same picture in half of the characters; what is compact already stays as it is."""
     svg = re.sub(r" font-family: '?DejaVu Sans'?[^;\"]*;?", "", svg)  # at each text
     svg = re.sub(r"butt}</style>", f"butt}} text{{font-family: {FONTS}}}</style>", svg)
     svg = re.sub(r"^ +", "", svg, flags=re.MULTILINE)
-    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)  # to which nothing refers
-    svg = re.sub(r"M (\S+) (\S+) \nL \1 (\S+) \n", r"M\1 \2V\3\n", svg)
-    return re.sub(r"M (\S+) (\S+) \nL (\S+) \2 \n", r"M\1 \2H\3\n", svg)
+    svg = re.sub(r'<g id="[^"]*"(/?)>', r"<g\1>", svg)  # to which nothing refers
+    svg = _without_bare_groups(svg)
+    svg = re.sub(r' transform="rotate\(-0 [^"]*"', "", svg)
+    svg = re.sub(r"(\.\d)\d+(?![^<>]*</text>)", r"\1", svg)
+    svg = re.sub(r"(?<!version=\"1)\.0(?!\d)(?![^<>]*</text>)", "", svg)
+    svg = re.sub(r' d="[^"]*"', _short_path, svg)
+    return _with_classes(_with_short_ids(svg))
+
+
+def _without_bare_groups(svg: str) -> str:
+    """Without the groups that have no attribute."""
+    is_bare: list[bool] = []  # for each open group
+
+    def keep(tag: re.Match[str]) -> str:
+        if tag[0].startswith("<g/"):
+            return ""
+        if tag[0].startswith("<g"):
+            is_bare.append(tag[0].startswith("<g>"))
+            return "" if is_bare[-1] else tag[0]
+        return "" if is_bare.pop() else tag[0]
+
+    return re.sub(r"</?g\b[^>]*>\n", keep, svg)
+
+
+def _with_short_ids(svg: str) -> str:
+    short = {name: f"a{i}" for i, name in enumerate(dict.fromkeys(re.findall(r' id="([^"]*)"', svg)))}
+    return re.sub(r'( id="|href="#|url\(#)([^")]*)', lambda use: use[1] + short[use[2]], svg)
+
+
+def _with_classes(svg: str) -> str:
+    """With each distinct style as a class, whose name follows from it: pages contain several pictures."""
+    styles: dict[str, str] = {}
+
+    def named(attribute: re.Match[str]) -> str:
+        style = re.sub(r"([:;]) ", r"\1", attribute[1])
+        name = f"s{hashlib.sha256(style.encode()).hexdigest()[:6]}"
+        styles[name] = style
+        return f' class="{name}"'
+
+    svg = re.sub(r' style="([^"]*)"', named, svg)
+    rules = "".join(f".{name}{{{style}}}" for name, style in styles.items())
+    return svg.replace("</style>", f"{rules}</style>", 1)
+
+
+def _short_path(path: re.Match[str]) -> str:
+    """With horizontal and vertical lines as such, and without unneeded spaces."""
+    short: list[str] = []
+    x = y = ""
+    for command, text in re.findall(r"([A-Za-z])([^A-Za-z]*)", path[0][4:-1]):
+        numbers = text.split()
+        right, down = {"H": (*numbers, y), "V": (x, *numbers)}.get(command, numbers[-2:] or (x, y))
+        if command == "L" and down == y:
+            short.append(f"H{right}")
+        elif command == "L" and right == x:
+            short.append(f"V{down}")
+        else:
+            short.append(command + " ".join(numbers))
+        x, y = right, down
+    return f' d="{"".join(short)}"'
 
 
 _CIRCLE = re.compile(
