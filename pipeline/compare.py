@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 def compare(*tables: str, method: str | None = None, settings: Collection[str] = ()) -> DataFrame:
     """Cells side by side as a frame, a row per cell, with paired differences and their 95 % intervals.
 
+    >>> frame = pfl.compare("digits", "digits-tuned")
+    >>> frame[["setting", "row", "table", "mean", "difference"]].round(1).iloc[-1].to_dict()
+    {'setting': 'dir', 'row': 'fedprox', 'table': 'digits-tuned', 'mean': 90.0, 'difference': 3.0}
+
     Args:
         tables: two or more, of which the first is subtracted from the others; one with ``method``.
         method: is run in a table that extends the one given (`with_method`), and subtracted from its rows.
@@ -36,11 +40,6 @@ def compare(*tables: str, method: str | None = None, settings: Collection[str] =
 
     Raises:
         InvalidInput: a table has no results here, no cell is in two tables, or a name is unknown.
-
-    Example:
-        >>> frame = pfl.compare("digits", "digits-tuned")
-        >>> frame[["setting", "row", "table", "mean", "difference"]].round(1).iloc[-1].to_dict()
-        {'setting': 'dir', 'row': 'fedprox', 'table': 'digits-tuned', 'mean': 90.0, 'difference': 3.0}
     """
     from pandas import DataFrame
 

@@ -36,13 +36,12 @@ def results(table: str) -> Runs:
     For a searched cell, the simulations of the selected configuration. They are those of the latest sweep, in
     ``results/``, or else the ledger's.
 
+    >>> frame = pfl.results("digits").to_frame("summary")
+    >>> frame[["setting", "row", "seed", "pooled"]].round(1).to_dict("records")[0]
+    {'setting': 'dir', 'row': 'fedavg', 'seed': 0, 'pooled': 87.0}
+
     Raises:
         InvalidInput: the table has no results here.
-
-    Example:
-        >>> frame = pfl.results("digits").to_frame("summary")
-        >>> frame[["setting", "row", "seed", "pooled"]].round(1).to_dict("records")[0]
-        {'setting': 'dir', 'row': 'fedavg', 'seed': 0, 'pooled': 87.0}
     """
     return Runs(
         tuple(
