@@ -161,9 +161,9 @@ def trials(
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
-    from pipeline.sweep.train_sweep import scheduler_of
+    from pipeline.sweep.collection import pending
 
-    scheduler = scheduler_of(table, load_part(table), Ledger(current_sources(table)))
+    scheduler = pending(table, load_part(table), Ledger(current_sources(table)))
     scheduler.stacks = True
     lines = [json.dumps(json_ready(trial)) + "\n" for trial in iter(scheduler.next, None)]
     write_text(file, "".join(lines))
