@@ -1,6 +1,7 @@
 """Components are found by file, and by entry point of somebody else's package."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -30,6 +31,28 @@ def test_an_entry_point_that_does_not_load_is_one_clear_line(monkeypatch):
     monkeypatch.setitem(METHODS._points, "broken", point)
     with pytest.raises(InvalidInput, match=r"^method: broken .* not nowhere.at_all \(ModuleNotFoundError"):
         METHODS["broken"]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("def f(:", r"mine.py:1 \(SyntaxError: invalid syntax"),
+        ("\nimport nothing_there", r"mine.py:2 \(ModuleNotFoundError: No module named 'nothing_there'\)"),
+        ("x = 3", r"mine \(ValueError: it defines 0 subclasses of Method instead of one\)"),
+    ],
+)
+def test_a_file_that_does_not_load_is_one_line_with_its_place_and_hides_no_other(tmp_path, source, reason):
+    folder = tmp_path / "plugins" / "methods"
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text(source)
+    done = run_in(tmp_path, "--method", "mine")
+    assert re.search(f"^pfl: error: method: mine is not accepted; expected a plugin .*{reason}", done.stderr)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    listed = subprocess.run(
+        [sys.executable, "-m", "pfl", "methods"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert "\nfedavg " in listed.stdout
+    assert re.search(f"^pfl: warning: left out: method: mine .*{reason}", listed.stderr)
 
 
 def test_a_plugin_that_ends_the_process_when_it_is_imported_is_one_clear_line(tmp_path):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import textwrap
 from dataclasses import Field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from pfl.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pfl.core.registry import Registry
@@ -24,7 +27,13 @@ def methods(
         print(_method_tables())
         return
     for name in names or METHODS:
-        lines = _hyperparameters(name)
+        try:
+            lines = _hyperparameters(name)
+        except InvalidInput as error:  # a plugin that does not load hides no other method
+            if names:
+                raise
+            print(f"pfl: warning: left out: {error}", file=sys.stderr)
+            continue
         print(f"{name:<12} {METHODS.summary(name)}")
         for line in lines:
             print(f"{'':<14}{line}")

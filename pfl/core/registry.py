@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -29,15 +30,17 @@ PLUGINS = "plugins"
 
 
 def only_class(base: type[T]) -> Callable[[ModuleType], type[T]]:
-    """Picks the only subclass of ``base`` that a module defines."""
+    """Picks the only subclass of ``base`` that a module defines; any other number is a ValueError."""
 
     def pick(module: ModuleType) -> type[T]:
-        (kind,) = (
+        kinds = [
             member
             for member in vars(module).values()
             if isinstance(member, type) and issubclass(member, base) and member.__module__ == module.__name__
-        )
-        return kind
+        ]
+        if len(kinds) != 1:
+            raise ValueError(f"it defines {len(kinds)} subclasses of {base.__name__} instead of one")
+        return kinds[0]
 
     return pick
 
@@ -113,10 +116,9 @@ class Registry(Mapping[str, T]):
                 component = self._points[name].load()
                 return self._pick(component) if isinstance(component, ModuleType) else component
             except (Exception, SystemExit) as error:  # whatever the import of a plugin raises
-                point, why = self._points[name].value, f"{type(error).__name__}: {error}"
-                raise InvalidInput(
-                    self.kind, name, f"an entry point that loads, not {point} ({why})"
-                ) from error
+                place = _raised_in(error) or self._points[name].value
+                accepted = f"a plugin that loads, not {place} ({type(error).__name__}: {error})"
+                raise InvalidInput(self.kind, name, accepted) from error
         raise unknown_name(self.kind, name, self)
 
     def __contains__(self, name: object) -> bool:
@@ -142,5 +144,20 @@ class Registry(Mapping[str, T]):
         spec = importlib.util.find_spec(self.module(name))
         if spec is None or spec.origin is None:
             return ""
-        text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8")))
+        try:
+            text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8")))
+        except SyntaxError as error:
+            return f"(does not load: line {error.lineno}: {error.msg})"
         return (text or "").partition("\n")[0]
+
+
+def _raised_in(error: BaseException) -> str:
+    """File and line of a plugin in which its import raised ``error``; empty if it was not reached."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    reached = [
+        f"{frame.filename}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(("<", importlib.__path__[0], str(Path(__file__).parents[1])))
+    ]
+    return reached[-1] if reached else ""

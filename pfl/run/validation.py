@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pfl.client_metrics import CLIENT_METRICS
 from pfl.core.config import Config, Execution
+from pfl.core.cores import cores
 from pfl.core.errors import InvalidInput, unknown_name
 from pfl.core.text import amount
 from pfl.methods import METHODS
@@ -128,14 +129,10 @@ def execution_warnings(execution: Execution) -> tuple[str, ...]:
 
     More threads than cores are accepted, because only the same number of threads gives bit-identical numbers.
     """
-    if execution.threads == 1:
+    if execution.threads == 1 or execution.threads <= cores():
         return ()
-    from joblib import cpu_count  # respects the limits of a container or taskset
-
-    if execution.threads <= cpu_count():
-        return ()
-    cores = amount(cpu_count(), "core")
-    return (f"threads is {execution.threads}, more than the {cores} here: training is slower",)
+    here = amount(cores(), "core")
+    return (f"threads is {execution.threads}, more than the {here} here: training is slower",)
 
 
 def check_pause(execution: Execution, config: Config) -> None:

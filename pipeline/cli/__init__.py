@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def add_commands(app: typer.Typer) -> None:
     """Called by ``pfl`` with its application, through the entry-point group ``pfl.commands``."""
     app.command()(init)
-    for command in (check, tables, trials, track, report, compare, overview, figures, figure):
+    for command in (check, tables, trials, track, report, compare, reproduce, overview, figures, figure):
         app.command()(in_project(command))
     ledger = typer.Typer(help="Inspect, extend and verify the ledger of finished runs.", no_args_is_help=True)
     ledger.command("import")(in_project(import_))
@@ -161,9 +161,9 @@ def trials(
     from pipeline.spec.params import load_part
     from pipeline.store.ledger import Ledger
     from pipeline.store.workspace import current_sources
-    from pipeline.sweep.train_sweep import scheduler_of
+    from pipeline.sweep.collection import pending
 
-    scheduler = scheduler_of(table, load_part(table), Ledger(current_sources(table)))
+    scheduler = pending(table, load_part(table), Ledger(current_sources(table)))
     scheduler.stacks = True
     lines = [json.dumps(json_ready(trial)) + "\n" for trial in iter(scheduler.next, None)]
     write_text(file, "".join(lines))
@@ -342,6 +342,30 @@ def compare(
     print(text(columns), end="")
     if out:
         write_text(out, written[out.suffix](columns))
+
+
+def reproduce(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A paper's table; see `pfl tables`.")],
+    hours: Annotated[float, typer.Option(min=0, help="Time for the computation, which ends then.")],
+    settings: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Only these settings; by default all.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(resolve_path=True, help="Output folder; by default results/TABLE/reproduction."),
+    ] = None,
+) -> None:
+    """Check as many published numbers of a paper's table as a time allows.
+
+    The paper's own method and the strongest baseline of each column come first, and cheap runs before
+    expensive ones. Runs that the ledger has are used and cost nothing. The cost is printed before the start,
+    and a page lists what was checked and what was not. With --hours 0, nothing is computed.
+    """
+    from pipeline.reproduce import reproduce
+
+    if failed := reproduce(table, hours, settings.split(",") if settings else [], out):
+        print(f"pfl: error: {table}: {failed}", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def figure(

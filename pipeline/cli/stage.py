@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pfl.core.errors import InvalidInput
+
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="See `pfl tables`.")]
 
 
 def check() -> None:
     """Check the selected tables, and write what later stages depend on."""
+    from pfl.run.trials import edits
+    from pipeline.spec.params import PARAMS
     from pipeline.sweep import preparation
 
-    preparation.check()
+    try:
+        preparation.check()
+    except InvalidInput:
+        # `dvc exp run -S` has written to the file, and DVC restores it only if the command itself is invalid.
+        if "DVC_EXP_BASELINE_REV" in os.environ and edits(Path(), PARAMS):
+            print(f"pfl: `git restore {PARAMS}` undoes the options -S", file=sys.stderr)
+        raise
 
 
 def download(table: TableName) -> None:

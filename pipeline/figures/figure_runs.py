@@ -88,7 +88,8 @@ class FigureRuns:
         ledger = Ledger(self._sources)
         scheduler = Scheduler(self.cells, self.figure, self.partitions, self._images, ledger, curves=True)
         try:
-            run(self.name, scheduler, self._images, self.figure.resources)
+            less = f"pfl figure {self.name} with --rounds, --settings or --methods, and a folder as --out"
+            run(self.name, scheduler, self._images, self.figure.resources, less=less)
         finally:
             publish(self.name)
         return {

@@ -136,8 +136,8 @@ class Table(Strict):
         """The part of this table that ``subset`` selects.
 
         Raises:
-            InvalidInput: ``subset`` names a setting, a row or a seed that the table does not have, or
-                omits a seed of a table with a search.
+            InvalidInput: ``subset`` names a setting, a row or a seed that the table does not have, or one
+                twice, or omits a seed of a table with a search.
         """
         rows = {row.id: row for row in self.methods}
         seeds = list(_chosen("seeds", subset.seeds, dict.fromkeys(self.seeds)))
@@ -195,6 +195,8 @@ def _chosen(key: str, names: list[T], known: dict[T, V]) -> dict[T, V]:
     for name in names:
         if name not in known:
             raise unknown_name(f"subset.{key}", str(name), map(str, known))
+        if names.count(name) > 1:
+            raise InvalidInput(f"subset.{key}", names, "each once")
     return {name: known[name] for name in known if name in names or not names}
 
 

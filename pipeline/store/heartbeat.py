@@ -20,28 +20,34 @@ SECONDS_BETWEEN = 1.0  # minimum time between two reports of a worker
 
 
 def heartbeat_writer(trials: Sequence[Trial]) -> OnRound:
-    """A callback for the simulation of one stack; it writes the current round about every second."""
+    """A callback for the simulation of one stack, which now begins; it writes the current round about every
+    second.
+    """
     file = _file(trials)
     last = float("-inf")
 
-    def tell(round: int, *_: object) -> None:
-        nonlocal last
-        if time.monotonic() - last < SECONDS_BETWEEN:
-            return
-        last = time.monotonic()
+    def write(round: int) -> None:
         with suppress(OSError):  # nothing depends on it
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(str(round), encoding="ascii")
 
+    def tell(round: int, *_: object) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN:
+            last = time.monotonic()
+            write(round)
+
+    if reached(trials) is None:  # else it continues
+        write(0)
     return tell
 
 
-def reached(trials: Sequence[Trial]) -> int:
-    """The last finished round of one stack's trials; 0 means that none has finished yet."""
+def reached(trials: Sequence[Trial]) -> int | None:
+    """The last finished round of one stack's trials; None means that they have not begun."""
     try:
         return int(_file(trials).read_text(encoding="ascii"))
     except (OSError, ValueError):  # not there yet, or just being written
-        return 0
+        return None
 
 
 def _file(trials: Sequence[Trial]) -> Path:

@@ -118,6 +118,12 @@ class CellScheduler:
         self.stopped: list[Trial] = []
         self.seen: set[str] = set()
 
+    def keep(self, keys: Set[str]) -> None:
+        """Leave out the seeds of the pinned configuration whose keys are not among ``keys``."""
+        trial = self.pinned.trial
+        seeds = [seed for seed, key in zip(trial.seeds, self.pinned.keys, strict=True) if key in keys]
+        self.pinned = dataclasses.replace(self.pinned, trial=dataclasses.replace(trial, seeds=tuple(seeds)))
+
     @property
     def candidates(self) -> list[Candidate]:
         chosen = [self.selected] if self.selected and self.selected is not self.pinned else []

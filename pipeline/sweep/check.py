@@ -8,6 +8,7 @@ from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 from pfl.core.config import Precision
+from pfl.core.cores import cores
 from pfl.core.errors import InvalidInput, unknown_name
 from pfl.core.text import amount
 from pfl.data.dataset import check_dataset
@@ -179,12 +180,10 @@ def _check_setup(cell: Cell, data: Definition) -> None:
 
 def _check_resources(table: Table) -> None:
     """Check that this machine has what one trial needs."""
-    from joblib import cpu_count
-
     if os.environ.get("RAY_ADDRESS"):  # a cluster's machines are not this one
         return
-    if table.resources.cpus > cpu_count():
-        accepted = f"at most {cpu_count()}, the cores of this machine"
+    if table.resources.cpus > cores():
+        accepted = f"at most {cores()}, the cores of this machine"
         raise InvalidInput("resources.cpus", table.resources.cpus, accepted)
     gpus = table.resources.gpus
     if isinstance(gpus, str) or gpus == 0:
@@ -223,10 +222,10 @@ def device_of(resources: Resources) -> torch.device:
 def slots_here(resources: Resources) -> int:
     """How many trials run side by side on this machine alone; at least one."""
     import torch
-    from joblib import cpu_count
 
     gpus = torch.cuda.device_count()
+    here = {"CPU": cores(), "GPU": gpus}
     try:
-        return slots_of(resources.cpus, gpus_of(resources, gpus), [{"CPU": cpu_count(), "GPU": gpus}])
+        return slots_of(resources.cpus, gpus_of(resources, gpus), [here])
     except InvalidInput:  # a cluster may have what this machine lacks
         return 1

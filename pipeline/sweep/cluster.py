@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pfl.core.config import Execution
+from pfl.core.cores import cores
 from pfl.core.errors import Conflict, InvalidInput
 from pfl.core.text import first_line
 from pfl.run.trials import Trial, commit
@@ -152,13 +153,12 @@ def connected(scratch: Path) -> Iterator[None]:
         os.environ["RAY_AUTH_MODE"] = "token"
     else:
         import torch
-        from joblib import cpu_count  # respects the limits of a container or taskset
 
         # Ray's services listen on all interfaces; only this sweep knows the token.
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         options = {
             "address": "local",
-            "num_cpus": cpu_count(),
+            "num_cpus": cores(),
             "num_gpus": torch.cuda.device_count(),  # Ray also finds those whose driver is too old for torch
             "include_dashboard": False,
             "object_store_memory": OBJECT_STORE_BYTES,

@@ -34,6 +34,7 @@ class Progress:
         self._scheduler = scheduler
         self._slots = 1
         self._under_way: Sequence[Running] = ()
+        self._training = False
         self._told = {id(cell) for cell in scheduler.cells if cell.finished}
         self._began = self._last_summary = time.monotonic()
         self._time_left: TimeLeft | None = None
@@ -68,7 +69,9 @@ class Progress:
 
     def update(self, slots: int, under_way: Sequence[Sequence[Trial]]) -> None:
         """Show the scheduler's progress; see `pipeline.sweep.cluster.Watch`."""
-        running = [Running(trials, reached(trials)) for trials in under_way]
+        rounds = [reached(trials) for trials in under_way]
+        self._training = any(round is not None for round in rounds)
+        running = [Running(trials, round or 0) for trials, round in zip(under_way, rounds, strict=True)]
         if self._time_left:
             self._time_left.update(time.monotonic(), slots, running)
         self._slots, self._under_way = slots, running
@@ -101,7 +104,7 @@ class Progress:
         text = f"{self._table}: {scheduler.done} of {scheduler.total} runs"
         if scheduler.served:
             text += f", {scheduler.served} of them from the ledger"
-        if any(one.round for one in running):
+        if self._training:
             span = " to ".join(dict.fromkeys(f"{100 * one.part:.0f}" for one in (running[-1], running[0])))
             text += f", {len(running)} under way ({span} % of their rounds)"
         elif not scheduler.ran:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pfl.core.cores import cores
 from pfl.core.errors import InvalidInput
 from pfl.core.files import cache_root
 from pfl.run.trials import commit
@@ -45,6 +46,7 @@ def check_environment() -> list[str]:
     if address := os.environ.get("RAY_ADDRESS"):
         check_cluster(address)
     else:
+        cores()  # whose limit must be a number
         temporary_folder(LONGEST_TEMPORARY)
     return _warnings(Path.cwd())
 

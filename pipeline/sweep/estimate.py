@@ -302,12 +302,13 @@ def _in_turn(steps: Steps, rounds: int, seed: int) -> list[int]:
     return [until - after for (after, until, _), _ in groupby(steps, rung)]
 
 
-def first_line(table: str, left: TimeLeft, slots: int, device: str, cpus: int) -> str:
+def first_line(table: str, left: TimeLeft, slots: int, device: str, cpus: int, less: str = "") -> str:
     """The size and the duration of what a sweep has still to run; for a long one, how to run less.
 
     Args:
         slots: trials that run at a time.
         cpus: cores of each.
+        less: how to run a part, shown if this takes long.
     """
     scheduler, work = left.scheduler, left.work()
     cluster = os.environ.get("RAY_ADDRESS")
@@ -327,9 +328,6 @@ def first_line(table: str, left: TimeLeft, slots: int, device: str, cpus: int) -
         finals = {cell.cell.id: len(cell.pinned.keys) * (2 if cell.study else 1) for cell in scheduler.cells}
         disk += sum(finals[cell] * size for cell, size in models.items())
     text += f", {disk / 1e6:.0f} MB of disk"
-    if hours > LARGE_HOURS:
-        text += (
-            f"\nTo run a part of it: dvc exp run -S 'tables=[{table}]' -S 'subset.settings=[...]' "
-            "-S 'subset.methods=[...]' -S 'subset.seeds=[...]'. What has run is not run again."
-        )
+    if less and hours > LARGE_HOURS:
+        text += f"\nTo run a part of it: {less}. What has run is not run again."
     return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pfl.core.config import Config
@@ -63,7 +63,17 @@ class Scheduler:
         self._on_cell = on_cell
         self._served: set[str] = set()
         self._out: set[str] = set()
+        self._order: dict[str, int] = {}
         self._catch_up()
+
+    def keep(self, keys: Iterable[str]) -> None:
+        """Leave out all simulations but ``keys``, and cells without any; start them in this order. There is
+        no search.
+        """
+        self._order = {key: place for place, key in enumerate(keys)}
+        for cell in self.cells:
+            cell.keep(self._order.keys())
+        self.cells = [cell for cell in self.cells if cell.keys]
 
     @property
     def served(self) -> int:
@@ -99,7 +109,10 @@ class Scheduler:
 
     def next(self) -> Trial | None:
         """A trial to start; pass its outcome to `record` or `fail`. None if no trial can start now."""
-        trial = next(self.open(), None)
+        if self._order:
+            trial = min(self.open(), key=lambda trial: self._order[trial.keys()[0]], default=None)
+        else:
+            trial = next(self.open(), None)
         if trial is None:
             return None
         keys = set(trial.keys())

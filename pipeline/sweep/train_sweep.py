@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import platform
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 
 from pfl.core.errors import Conflict
 from pfl.core.text import amount
+from pfl.run.trials import Trial
 from pipeline.spec.cells import cells
 from pipeline.spec.params import subset_of
 from pipeline.spec.paths import results_folder
@@ -28,7 +30,7 @@ from pipeline.sweep import outputs
 from pipeline.sweep.check import check_precisions, device_of, slots_here
 from pipeline.sweep.display import Progress
 from pipeline.sweep.environment import check_environment
-from pipeline.sweep.estimate import TimeLeft, dry_runs, first_line
+from pipeline.sweep.estimate import Expected, TimeLeft, dry_runs, first_line
 from pipeline.sweep.scheduler import Scheduler
 from pipeline.sweep.stopping import stoppable
 from pipeline.sweep.tracking import BackgroundTracker
@@ -60,7 +62,11 @@ def sweep(name: str, subset: Subset | None = None) -> str:
         try:
             with BackgroundTracker(Path.cwd(), name) as tracker:
                 scheduler = scheduler_of(name, table, ledger, tracker)
-                run(name, scheduler, load_manifest(name)["datasets"], table.resources)
+                less = (
+                    f"dvc exp run -S 'tables=[{name}]' -S 'subset.settings=[...]' -S 'subset.methods=[...]' "
+                    "-S 'subset.seeds=[...]'"
+                )
+                run(name, scheduler, load_manifest(name)["datasets"], table.resources, less=less)
         finally:
             publish(name)
         outcome = outputs.write(name, whole, subset, scheduler, ledger, sources, time.monotonic() - began)
@@ -111,16 +117,32 @@ def scheduler_of(name: str, table: Table, ledger: Ledger, tracker: Tracker | Non
     return Scheduler(wanted, table, partitions, datasets, ledger, *callbacks)
 
 
-def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources: Resources) -> None:
+class OutOfTime(Exception):  # noqa: N818 - reads as what it is
+    """The time for a sweep is over; finished trials are in the ledger, and others have checkpoints."""
+
+
+def run(
+    name: str,
+    scheduler: Scheduler,
+    datasets: Mapping[str, Any],
+    resources: Resources,
+    expected: Mapping[str, Expected] | None = None,
+    seconds: float = math.inf,
+    less: str = "",
+) -> None:
     """Print an estimate and run the pending trials on Ray, which is imported only if there are any.
 
     Args:
         name: of a table or a figure.
         datasets: shape and number of classes of each, as in the manifest.
         resources: of one trial.
+        expected: the outcome of `dry_runs`; by default they are run here.
+        seconds: how long this may take.
+        less: how to run a part, shown if this takes long.
 
     Raises:
         InvalidInput: this machine lacks what a sweep needs, or does not support a trial's precision.
+        OutOfTime: some trials have not ended after ``seconds``.
     """
     from pipeline.sweep import cluster
 
@@ -129,10 +151,19 @@ def run(name: str, scheduler: Scheduler, datasets: Mapping[str, Any], resources:
     check_environment()
     check_precisions({trial.config["precision"] for trial in scheduler.open()}, resources)
     slots, device = slots_here(resources), device_of(resources).type
+    deadline = time.monotonic() + seconds
     with Progress(name, scheduler) as progress:
-        left = TimeLeft(scheduler, dry_runs(scheduler, datasets, device, resources.cpus))
-        progress.expect(left, first_line(name, left, slots, device, resources.cpus))
-        cluster.run(scheduler, resources, progress.update)
+
+        def watch(slots: int, under_way: Sequence[Sequence[Trial]]) -> None:
+            progress.update(slots, under_way)
+            if time.monotonic() > deadline:
+                raise OutOfTime
+
+        if expected is None:
+            expected = dry_runs(scheduler, datasets, device, resources.cpus)
+        left = TimeLeft(scheduler, expected)
+        progress.expect(left, first_line(name, left, slots, device, resources.cpus, less))
+        cluster.run(scheduler, resources, watch)
     assert scheduler.finished
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,13 @@ from pipeline.cli import add_commands
 from pipeline.figures import make
 from pipeline.figures.figure import FigureChanges
 from pipeline.spec.table import Subset, Table
+from tests.command import pfl
 from tests.pipeline.fake_results import cell_of, fake_results, write_results
 
 add_commands(app)  # as the entry point does in a process of its own
+
+
+COMMIT = ["-c", "user.name=Tests", "-c", "user.email=tests@example.org", "commit", "-qm", "state"]
 
 
 def run(*arguments: str) -> str:
@@ -103,3 +108,24 @@ def test_what_is_exported_is_written_where_the_command_is_given():
     with pytest.raises(InvalidInput, match=r"table: smal is not accepted.*did you mean 'small'"):
         run("export", "rocrate", "smal", "--out", "crate")
     assert not Path("crate").exists()
+
+
+@pytest.mark.usefixtures("project")
+def test_a_refused_experiment_says_how_to_undo_its_options(monkeypatch):
+    monkeypatch.setenv("DVC_EXP_BASELINE_REV", "0" * 40)  # as DVC does in `dvc exp run`
+    for command in (["init", "-q"], ["add", "params.yaml"], COMMIT):
+        subprocess.run(["git", *command], check=True)
+    Path("params.yaml").write_text("tables: [smal]\n")  # as `-S 'tables=[smal]'` does
+    done = pfl("stage", "check")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "pfl: `git restore params.yaml` undoes the options -S"
+    monkeypatch.delenv("DVC_EXP_BASELINE_REV")
+    assert "git restore" not in pfl("stage", "check").stderr
+
+
+@pytest.mark.usefixtures("project")
+def test_the_trials_of_a_table_are_written_without_the_files_of_earlier_stages():
+    done = pfl("trials", "small", "trials.jsonl")
+    assert done.stdout == "20 trials in trials.jsonl; 0 of 64 runs are done\n"
+    assert len(Path("trials.jsonl").read_text().splitlines()) == 20
+    assert not Path("data/partitions").exists()

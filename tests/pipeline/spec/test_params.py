@@ -45,6 +45,7 @@ def test_data_of_columns_outside_the_subset_need_not_be_there(edit):
     [
         ({"settings": ["too"]}, "subset.settings: too is not accepted; expected one of dir, two (did you"),
         ({"methods": ["fedper"]}, "subset.methods: fedper is not accepted; expected one of fedavg, fedprox"),
+        ({"seeds": [0, 0]}, "subset.seeds: [0, 0] is not accepted; expected each once"),
         ({"seeds": [0, 7]}, "subset.seeds: 7 is not accepted; expected one of 0, 1"),
         (
             {"seeds": [1]},

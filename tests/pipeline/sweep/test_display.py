@@ -45,8 +45,11 @@ def test_through_a_pipe_a_sweep_says_soon_that_it_is_starting_and_then_how_far_i
         if clock.now == 5:
             progress.expect(TimeLeft(scheduler, {}), "How much.")
             progress.update(2, stacks)
+        if clock.now == 15:
+            tell = heartbeat_writer(stacks[1])
+            progress.update(2, stacks)
         if clock.now == 25:
-            heartbeat_writer(stacks[1])(1, 2, None)
+            tell(1, 2, None)
             progress.update(2, stacks)
         if clock.now == 35:
             scheduler.record(stacks[1][0], fake_run(stacks[1][0]))
@@ -56,7 +59,7 @@ def test_through_a_pipe_a_sweep_says_soon_that_it_is_starting_and_then_how_far_i
     assert said[:4] == [
         (5, "How much."),
         (10, "small: 0 of 64 runs, starting for 10.0 s"),
-        (20, "small: 0 of 64 runs, starting for 20.0 s"),
+        (20, "small: 0 of 64 runs, 2 under way (0 % of their rounds)"),
         (30, "small: 0 of 64 runs, 2 under way (0 to 50 % of their rounds)"),
     ]
     assert [when for when, _ in said[4:]] == [90, 150, 210]

@@ -105,7 +105,7 @@ def test_no_trial_ends_sooner_for_idle_slots():
 def line(ledger: Ledger, seconds: float = 100.0, cpus: int = 1) -> str:
     scheduler = scheduler_of(ledger)
     expected = {cell.cell.id: Expected("", seconds, models=10**6) for cell in scheduler.cells}
-    return first_line("small", TimeLeft(scheduler, expected), 2, "cpu", cpus)
+    return first_line("small", TimeLeft(scheduler, expected), 2, "cpu", cpus, "do less")
 
 
 def test_the_first_line_says_how_long_the_sweep_takes_with_its_start(ledger, edit):
@@ -114,7 +114,7 @@ def test_the_first_line_says_how_long_the_sweep_takes_with_its_start(ledger, edi
     assert "small: 8 runs; on this machine, 2 at a time, about 7 min 27 s (0.22 core-hours)" in line(ledger)
     assert "about 7 min 27 s (0.89 core-hours)" in line(ledger, cpus=4)
     assert "To run a part" not in line(ledger)
-    assert "To run a part of it: dvc exp run -S 'tables=[small]'" in line(ledger, seconds=10_000)
+    assert "To run a part of it: do less. What has run is not run again." in line(ledger, seconds=10_000)
 
 
 def test_the_first_line_counts_what_the_ledger_has(ledger, edit):

@@ -36,6 +36,12 @@ def test_this_machines_gpu_is_shared_among_its_trials(gpus, slots, monkeypatch):
     assert slots_here(Resources(gpus=gpus)) == slots
 
 
+def test_a_limit_of_cores_that_is_no_number_is_one_line(monkeypatch):
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "many")
+    with pytest.raises(InvalidInput, match="LOKY_MAX_CPU_COUNT: many is not accepted; expected an integer"):
+        slots_here(Resources())
+
+
 def test_a_trial_runs_on_one_node_and_takes_its_gpu_from_there():
     assert slots_of(3, 0, [{"CPU": 4}, {"CPU": 4}, {"memory": 1e9}]) == 2
     assert slots_of(1, 0.5, [MACHINE, {"CPU": 64}, MACHINE]) == 4

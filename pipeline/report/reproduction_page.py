@@ -1,0 +1,129 @@
+"""The page on the published numbers that were checked within a time: README.md and cells.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pfl.core.text import csv_text, duration
+from pipeline.report.agreement import answer, coverage, tally
+from pipeline.report.notices import incomparable, notices, small_print
+from pipeline.report.reproduction import machine
+from pipeline.report.summary import Entry, Summary
+from pipeline.report.table_report import environment, write_files
+
+HEADER = (
+    *("setting", "row", "published", "ours", "difference", "verdict", "seeds", "runs_computed"),
+    *("runs_from_ledger", "runs_pending", "seconds_pending"),
+)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What a cell lacks.
+
+    Attributes:
+        runs: their number.
+        seconds: their expected time, one after another.
+    """
+
+    runs: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CheckedCell:
+    """A published number, and what was done to check it.
+
+    Attributes:
+        computed, served: runs of this call, and runs out of the ledger.
+        pending: what is missing for all seeds; None if nothing is.
+    """
+
+    entry: Entry
+    column: str
+    label: str
+    computed: int
+    served: int
+    pending: Pending | None
+
+    @property
+    def missing(self) -> str:
+        """For example "4 (about 12 min 3 s)"; empty if nothing is pending."""
+        return f"{self.pending.runs} (about {duration(self.pending.seconds)})" if self.pending else ""
+
+
+def write_page(
+    folder: Path,
+    summary: Summary,
+    computed: set[str],
+    pending: Mapping[str, Pending],
+    left_out: Collection[str],
+    facts: Mapping[str, Any],
+) -> None:
+    """Write README.md and cells.csv.
+
+    Args:
+        summary: of the pinned configurations, with the seeds that have run.
+        computed: keys of the runs that this call has computed.
+        pending: what is missing, by cell.
+        left_out: the settings that were not selected.
+        facts: the ``hours`` of the budget, the time that it ``took`` in words, the number of ``runs``
+            computed, what all ``left`` runs would take, the ``rule`` of their order, and the ``command``.
+
+    Raises:
+        InvalidInput: a file cannot be written.
+    """
+    whole, summary = summary, summary.without(left_out)
+    skipped = summary.table.published.incomparable_rows if summary.table.published else set()
+    cells = [
+        _cell(summary, entry, computed, pending) for entry in summary.compared if entry.row not in skipped
+    ]
+    counted = tally(summary)
+    context = {
+        "summary": summary,
+        "notices": notices(summary),
+        "answer": answer(summary, counted, [], []),
+        "coverage": coverage(summary, counted),
+        "small_print": small_print(summary),
+        "checked": [cell for cell in cells if cell.entry.simulated],
+        "unchecked": [cell for cell in cells if not cell.entry.simulated],
+        "left_out": [whole.columns[setting] for setting in left_out],
+        "incomparable": incomparable(summary),
+        "machines": sorted({machine(record.success.hardware) for record in summary.rows}),
+        "facts": facts,
+    }
+    page = environment().get_template("reproduction.md.j2").render(context)
+    write_files(folder, {"README.md": page, "cells.csv": _csv(cells)})
+
+
+def _cell(summary: Summary, entry: Entry, computed: set[str], pending: Mapping[str, Pending]) -> CheckedCell:
+    keys = {record.key for record in entry.simulated}
+    return CheckedCell(
+        replace(entry, rank=None),  # of the few cells that have run, it says little
+        summary.columns[entry.setting],
+        summary.labels[entry.row],
+        len(keys & computed),
+        len(keys - computed),
+        pending.get(f"{entry.setting}/{entry.row}"),
+    )
+
+
+def _csv(cells: list[CheckedCell]) -> str:
+    rows = []
+    for cell in cells:
+        entry, missing = cell.entry, cell.pending or Pending(0, 0.0)
+        assert entry.published and entry.verdict
+        rows.append(
+            (
+                *(entry.setting, entry.row, entry.published.mean),
+                entry.score.mean if entry.score else None,
+                entry.difference,
+                entry.verdict.name,
+                entry.score.seeds if entry.score else 0,
+                *(cell.computed, cell.served, missing.runs, round(missing.seconds)),
+            )
+        )
+    return csv_text(HEADER, rows)

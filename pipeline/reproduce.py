@@ -1,0 +1,155 @@
+"""`pfl reproduce`: check as many of a table's published numbers as a time allows."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pfl.core.errors import InvalidInput, unknown_name
+from pfl.core.text import amount, duration
+from pipeline.report.reproduction_page import Pending, write_page
+from pipeline.report.summary import summarise
+from pipeline.spec.paths import results_folder
+from pipeline.spec.table import Subset, Table, load_table
+from pipeline.store.ledger import Ledger, publish
+from pipeline.store.results import failures
+from pipeline.store.stage_files import load_manifest
+from pipeline.store.workspace import current_sources
+from pipeline.sweep import outputs
+from pipeline.sweep.check import check_runs, device_of, slots_here
+from pipeline.sweep.estimate import dry_runs
+from pipeline.sweep.preparation import download, partition, settings_here
+from pipeline.sweep.priorities import RULE, PendingRun, Plan, comparable_cells, plan
+from pipeline.sweep.scheduler import Scheduler
+from pipeline.sweep.stopping import stoppable
+from pipeline.sweep.train_sweep import OutOfTime, run, scheduler_of, table_lock
+
+SHOWN = 8
+"""Runs that are listed before the start."""
+
+
+def reproduce(name: str, hours: float, settings: Sequence[str] = (), out: Path | None = None) -> str:
+    """Compute the most telling pending cells of a paper's table, and write a page on what was checked.
+
+    The records go to the ledger, so a later call continues where this one stopped.
+
+    Args:
+        hours: for the computation; it ends then. With 0, the page shows what the ledger has.
+        settings: the columns; by default all.
+        out: the page's folder; by default ``results/<table>/reproduction``.
+
+    Returns:
+        A line with the number of failed runs; empty if none failed. The next call retries them.
+
+    Raises:
+        InvalidInput: the table has no published numbers, or as the stages.
+    """
+    whole = _pinned(load_table(name))
+    for setting in settings:
+        if setting not in whole.settings:
+            raise unknown_name("--settings", setting, whole.settings)
+    subset = Subset(settings=list(settings))
+    part = whole.part(subset)
+    if not comparable_cells(part):
+        raise InvalidInput("table", name, "a table with published numbers that can be compared")
+    for warning in check_runs(name, part, whole=whole):
+        print(f"pfl: warning: {name}: {warning}", file=sys.stderr)
+    with table_lock(name), stoppable(name):
+        _prepare(name, part)
+        sources, began = current_sources(name), time.monotonic()
+        scheduler = scheduler_of(name, part, Ledger(sources))
+        planned, computed = _compute(name, part, scheduler, hours)
+    seconds = time.monotonic() - began
+    scheduler.cells = [cell for cell in scheduler.cells if cell.seen]
+    manifest = load_manifest(name)
+    results = outputs.outcome(name, whole, subset, scheduler, manifest, sources, seconds)
+    left = [pending for pending in planned.runs if pending.key not in computed]
+    more = f"{amount(len(left), 'run')} more would take about {duration(planned.time_of(left))}"
+    facts = {
+        "hours": f"{hours:g}",
+        "took": duration(seconds),
+        "runs": len(computed),
+        "left": more if left else "",
+        "rule": RULE,
+        "command": " ".join(
+            [
+                f"pfl reproduce {name} --hours {hours:g}",
+                *([f"--settings {','.join(settings)}"] if settings else []),
+            ]
+        ),
+    }
+    left_out = [setting for setting in whole.settings if setting not in part.settings]
+    folder = out or results_folder(name) / "reproduction"
+    write_page(folder, summarise(results), computed, _by_cell(left), left_out, facts)
+    print(f"{folder}/README.md")
+    return failures(results)
+
+
+def _prepare(name: str, part: Table) -> None:
+    """The stages download and partition."""
+    try:
+        download(name, part)
+    except InvalidInput:
+        if here := settings_here(part):
+            print(f"{name}: columns whose data are here: --settings {','.join(here)}", file=sys.stderr)
+        raise
+    partition(name, part)
+
+
+def _compute(name: str, part: Table, scheduler: Scheduler, hours: float) -> tuple[Plan, set[str]]:
+    """Choose pending runs and compute them; the plan, and the keys of those that gave a result."""
+    datasets = load_manifest(name)["datasets"]
+    numbers = {f"{setting}/{row}" for setting, row in comparable_cells(part)}
+    scheduler.keep({key for cell in scheduler.cells if cell.cell.id in numbers for key in cell.keys})
+    slots, device = slots_here(part.resources), device_of(part.resources).type
+    expected = dry_runs(scheduler, datasets, device, part.resources.cpus)
+    planned = plan(scheduler, part, expected, slots, 3600 * hours)
+    served = set(scheduler.outcomes)
+    print("\n".join(_announced(name, len(served), planned, hours)), flush=True)
+    scheduler.keep([*served, *(pending.key for pending in planned.chosen)])
+    try:
+        run(name, scheduler, datasets, part.resources, expected, 3600 * hours)
+    except OutOfTime:
+        print(f"{name}: stopped after {hours:g} h; the same command continues")
+    finally:
+        publish(name)
+    ended = {key for key, record in scheduler.outcomes.items() if not record.failed}
+    return planned, ended - served
+
+
+def _by_cell(runs: Sequence[PendingRun]) -> dict[str, Pending]:
+    """What each cell lacks."""
+    lacking: dict[str, list[float]] = {}
+    for pending in runs:
+        for cell in pending.cells:
+            lacking.setdefault(cell, []).append(pending.seconds)
+    return {cell: Pending(len(seconds), sum(seconds)) for cell, seconds in lacking.items()}
+
+
+def _pinned(table: Table) -> Table:
+    """The table without searches: published numbers are compared with the pinned configurations."""
+    rows = [row.model_copy(update={"search": None}) for row in table.methods]
+    return table.model_copy(update={"search": None, "methods": rows})
+
+
+def _announced(name: str, served: int, planned: Plan, hours: float) -> list[str]:
+    """The runs that are computed, and the cost of the others.
+
+    Args:
+        served: number of runs that the ledger has.
+    """
+    total = amount(served + len(planned.runs), "run")
+    lines = [f"{name}: the published numbers need {total}, {served} of them from the ledger"]
+    for heading, runs in (
+        ("computed now", planned.chosen),
+        (f"not within {hours:g} h", planned.left_out),
+    ):
+        if runs:
+            first = f"; the first of {len(runs)}" if len(runs) > SHOWN else ""
+            lines.append(
+                f"{heading}: {amount(len(runs), 'run')}, about {duration(planned.time_of(runs))}{first}:"
+            )
+            lines += [f"  {run.cells[0]}, seed {run.seed}: {duration(run.seconds)}" for run in runs[:SHOWN]]
+    return lines

@@ -1,0 +1,147 @@
+"""The pending runs of a table that fit into a time, those that tell most about the paper first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from pipeline.spec.axes import target
+from pipeline.spec.published import Published, find, published_cells
+from pipeline.spec.table import Table
+from pipeline.sweep.estimate import OVERHEAD, STARTUP, Expected, Work
+from pipeline.sweep.scheduler import Scheduler
+
+RULE = (
+    "Only cells whose published number can be compared are computed, each in its pinned configuration. First "
+    "come the paper's own method and the strongest baseline of every column, that with the highest published "
+    "accuracy; then all other cells; then the same with the table's second seed, and so on. Within each of "
+    "these groups, cheap cells come before expensive ones. A run that does not fit into the remaining time "
+    "is left out, and cheaper ones after it still have their turn."
+)
+
+Place = tuple[str, str]
+"""A cell: setting and row."""
+
+
+@dataclass(frozen=True)
+class PendingRun:
+    """A simulation that the ledger does not have.
+
+    Attributes:
+        cells: those that read their number off it.
+        seconds: its expected time.
+    """
+
+    key: str
+    cells: tuple[str, ...]
+    seed: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The pending runs that fit into a time, and the others, both in the order of `RULE`.
+
+    Attributes:
+        slots: how many run side by side.
+    """
+
+    chosen: tuple[PendingRun, ...]
+    left_out: tuple[PendingRun, ...]
+    slots: int
+
+    @property
+    def runs(self) -> tuple[PendingRun, ...]:
+        return self.chosen + self.left_out
+
+    def time_of(self, runs: Sequence[PendingRun]) -> float:
+        """Expected seconds of runs that start together."""
+        return _time_of(runs, self.slots)
+
+
+def comparable_cells(table: Table) -> dict[Place, Published]:
+    """The published numbers of a table's cells, without those that a table declares as incomparable.
+
+    Raises:
+        InvalidInput: the table names a paper, a file or a cell that does not exist.
+    """
+    source = table.published
+    if source is None:
+        return {}
+    printed = published_cells(source.paper, source.file)
+    return {
+        (name, row.id): number
+        for name, setting in table.settings.items()
+        for row in table.methods
+        if row.id not in source.incomparable_rows
+        and (wanted := target(setting, row))
+        and (number := find(printed, source.table, wanted))
+    }
+
+
+def plan(
+    scheduler: Scheduler, table: Table, expected: Mapping[str, Expected], slots: int, seconds: float
+) -> Plan:
+    """Choose among the pending runs of a scheduler's pinned configurations, by `RULE`.
+
+    Args:
+        expected: by cell; other cells take the mean time.
+        slots: trials that run side by side.
+        seconds: what the chosen runs may take together.
+    """
+    chosen: list[PendingRun] = []
+    left_out: list[PendingRun] = []
+    for run in _in_order(scheduler, table, expected):
+        fits = _time_of([*chosen, run], slots) <= seconds
+        (chosen if fits else left_out).append(run)
+    return Plan(tuple(chosen), tuple(left_out), slots)
+
+
+def _time_of(runs: Collection[PendingRun], slots: int) -> float:
+    """Expected time of runs that start together on ``slots`` slots."""
+    times = [run.seconds for run in runs]
+    return STARTUP + Work(len(times), sum(times), max(times)).on(slots) if times else 0.0
+
+
+def _in_order(scheduler: Scheduler, table: Table, expected: Mapping[str, Expected]) -> Sequence[PendingRun]:
+    known = {cell: OVERHEAD + one.seconds for cell, one in expected.items()}
+    usual = mean(known.values()) if known else 0.0
+    seconds = {cell.cell.id: known.get(cell.cell.id, usual) for cell in scheduler.cells}
+    leading = _leading(table)
+    columns: dict[str, float] = {}
+    for cell in scheduler.cells:
+        if (cell.cell.setting, cell.cell.row) in leading:
+            columns[cell.cell.setting] = columns.get(cell.cell.setting, 0.0) + seconds[cell.cell.id]
+    ranks: dict[str, tuple[object, ...]] = {}
+    runs: dict[str, PendingRun] = {}
+    for cell in scheduler.cells:
+        name, setting = cell.cell.id, cell.cell.setting
+        position = leading.get((setting, cell.cell.row))
+        for seed, key in zip(cell.pinned.trial.seeds, cell.pinned.keys, strict=True):
+            if key in cell.seen:
+                continue
+            rank: tuple[object, ...]
+            if position is None:
+                rank = table.seeds.index(seed), 1, seconds[name], setting, 0
+            else:  # the two leading cells of a column stay together
+                rank = table.seeds.index(seed), 0, columns[setting], setting, position
+            ranks[key] = min(rank, ranks.get(key, rank))
+            cells = runs[key].cells if key in runs else ()
+            runs[key] = PendingRun(key, (*cells, name), seed, seconds[name])
+    return sorted(runs.values(), key=lambda run: ranks[run.key])
+
+
+def _leading(table: Table) -> dict[Place, int]:
+    """Of each column, the table's reference (0) and the other row with the highest published accuracy (1)."""
+    printed, leading = comparable_cells(table), {}
+    for setting in table.settings:
+        rows = {
+            row: number.mean
+            for (name, row), number in printed.items()
+            if name == setting and number.is_accuracy
+        }
+        own = [table.reference] if table.reference in rows else []
+        others = sorted(rows.keys() - own, key=lambda row: rows[row], reverse=True)
+        leading |= {(setting, row): position for position, row in enumerate([*own, *others][:2])}
+    return leading

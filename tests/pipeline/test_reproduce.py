@@ -1,0 +1,207 @@
+"""`pfl reproduce`: as many published numbers of a table as a time allows, the most telling first."""
+
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline.spec.table import load_table
+from pipeline.store.ledger import Ledger
+from pipeline.sweep import train_sweep
+from pipeline.sweep.estimate import Expected
+from pipeline.sweep.priorities import plan
+from tests.command import pfl
+from tests.pipeline.conftest import SOURCES, fake_run, finish, scheduler_of
+
+PAPER = """\
+name: Mine
+title: A paper for tests
+venue: a workshop
+year: 2023
+facts: [{place: Section 1, model: cnn_digits}]
+"""
+HEADINGS = "paper,table,dataset,partition,partition_arg,clients,variant,method,metric,mean,std,note"
+NUMBERS = {
+    ("dir", "fedavg"): 60.0,
+    ("dir", "fedprox"): 61.0,
+    ("dir", "fedper"): 87.0,
+    ("two", "fedper"): 99.0,
+}
+TABLE = """\
+title: A paper's table
+dataset: digits
+model: cnn_digits
+clients: 5
+schedule: {participation: 0.5, rounds: 2, epochs: 1, batch_size: 16, lr: 0.05}
+settings:
+  dir: {partition: "dirichlet:0.5", published: {dataset: dir}}
+  two: {partition: "pathological:2", published: {dataset: two}}
+methods: [fedavg, fedprox, fedper, fedrep]
+seeds: [0, 1]
+evaluation: {every: 1}
+reference: fedper
+published: {paper: mine, table: "1", seeds: 2}
+search: {trials: 4}
+"""
+
+
+@pytest.fixture
+def paper(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A paper with four numbers in a table, which would also be searched."""
+    (project / "tables/small.yaml").write_text(TABLE)
+    folder = project / "papers/mine"
+    folder.mkdir(parents=True)
+    (folder / "paper.yaml").write_text(PAPER)
+    lines = [f"mine,1,{column},,,5,,{row},accuracy,{mean},," for (column, row), mean in NUMBERS.items()]
+    (folder / "published.csv").write_text("\n".join([HEADINGS, *lines, ""]))
+    for module in ("pipeline.reproduce", "pipeline.sweep.train_sweep"):
+        monkeypatch.setattr(f"{module}.current_sources", lambda _: SOURCES)
+    seconds = {cell: Expected(cell, 1000.0) for cell in ("dir/fedavg", "dir/fedprox")}
+    seconds |= {"dir/fedper": Expected("", 100.0), "two/fedper": Expected("", 10.0)}
+    monkeypatch.setattr("pipeline.reproduce.dry_runs", lambda *_: seconds)
+    monkeypatch.setattr("pipeline.reproduce.slots_here", lambda _: 1)
+    return project
+
+
+@pytest.fixture
+def ran(paper: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The cells and seeds that are run, in their order."""
+    assert paper == Path.cwd()
+    runs: list[tuple[str, int]] = []
+
+    def run(scheduler, *_):
+        runs.extend((trial.cell, seed) for trial in finish(scheduler) for seed in trial.seeds)
+
+    monkeypatch.setattr("pipeline.sweep.cluster.run", run)
+    return runs
+
+
+def cells() -> dict[str, dict[str, str]]:
+    rows = csv.DictReader(Path("results/small/reproduction/cells.csv").read_text().splitlines())
+    return {f"{row['setting']}/{row['row']}": row for row in rows}
+
+
+def page() -> str:
+    return Path("results/small/reproduction/README.md").read_text()
+
+
+@pytest.mark.usefixtures("paper")
+def test_the_own_method_and_the_strongest_baseline_come_first_and_cheap_before_expensive(ledger):
+    table = load_table("small").model_copy(update={"search": None})
+    scheduler = scheduler_of(ledger)
+    scheduler.cells = [cell for cell in scheduler.cells if cell.cell.id.partition("/")[2] != "fedrep"]
+    expected = {cell.cell.id: Expected("", 1000.0) for cell in scheduler.cells}
+    expected |= {"dir/fedavg": Expected("", 1.0), "two/fedper": Expected("", 10.0)}
+    ordered = plan(scheduler, table, expected, slots=1, seconds=0).left_out
+    first_seeds = [run.cells[0] for run in ordered if run.seed == 0]
+    assert first_seeds[:4] == ["two/fedper", "dir/fedper", "dir/fedprox", "dir/fedavg"]
+    assert [run.seed for run in ordered] == sorted(run.seed for run in ordered)
+
+
+def test_runs_that_fit_into_the_time_are_computed_and_the_cost_is_printed_before(ran):
+    done = pfl("reproduce", "small", "--hours", "0.1")
+    assert done.returncode == 0, done.stderr
+    assert ran == [("two/fedper", 0), ("dir/fedper", 0), ("two/fedper", 1), ("dir/fedper", 1)]
+    lines = done.stdout.splitlines()
+    announced = lines.index("computed now: 4 runs, about 4 min 2 s:")
+    assert lines[announced - 1] == "small: the published numbers need 8 runs, 0 of them from the ledger"
+    assert lines[announced + 1] == "  two/fedper, seed 0: 10.5 s"
+    assert "not within 0.1 h: 4 runs, about 1 h 7 min:" in lines
+    assert lines[-1] == "results/small/reproduction/README.md"
+
+
+@pytest.mark.usefixtures("ran")
+def test_the_page_says_what_was_checked_and_what_was_not():
+    pfl("reproduce", "small", "--hours", "0.1")
+    assert "| dir | fedper | 87.04 ± 0.07<br><sub>○ 87.00 (+0.04)</sub> | reproduced | 2 |  |  |" in page()
+    assert "| dir | fedprox | 61.00 | 2 (about 33 min 21 s) |" in page()
+    assert "fedrep" not in page()  # without a published number
+    assert cells()["dir/fedper"]["runs_computed"] == "2"
+    assert cells()["dir/fedavg"]["runs_pending"] == "2"
+
+
+def test_what_the_ledger_has_costs_nothing_and_is_shown_as_such(ran):
+    pfl("reproduce", "small", "--hours", "0.1")
+    ran.clear()
+    done = pfl("reproduce", "small", "--hours", "0")
+    assert "8 runs, 4 of them from the ledger" in done.stdout
+    assert ran == []
+    assert "| reproduced |  | 2 |  |" in page()
+    assert (cells()["dir/fedper"]["runs_computed"], cells()["dir/fedper"]["runs_from_ledger"]) == ("0", "2")
+
+
+def test_columns_that_are_not_selected_are_named_and_cost_nothing(ran):
+    done = pfl("reproduce", "small", "--hours", "9", "--settings", "two", "--out", "checked")
+    assert "the published numbers need 2 runs" in done.stdout
+    assert ran == [("two/fedper", 0), ("two/fedper", 1)]
+    text = Path("checked/README.md").read_text()
+    assert "These columns were not selected: dir." in text
+    assert "`pfl reproduce small --hours 9 --settings two`" in text
+
+
+def test_a_number_that_cannot_be_compared_is_not_computed(ran, edit):
+    edit("seeds: 2}", "seeds: 2, incomparable: [{rows: [fedper], why: It is something else.}]}")
+    done = pfl("reproduce", "small", "--hours", "9")
+    assert done.returncode == 0, done.stderr
+    assert {cell for cell, _ in ran} == {"dir/fedavg", "dir/fedprox"}
+    assert "Not comparable: fedper. It is something else." in page()
+
+
+@pytest.mark.usefixtures("paper")
+def test_the_computation_ends_with_the_time_and_the_same_command_continues(monkeypatch):
+    def run(scheduler, _, watch):
+        trial = scheduler.next()
+        scheduler.record(trial, fake_run(trial))
+        clock.now += 400
+        watch(1, [])
+        pytest.fail("it has continued")
+
+    clock = SimpleNamespace(now=time.monotonic())
+    monkeypatch.setattr(train_sweep, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("pipeline.sweep.cluster.run", run)
+    done = pfl("reproduce", "small", "--hours", "0.1")
+    assert done.returncode == 0, done.stderr
+    assert "small: stopped after 0.1 h; the same command continues" in done.stdout
+    assert sum(int(cell["runs_computed"]) for cell in cells().values()) == 1
+    assert {record.cell for record in Ledger(SOURCES).successes("small")} == {"two/fedper"}
+
+
+@pytest.mark.usefixtures("paper")
+def test_a_failed_run_is_counted_as_pending_and_ends_with_an_error(monkeypatch):
+    def run(scheduler, *_):
+        while trial := scheduler.next():
+            scheduler.fail(trial, "no luck")
+
+    monkeypatch.setattr("pipeline.sweep.cluster.run", run)
+    done = pfl("reproduce", "small", "--hours", "0.1")
+    assert (done.returncode, "4 of 4 runs failed" in done.stderr) == (1, True)
+    assert cells()["two/fedper"]["runs_pending"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["small", "--settings", "tow"],
+            "--settings: tow is not accepted; expected one of dir, two (did you",
+        ),
+        (["smal"], "table: smal is not accepted; expected one of small"),
+        (["small", "--hours", "-1"], "-1"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_run(ran, arguments, said):
+    done = pfl("reproduce", "--hours", "1", *arguments)
+    assert (done.returncode, done.stderr.count("\n"), ran) == (2, 1, [])
+    assert said in done.stderr
+
+
+@pytest.mark.usefixtures("ran")
+def test_a_table_without_published_numbers_is_one_line(edit):
+    edit('published: {paper: mine, table: "1", seeds: 2}\n', "")
+    done = pfl("reproduce", "small", "--hours", "1")
+    expected = "table: small is not accepted; expected a table with published numbers that can be compared"
+    assert done.stderr == f"pfl: error: {expected}\n"
