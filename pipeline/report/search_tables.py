@@ -148,7 +148,8 @@ def _notes(steps: Sequence[SearchStep], cell: Cell) -> list[str]:
     adaptation = ADAPTATION.get(cell.config.method)
     if adaptation in space and moment == "adapted":
         notes.append(
-            f"{adaptation} is searched: part of a gain may come from longer training right before the evaluation"
+            f"{adaptation} is searched: "
+            "part of a gain may come from longer training right before the evaluation"
         )
     if shares:
         notes.insert(0, "importance: " + ", ".join(f"{name} {share:.2f}" for name, share in shares.items()))
